@@ -118,7 +118,7 @@ func (s refusedBatch) Error() string {
 // run is the handler of the batches: it has the app answer one. The requests of one that the
 // app refuses go to it one by one, so that none of them fails the others.
 func (b *batches) run(e worker.Execution, items []*worker.Item[jsonRequest, jsonAnswer]) error {
-	x := worker.HeldFrom(e.Context())
+	x := b.sidecar.Held(e.Context())
 	err := b.send(x, x.Token(), items)
 	refused, ok := errors.AsType[refusedBatch](err)
 	if !ok || len(items) == 1 {

@@ -114,7 +114,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 	s.setPool(&s.pool, dial, cfg.AppConnections)
 	s.setPool(&s.others, dial, otherAppConns*cfg.AppConnections)
 	s.proxy = &httputil.ReverseProxy{
-		Transport: appTransport{&s.others, health},
+		Transport: appTransport{&s.others, s},
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
 			pr.Out.Host = pr.In.Host
@@ -132,7 +132,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 			}
 		},
 		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
-			x := worker.HeldFrom(r.Context())
+			x := s.Held(r.Context())
 			if unsent := s.unsent(x, x.Key(), err); unsent != nil {
 				rw.(interface{ Unsent(error) }).Unsent(unsent)
 			} else {
@@ -142,7 +142,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 		ErrorLog: slog.NewLogLogger(s.Logger().Handler(), slog.LevelDebug),
 	}
 	if h2 {
-		s.proxy.Transport = appTransport{s.overH2(dial, otherAppConns*cfg.AppConnections), health}
+		s.proxy.Transport = appTransport{s.overH2(dial, otherAppConns*cfg.AppConnections), s}
 	}
 	return s, nil
 }
@@ -156,7 +156,7 @@ func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, er
 }
 
 func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error), requests int) *h2Transport {
-	t := new(h2Transport)
+	t := &h2Transport{sidecar: s}
 	t.Dial, t.Requests, t.Wait, t.Idle, t.Grace = dial, requests, appWait, appIdle, s.grace
 	t.Full = func() {
 		s.Logger().Warn("requests wait for the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "requests", requests)
@@ -340,11 +340,11 @@ func (a *appAnswer) end() {
 // appTransport is the proxy's transport.
 type appTransport struct {
 	http.RoundTripper
-	health *appHealth
+	sidecar *sidecar
 }
 
 func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := t.health.refusal(); err != nil {
+	if err := t.sidecar.health.refusal(); err != nil {
 		if r.Body != nil {
 			r.Body.Close()
 		}
@@ -357,7 +357,7 @@ func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
 	a.ReadCloser, a.call = res.Body, newGRPCAnswer(res)
 	if conn, ok := res.Body.(halfCloser); ok {
-		res.Body = &upgraded{conn, worker.HeldFrom(r.Context())}
+		res.Body = &upgraded{conn, t.sidecar.Held(r.Context())}
 	} else {
 		res.Body = a
 	}
@@ -383,7 +383,7 @@ func (u *upgraded) CloseWrite() error {
 
 // overdue reports an app that has not closed its connection in time.
 func (s *sidecar) overdue(ctx context.Context) {
-	x := worker.HeldFrom(ctx)
+	x := s.Held(ctx)
 	if x.Streams() {
 		return // it holds no key
 	}

@@ -59,7 +59,7 @@ func (s *shell) arrive(l *life, store ring.StoreID) error {
 // used reports whether another worker is at work, which then has a store.
 func (s *shell) used() bool {
 	view := s.w.cfg.Members.View()
-	self := *s.incarnation.Load()
+	self := s.w.Incarnation()
 	other := func(m ring.Member) bool { return m.Incarnation != self }
 	return slices.ContainsFunc(ring.ActiveWorkers(view.Members), other) || len(ring.ActiveWorkers(view.Refused)) > 0
 }
@@ -101,7 +101,7 @@ func (s *shell) judge() {
 		a.blocked = true
 		s.w.cfg.Logger.Error("this worker stops", "worker", s.w.name, "error", why)
 		s.w.trouble.Store(&why)
-		s.w.lease.Store(new(handoff.Lease))
+		s.w.keys.lease.Store(new(handoff.Lease))
 		s.cancelHandlers(handoff.CancelHandlers{All: true})
 		s.announceState()
 	case !blocked && a.blocked:
@@ -109,7 +109,7 @@ func (s *shell) judge() {
 		s.w.cfg.Logger.Warn("this worker goes on", "worker", s.w.name)
 		s.w.trouble.Store(nil)
 		lease := a.lease
-		s.w.lease.Store(&lease)
+		s.w.keys.lease.Store(&lease)
 		s.announceState()
 	}
 }

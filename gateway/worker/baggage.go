@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/keyway-go/keyway/gateway"
 )
 
 // heldMember is the member of the W3C baggage header that names, by hash, the
@@ -29,18 +31,16 @@ func addHeld(baggage []string, key string) (string, error) {
 	hash := hashOf(key)
 	rest, held := splitBaggage(baggage)
 	if i := slices.Index(held, hash); i >= 0 {
-		return "", fmt.Errorf("%w: %q, number %d of the %d that are held along it (hashes %s)", ErrNested, key, i+1, len(held), strings.Join(held, ", "))
+		return "", fmt.Errorf("%w: %q, number %d of the %d that are held along it (hashes %s)", gateway.ErrNested, key, i+1, len(held), strings.Join(held, ", "))
 	}
 	if len(held) >= maxHeld {
-		return "", fmt.Errorf("%w: %d keys are held along this chain of calls, the limit", ErrNested, len(held))
+		return "", fmt.Errorf("%w: %d keys are held along this chain of calls, the limit", gateway.ErrNested, len(held))
 	}
 	return joinBaggage(rest, append(held, hash)), nil
 }
 
-// Baggage returns baggage, the values of a header of that name, with the keys added
-// that are held along the executions to which ctx belongs. A request that carries
-// it fails with status 508 if it comes back to one of these keys.
-func Baggage(ctx context.Context, baggage []string) []string {
+// baggageAlong returns baggage with the keys added that are held along ctx.
+func baggageAlong(ctx context.Context, baggage []string) []string {
 	var chain []*runContext // the innermost first
 	for c := innermost(ctx); c != nil; c = innermost(c.parent) {
 		if !isKeyless(c.key) {

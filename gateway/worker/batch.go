@@ -94,7 +94,7 @@ func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x executio
 // so it does when the handler panics (with a [*PanicError]), and when it returns an
 // error after the ownership of the key was lost (with [ErrOwnershipLost]).
 func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, err error) {
-	item, err := b.submit(ctx, key, asking{call: true, timing: b.worker.timingOfCall(ctx)}, in)
+	item, err := b.submit(ctx, key, asking{call: true, trace: b.worker.traceOfCall(ctx)}, in)
 	if err != nil && !errors.Is(err, ErrMayHaveRun) {
 		b.worker.counts.refused(ctx, err)
 	}
@@ -132,17 +132,17 @@ type call[In, Out any] struct {
 // submit is Do for a caller that asks for key in a certain way. It returns an
 // error if there is no result, and the item otherwise.
 func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, in In) (*Item[In, Out], error) {
-	c, came := b.newCall(ctx, in), b.worker.now()
-	c.share, c.timing, how.item = how.share, how.timing, &c.wait
-	x, err := b.worker.admit(ctx, key, how)
-	leads := x.run != nil
+	c, came := b.newCall(ctx, in), b.worker.keys.now()
+	c.share, c.timing, how.item = how.share, asTiming(how.trace), &c.wait
+	x, err := b.worker.keys.admit(ctx, key, how)
+	leads := !x.isNone()
 	if leads {
 		if !how.call {
 			x.bound(b.worker.timeoutOf(how.policy))
 		}
-		if chain := innermost(ctx); chain != nil && x.run.outer == nil {
+		if !x.nested() {
 			var end func()
-			ctx, end = b.worker.graph.wait(ctx, chain, b.worker, key)
+			ctx, end = b.worker.keys.waitAlong(ctx, key)
 			defer end()
 		}
 		go b.run(x, c)
@@ -162,7 +162,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrMayHaveRun)
 	}
 	if !leads {
-		b.worker.counts.waited(c.batch.part, c.batch.began-came)
+		b.worker.keys.waited(c.batch.part, c.batch.began-came)
 		c.timing.waitedFor(c.batch, key, came)
 	}
 	c.timing.ranIn(c.batch, came)
@@ -214,10 +214,6 @@ type batch struct {
 	detached bool // goes on without callers
 }
 
-// errAllLeft is the cause with which the context of a batch is cancelled when
-// nobody waits for it any more.
-var errAllLeft = errors.New("worker: the callers of all items of the batch have left")
-
 // leave takes one caller off the batch, and reports whether it was the last one.
 func (b *batch) leave() bool {
 	if b.callers.Add(-1) > 0 {
@@ -229,7 +225,7 @@ func (b *batch) leave() bool {
 	case b.detached:
 		c.ClientLeft()
 	default:
-		c.cancel(errAllLeft)
+		c.cancel(ErrAllLeft)
 	}
 	return true
 }
@@ -238,22 +234,22 @@ func (b *batch) leave() bool {
 // call within an execution that holds the key already has a batch to itself: other
 // callers wait until that execution has ended.
 func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
-	nested := x.run.outer != nil
+	nested := x.nested()
 	if !nested {
-		x.run.parent = withoutExecutions(x.run.parent)
+		x.leaveChain()
 	}
 	if b.detach {
-		c := x.Context().(*runContext)
-		c.client = context.Background() // whether there is one, callers says
-		c.baggage, _ = addHeld(nil, x.key)
+		x.setClient(context.Background()) // whether there is one, callers says
+		baggage, _ := addHeld(nil, x.key) // to none a key can always be added
+		x.carry(baggage)
 	}
 	calls := append(make([]*call[In, Out], 0, 8), first)
-	ba := &batch{x: x, part: x.run.part, detached: b.detach}
+	ba := &batch{x: x, part: x.partition(), detached: b.detach}
 	var err error
 	returned := false
 	defer func() {
-		failed := x.failure(recover(), returned, err)
-		ba.ended = b.worker.now()
+		failed := failure(x, recover(), returned, err)
+		ba.ended = b.worker.keys.now()
 		for _, c := range calls {
 			if c.state.Load() != begun {
 				continue
@@ -265,7 +261,7 @@ func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
 			c.state.Store(answered)
 		}
 		if first.alone = len(calls) == 1; first.alone {
-			b.worker.release(x)
+			b.worker.keys.release(x)
 			first.done <- struct{}{}
 			return
 		}
@@ -277,17 +273,17 @@ func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
 			}
 		}
 		runtime.Gosched() // who comes back at once is in the queue before the next batch is put together
-		b.worker.release(x)
+		b.worker.keys.release(x)
 	}()
 	if !nested {
 		runtime.Gosched() // who comes at the same time is in the queue
 		calls = b.gather(x, calls)
-		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.run.part.table.Queued(x.key) == 0 {
+		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.queued() == 0 {
 			b.linger(x, b.cfg.MaxItems-len(calls))
 			calls = b.gather(x, calls)
 		}
 	}
-	ba.began = b.worker.now()
+	ba.began = b.worker.keys.now()
 	if items := begin(ba, calls); len(items) > 0 {
 		if b.worker.spans != nil && len(calls) > 1 {
 			linkCalls(x, calls)
@@ -306,19 +302,19 @@ func linkCalls[In, Out any](x execution, calls []*call[In, Out]) {
 			others = append(others, c.timing)
 		}
 	}
-	x.run.timing.link(others)
+	timingOf(x).link(others)
 }
 
 // failure returns why the calls of a batch have no result: the handler has not
 // returned but panicked with r, or with r nil called runtime.Goexit; or it has
 // returned err and the ownership was lost.
-func (x execution) failure(r any, returned bool, err error) error {
+func failure(x execution, r any, returned bool, err error) error {
 	switch {
 	case r != nil:
 		return &PanicError{Value: r, Stack: debug.Stack()}
 	case !returned:
 		return fmt.Errorf("%w: %w", ErrMayHaveRun, errGoexit)
-	case err != nil && x.run.part.cancels.Load() != x.run.cancels:
+	case err != nil && x.lost():
 		return fmt.Errorf("%w: %w: %w", ErrOwnershipLost, ErrMayHaveRun, err)
 	}
 	return nil
@@ -333,7 +329,7 @@ func (b *Batcher[In, Out]) gather(x execution, calls []*call[In, Out]) []*call[I
 	if len(calls) == b.cfg.MaxItems || bytes >= b.cfg.MaxBytes {
 		return calls
 	}
-	x.run.part.table.Take(x.key, x.run.token, func(i *localmutex.Item) (take, more bool) {
+	x.take(func(i *localmutex.Item) (take, more bool) {
 		c, ok := i.Value.(*call[In, Out])
 		if !ok || c.batcher != b || bytes+c.size > b.cfg.MaxBytes {
 			return false, false
@@ -350,7 +346,7 @@ func (b *Batcher[In, Out]) linger(x execution, n int) {
 	limit := time.NewTimer(b.cfg.Linger)
 	defer limit.Stop()
 	select {
-	case <-x.run.part.table.Gather(x.key, x.run.token, n):
+	case <-x.gather(n):
 	case <-limit.C:
 	}
 }

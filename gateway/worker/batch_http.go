@@ -117,7 +117,7 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	baggage, err := addHeld(r.Header.Values("Baggage"), key)
-	if c := innermost(r.Context()); c != nil && c.part.worker == h.worker && c.key == key {
+	if h.worker.keys.heldBy(r.Context(), key) {
 		how.call, baggage, err = true, r.Header.Get("Baggage"), nil // a handler that holds the key has called this one
 	}
 	if err != nil {
@@ -130,14 +130,14 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h.worker.fields.Clean(r.Header, true)
 	r.Header[gateway.HeaderKey], r.Header["Baggage"] = []string{url.PathEscape(key)}, []string{baggage}
 	h.worker.observeHTTP(r, &how, way)
-	how.timing.joinBatch()
+	asTiming(how.trace).joinBatch()
 	answer, err := h.submit(rw, r, key, how)
 	if err != nil {
 		refuse(err)
 		return
 	}
 	if over != nil {
-		over.timing = how.timing
+		over.timing = asTiming(how.trace)
 	}
 	a := &appWriter{handler: &keyedHandler{worker: h.worker, detach: h.detach, next: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { answer(rw) })}}
 	a.ServeHTTP(rw, r)

@@ -35,7 +35,7 @@ func (w *Worker) checkClaim(x execution, said string, n int) {
 		return
 	}
 	m := gateway.KeyMismatch{Key: strings.Clone(key), App: strings.Clone(said), Values: n, At: time.Now()}
-	if p := x.run.policy; p != nil {
+	if p := x.policy(); p != nil {
 		m.Route = p.Route
 	}
 	w.log.Error("the app worked on another key than its request holds, so exclusion does not cover it: let the app use Keyway-Key of the request instead of reading the request again",

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/gateway"
 )
 
 // runContext is an execution's context. It carries the token and the chain of
@@ -24,7 +26,7 @@ type runContext struct {
 	client  context.Context // the caller's, if the execution outlives it; never changes once c is waited for
 	left    time.Time       // when the client was found to have left; guarded by part.mu
 	outer   *runContext     // whose key it is, if the execution runs within that one's
-	flight  *flight         // whose function the execution runs, or nil
+	joined  Joined          // what else runs with the execution, or nil
 	born    uint64          // order among the contexts of the worker
 	began   time.Duration   // since the worker's start; set if there is a timeout
 	timeout time.Duration   // how long the execution may take; 0 for no bound
@@ -43,6 +45,30 @@ type runContext struct {
 	serves interrupter // at the app; nil for none
 }
 
+// Key returns the key, or the name of an execution that holds none.
+func (c *runContext) Key() string { return c.key }
+
+// Token returns the fencing token.
+func (c *runContext) Token() int64 { return c.token }
+
+// Partition returns the number of the key's partition.
+func (c *runContext) Partition() int { return c.part.number }
+
+// Client returns the context of the client, which the execution's own outlives.
+func (c *runContext) Client() context.Context { return c.client }
+
+// Streams reports whether the answer goes on without the key.
+func (c *runContext) Streams() bool { return c.streams.Load() }
+
+// carried returns the baggage that the request goes on with.
+func (c *runContext) carried() string { return c.baggage }
+
+// MayGoOn reports whether more may be begun for the execution.
+func (c *runContext) MayGoOn() bool { return c.Err() == nil && c.part.keys.admits(time.Now()) }
+
+// Reserve reserves up to n tokens above that of the execution: reserved of them, from first on.
+func (c *runContext) Reserve(n int) (first int64, reserved int) { return c.part.reserve(n) }
+
 // interrupter is what is ended when a context is cancelled.
 type interrupter interface{ Interrupt() }
 
@@ -56,7 +82,7 @@ func (c *runContext) Deadline() (time.Time, bool) {
 	if c.timeout == 0 || c.streams.Load() {
 		return deadline, ok
 	}
-	if end := c.part.worker.base.Add(c.began + c.timeout); !ok || end.Before(deadline) {
+	if end := c.part.keys.base.Add(c.began + c.timeout); !ok || end.Before(deadline) {
 		return end, true
 	}
 	return deadline, true
@@ -105,9 +131,9 @@ func (c *runContext) make() context.Context {
 		case c.ended:
 			c.stop(nil)
 		case !c.part.track(c):
-			c.stop(ErrOwnershipLost)
+			c.stop(gateway.ErrOwnershipLost)
 		case c.late():
-			c.stop(ErrTimeout)
+			c.stop(gateway.ErrTimeout)
 		}
 	}
 	return c.inner
@@ -162,7 +188,7 @@ func (c *runContext) ClientLeft() {
 	if c.left.IsZero() {
 		c.left = time.Now()
 		if c.streams.Load() {
-			c.gone = time.AfterFunc(c.part.worker.cfg.AbandonedTimeout, func() { c.cancel(errAbandoned) })
+			c.gone = time.AfterFunc(c.part.keys.cfg.AbandonedTimeout, func() { c.cancel(errAbandoned) })
 		}
 	}
 }
@@ -194,18 +220,63 @@ func innermost(ctx context.Context) *runContext {
 	return c
 }
 
+// running returns what is known of the execution with that token: whether its client has left, how long it runs and may
+// run; 0 for no bound.
+func (p *partition) running(token int64) (gone bool, ran, limit time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := p.live; c != nil; c = c.next {
+		if c.token == token {
+			return !c.left.IsZero(), p.keys.now() - c.began, c.timeout
+		}
+	}
+	return false, 0, 0
+}
+
+// chain yields the contexts of the executions that ctx belongs to, the innermost
+// first.
+func chain(ctx context.Context) func(yield func(*runContext) bool) {
+	return func(yield func(*runContext) bool) {
+		for c := innermost(ctx); c != nil && yield(c); {
+			c = innermost(c.parent)
+		}
+	}
+}
+
+// isWithin reports whether ctx belongs to an execution.
+func isWithin(ctx context.Context) bool { return innermost(ctx) != nil }
+
+// heldBy reports whether the innermost execution that ctx belongs to is one of key at this worker.
+func (k *keys) heldBy(ctx context.Context, key string) bool {
+	c := innermost(ctx)
+	return c != nil && c.part.keys == k && c.key == key
+}
+
+// tokenAlong returns the token of the execution along ctx that holds key at this worker.
+func (k *keys) tokenAlong(ctx context.Context, key string) (token int64, ok bool) {
+	for c := range chain(ctx) {
+		if c.part.keys == k && c.key == key && c.holds() {
+			return c.token, true
+		}
+	}
+	return 0, false
+}
+
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("worker: the execution has ended"))
 	return ctx
 }()
 
-// TokenFrom returns the fencing token of the innermost execution that ctx
-// belongs to, if that holds a key.
-func TokenFrom(ctx context.Context) (token int64, ok bool) {
+// ownToken returns the token of the innermost execution that ctx belongs to, if that holds a key.
+func ownToken(ctx context.Context) (token int64, ok bool) {
 	c := innermost(ctx)
 	if c == nil || isKeyless(c.key) {
 		return 0, false
 	}
 	return c.token, true
 }
+
+// ErrAllLeft is the cause with which the context of a batch is cancelled when
+// nobody waits for it any more.
+var ErrAllLeft = errors.New("worker: the callers of all items of the batch have left")

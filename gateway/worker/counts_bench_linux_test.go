@@ -19,29 +19,29 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 		keys   int64
 	}{{"free", false, 1000}, {"waited, 100 keys", true, 100}, {"waited, 1000 keys", true, 1000}} {
 		b.Run(c.name, func(b *testing.B) {
-			keys := make([]string, c.keys)
-			for i := range keys {
-				keys[i] = fmt.Sprint("customer-", i)
+			names := make([]string, c.keys)
+			for i := range names {
+				names[i] = fmt.Sprint("customer-", i)
 			}
-			w := &Worker{base: time.Now()}
-			w.hot.init(func(string) int { return 0 })
+			k := newKeys(keyConfig{})
+			k.hot.init(func(string) int { return 0 })
 			var number atomic.Int64
 			kit.ReportCPU(b)
 			b.RunParallel(func(pb *testing.PB) {
-				p := &partition{worker: w, number: int(number.Add(1))}
+				p := &partition{keys: k, number: int(number.Add(1))}
 				r := &run{part: p, timeout: time.Second}
 				for token := int64(1); pb.Next(); token++ {
-					key := keys[token%c.keys]
+					key := names[token%c.keys]
 					if c.waited {
-						came := w.now()
-						w.hot.taken(key, came)
-						w.counts.waited(p, w.now()-came)
+						came := k.now()
+						k.hot.taken(key, came)
+						k.counts.waited(p, k.now()-came)
 					}
 					if p.sampled(token) {
 						r.look(key, c.waited)
 					}
 					execution{run: r}.bound(time.Second)
-					w.counts.ran(r)
+					k.counts.ran(r)
 				}
 			})
 		})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/keyway-go/keyway/gateway"
 )
 
 // waitGraph knows who waits within an execution, and for what: such a caller holds
@@ -17,7 +19,7 @@ type waitGraph struct {
 
 // chainWait is the wait of a chain of executions for a key.
 type chainWait struct {
-	worker *Worker
+	keys   *keys
 	chain  *runContext // the innermost execution
 	key    string
 	cancel context.CancelCauseFunc
@@ -28,7 +30,7 @@ type chainWait struct {
 // from the innermost on.
 func (v *chainWait) held(yield func(*runContext) bool) {
 	for c := v.chain; c != nil; c = innermost(c.parent) {
-		if c.part.worker == v.worker && c.holds() && !yield(c) {
+		if c.part.keys == v.keys && c.holds() && !yield(c) {
 			return
 		}
 	}
@@ -52,12 +54,23 @@ func (v *chainWait) born() (born uint64) {
 	return born
 }
 
+// waitAlong notes that the executions that ctx belongs to, if there are any, wait for key, until
+// end is called. The context that it returns is ctx, and is cancelled with a
+// [*gateway.DeadlockError] if the wait has to fail.
+func (k *keys) waitAlong(ctx context.Context, key string) (_ context.Context, end func()) {
+	c := innermost(ctx)
+	if c == nil {
+		return ctx, func() {}
+	}
+	return k.graph.wait(ctx, c, k, key)
+}
+
 // wait notes that the chain of executions that ends with c waits for key, until
 // end is called. The context that it returns is ctx, and is cancelled with a
 // [*DeadlockError] if the wait has to fail.
-func (g *waitGraph) wait(ctx context.Context, c *runContext, w *Worker, key string) (_ context.Context, end func()) {
+func (g *waitGraph) wait(ctx context.Context, c *runContext, k *keys, key string) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	v := &chainWait{worker: w, chain: c, key: key, cancel: cancel}
+	v := &chainWait{keys: k, chain: c, key: key, cancel: cancel}
 	var keys []string
 	for c := range v.held {
 		if !slices.Contains(keys, c.key) {
@@ -101,7 +114,7 @@ func (g *waitGraph) add(v *chainWait, keys []string) map[*chainWait]error {
 		if victims == nil {
 			victims = make(map[*chainWait]error)
 		}
-		victims[victim] = &DeadlockError{Held: before.key, Key: victim.key}
+		victims[victim] = &gateway.DeadlockError{Held: before.key, Key: victim.key}
 	}
 	return victims
 }

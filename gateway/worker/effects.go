@@ -15,30 +15,30 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	w := s.w
 	switch e := effect.(type) {
 	case handoff.OpenTable:
-		p := &w.parts[e.Partition]
-		p.openTable(e)
+		p := &w.keys.parts[e.Partition]
+		w.locks.of(p).open(e)
 		p.open.Store(true)
 		s.moves.opened(l.incarnation, e)
 		p.announce()
 		p.checkSequence()
 	case handoff.LocksWritten:
-		w.parts[e.Partition].locks.do(func(m *remote.Machine) { m.Stored(e.Locks) })
+		w.locks.tables[e.Partition].do(func(m *remote.Machine) { m.Stored(e.Locks) })
 	case handoff.LocksForgotten:
-		for i := range w.parts {
-			w.parts[i].locks.do((*remote.Machine).WriteAgain)
+		for i := range w.keys.parts {
+			w.locks.tables[i].do((*remote.Machine).WriteAgain)
 		}
 	case handoff.LocksMoved:
-		w.parts[e.Partition].locks.do((*remote.Machine).Drop)
+		w.locks.tables[e.Partition].do((*remote.Machine).Drop)
 	case handoff.Advance:
-		first, limit, _ := tokens(e.Epoch, nil)
-		w.parts[e.Partition].table.Advance(first, limit)
-		w.parts[e.Partition].checkSequence()
+		first, limit := tokensOf(e.Epoch)
+		w.keys.parts[e.Partition].table.Advance(first, limit)
+		w.keys.parts[e.Partition].checkSequence()
 	case handoff.Unblock:
-		w.parts[e.Partition].table.Unblock(e.Key)
+		w.keys.parts[e.Partition].table.Unblock(e.Key)
 		s.moves.unblocked(e.Partition, e.Key)
 	case handoff.CancelHandlers:
-		if lease := w.lease.Load(); e.All && *lease != (handoff.Lease{}) {
-			w.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", w.name, "cause", s.renewals.blame(w.now()))
+		if lease := w.keys.lease.Load(); e.All && *lease != (handoff.Lease{}) {
+			w.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", w.name, "cause", s.renewals.blame(w.keys.now()))
 		}
 		s.cancelHandlers(e)
 	case handoff.LeaseChanged:
@@ -47,7 +47,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		}
 		s.agree.lease = e.Lease
 		if !s.agree.blocked {
-			w.lease.Store(&e.Lease)
+			w.keys.lease.Store(&e.Lease)
 		}
 		if e.Lease != (handoff.Lease{}) {
 			s.agree.began, s.agree.trouble = true, nil
@@ -57,7 +57,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		}
 		s.confirm(l, e.Lease)
 	case handoff.Owner:
-		p := &w.parts[e.Partition]
+		p := &w.keys.parts[e.Partition]
 		p.record.Store(&e.Record)
 		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner)
 		p.announce()
@@ -74,7 +74,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		s.moves.untaken(l.incarnation, moveGiven, moveLeave)
 		s.end(l)
 	case handoff.Renew:
-		s.renewals.asked(w.now(), e.ID)
+		s.renewals.asked(w.keys.now(), e.ID)
 		s.ended.Go(func() { s.call(l, effect) })
 	case handoff.Register:
 		if l.astray { // its session is in another store
@@ -87,18 +87,11 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	}
 }
 
-func tokens(epoch int64, blocked []handoff.Residue) (first, limit int64, keys []string) {
-	for _, r := range blocked {
-		keys = append(keys, r.Key)
-	}
-	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits, keys
-}
-
 func (s *shell) closeTable(partition int) handoff.Closed {
-	p := &s.w.parts[partition]
+	p := &s.w.keys.parts[partition]
 	p.open.Store(false)
 	p.term.Add(1)
-	closed := p.closeTable()
+	closed := s.w.locks.of(p).close()
 	p.announce()
 	p.endStreams()
 	return closed
@@ -106,11 +99,11 @@ func (s *shell) closeTable(partition int) handoff.Closed {
 
 func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
 	if !e.All {
-		s.w.parts[e.Partition].cancelRunning()
+		s.w.keys.parts[e.Partition].cancelRunning()
 		return
 	}
-	for i := range s.w.parts {
-		s.w.parts[i].cancelRunning()
+	for i := range s.w.keys.parts {
+		s.w.keys.parts[i].cancelRunning()
 	}
 }
 
@@ -119,7 +112,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	store := s.w.cfg.Store
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
-	began := s.w.now()
+	began := s.w.keys.now()
 	var kind storeCall
 	var r handoff.Reply
 	var id ring.StoreID
@@ -158,7 +151,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		kind, r.ID = callRelease, e.ID
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
-	s.w.counts.called(kind, s.w.now()-began, r.Err)
+	s.w.counts.called(kind, s.w.keys.now()-began, r.Err)
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
 		s.w.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}

@@ -12,10 +12,10 @@ import (
 // OnConfirming has f called between winning a key and starting with it, once
 // the lease was compared: the moment at which a process must be able to stop
 // for any time. It must be called before the worker is used.
-func (w *Worker) OnConfirming(f func()) { w.confirming = f }
+func (w *Worker) OnConfirming(f func()) { w.keys.confirming = f }
 
 // LooksForSlowKeys reports whether the worker looks for keys that are held long.
-func (w *Worker) LooksForSlowKeys() bool { return w.slow.on.Load() }
+func (w *Worker) LooksForSlowKeys() bool { return w.keys.looksForSlow() }
 
 // AnswersKept returns how many bytes of answers are kept for their clients.
 func (w *Worker) AnswersKept() int64 {
@@ -27,7 +27,7 @@ func (w *Worker) HoldFor(ctx context.Context, key, label, from string) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	how := asking{}
-	p, key, err := w.placeOf(key, &how)
+	p, key, err := w.keys.placeOf(key, &how)
 	if err == nil {
 		_, _, err = w.locks.get(ctx, p, &remote.Lock{ID: remote.ID(holds.NewID()), Key: key, Label: label, From: from, Lease: w.settings.TTL}, how)
 	}
@@ -35,4 +35,4 @@ func (w *Worker) HoldFor(ctx context.Context, key, label, from string) error {
 }
 
 // EndLease makes the worker's session one that may be over.
-func (w *Worker) EndLease() { w.lease.Store(new(handoff.Lease)) }
+func (w *Worker) EndLease() { w.keys.lease.Store(new(handoff.Lease)) }

@@ -19,12 +19,14 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 		"advanced": handoff.Advance{Epoch: old},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &Worker{parts: make([]partition, 1)}
+			w := &Worker{keys: newKeys(keyConfig{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}})}
+			w.locks.init(w)
 			w.shell = &shell{w: w, wake: make(chan struct{}, 1)}
+			w.keys.Owner = w.shell
 			w.shell.moves.init(w)
-			p := &w.parts[0]
-			p.init(w, 0)
-			p.table.Open((old+1)<<sequenceBits-1, (old+1)<<sequenceBits, nil)
+			p := &w.keys.parts[0]
+			_, limit := tokensOf(old)
+			p.table.Open(limit-1, limit, nil)
 			token, err := p.table.TryLock("k")
 			if err != nil {
 				t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
@@ -91,11 +90,11 @@ func maySubmit(how asking, err error) bool { return err == nil && how.batches() 
 
 // forward has a request sent on, and releases x.
 func (f *Forwarder) forward(w *link.ResponseWriter, r *link.ServerRequest, x execution, baggage string) (unsent error) {
-	defer x.run.timing.tell(w)
-	defer f.worker.release(x)
+	defer timingOf(x).tell(w)
+	defer f.worker.keys.release(x)
 	x.carry(baggage)
-	if unsent = f.send(w, r, HeldFrom(x.Context())); unsent != nil {
-		x.run.timing.noteFailure("unavailable")
+	if unsent = f.send(w, r, f.Held(x.Context())); unsent != nil {
+		timingOf(x).noteFailure("unavailable")
 	}
 	return unsent
 }
@@ -108,42 +107,20 @@ func (f *Forwarder) Logger() *slog.Logger { return f.worker.log }
 
 // Held is an execution whose request an app in another process answers, and its context. It may be used until the
 // execution ends.
-type Held struct{ *runContext }
-
-// HeldFrom returns the execution that ctx belongs to, which must be one of a [Forwarder].
-func HeldFrom(ctx context.Context) Held { return Held{innermost(ctx)} }
-
-// Key returns the key, or the name of an execution that holds none.
-func (h Held) Key() string { return h.key }
-
-// Token returns the fencing token.
-func (h Held) Token() int64 { return h.token }
-
-// Partition returns the number of the key's partition.
-func (h Held) Partition() int { return h.part.number }
-
-// Client returns the context of the client, which the execution's own outlives.
-func (h Held) Client() context.Context { return h.client }
-
-// Streams reports whether the answer goes on without the key.
-func (h Held) Streams() bool { return h.streams.Load() }
-
-// MayGoOn reports whether the app may be asked for more.
-func (h Held) MayGoOn() bool { return h.Err() == nil && h.part.worker.admits(time.Now()) }
-
-// Reserve reserves up to n tokens above that of the execution: reserved of them, from first on.
-func (h Held) Reserve(n int) (first int64, reserved int) {
-	first, reserved = h.part.table.Reserve(n)
-	h.part.minted(max(first+int64(reserved)-1, 0))
-	return first, reserved
+type Held struct {
+	*runContext
+	worker *Worker
 }
 
+// Held returns the execution that ctx belongs to, which must be one of f.
+func (f *Forwarder) Held(ctx context.Context) Held { return Held{innermost(ctx), f.worker} }
+
 // Fail notes why the app has not answered.
-func (h Held) Fail(kind string) { h.run.timing.noteFailure(kind) }
+func (h Held) Fail(kind string) { timingOf(h.runContext.execution()).noteFailure(kind) }
 
 // AppendHead appends the head of the request in HTTP/1.1, as the app gets to see it.
 func (h Held) AppendHead(b []byte, r *link.ServerRequest) []byte {
-	rules, traced := &h.part.worker.fields, h.run.timing.hasFields()
+	rules, traced := &h.worker.fields, timingOf(h.runContext.execution()).hasFields()
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
 	for name, value := range r.Fields.All() {
 		if rules.Drops(fields.KindOf(name), name) || strings.EqualFold(name, "Baggage") || traced && spans.IsField(name) {
@@ -151,19 +128,19 @@ func (h Held) AppendHead(b []byte, r *link.ServerRequest) []byte {
 		}
 		b = http1.AppendValidField(b, name, value) // the link takes no other
 	}
-	b = h.AppendFields(b, h.token)
+	b = h.AppendFields(b, h.Token())
 	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
 }
 
 // AppendFields appends what the app is told of the execution, with that token.
 func (h Held) AppendFields(b []byte, token int64) []byte {
 	var numbers [maxNumbers]byte
-	for i, value := range appValues(numbers[:], h.execution(), token, h.baggage) {
+	for i, value := range appValues(numbers[:], h.runContext.execution(), token, h.carried()) {
 		if value != "" {
 			b = http1.AppendValidField(b, appNames[i], value)
 		}
 	}
-	if t := h.run.timing; t.hasFields() {
+	if t := timingOf(h.runContext.execution()); t.hasFields() {
 		for name, value := range spans.Fields(t.onward) {
 			b = http1.AppendValidField(b, name, value)
 		}
@@ -172,18 +149,20 @@ func (h Held) AppendFields(b []byte, token int64) []byte {
 }
 
 // CheckClaim compares the key that the app names in the fields of its answer.
-func (h Held) CheckClaim(fields []http1.Field) { h.part.worker.checkClaimOf(h.execution(), fields) }
+func (h Held) CheckClaim(fields []http1.Field) {
+	h.worker.checkClaimOf(h.runContext.execution(), fields)
+}
 
 // Begin notes the head of the app's answer, which is taken from now on at the app's speed. If it is a stream that goes
 // on without the key, Begin returns what ends it, otherwise nil.
 func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (end func()) {
-	h.run.timing.note(status)
+	timingOf(h.runContext.execution()).note(status)
 	h.CheckClaim(fields)
 	if hasEventStream(fields) {
-		if open := h.part.worker.letGo(h.execution()); open != nil {
+		if open := letGo(h.runContext.execution()); open != nil {
 			return open.end
 		}
 	}
-	h.part.worker.takeAnswer(h.runContext, w)
+	h.worker.takeAnswer(h.runContext, w)
 	return nil
 }

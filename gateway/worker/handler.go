@@ -37,6 +37,11 @@ func (w *Worker) Handler(next http.Handler) http.Handler {
 	return &keyedHandler{worker: w, next: next, mux: mux}
 }
 
+// watch cancels what takes too long from now on, until the worker is closed.
+func (w *Worker) watch() {
+	w.watching.Do(func() { w.shell.ended.Go(func() { w.keys.cancelOverdue(w.shell.ctx) }) })
+}
+
 // keyedHandler admits requests. With detach set, next's context outlives the
 // client, so that the key stays held for as long as next runs on.
 type keyedHandler struct {
@@ -79,17 +84,17 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	var c *collapsible
-	if how.shares() && r.ContentLength == 0 && innermost(r.Context()) == nil {
+	if shares(&how) && r.ContentLength == 0 && !isWithin(r.Context()) {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
 	}
 	h.worker.observeHTTP(r, &how, "http")
-	x, err := h.worker.admit(r.Context(), key, how)
+	x, err := h.worker.keys.admit(r.Context(), key, how)
 	switch {
 	case err != nil:
 		c.leave()
 		h.worker.refuse(rw, r, err)
 		return
-	case x.run == nil:
+	case x.isNone():
 		h.worker.counts.shared.Add(1)
 		c.answer.ServeHTTP(rw, r)
 		return
@@ -99,7 +104,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.collapse = c
 	}
 	out := newPlainAnswer(h.worker, how.client, rw, r)
-	out.timing = how.timing
+	out.timing = asTiming(how.trace)
 	defer out.finish() // after the key is free
 	defer a.release()
 	x.bound(h.worker.timeoutOf(how.policy))
@@ -133,7 +138,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x execution, c *collapsible, baggage string) {
 	header := r.Fields.HeaderFor(len(appNames))
 	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}, collapse: c}
-	defer x.run.timing.tell(w)
+	defer timingOf(x).tell(w)
 	defer a.release()
 	x.carry(baggage)
 	h.worker.takeAnswer(x.Context(), w)
@@ -150,22 +155,22 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	if err == nil {
 		baggage, err = how.carried(r.Fields.Values("Baggage"), r.Key)
 	}
-	if err == nil && how.shares() && r.ContentLength == 0 {
+	if err == nil && shares(&how) && r.ContentLength == 0 {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.Target, r.Fields.HeaderFor(0))
 	}
 	if err == nil {
 		h.worker.observeLink(r, &how)
-		x, err = h.worker.admit(r.Context(), r.Key, how)
+		x, err = h.worker.keys.admit(r.Context(), r.Key, how)
 	}
 	switch {
 	case err != nil:
 		c.leave()
 		h.worker.refuseLink(w, r, err)
 		return x, nil, "", false
-	case x.run == nil:
+	case x.isNone():
 		h.worker.counts.shared.Add(1)
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer)
-		how.timing.tell(w)
+		asTiming(how.trace).tell(w)
 		return x, nil, "", false
 	case !c.leads(x):
 		c = nil
@@ -190,29 +195,29 @@ func appValues(memory []byte, x execution, token int64, baggage string) [len(app
 	if isKeyless(x.key) {
 		values := [...]string{len(appNames) - 1: baggage}
 		if key := keyOf(x.key); key != "" {
-			values[0], values[3] = url.PathEscape(key), strconv.Itoa(x.run.part.number)
+			values[0], values[3] = url.PathEscape(key), strconv.Itoa(x.partition().number)
 		}
 		return values
 	}
 	b := strconv.AppendInt(memory[:0], token, 10)
 	first := len(b)
-	b = strconv.AppendInt(b, token>>sequenceBits, 10)
+	b = strconv.AppendInt(b, tokenEpoch(token), 10)
 	epoch := len(b)
-	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
+	b = strconv.AppendInt(b, int64(x.partition().number), 10)
 	numbers := grammar.Text(b)
 	return [...]string{url.PathEscape(x.key), numbers[:first], numbers[first:epoch], numbers[epoch:], baggage}
 }
 
 // setAppHeader sets what the app is told of its execution.
 func setAppHeader(h http.Header, x execution, baggage string) {
-	all := appValues(make([]byte, 0, maxNumbers), x, x.run.token, baggage)
+	all := appValues(make([]byte, 0, maxNumbers), x, x.token(), baggage)
 	values := all[:]
 	for i, name := range appNames {
 		if delete(h, name); values[i] != "" {
 			h[name] = values[i : i+1 : i+1]
 		}
 	}
-	x.run.timing.setFields(h)
+	timingOf(x).setFields(h)
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {
@@ -248,7 +253,7 @@ func (a *appWriter) release() {
 	a.stream.end()
 	if x := a.held; x != (execution{}) {
 		a.held = execution{}
-		a.handler.worker.release(x)
+		a.handler.worker.keys.release(x)
 	}
 }
 
@@ -315,7 +320,7 @@ func (a *appWriter) timing() *timing {
 	if a.held == (execution{}) {
 		return nil
 	}
-	return a.held.run.timing
+	return timingOf(a.held)
 }
 
 // trailedBody is a request's body. At its end it removes those trailers that may
@@ -407,7 +412,7 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	a.letGo(http.StatusSwitchingProtocols)
 	a.wrote = true
 	if a.stream != nil {
-		conn = a.stream.tunnel(conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it
+		conn = tunnel(a.stream, conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it
 	}
 	return conn, buffered, nil
 }

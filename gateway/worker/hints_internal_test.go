@@ -31,7 +31,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		}
 	}
 	join(1, 8)
-	w := &Worker{cfg: Config{Members: self}, parts: make([]partition, 512)}
+	w := &Worker{cfg: Config{Members: self}, keys: newKeys(keyConfig{Settings: self.Settings()})}
 	s := &shell{w: w, current: &life{incarnation: "w1"}, view: self.View()}
 	s.moves.init(w)
 	w.shell = s
@@ -43,8 +43,8 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		return d
 	}
 	serve := func(all bool) {
-		for i := range w.parts {
-			w.parts[i].open.Store(all)
+		for i := range w.keys.parts {
+			w.keys.parts[i].open.Store(all)
 		}
 	}
 	serve(true)

@@ -18,9 +18,9 @@ const hotWindow = 10 * time.Second
 // to wait for a mutex of the whole worker.
 const hotExact, hotThinned = 4096, 8
 
-// hotKeys counts which keys are asked for: requests and calls that have to wait, when they
+// hot counts which keys are asked for: requests and calls that have to wait, when they
 // begin to, or may not, and of those that need not one of sampleEvery. Times are since the worker's start.
-type hotKeys struct {
+type hot struct {
 	queued func(key string) int // how many wait for it
 	thin   atomic.Int64         // until when one of hotThinned counts
 
@@ -30,12 +30,12 @@ type hotKeys struct {
 	came          int           // how often somebody had to wait and was counted, in now
 }
 
-func (h *hotKeys) init(queued func(key string) int) {
+func (h *hot) init(queued func(key string) int) {
 	h.queued, h.now, h.before = queued, new(hotkeys.Sketch), new(hotkeys.Sketch)
 }
 
 // taken counts a request or call that has found its key taken.
-func (h *hotKeys) taken(key string, at time.Duration) {
+func (h *hot) taken(key string, at time.Duration) {
 	n := int64(1)
 	if at < time.Duration(h.thin.Load()) {
 		if rand.Uint32()%hotThinned != 0 {
@@ -56,7 +56,7 @@ func (h *hotKeys) taken(key string, at time.Duration) {
 }
 
 // looked counts one of sampleEvery executions that have found their keys free.
-func (h *hotKeys) looked(key string, at time.Duration) {
+func (h *hot) looked(key string, at time.Duration) {
 	if isKeyless(key) {
 		return
 	}
@@ -68,7 +68,7 @@ func (h *hotKeys) looked(key string, at time.Duration) {
 
 // turnLocked begins another sketch if the present one has counted for long enough. Keys that
 // would be forgotten are counted anew with those who still wait for them.
-func (h *hotKeys) turnLocked(at time.Duration) {
+func (h *hot) turnLocked(at time.Duration) {
 	forgotten := []*hotkeys.Sketch{h.before}
 	switch age := at - h.began; {
 	case age >= 2*hotWindow: // nothing has come since
@@ -99,12 +99,9 @@ func (p *partition) sampled(token int64) bool {
 	return uint32(token+int64(p.number))%sampleEvery == 0
 }
 
-// HotKeys returns the n keys that this worker was asked for most in the last 10 to 20
-// seconds, at most 512, among them those that are still waited for since longer ago. A key that comes more than once a second on average is missing
-// only if hundreds of others come as often; rates of keys that never have to wait are known
-// from 1 in 127 executions, at least two of them, and of those that wait from 1 in 8 if there are more than 4096 in 10 seconds.
-func (w *Worker) HotKeys(n int) []gateway.HotKey {
-	h, now := &w.hot, w.now()
+// hotKeys returns the n keys that were asked for most, see Worker.HotKeys.
+func (k *keys) hotKeys(n int) []gateway.HotKey {
+	h, now := &k.hot, k.now()
 	h.mu.Lock()
 	h.turnLocked(now)
 	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
@@ -114,7 +111,7 @@ func (w *Worker) HotKeys(n int) []gateway.HotKey {
 		if len(list) >= n {
 			break
 		}
-		waiting := w.Queued(c.Key)
+		waiting := k.Queued(c.Key)
 		if c.Count-c.Error == sampleEvery && waiting == 0 {
 			continue // one look does not tell how often it comes
 		}

@@ -29,24 +29,24 @@ func (how *asking) batches() bool {
 
 // placeOf returns the partition in which a caller with that key is admitted, and
 // under which name.
-func (w *Worker) placeOf(key string, how *asking) (p *partition, name string, err error) {
+func (k *keys) placeOf(key string, how *asking) (p *partition, name string, err error) {
 	if !how.unkeyed() {
 		if err := gateway.CheckKey(key); err != nil {
 			return nil, "", err
 		}
-		p = &w.parts[w.settings.Ring.Partition(key)]
+		p = k.of(key)
 		if !how.keyless() {
 			return p, key, nil
 		}
 	}
-	n := w.keyless.Add(1)
-	for i := 0; p == nil && i < len(w.parts); i++ {
-		if other := &w.parts[(int(n%uint64(len(w.parts)))+i)%len(w.parts)]; other.open.Load() {
+	n := k.keyless.Add(1)
+	for i := 0; p == nil && i < len(k.parts); i++ {
+		if other := &k.parts[(int(n%uint64(len(k.parts)))+i)%len(k.parts)]; other.open.Load() {
 			p = other
 		}
 	}
 	if p == nil {
-		return nil, "", fmt.Errorf("%w: worker %s serves no partition", ErrUnavailable, w.name)
+		return nil, "", fmt.Errorf("%w: worker %s serves no partition", gateway.ErrUnavailable, k.cfg.Name)
 	}
 	return p, "\x00" + strconv.FormatUint(n, 36) + "\x00" + key, nil
 }

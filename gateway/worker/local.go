@@ -29,46 +29,30 @@ func (l *Local) Baggage(ctx context.Context, baggage []string) []string {
 
 // Token returns the token of the execution along ctx that holds key at the worker.
 func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
-	for c := range chain(ctx) {
-		if c.part.worker == l.worker && c.key == key && c.holds() {
-			return c.token, true
-		}
-	}
-	return 0, false
+	return l.worker.keys.tokenAlong(ctx, key)
 }
 
 // Left returns for how long the worker may yet work with the keys that it holds, without
 // another renewal of its session; 0 if that is over.
 func (l *Local) Left() time.Duration {
-	return l.worker.lease.Load().Surrender.Left(l.worker.instant(time.Now()))
-}
-
-// chain yields the contexts of the executions that ctx belongs to, the innermost
-// first.
-func chain(ctx context.Context) func(yield func(*runContext) bool) {
-	return func(yield func(*runContext) bool) {
-		for c := innermost(ctx); c != nil && yield(c); {
-			c = innermost(c.parent)
-		}
-	}
+	_, surrender := l.worker.keys.left()
+	return surrender
 }
 
 // Do is [Worker.Do], or TryDo, for a caller that can ask other members. If another worker owns key,
 // or ctx descends from a hold of key at another member, here is false and fn has not run.
 func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
 	w := l.worker
-	x, err := w.admit(ctx, key, asking{call: true, try: try, along: true, timing: w.timingOfCall(ctx)})
+	x, err := w.keys.admit(ctx, key, asking{call: true, try: try, along: true, trace: w.traceOfCall(ctx)})
 	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
 		return false, err
 	}
 	if err != nil {
 		return true, w.counts.refused(ctx, err)
 	}
-	defer w.release(x)
+	defer w.keys.release(x)
 	return true, fn(x.public())
 }
-
-var errAlong = errors.New("worker: the key is held along the context")
 
 // Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the
 // highest epoch of its partition that the caller knows. The wait ends with [ErrWaited]
@@ -76,12 +60,12 @@ var errAlong = errors.New("worker: the key is held along the context")
 // caller works under held, and then calls release. If the worker does not serve key, the
 // error wraps a refusal that names the owner.
 func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
-	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try, maxWait: min(wait, l.worker.cfg.MaxWait), timing: l.worker.timingOfCall(ctx)})
+	x, err := l.worker.keys.admit(ctx, key, asking{epoch: epoch, try: try, maxWait: min(wait, l.worker.cfg.MaxWait), trace: l.worker.traceOfCall(ctx)})
 	if err != nil {
 		if refusal := refusalOf(err); refusal != nil {
 			err = fmt.Errorf("%w: %w", refusal, err)
 		}
 		return nil, 0, nil, err
 	}
-	return x.Context(), x.run.token, func() { l.worker.release(x) }, nil
+	return x.Context(), x.token(), func() { l.worker.keys.release(x) }, nil
 }

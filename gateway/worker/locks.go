@@ -22,6 +22,7 @@ import (
 // (locks_calls.go, locks_inspect.go), the timer (locks_expire.go), and what an operator may do (locks_operator.go).
 type locks struct {
 	worker  *Worker
+	tables  []lockTable  // by the partitions' numbers
 	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
 	held    atomic.Int64 // locks
 	written atomic.Int64 // those of them that the store keeps
@@ -33,10 +34,22 @@ type locks struct {
 	noted  string     // the incarnation that Config.OnHold was called with last
 }
 
+func (ls *locks) init(w *Worker) {
+	ls.worker, ls.tables = w, make([]lockTable, len(w.keys.parts))
+	for i := range ls.tables {
+		t := &ls.tables[i]
+		t.locks, t.part, t.machine = ls, &w.keys.parts[i], remote.Machine{Host: t, TTL: w.settings.TTL}
+	}
+}
+
+// of returns the locks of a partition.
+func (ls *locks) of(p *partition) *lockTable { return &ls.tables[p.number] }
+
 // lockTable is the locks of one partition. It is the Host of their machine.
 type lockTable struct {
-	part *partition
-	next atomic.Int64 // machine.Next, as of the latest change
+	locks *locks
+	part  *partition
+	next  atomic.Int64 // machine.Next, as of the latest change
 
 	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
 	machine remote.Machine
@@ -67,13 +80,13 @@ func (w *lockWait) await(ctx context.Context) bool {
 // lock locks the table for an input to its machine. The worker's lease, where it matters, is read before.
 func (t *lockTable) lock() remote.Instant {
 	t.mu.Lock()
-	return remote.Instant{Now: t.part.worker.now(), Cancels: t.part.cancels.Load()}
+	return remote.Instant{Now: t.locks.worker.keys.now(), Cancels: t.part.cancels.Load()}
 }
 
 // unlock unlocks the table when the worker's counts and its timer know what has changed.
 func (t *lockTable) unlock() {
 	defer t.mu.Unlock()
-	ls := &t.part.worker.locks
+	ls := t.locks
 	held, waits, written := t.machine.Len()
 	if tally := (lockTally{held + waits, held, written}); tally != t.counted {
 		ls.count.Add(int64(tally.all - t.counted.all))
@@ -85,7 +98,7 @@ func (t *lockTable) unlock() {
 	if before := time.Duration(t.next.Load()); next != before {
 		t.next.Store(int64(next))
 		if next != 0 && (before == 0 || next < before) {
-			ls.sweeps.wantBy(t.part.worker, next)
+			ls.sweeps.wantBy(ls, next)
 		}
 	}
 }
@@ -126,7 +139,7 @@ func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{
 func (t *lockTable) Write(list ...handoff.WrittenLock) {
 	t.post(handoff.Write{Partition: t.part.number, Locks: list})
 }
-func (t *lockTable) post(in handoff.Input) { t.part.worker.shell.post(nil, in) }
+func (t *lockTable) post(in handoff.Input) { t.locks.worker.shell.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
 	return len(t.part.table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
@@ -154,8 +167,8 @@ var lockMessages = [remote.Events]string{
 // Tell counts an event of a lock, and logs it: above the level debug if the holder has not
 // brought it about.
 func (t *lockTable) Tell(l *remote.Lock, event remote.Event) {
-	w := t.part.worker
-	w.locks.events[event].Add(1)
+	w := t.locks.worker
+	t.locks.events[event].Add(1)
 	level := slog.LevelDebug
 	if event == remote.Expired || event == remote.Lost {
 		level = slog.LevelWarn
@@ -180,7 +193,7 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	case remote.ErrNotHeld:
 		return fmt.Errorf("%w: %q", err, key)
 	case remote.ErrNoSession:
-		return fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, p.worker.name)
+		return fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, t.locks.worker.name)
 	case remote.ErrFull:
 		held, _, _ := t.machine.Len()
 		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.number)
@@ -188,10 +201,10 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	return err
 }
 
-// closeTable closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
+// close closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
 // has been won, and is no lock yet, is among what runs.
-func (p *partition) closeTable() handoff.Closed {
-	t := &p.locks
+func (t *lockTable) close() handoff.Closed {
+	p := t.part
 	at := t.lock()
 	defer t.unlock()
 	closed := handoff.Closed{Partition: p.number}
@@ -204,22 +217,27 @@ func (p *partition) closeTable() handoff.Closed {
 	return closed
 }
 
-// openTable opens the partition's table, with the locks that come along.
-func (p *partition) openTable(e handoff.OpenTable) {
-	t := &p.locks
+// open opens the partition's table, with the locks that come along.
+func (t *lockTable) open(e handoff.OpenTable) {
+	p := t.part
 	at := t.lock()
 	defer t.unlock()
 	if err := t.machine.Open(at, e); err != nil {
-		p.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
+		t.locks.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
 	}
-	p.table.Open(tokens(e.Epoch, e.Blocked))
+	var blocked []string
+	for _, r := range e.Blocked {
+		blocked = append(blocked, r.Key)
+	}
+	first, limit := tokensOf(e.Epoch)
+	p.table.Open(first, limit, blocked)
 }
 
 // lingers reports whether there are locks in a partition that is not served, or of a life before.
-func (p *partition) lingers() bool {
-	p.locks.lock()
-	defer p.locks.unlock()
-	return p.locks.machine.Lingers()
+func (t *lockTable) lingers() bool {
+	t.lock()
+	defer t.unlock()
+	return t.machine.Lingers()
 }
 
 // waiting returns how many calls wait for their keys.
@@ -230,8 +248,8 @@ func (ls *locks) waiting() int64 {
 
 // promise returns how much longer this worker can vouch for those locks that go on, as their machine says after that.
 func (ls *locks) promise() holds.Promise {
-	now, lease := ls.worker.instant(time.Now()), ls.worker.lease.Load()
-	return holds.Promise{Cancel: lease.Cancel.Left(now), Surrender: lease.Surrender.Left(now)}
+	cancel, surrender := ls.worker.keys.left()
+	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 
 // note tells Config.OnHold of the incarnation, once.

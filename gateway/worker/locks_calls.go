@@ -52,7 +52,7 @@ func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error
 	refusal := refusalOf(err)
 	switch {
 	case errors.Is(err, ErrLocked), errors.Is(err, ErrWaited):
-		o, _ := ls.worker.parts[ls.worker.settings.Ring.Partition(r.Key)].inspect(r.Key)
+		o, _ := ls.of(ls.worker.keys.of(r.Key)).inspect(r.Key)
 		answerCall(w, http.StatusConflict, o.Append(nil))
 	case errors.Is(err, remote.ErrOtherRequest):
 		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
@@ -83,7 +83,7 @@ func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error
 // serveRefs renews or releases locks. With a key it waits for the partition to be
 // served here, and is refused by a worker that does not serve it.
 func (ls *locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
-	refs, err := holds.ParseRefs(body, len(ls.worker.parts))
+	refs, err := holds.ParseRefs(body, len(ls.worker.keys.parts))
 	if err != nil {
 		return nil, badCall{err}
 	}
@@ -118,7 +118,7 @@ func (ls *locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		p.abandonLock(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
+		ls.of(p).abandon(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func (w *Worker) checkLease(lease time.Duration) error {
 func (ls *locks) awaitPartition(r *link.ServerRequest) (*partition, error) {
 	w := ls.worker
 	how := asking{epoch: r.Epoch}
-	p, _, err := w.placeOf(r.Key, &how)
+	p, _, err := w.keys.placeOf(r.Key, &how)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	}
 	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
 	for _, ref := range refs {
-		t := &ls.worker.parts[ref.Partition].locks
+		t := &ls.tables[ref.Partition]
 		at := t.lock()
 		r.States = append(r.States, t.machine.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
 		t.unlock()
@@ -170,7 +170,7 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
 	defer cancel()
-	table := func(ref holds.Ref) *lockTable { return &ls.worker.parts[ref.Partition].locks }
+	table := func(ref holds.Ref) *lockTable { return &ls.tables[ref.Partition] }
 	mayBeKept := func(ref holds.Ref) (kept bool) {
 		table(ref).do(func(m *remote.Machine) { kept = m.MayBeKept(remote.ID(ref.ID)) })
 		return kept
@@ -205,14 +205,14 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 // acquire waits for a key, and holds it then for the caller. A repeated call gets the lock that exists.
 func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
 	w := ls.worker
-	how := asking{try: req.Try, shared: req.Shared, epoch: r.Epoch, share: r, client: r.Client, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
-	p, key, err := w.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
+	how := asking{try: req.Try, shared: req.Shared, epoch: r.Epoch, share: r, client: r.Client, maxWait: min(req.Wait, w.cfg.MaxWait), trace: w.traceOfLock(r)}
+	p, key, err := w.keys.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
 	if err != nil {
 		return holds.Grant{}, err
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	came := w.now()
+	came := w.keys.now()
 	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: w.lockLease(req.Lease), Shared: req.Shared}
 	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
@@ -225,35 +225,32 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
 	}
 	if err != nil {
-		p.abandonLock(own.ID, own.IsAlone)
+		ls.of(p).abandon(own.ID, own.IsAlone)
 		return holds.Grant{}, err
 	}
 	if l == own {
-		ls.waits.Observe(w.now() - came)
+		ls.waits.Observe(w.keys.now() - came)
 	}
-	grant.Next, grant.Turns = p.reserveTurns(l, req.Turns)
+	grant.Next, grant.Turns = ls.of(p).reserveTurns(l, req.Turns)
 	return grant, nil
 }
 
 // reserveTurns reserves tokens for a caller that passes l on: each turn has a token above those of all earlier holders of
 // the key, and below those of all later ones, since nobody else gets the key before l ends. A repeated call gets other
 // tokens, and the earlier ones are not used.
-func (p *partition) reserveTurns(l *remote.Lock, turns int) (next int64, reserved int) {
-	p.locks.lock()
-	defer p.locks.unlock()
-	if turns == 0 || !p.locks.machine.Has(l) {
+func (t *lockTable) reserveTurns(l *remote.Lock, turns int) (next int64, reserved int) {
+	t.lock()
+	defer t.unlock()
+	if turns == 0 || !t.machine.Has(l) {
 		return 0, 0
 	}
-	if next, reserved = p.table.Reserve(turns); reserved > 0 {
-		p.minted(next + int64(reserved) - 1)
-	}
-	return next, reserved
+	return t.part.reserve(turns)
 }
 
-func (p *partition) abandonLock(id remote.ID, unknown func(*remote.Lock) bool) {
-	at := p.locks.lock()
-	defer p.locks.unlock()
-	p.locks.machine.Abandon(at, id, unknown)
+func (t *lockTable) abandon(id remote.ID, unknown func(*remote.Lock) bool) {
+	at := t.lock()
+	defer t.unlock()
+	t.machine.Abandon(at, id, unknown)
 }
 
 // lockLease returns the lease with which a lock begins for which that much is wanted: a
@@ -293,7 +290,7 @@ func (ls *locks) get(ctx context.Context, p *partition, l *remote.Lock, how aski
 // before this one waits for it, which is given up, and after which this one is to try
 // again, this one waits from now on.
 func (ls *locks) enter(giveUp func(), p *partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
-	t, most := &p.locks, int64(ls.worker.cfg.MaxHolds)
+	t, most := ls.of(p), int64(ls.worker.cfg.MaxHolds)
 	at := t.lock()
 	defer t.unlock()
 	if ls.sweeps.closed.Load() {
@@ -317,18 +314,18 @@ func (ls *locks) enter(giveUp func(), p *partition, l *remote.Lock) (held *remot
 
 // await waits for the key of l, and makes it a lock then. It reports true if a lock of that id has come with the partition meanwhile.
 func (ls *locks) await(ctx context.Context, p *partition, l *remote.Lock, how asking) (again bool, err error) {
-	token, cancels, err := ls.worker.win(ctx, p, l.Key, how)
-	won, t := err == nil, &p.locks
+	token, cancels, err := ls.worker.keys.win(ctx, p, l.Key, how)
+	won, t := err == nil, ls.of(p)
 	at := t.lock()
 	t.Settle(l, won)
 	if !won {
 		again = t.machine.Refused(l)
-	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.timing != nil {
-		how.timing.begin(context.Background(), p, l.Key, token)
+	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.trace != nil {
+		how.trace.Begin(context.Background(), p, l.Key, token)
 		if t.timings == nil {
 			t.timings = make(map[*remote.Lock]*timing)
 		}
-		t.timings[l] = how.timing
+		t.timings[l] = asTiming(how.trace)
 	}
 	t.unlock()
 	if won && err != nil { // an execution for those who have listed it
@@ -372,7 +369,7 @@ func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerReques
 		if !r.BeginWait() {
 			return holds.Grant{}, errLinkFull
 		}
-		err = p.keep(ctx, x)
+		err = ls.of(p).keep(ctx, x)
 		r.EndWait()
 		if err != nil {
 			return holds.Grant{}, err
@@ -383,7 +380,7 @@ func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerReques
 func (ls *locks) tryProlong(p *partition, x remote.Extension) (holds.Grant, error) {
 	promise := ls.promise()
 	x.Vouch = promise.Surrender
-	t := &p.locks
+	t := ls.of(p)
 	at := t.lock()
 	defer t.unlock()
 	l, firm, err := t.machine.Extend(at, x)
@@ -398,13 +395,13 @@ func (ls *locks) tryProlong(p *partition, x remote.Extension) (holds.Grant, erro
 
 // keep waits until the store keeps a lock with that lease at least, or the lock is none any
 // more.
-func (p *partition) keep(ctx context.Context, x remote.Extension) error {
-	ctx, cancel := context.WithTimeout(ctx, p.worker.cfg.MaxWait)
+func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
+	ctx, cancel := context.WithTimeout(ctx, t.locks.worker.cfg.MaxWait)
 	defer cancel()
 	for {
-		at := p.locks.lock()
-		w := p.locks.waitFor(p.locks.machine.Keep(at, x))
-		p.locks.unlock()
+		at := t.lock()
+		w := t.waitFor(t.machine.Keep(at, x))
+		t.unlock()
 		if w == nil {
 			return nil
 		}

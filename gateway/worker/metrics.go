@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
@@ -118,21 +116,13 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 	}
 	metrics.Send(ch, families[problemsMetric], c.left.Load(), "left")
 	for cause := range cancelCauses {
-		metrics.Send(ch, families[cancelledMetric], c.cancelled[cause].Load(), cause.String())
+		metrics.Send(ch, families[cancelledMetric], w.keys.counts.cancellations(cause), cause.String())
 	}
-	metrics.Send(ch, families[waitingMetric], w.queue.Waiting(), "key")
-	metrics.Send(ch, families[waitingMetric], w.awaiting.Load(), "partition")
-	var waits metrics.Distribution
-	for i := range c.waits {
-		waits.Add(c.waits[i].Distribution())
-	}
-	metrics.SendHistogram(ch, families[waitMetric], waits)
+	metrics.Send(ch, families[waitingMetric], w.keys.waiting(), "key")
+	metrics.Send(ch, families[waitingMetric], w.keys.awaiting.Load(), "partition")
+	metrics.SendHistogram(ch, families[waitMetric], w.keys.counts.waitsOf())
 	for kind := range runKinds {
-		var runs metrics.Distribution
-		for i := range c.runs[kind] {
-			runs.Add(c.runs[kind][i].Distribution())
-		}
-		metrics.SendHistogram(ch, families[runMetric], runs, kind.String())
+		metrics.SendHistogram(ch, families[runMetric], w.keys.counts.runsOf(kind), kind.String())
 	}
 }
 
@@ -141,8 +131,8 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	var executions int64
 	var busy, residue, serving, arriving, departing int
 	view, incarnation := w.cfg.Members.View(), w.Incarnation()
-	for i := range w.parts {
-		p := &w.parts[i]
+	for i := range w.keys.parts {
+		p := &w.keys.parts[i]
 		s := p.table.Stats()
 		executions += s.Granted
 		busy += s.Held
@@ -166,7 +156,7 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[residueKeysMetric], residue)
 	metrics.Send(ch, families[residueAgeMetric], w.shell.moves.oldest().Seconds())
 	w.shell.moves.collect(ch)
-	metrics.Send(ch, families[slackMetric], w.lease.Load().Admit.Left(w.instant(time.Now())).Seconds())
+	metrics.Send(ch, families[slackMetric], w.keys.slack().Seconds())
 	metrics.Send(ch, families[sessionsLostMetric], w.counts.sessions.Load())
 	metrics.Send(ch, families[readyMetric], number(w.Ready() == nil))
 }

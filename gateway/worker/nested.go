@@ -6,24 +6,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/keyway-go/keyway/gateway"
 )
 
-// nest looks for the execution that holds key at w along ctx, and begins one that
+// nest looks for the execution that holds key along ctx, and begins one that
 // runs within it, with the same token. The key stays held until both have ended.
 // nested is false if there is none; if there is one, but the ownership was lost or
 // the caller may not run within it, nested comes with an error.
-func (w *Worker) nest(ctx context.Context, key string, call bool) (x execution, nested bool, err error) {
+func (k *keys) nest(ctx context.Context, key string, call bool) (x execution, nested bool, err error) {
 	for c := innermost(ctx); c != nil; c = innermost(c.parent) {
-		if c.part.worker != w || c.key != key || !c.enter() {
+		if c.part.keys != k || c.key != key || !c.enter() {
 			continue
 		}
 		switch {
 		case !call:
-			err = fmt.Errorf("%w: %q, of %s", ErrNested, key, chainOf(ctx))
+			err = fmt.Errorf("%w: %q, of %s", gateway.ErrNested, key, chainOf(ctx))
 		case c.part.cancels.Load() != c.cancels:
-			err = fmt.Errorf("%w: key %q is asked for within the execution that held it", ErrOwnershipLost, key)
+			err = fmt.Errorf("%w: key %q is asked for within the execution that held it", gateway.ErrOwnershipLost, key)
 		default:
-			w.flights.part(ctx, c)
+			keepApart(ctx, c)
 			r := runs.Get().(*run)
 			r.part, r.parent, r.token, r.cancels, r.outer = c.part, ctx, c.token, c.cancels, c
 			return execution{run: r, life: r.state.Load(), key: key}, true, nil
@@ -32,6 +34,16 @@ func (w *Worker) nest(ctx context.Context, key string, call bool) (x execution, 
 		return execution{}, true, err
 	}
 	return execution{}, false, nil
+}
+
+// keepApart keeps apart what runs along ctx, up to the execution
+// of c, with other callers: they use what their first callers hold, in the midst of what these do.
+func keepApart(ctx context.Context, c *runContext) {
+	for inner := innermost(ctx); inner != c; inner = innermost(inner.parent) {
+		if inner.joined != nil {
+			inner.joined.KeepApart()
+		}
+	}
 }
 
 // enter begins an execution within that of c, unless it has ended.

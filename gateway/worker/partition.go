@@ -2,13 +2,12 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -22,20 +21,19 @@ const (
 	sequenceLow = 1 << (sequenceBits - 1)
 )
 
-// TokenEpoch returns the epoch of the ownership under which a token was minted.
-func TokenEpoch(token int64) int64 { return token >> sequenceBits }
+// tokenEpoch returns the epoch of the ownership under which a token was minted.
+func tokenEpoch(token int64) int64 { return token >> sequenceBits }
 
 // partition is the request path's side of one partition. The shell, which
 // drives the ownership machine, opens and closes it.
 type partition struct {
-	worker *Worker
+	keys   *keys
 	number int
 	table  localmutex.Table
 	open   atomic.Bool                    // what the table is; for those who wait
 	record atomic.Pointer[handoff.Record] // the last one known; for refused requests
 	asked  atomic.Int64                   // the epoch whose successor was asked for
 	term   atomic.Uint64                  // goes up each time the partition is given away
-	locks  lockTable
 
 	cancels atomic.Uint64            // goes up with each cancellation of running executions
 	mu      sync.Mutex               // guards what follows
@@ -44,9 +42,8 @@ type partition struct {
 	changed chan struct{}            // closed when open or record changes; nil while nobody waits
 }
 
-func (p *partition) init(w *Worker, number int) {
-	p.worker, p.number, p.table.Queue = w, number, w.queue
-	p.locks.part, p.locks.machine = p, remote.Machine{Host: &p.locks, TTL: w.settings.TTL}
+func (p *partition) init(k *keys, number int) {
+	p.keys, p.number, p.table.Queue = k, number, k.queue
 	p.table.Close()
 }
 
@@ -101,7 +98,7 @@ func (p *partition) cancelRunning() {
 	}
 	p.mu.Unlock()
 	for _, c := range lost {
-		c.cancel(ErrOwnershipLost)
+		c.cancel(gateway.ErrOwnershipLost)
 	}
 	p.endStreams()
 }
@@ -120,7 +117,7 @@ func (p *partition) free(key string, token int64, outer *runContext) {
 // away while it ran.
 func (p *partition) unlock(key string, token int64) {
 	if p.table.Unlock(key, token) {
-		p.worker.shell.post(nil, handoff.Finished{Partition: p.number, Key: key, Token: token})
+		p.keys.Owner.Post(handoff.Finished{Partition: p.number, Key: key, Token: token})
 	}
 }
 
@@ -131,10 +128,29 @@ func (p *partition) minted(token int64) {
 	}
 }
 
+// reserve reserves up to n tokens above those minted: reserved of them, from first on.
+func (p *partition) reserve(n int) (first int64, reserved int) {
+	if first, reserved = p.table.Reserve(n); reserved > 0 {
+		p.minted(first + int64(reserved) - 1)
+	}
+	return first, reserved
+}
+
+// tokensOf returns the first token of an epoch, and the first one above all of it.
+func tokensOf(epoch int64) (first, limit int64) {
+	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits
+}
+
+// at returns the time that was d after the worker's start.
+func (p *partition) at(d time.Duration) time.Time { return p.keys.base.Add(d) }
+
+// worker returns the worker's name.
+func (p *partition) worker() string { return p.keys.cfg.Name }
+
 // sequenceLow asks for the epoch after this one, once.
 func (p *partition) sequenceLow(epoch int64) {
 	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
-		p.worker.shell.post(nil, handoff.SequenceLow{Partition: p.number, Epoch: epoch})
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.number, Epoch: epoch})
 	}
 }
 
@@ -143,7 +159,7 @@ func (p *partition) sequenceLow(epoch int64) {
 // would ask.
 func (p *partition) checkSequence() {
 	if last, exhausted := p.table.Exhausted(); exhausted {
-		p.worker.shell.post(nil, handoff.SequenceLow{Partition: p.number, Epoch: last >> sequenceBits})
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.number, Epoch: last >> sequenceBits})
 	}
 }
 
@@ -172,22 +188,22 @@ func (p *partition) change() <-chan struct{} {
 // AwaitTimeout where the partition is about to open here. It returns a *NotOwnerError or *UnownedError
 // for key.
 func (p *partition) awaitOwnership(ctx context.Context, key string, how asking, limit time.Time) error {
-	w := p.worker
-	if w.awaiting.Add(1) > int64(w.cfg.MaxAwaiting) {
-		w.awaiting.Add(-1)
-		return fmt.Errorf("%w for partition %d to arrive", ErrBusy, p.number)
+	k := p.keys
+	if k.awaiting.Add(1) > int64(k.cfg.MaxAwaiting) {
+		k.awaiting.Add(-1)
+		return fmt.Errorf("%w for partition %d to arrive", gateway.ErrBusy, p.number)
 	}
-	defer w.awaiting.Add(-1)
+	defer k.awaiting.Add(-1)
 	patience := time.Until(limit)
 	if !how.call {
-		patience = min(patience, w.cfg.AwaitTimeout)
+		patience = min(patience, k.cfg.AwaitTimeout)
 	}
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {
 		changed := p.change()
 		switch {
-		case w.draining.Load():
+		case k.draining.Load():
 			return p.elsewhere(key)
 		case p.open.Load():
 			return nil
@@ -217,26 +233,26 @@ func (p *partition) expected(epoch int64) bool {
 	if known != nil && epoch > known.Epoch {
 		return true
 	}
-	view := p.worker.cfg.Members.View()
+	view := p.keys.cfg.View()
 	target, ok := view.Owner(p.number)
-	if ok && target.Name != p.worker.name {
+	if ok && target.Name != p.keys.cfg.Name {
 		return false
 	}
 	if known == nil || known.Owner == "" {
 		return true
 	}
 	_, alive := view.Find(known.Owner)
-	return !alive || known.Owner == p.worker.Incarnation()
+	return !alive || known.Owner == p.keys.Incarnation()
 }
 
 // owner returns the living worker, other than this one, that the partition's
 // record names.
 func (p *partition) owner() (record *handoff.Record, m ring.Member, ok bool) {
 	record = p.record.Load()
-	if record == nil || record.Owner == "" || record.Owner == p.worker.Incarnation() {
+	if record == nil || record.Owner == "" || record.Owner == p.keys.Incarnation() {
 		return record, m, false
 	}
-	m, ok = p.worker.cfg.Members.View().Find(record.Owner)
+	m, ok = p.keys.cfg.View().Find(record.Owner)
 	return record, m, ok
 }
 
@@ -250,54 +266,12 @@ func (p *partition) owned() bool {
 func (p *partition) elsewhere(key string) error {
 	record, m, owned := p.owner()
 	if owned {
-		return &NotOwnerError{Key: key, Partition: p.number, Worker: m.Name, Addr: m.Addr, Owner: record.Owner, Epoch: record.Epoch}
+		return &gateway.NotOwnerError{Key: key, Partition: p.number, Worker: m.Name, Addr: m.Addr, Owner: record.Owner, Epoch: record.Epoch}
 	}
-	err := &UnownedError{Key: key, Partition: p.number}
-	if record != nil && record.Owner != p.worker.Incarnation() {
-		err.owner, err.epoch = record.Owner, record.Epoch
+	err := &gateway.UnownedError{Key: key, Partition: p.number}
+	if record != nil && record.Owner != p.keys.Incarnation() {
+		err.Owner, err.Epoch = record.Owner, record.Epoch
 	}
-	err.Wait, err.waiting = p.waiting(record)
+	err.Wait, err.WaitsFor = p.keys.Owner.Waiting(p.number, record)
 	return err
-}
-
-// waiting says what has to happen before the partition, which nobody else is
-// known to own, is served, and how long that takes, if it is known.
-func (p *partition) waiting(record *handoff.Record) (wait time.Duration, what string) {
-	w := p.worker
-	if w.draining.Load() {
-		return 0, "this worker is leaving"
-	}
-	if trouble := w.trouble.Load(); trouble != nil {
-		return 0, fmt.Sprintf("this worker, %s, does not work: %v", w.name, *trouble)
-	}
-	target, ok := w.cfg.Members.View().Owner(p.number)
-	if !ok {
-		return 0, "no active worker is known yet"
-	}
-	if record == nil {
-		record = new(handoff.Record)
-	} else if record.Owner != "" && record.Owner == w.Incarnation() {
-		return 0, "it is this worker's, which does not serve it at the moment"
-	}
-	if wait, what = w.obstacle(*record); what != "" {
-		what = ": " + what
-	}
-	return wait, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet%s", target.Name, what)
-}
-
-// obstacle says what keeps a worker from claiming a partition with that record, "" for nothing that is known, and for how
-// long yet.
-func (w *Worker) obstacle(record handoff.Record) (wait time.Duration, what string) {
-	wait, obstacle := w.outlook.Load().Claimable(record, w.instant(time.Now()).Mono)
-	switch obstacle {
-	case handoff.ObstacleSession:
-		return wait, w.shell.calls.because(errors.New("this worker has no session in the store yet")).Error()
-	case handoff.ObstacleSettle:
-		return wait, "the members changed a moment ago"
-	case handoff.ObstacleQuarantine:
-		return wait, fmt.Sprintf("the store has no trace of this cluster, was restarted or lost data: for one TTL (%v) nothing is claimed that a worker may serve of which the store does not know; a cluster that is new skips that with --new-cluster (Config.NewCluster)", w.settings.TTL)
-	case handoff.ObstacleOwner:
-		return wait, "the session of its last owner, which is gone, is not over"
-	}
-	return 0, ""
 }

@@ -4,10 +4,13 @@ import (
 	"container/heap"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
 )
 
@@ -89,6 +92,22 @@ func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duratio
 	b.full = full + interval
 	heap.Fix(&r.byFull, b.index)
 	return nil
+}
+
+// explain returns the rates of a key that not all executions are left of, as of now
+// since the worker's start and in that term of its partition.
+func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, now time.Duration) (list []gateway.KeyRate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, route := range slices.Sorted(maps.Keys(limits)) {
+		b, rate := r.buckets[newBucketID(route, key, term)], limits[route]
+		if b == nil {
+			continue
+		}
+		used := float64(max(b.full-now, 0)) / float64(rate.Interval())
+		list = append(list, gateway.KeyRate{Route: route, PerSecond: rate.PerSecond, Burst: rate.Burst, Left: max(float64(rate.Burst)-used, 0)})
+	}
+	return list
 }
 
 // giveBack gives a token back whose execution has not begun.

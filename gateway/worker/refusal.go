@@ -55,7 +55,7 @@ func refusalOf(err error) *link.RefusedError {
 	case isNotOwner:
 		return &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
 	case isUnowned:
-		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.owner, Epoch: unowned.epoch}
+		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.Owner, Epoch: unowned.Epoch}
 	case errors.Is(err, ErrUnavailable):
 		return &link.RefusedError{Reason: link.Unavailable}
 	case errors.Is(err, ErrBusy):

@@ -8,7 +8,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
-
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 

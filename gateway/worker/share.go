@@ -20,10 +20,10 @@ func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(Execut
 	if ctx.Err() != nil {
 		return v, false, context.Cause(ctx)
 	}
-	if x, nested, err := w.nest(ctx, key, true); err != nil {
+	if x, nested, err := w.keys.nest(ctx, key, true); err != nil {
 		return v, false, err
 	} else if nested {
-		defer w.release(x)
+		defer w.keys.release(x)
 		v, err = fn(x.public())
 		return v, false, err
 	}

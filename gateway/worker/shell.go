@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/ring"
@@ -17,8 +16,7 @@ import (
 // shell drives the ownership machine: one goroutine, run, steps it with what
 // happened and carries out the effects. Everything else only posts to it.
 type shell struct {
-	w           *Worker
-	incarnation atomic.Pointer[string]
+	w *Worker
 
 	ctx     context.Context // of the goroutine and of calls to the store
 	cancel  context.CancelFunc
@@ -83,6 +81,7 @@ type event struct {
 func (w *Worker) startShell(ctx context.Context) error {
 	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
 	s.agree.rivals = make(map[string]time.Time)
+	w.keys.Owner = s
 	s.moves.init(w)
 	s.appless = w.appTrouble(false)
 	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
@@ -99,6 +98,9 @@ func (s *shell) close() {
 	s.cancel()
 	s.ended.Wait()
 }
+
+// Post passes in to all lives.
+func (s *shell) Post(in handoff.Input) { s.post(nil, in) }
 
 func (s *shell) post(l *life, in handoff.Input) { s.postEvent(event{life: l, input: in}) }
 
@@ -178,11 +180,11 @@ func (s *shell) hintDelay() time.Duration {
 func (s *shell) handle(e event) {
 	if _, ok := e.input.(handoff.Leave); ok && !s.leaving {
 		s.leaving = true
-		s.w.draining.Store(true)
+		s.w.keys.draining.Store(true)
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
 		s.look()
 	}
-	if l, ok := e.input.(handoff.LocksEnded); ok && s.w.parts[l.Partition].lingers() {
+	if l, ok := e.input.(handoff.LocksEnded); ok && s.w.locks.tables[l.Partition].lingers() {
 		return // it was served again meanwhile, and closed with other locks
 	}
 	if f, ok := e.input.(handoff.Finished); ok {
@@ -190,7 +192,7 @@ func (s *shell) handle(e event) {
 	}
 	if r, ok := e.input.(handoff.Reply); ok {
 		if e.life == s.current {
-			s.renewals.answered(s.w.now(), r, s.timeout)
+			s.renewals.answered(s.w.keys.now(), r, s.timeout)
 		}
 		if sessions := r.Snapshot.Sessions; r.Err == nil && len(sessions) > 0 {
 			if len(sessions) != len(s.sessions) || &sessions[0] != &s.sessions[0] { // others than last time
@@ -241,7 +243,7 @@ func (s *shell) take() []event {
 }
 
 func (s *shell) untilNext() time.Duration {
-	now := s.w.instant(time.Now())
+	now := s.w.keys.instant(time.Now())
 	wait := time.Hour
 	for _, l := range s.lives {
 		wait = min(wait, l.machine.Next(now))
@@ -276,7 +278,7 @@ func (s *shell) step(l *life, in handoff.Input) {
 // ask passes in to l's machine, and keeps the highest epoch that it knows of for
 // the lives to come.
 func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
-	effects := l.machine.Step(s.w.instant(time.Now()), in)
+	effects := l.machine.Step(s.w.keys.instant(time.Now()), in)
 	s.highest = max(s.highest, l.machine.Highest())
 	return effects
 }
@@ -308,7 +310,7 @@ func (s *shell) begin(ctx context.Context) error {
 		return fmt.Errorf("worker: %w", context.Cause(ctx))
 	}
 	l := &life{incarnation: id, machine: machine, first: s.current == nil}
-	s.incarnation.Store(&id)
+	s.w.keys.SetIncarnation(id)
 	s.current, s.view = l, nil
 	s.moves.begin(id)
 	s.w.settled.Store(false)
@@ -360,8 +362,8 @@ func (s *shell) look() {
 	if s.leaving && len(in.Workers) == 0 {
 		s.stepAll(handoff.Leave{Now: true})
 	}
-	for i := range s.w.parts {
-		s.w.parts[i].announce()
+	for i := range s.w.keys.parts {
+		s.w.keys.parts[i].announce()
 	}
 }
 
@@ -421,7 +423,7 @@ func (s *shell) announceTakeovers(died []string) {
 		if n == 0 {
 			continue
 		}
-		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.w.instant(time.Now()).Mono)
+		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.w.keys.instant(time.Now()).Mono)
 		if wait == 0 && obstacle != handoff.ObstacleNone {
 			wait = s.w.settings.TTL
 		}
@@ -446,7 +448,7 @@ func (s *shell) noteProgress(now time.Time) time.Duration {
 		return left
 	}
 	s.progress = now.Add(progressEvery)
-	if serving, running := s.w.Serving(), s.w.running(); serving+running > 0 {
+	if serving, running := s.w.Serving(), s.w.keys.running(); serving+running > 0 {
 		s.w.cfg.Logger.Info("this worker is still leaving the ring", "worker", s.w.name, "partitions", serving, "running", running)
 	}
 	return progressEvery

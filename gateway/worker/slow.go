@@ -18,8 +18,8 @@ const (
 // keeps no time for a key: tokens and places in queues rise, so what is not above
 // those of an earlier look was there then.
 type slowKeys struct {
-	worker *Worker
-	on     atomic.Bool // looks are made
+	keys *keys
+	on   atomic.Bool // looks are made
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -43,7 +43,7 @@ type slowHold struct {
 // forgetLocked forgets the executions that hold their keys no more.
 func (s *slowKeys) forgetLocked() {
 	for id, h := range s.held {
-		if state := s.worker.parts[id.partition].table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
+		if state := s.keys.parts[id.partition].table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
 			delete(s.held, id)
 		}
 	}
@@ -56,7 +56,7 @@ type slowLook struct {
 }
 
 func (s *slowKeys) step() time.Duration {
-	return max(s.worker.cfg.SlowKey/slowSteps, time.Millisecond)
+	return max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)
 }
 
 // begin makes looks from now on. Who holds a key has to call it unless they are
@@ -87,7 +87,7 @@ func (s *slowKeys) look() {
 	}
 	now := time.Now()
 	var past slowLook
-	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.worker.cfg.SlowKey {
+	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.keys.cfg.SlowKey {
 		past, s.looks = s.looks[0], s.looks[1:]
 	}
 	s.forgetLocked()
@@ -101,7 +101,7 @@ func (s *slowKeys) look() {
 	// found that looks are made, and is there now.
 	s.looks = nil
 	s.on.Store(false)
-	if s.worker.running() > 0 && s.on.CompareAndSwap(false, true) {
+	if s.keys.running() > 0 && s.on.CompareAndSwap(false, true) {
 		s.arm()
 	}
 }
@@ -109,35 +109,50 @@ func (s *slowKeys) look() {
 // compareLocked logs what has been held or waited for since a past look, and returns
 // what there is now.
 func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, busy bool) {
-	w := s.worker
-	next = slowLook{now, make([]localmutex.Mark, len(w.parts))}
+	k := s.keys
+	next = slowLook{now, make([]localmutex.Mark, len(k.parts))}
 	left := slowAtOnce
-	for i := range w.parts {
+	for i := range k.parts {
 		var since localmutex.Mark
 		if past.marks != nil {
 			since = past.marks[i]
 		}
-		found, mark, some := w.parts[i].table.Slow(since, left)
+		found, mark, some := k.parts[i].table.Slow(since, left)
 		next.marks[i] = mark
 		busy = busy || some
 		left -= len(found)
-		for _, k := range found {
-			args := []any{"key", k.Key, "partition", i, "for", now.Sub(past.at), "waiting", k.Waiters, "holder", k.Token}
+		for _, f := range found {
+			args := []any{"key", f.Key, "partition", i, "for", now.Sub(past.at), "waiting", f.Waiters, "holder", f.Token}
 			switch {
-			case k.Held:
+			case f.Held:
 				if s.held == nil {
 					s.held = make(map[slowID]slowHold)
 				}
-				s.held[slowID{i, k.Token}] = slowHold{k.Key, past.at}
-				w.log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
-			case k.Token == 0:
-				w.log.Warn("a key is waited for for long: an execution at a former owner holds it", args...)
+				s.held[slowID{i, f.Token}] = slowHold{f.Key, past.at}
+				k.cfg.Log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
+			case f.Token == 0:
+				k.cfg.Log.Warn("a key is waited for for long: an execution at a former owner holds it", args...)
 			default:
-				w.log.Warn("a key is waited for for long, by many or behind long executions", args...)
+				k.cfg.Log.Warn("a key is waited for for long, by many or behind long executions", args...)
 			}
 		}
 	}
 	return next, busy
+}
+
+// heldFor returns for how long, at least, an execution has held its key.
+func (s *slowKeys) heldFor(partition int, token int64, now time.Time) (d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, ok := s.held[slowID{partition, token}]; ok {
+		return now.Sub(h.since)
+	}
+	for _, look := range s.looks {
+		if look.marks[partition].Minted(token) {
+			return now.Sub(look.at)
+		}
+	}
+	return 0
 }
 
 // close makes no more looks. It waits for one under way.

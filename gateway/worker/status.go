@@ -2,12 +2,10 @@ package worker
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -20,9 +18,9 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	now := time.Now()
 	s := gateway.WorkerStatus{
 		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.stateName(),
-		BusyKeys: w.running(), Waiting: w.queue.Waiting(), Queue: w.cfg.Queue,
-		Awaiting: int(w.awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
-		SessionSlackSeconds: w.lease.Load().Admit.Left(w.instant(now)).Seconds(),
+		BusyKeys: w.keys.running(), Waiting: w.keys.waiting(), Queue: w.cfg.Queue,
+		Awaiting: int(w.keys.awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
+		SessionSlackSeconds: w.keys.slack().Seconds(),
 		Store:               w.shell.calls.status(),
 		Residue:             w.shell.moves.residue(now), Moves: w.shell.moves.recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
 	}
@@ -34,10 +32,10 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	}
 	view := w.cfg.Members.View()
 	missing := make(map[formerOwner]*gateway.MissingStatus)
-	for i := range w.parts {
-		s.Executions += w.parts[i].table.Stats().Granted
+	for i := range w.keys.parts {
+		s.Executions += w.keys.parts[i].table.Stats().Granted
 		m, _ := view.Owner(i)
-		wanted, served := m.Incarnation == s.Incarnation, w.parts[i].open.Load()
+		wanted, served := m.Incarnation == s.Incarnation, w.keys.parts[i].open.Load()
 		switch {
 		case wanted && served:
 			s.Wanted++
@@ -45,7 +43,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 		case wanted:
 			s.Wanted++
 			s.Arriving++
-			w.parts[i].addMissing(missing)
+			w.addMissing(&w.keys.parts[i], missing)
 		case served:
 			s.Served++
 			s.Departing++
@@ -69,11 +67,11 @@ type formerOwner struct {
 
 // addMissing adds the partition, which the ring gives to this worker and which it does
 // not serve.
-func (p *partition) addMissing(missing map[formerOwner]*gateway.MissingStatus) {
+func (w *Worker) addMissing(p *partition, missing map[formerOwner]*gateway.MissingStatus) {
 	record, owner, owned := p.owner()
 	former := formerOwner{name: owner.Name}
-	if !owned && record != nil && record.Owner != "" && record.Owner != p.worker.Incarnation() {
-		former = formerOwner{p.worker.shell.moves.name(record.Owner), true}
+	if !owned && record != nil && record.Owner != "" && record.Owner != w.Incarnation() {
+		former = formerOwner{w.shell.moves.name(record.Owner), true}
 	}
 	m := missing[former]
 	if m == nil {
@@ -84,7 +82,7 @@ func (p *partition) addMissing(missing map[formerOwner]*gateway.MissingStatus) {
 	if owned {
 		return
 	}
-	if wait, what := p.waiting(record); m.WaitsFor == "" || wait.Seconds() > m.WaitsSeconds {
+	if wait, what := w.shell.Waiting(p.number, record); m.WaitsFor == "" || wait.Seconds() > m.WaitsSeconds {
 		m.WaitsFor, m.WaitsSeconds = what, wait.Seconds()
 	}
 }
@@ -92,7 +90,7 @@ func (p *partition) addMissing(missing map[formerOwner]*gateway.MissingStatus) {
 // stateName says where the worker stands with the ring.
 func (w *Worker) stateName() string {
 	switch {
-	case w.draining.Load():
+	case w.keys.draining.Load():
 		return ring.StateLeaving.String()
 	case w.offRing.Load():
 		return "drained"
@@ -118,12 +116,12 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return gateway.KeyStatus{}, err
 	}
-	p := &w.parts[w.settings.Ring.Partition(key)]
+	p := w.keys.of(key)
 	now, state := time.Now(), p.table.Inspect(key)
 	s := gateway.KeyStatus{
 		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.number, Served: p.open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
-		Residue: w.shell.moves.residueOfKey(p.number, key, now), Rates: w.rates.explain(w.policies.limits(), key, p.term.Load(), w.now()),
+		Residue: w.shell.moves.residueOfKey(p.number, key, now), Rates: w.keys.ratesOf(key, w.policies.limits()),
 		Mismatch: w.claims.of(key),
 	}
 	record, owner, owned := p.owner()
@@ -134,7 +132,7 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 		s.Owner = owner.Name
 	} else if !s.Served {
 		var wait time.Duration
-		wait, s.WaitsFor = p.waiting(record)
+		wait, s.WaitsFor = w.shell.Waiting(p.number, record)
 		s.WaitsSeconds = wait.Seconds()
 	}
 	if state.Token != 0 {
@@ -145,66 +143,15 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 
 // explainHolder says who holds a key here.
 func (w *Worker) explainHolder(p *partition, key string, token int64, now time.Time) *gateway.KeyHolder {
-	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.slow.heldFor(p.number, token, now).Seconds(), AtLeast: true}
-	if l, shared, ok := p.holderOf(key, token); ok {
+	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.heldFor(p, token, now).Seconds(), AtLeast: true}
+	if l, shared, ok := w.locks.of(p).holderOf(key, token); ok {
 		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
-		h.LeaseSeconds = l.Left(now.Sub(w.base)).Seconds()
+		h.LeaseSeconds = l.Left(w.keys.now()).Seconds()
 		return h
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := p.live; c != nil; c = c.next {
-		if c.token != token {
-			continue
-		}
-		h.ClientGone = !c.left.IsZero()
-		if c.timeout != 0 {
-			h.Seconds, h.AtLeast, h.LimitSeconds = (now.Sub(w.base) - c.began).Seconds(), false, c.timeout.Seconds()
-		}
+	gone, ran, limit := p.running(token)
+	if h.ClientGone = gone; limit != 0 {
+		h.Seconds, h.AtLeast, h.LimitSeconds = ran.Seconds(), false, limit.Seconds()
 	}
 	return h
-}
-
-// heldFor returns for how long, at least, an execution has held its key.
-func (s *slowKeys) heldFor(partition int, token int64, now time.Time) (d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h, ok := s.held[slowID{partition, token}]; ok {
-		return now.Sub(h.since)
-	}
-	for _, look := range s.looks {
-		if look.marks[partition].Minted(token) {
-			return now.Sub(look.at)
-		}
-	}
-	return 0
-}
-
-// limits returns the policies with a rate, one for each route.
-func (ps *policies) limits() map[string]policy.Rate {
-	limits := make(map[string]policy.Rate)
-	if known := ps.known.Load(); known != nil {
-		for _, p := range *known {
-			if p.Rate != (policy.Rate{}) {
-				limits[p.Route] = p.Rate
-			}
-		}
-	}
-	return limits
-}
-
-// explain returns the rates of a key that not all executions are left of, as of now
-// since the worker's start and in that term of its partition.
-func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, now time.Duration) (list []gateway.KeyRate) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, route := range slices.Sorted(maps.Keys(limits)) {
-		b, rate := r.buckets[newBucketID(route, key, term)], limits[route]
-		if b == nil {
-			continue
-		}
-		used := float64(max(b.full-now, 0)) / float64(rate.Interval())
-		list = append(list, gateway.KeyRate{Route: route, PerSecond: rate.PerSecond, Burst: rate.Burst, Left: max(float64(rate.Burst)-used, 0)})
-	}
-	return list
 }

@@ -3,16 +3,8 @@ package worker
 import (
 	"context"
 	"errors"
-	"net"
-	"net/http"
-	"strings"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/policy"
-	"github.com/keyway-go/keyway/internal/wire/grammar"
-	"github.com/keyway-go/keyway/internal/wire/http1"
-	"github.com/keyway-go/keyway/internal/wire/netutil"
-	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
 // ErrStreamEnds is the cause with which the context of a stream is cancelled whose
@@ -23,9 +15,6 @@ var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this 
 // client has left.
 var errClientLeft = errors.New("worker: the client has left")
 
-// streamGrace is how long a stream may go on that is to end.
-const streamGrace = time.Second
-
 // stream is an answer that goes on while its request holds no key: an event stream
 // or a change of protocols. It ends when its partition is given away, so that its
 // client connects again and finds the next owner.
@@ -34,27 +23,11 @@ type stream struct {
 	unhook func() bool // ends the watch of the client; nil if there is none
 }
 
-// isEventStream reports whether an answer of that type is an event stream.
-func isEventStream(contentType string) bool {
-	kind, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
-}
-
-// hasEventStream is isEventStream for the fields of an answer.
-func hasEventStream(fields []http1.Field) bool {
-	for i := range fields {
-		if f := &fields[i]; len(f.Name) == len("Content-Type") && strings.EqualFold(grammar.Text(f.Name), "Content-Type") {
-			return isEventStream(grammar.Text(f.Value))
-		}
-	}
-	return false
-}
-
 // letGo frees the key of an execution whose answer begins and is a stream, if its
 // route's mode lets such ones go on without: only what the app answers brings that
 // about. The execution's context goes on until the stream ends, the client leaves or
 // the partition is given away. letGo returns nil if the key stays held.
-func (w *Worker) letGo(x execution) *stream {
+func (x execution) letGo() *stream {
 	r := x.run
 	if r.policy != nil && r.policy.Mode == policy.Serialize {
 		return nil
@@ -67,17 +40,15 @@ func (w *Worker) letGo(x execution) *stream {
 	if _, ok := r.end(x.life); !ok {
 		return nil
 	}
-	p, token, outer, timing := r.part, r.token, r.outer, r.timing
+	p, token, outer := r.part, r.token, r.outer
 	if r.began != 0 {
-		x.run.part.worker.counts.ran(r)
+		p.keys.counts.ran(r)
 	}
 	r.reset()
 	s := c.stream()
 	if !c.letGo() {
 		p.free(x.key, token, outer)
 	}
-	timing.noteFailure("") // whatever becomes of the stream
-	timing.end(nil)
 	return s
 }
 
@@ -114,6 +85,20 @@ func (c *runContext) stream() *stream {
 	return s
 }
 
+// cancel ends the context of the stream, whose partition is given away.
+func (s *stream) cancel() { s.run.cancel(ErrStreamEnds) }
+
+// onAway sets what tells the client of the stream to connect again, in place of the end of the context. It reports
+// false if that is to be done at once.
+func (s *stream) onAway(away func()) (stays bool) {
+	c, p := s.run, s.run.part
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.away = away
+	_, stays = p.streams[c]
+	return stays
+}
+
 // end ends the stream and its context. It may be called of no stream.
 func (s *stream) end() {
 	if s == nil {
@@ -132,29 +117,6 @@ func (s *stream) end() {
 	c.cancel(nil)
 }
 
-// tunnel returns the connection on which the app and the client change protocols. If
-// frames says that what is written to it from now on is that protocol, a client of
-// WebSocket is told when the stream ends. Otherwise it is closed a while after.
-func (s *stream) tunnel(conn net.Conn, protocol string, frames bool) net.Conn {
-	c, p := s.run, s.run.part
-	out, away := conn, func() {
-		c.cancel(ErrStreamEnds)
-		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
-	}
-	if frames {
-		ws := websocket.NewConn(conn, protocol)
-		out, away = ws, func() { ws.GoAway(websocket.ServiceRestart, "service restart", streamGrace) }
-	}
-	p.mu.Lock()
-	c.away = away
-	_, stays := p.streams[c]
-	p.mu.Unlock()
-	if !stays {
-		away()
-	}
-	return out
-}
-
 // endStreams ends the streams of a partition that is given away.
 func (p *partition) endStreams() {
 	p.mu.Lock()
@@ -171,19 +133,5 @@ func (p *partition) endStreams() {
 	p.mu.Unlock()
 	for _, away := range aways {
 		away()
-	}
-}
-
-// letGo frees the key of an answer that begins with that status, if it is a stream.
-func (a *appWriter) letGo(status int) {
-	if a.wrote || a.held == (execution{}) {
-		return
-	}
-	a.held.run.timing.note(status)
-	if status != http.StatusSwitchingProtocols && !isEventStream(a.Header().Get("Content-Type")) {
-		return
-	}
-	if a.stream = a.handler.worker.letGo(a.held); a.stream != nil {
-		a.held = execution{}
 	}
 }

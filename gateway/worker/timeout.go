@@ -4,27 +4,21 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/keyway-go/keyway/gateway"
 )
 
 // errAbandoned is the cause with which an execution at an app is cancelled.
 var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Limits.AbandonedTimeout)")
 
-// now returns the time since the worker's start.
-func (w *Worker) now() time.Duration { return time.Since(w.base) }
-
 // bound ends x when it has taken that long. It must be called before x's context
 // is used.
 func (x execution) bound(timeout time.Duration) {
-	x.run.began, x.run.timeout = x.run.part.worker.now(), timeout
+	x.run.began, x.run.timeout = x.run.part.keys.now(), timeout
 }
 
 // late reports whether the execution of c has taken as long as it may.
-func (c *runContext) late() bool { return c.timeout != 0 && c.part.worker.now() >= c.began+c.timeout }
-
-// watch cancels what takes too long from now on, until the worker is closed.
-func (w *Worker) watch() {
-	w.watching.Do(func() { w.shell.ended.Go(w.cancelOverdue) })
-}
+func (c *runContext) late() bool { return c.timeout != 0 && c.part.keys.now() >= c.began+c.timeout }
 
 // sweepStep is the longest time between two looks of cancelOverdue.
 const sweepStep = 100 * time.Millisecond
@@ -32,19 +26,19 @@ const sweepStep = 100 * time.Millisecond
 // cancelOverdue cancels the executions that have taken their timeout, and those
 // whose clients left AbandonedTimeout ago. Since it looks at all from time to
 // time, neither a timer nor anything else is made for a single one.
-func (w *Worker) cancelOverdue() {
-	tick := time.NewTicker(max(min(w.cfg.Timeout/10, w.cfg.AbandonedTimeout/10, sweepStep), time.Millisecond))
+func (k *keys) cancelOverdue(ctx context.Context) {
+	tick := time.NewTicker(max(min(k.cfg.Timeout/10, k.cfg.AbandonedTimeout/10, sweepStep), time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
-		case <-w.shell.ctx.Done():
+		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if !w.slow.on.Load() {
+			if !k.slow.on.Load() {
 				continue // no key is held
 			}
-			for i := range w.parts {
-				for c, cause := range w.parts[i].overdue(now) {
+			for i := range k.parts {
+				for c, cause := range k.parts[i].overdue(now) {
 					c.cancel(cause)
 				}
 			}
@@ -62,13 +56,13 @@ func (p *partition) overdue(now time.Time) (list map[*runContext]error) {
 		}
 		list[c] = cause
 	}
-	since := now.Sub(p.worker.base)
+	since := now.Sub(p.keys.base)
 	for c := p.live; c != nil; c = c.next {
 		switch {
 		case c.timeout != 0 && since >= c.began+c.timeout:
-			note(c, ErrTimeout)
+			note(c, gateway.ErrTimeout)
 		case c.client == nil:
-		case !c.left.IsZero() && now.Sub(c.left) >= p.worker.cfg.AbandonedTimeout:
+		case !c.left.IsZero() && now.Sub(c.left) >= p.keys.cfg.AbandonedTimeout:
 			note(c, errAbandoned)
 		case c.left.IsZero() && c.client.Err() != nil:
 			c.left = now
@@ -102,14 +96,14 @@ func (c *runContext) cancelled() string {
 // noteEnd counts an execution that was cancelled, once it has ended, and logs it if that was by
 // its timeout.
 func (c *runContext) noteEnd() {
-	w, cause := c.part.worker, c.cause()
+	k, cause := c.part.keys, c.cause()
 	if cause == nil {
 		return
 	}
-	w.counts.end(cause)
-	if cause != ErrTimeout {
+	k.counts.end(cause)
+	if cause != gateway.ErrTimeout {
 		return
 	}
-	w.log.Warn("an execution was cancelled: it had taken as long as it may (Limits.Timeout, --timeout)",
-		"key", c.key, "partition", c.part.number, "token", c.token, "timeout", c.timeout, "ran", w.now()-c.began)
+	k.cfg.Log.Warn("an execution was cancelled: it had taken as long as it may (Limits.Timeout, --timeout)",
+		"key", c.key, "partition", c.part.number, "token", c.token, "timeout", c.timeout, "ran", k.now()-c.began)
 }

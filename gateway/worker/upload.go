@@ -45,8 +45,8 @@ func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key str
 		w.refuseBody(rw, r, spool.ErrTooLong, false)
 		return nil, nil
 	}
-	if p := &w.parts[w.settings.Ring.Partition(key)]; !how.unkeyed() && (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody) && !p.open.Load() {
-		if err := p.awaitOwnership(r.Context(), key, how, time.Now().Add(w.maxWait(how))); err != nil {
+	if p := w.keys.of(key); !how.unkeyed() && (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody) && !p.open.Load() {
+		if err := p.awaitOwnership(r.Context(), key, how, time.Now().Add(w.keys.maxWait(how))); err != nil {
 			w.refuse(rw, r, err)
 			return nil, nil
 		}
