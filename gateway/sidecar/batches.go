@@ -141,7 +141,7 @@ func (b *batches) run(e worker.Execution, items []*worker.Item[jsonRequest, json
 // send has the app answer items as one batch, with that token.
 func (b *batches) send(x worker.Held, token int64, items []*worker.Item[jsonRequest, jsonAnswer]) error {
 	err := b.exchange(x, token, items)
-	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x) == nil {
+	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x.Context) == nil {
 		b.sidecar.Logger().Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.Key(), "requests", len(items), "error", err)
 	}
 	return err
@@ -157,7 +157,7 @@ func (b *batches) exchange(x worker.Held, token int64, items []*worker.Item[json
 	e.Message = http1.AppendField(e.Message, "Keyway-Batch", strconv.Itoa(len(items)))
 	e.Message = x.AppendFields(e.Message, token)
 	e.Message = append(append(http1.AppendRequestLength(e.Message, e.Method, int64(len(body))), "\r\n"...), body...)
-	err := b.sidecar.send(x, e)
+	err := b.sidecar.send(x.Context, e)
 	for err == nil && e.Status < 200 {
 		err = e.Continue()
 	}

@@ -133,7 +133,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 		},
 		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
 			x := s.Held(r.Context())
-			if unsent := s.unsent(x, x.Key(), err); unsent != nil {
+			if unsent := s.unsent(x.Context, x.Key(), err); unsent != nil {
 				rw.(interface{ Unsent(error) }).Unsent(unsent)
 			} else {
 				s.noAnswer(rw, r, err)
@@ -214,10 +214,10 @@ func (s *sidecar) takes(r *link.ServerRequest) bool {
 // serveSimple sends a request on to the app, and passes the answer on.
 // A request that the app has not begun with is not answered: the error says why.
 func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x worker.Held) (unsent error) {
-	body, err := smallBody(x, r)
+	body, err := smallBody(x.Context, r)
 	switch {
 	case err != nil && x.Err() != nil:
-		s.noAnswerLink(x, w, r, err)
+		s.noAnswerLink(x.Context, w, r, err)
 		return nil
 	case err != nil:
 		w.Abort() // the app has seen nothing
@@ -230,19 +230,19 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x w
 	x.Serve(e)
 	defer x.LeaveOff() // before e is closed
 	e.Message = append(x.AppendHead(e.Message, r), body...)
-	err = s.send(x, e)
+	err = s.send(x.Context, e)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
 			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer
 		}
 		err = e.Continue()
 	}
-	if unsent := s.unsent(x, x.Key(), err); unsent != nil {
+	if unsent := s.unsent(x.Context, x.Key(), err); unsent != nil {
 		return unsent
 	}
 	if err != nil {
 		x.Fail("no-answer")
-		s.noAnswerLink(x, w, r, err)
+		s.noAnswerLink(x.Context, w, r, err)
 		_ = w.Flush() // before the connection to the app is given up, which may take a while
 		return nil
 	}

@@ -101,7 +101,7 @@ func (s *shell) judge() {
 		a.blocked = true
 		s.w.cfg.Logger.Error("this worker stops", "worker", s.w.name, "error", why)
 		s.w.trouble.Store(&why)
-		s.w.keys.lease.Store(new(handoff.Lease))
+		s.w.keys.Lease.Store(new(handoff.Lease))
 		s.cancelHandlers(handoff.CancelHandlers{All: true})
 		s.announceState()
 	case !blocked && a.blocked:
@@ -109,7 +109,7 @@ func (s *shell) judge() {
 		s.w.cfg.Logger.Warn("this worker goes on", "worker", s.w.name)
 		s.w.trouble.Store(nil)
 		lease := a.lease
-		s.w.keys.lease.Store(&lease)
+		s.w.keys.Lease.Store(&lease)
 		s.announceState()
 	}
 }

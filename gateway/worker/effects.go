@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -15,30 +16,30 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	w := s.w
 	switch e := effect.(type) {
 	case handoff.OpenTable:
-		p := &w.keys.parts[e.Partition]
+		p := &w.keys.Parts[e.Partition]
 		w.locks.of(p).open(e)
-		p.open.Store(true)
+		p.Open.Store(true)
 		s.moves.opened(l.incarnation, e)
-		p.announce()
-		p.checkSequence()
+		p.Announce()
+		p.CheckSequence()
 	case handoff.LocksWritten:
 		w.locks.tables[e.Partition].do(func(m *remote.Machine) { m.Stored(e.Locks) })
 	case handoff.LocksForgotten:
-		for i := range w.keys.parts {
+		for i := range w.keys.Parts {
 			w.locks.tables[i].do((*remote.Machine).WriteAgain)
 		}
 	case handoff.LocksMoved:
 		w.locks.tables[e.Partition].do((*remote.Machine).Drop)
 	case handoff.Advance:
-		first, limit := tokensOf(e.Epoch)
-		w.keys.parts[e.Partition].table.Advance(first, limit)
-		w.keys.parts[e.Partition].checkSequence()
+		first, limit := keyed.TokensOf(e.Epoch)
+		w.keys.Parts[e.Partition].Table.Advance(first, limit)
+		w.keys.Parts[e.Partition].CheckSequence()
 	case handoff.Unblock:
-		w.keys.parts[e.Partition].table.Unblock(e.Key)
+		w.keys.Parts[e.Partition].Table.Unblock(e.Key)
 		s.moves.unblocked(e.Partition, e.Key)
 	case handoff.CancelHandlers:
-		if lease := w.keys.lease.Load(); e.All && *lease != (handoff.Lease{}) {
-			w.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", w.name, "cause", s.renewals.blame(w.keys.now()))
+		if lease := w.keys.Lease.Load(); e.All && *lease != (handoff.Lease{}) {
+			w.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", w.name, "cause", s.renewals.blame(w.keys.Now()))
 		}
 		s.cancelHandlers(e)
 	case handoff.LeaseChanged:
@@ -47,7 +48,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		}
 		s.agree.lease = e.Lease
 		if !s.agree.blocked {
-			w.keys.lease.Store(&e.Lease)
+			w.keys.Lease.Store(&e.Lease)
 		}
 		if e.Lease != (handoff.Lease{}) {
 			s.agree.began, s.agree.trouble = true, nil
@@ -57,10 +58,10 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		}
 		s.confirm(l, e.Lease)
 	case handoff.Owner:
-		p := &w.keys.parts[e.Partition]
-		p.record.Store(&e.Record)
+		p := &w.keys.Parts[e.Partition]
+		p.Record.Store(&e.Record)
 		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner)
-		p.announce()
+		p.Announce()
 	case handoff.Lost:
 		w.counts.sessions.Add(1)
 		s.moves.untaken(l.incarnation, moveLost, moveSession)
@@ -74,7 +75,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		s.moves.untaken(l.incarnation, moveGiven, moveLeave)
 		s.end(l)
 	case handoff.Renew:
-		s.renewals.asked(w.keys.now(), e.ID)
+		s.renewals.asked(w.keys.Now(), e.ID)
 		s.ended.Go(func() { s.call(l, effect) })
 	case handoff.Register:
 		if l.astray { // its session is in another store
@@ -88,22 +89,22 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 }
 
 func (s *shell) closeTable(partition int) handoff.Closed {
-	p := &s.w.keys.parts[partition]
-	p.open.Store(false)
-	p.term.Add(1)
+	p := &s.w.keys.Parts[partition]
+	p.Open.Store(false)
+	p.Term.Add(1)
 	closed := s.w.locks.of(p).close()
-	p.announce()
-	p.endStreams()
+	p.Announce()
+	p.EndStreams()
 	return closed
 }
 
 func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
 	if !e.All {
-		s.w.keys.parts[e.Partition].cancelRunning()
+		s.w.keys.Parts[e.Partition].CancelRunning()
 		return
 	}
-	for i := range s.w.keys.parts {
-		s.w.keys.parts[i].cancelRunning()
+	for i := range s.w.keys.Parts {
+		s.w.keys.Parts[i].CancelRunning()
 	}
 }
 
@@ -112,7 +113,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	store := s.w.cfg.Store
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
-	began := s.w.keys.now()
+	began := s.w.keys.Now()
 	var kind storeCall
 	var r handoff.Reply
 	var id ring.StoreID
@@ -151,7 +152,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		kind, r.ID = callRelease, e.ID
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
-	s.w.counts.called(kind, s.w.keys.now()-began, r.Err)
+	s.w.counts.called(kind, s.w.keys.Now()-began, r.Err)
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
 		s.w.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
 // Errors that an execution can end with, or not begin because of.
@@ -32,6 +33,9 @@ var (
 	ErrDeadlock = gateway.ErrDeadlock
 	// ErrMayHaveRun is wrapped by every error after which the call may have run.
 	ErrMayHaveRun = gateway.ErrMayHaveRun
+	// ErrStreamEnds is the cause with which the context of a request is cancelled that goes on
+	// without its key, as a stream, when the key's partition is given away.
+	ErrStreamEnds = keyed.ErrStreamEnds
 	// ErrAppDown means that the app behind a sidecar does not answer, so
 	// that the worker takes no place on the ring.
 	ErrAppDown = errors.New("the app does not answer")

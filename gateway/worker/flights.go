@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
 // errGoexit is what the callers of a shared function get when it calls
@@ -53,17 +55,17 @@ type flight struct {
 // first. It joins none that Do would not begin now: the lease is compared, and
 // then what cancels, as in confirm.
 func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
-	f, p := &w.flights, w.keys.of(id.key)
+	f, p := &w.flights, w.keys.Of(id.key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fl = f.running[id]
-	if fl != nil && !(w.keys.admits(time.Now()) && p.cancels.Load() == fl.cancels) {
+	if fl != nil && !(w.keys.Admits(time.Now()) && p.Cancels.Load() == fl.cancels) {
 		f.forgetLocked(fl)
 		fl = nil
 	}
 	if first = fl == nil; first {
 		f.last++
-		fl = &flight{of: f, id: id, call: strconv.FormatUint(f.last, 36), cancels: p.cancels.Load(), quit: make(chan struct{})}
+		fl = &flight{of: f, id: id, call: strconv.FormatUint(f.last, 36), cancels: p.Cancels.Load(), quit: make(chan struct{})}
 		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		if f.running == nil {
 			f.running = make(map[flightID]*flight)
@@ -88,16 +90,16 @@ func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) (v any, err er
 			close(fl.quit)
 		}
 	}()
-	x, err := w.keys.admit(fl.ctx, fl.id.key, asking{call: true, trace: w.traceOfCall(fl.ctx)})
+	x, err := w.keys.Admit(fl.ctx, fl.id.key, keyed.Asking{Call: true, Trace: w.traceOfCall(fl.ctx)})
 	if err != nil {
 		returned = true
 		return nil, w.counts.refused(fl.ctx, err)
 	}
-	defer w.keys.release(x)
+	defer w.keys.Release(x)
 	defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
 	if f.begin(fl) {
-		x.join(fl)
-		v, err = fn(x.public())
+		x.Join(fl)
+		v, err = fn(x.Public())
 	} else {
 		err = context.Cause(fl.ctx)
 	}
@@ -123,7 +125,7 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 		defer timer.Stop()
 		timeout = timer.C
 		var end func()
-		ctx, end = w.keys.waitAlong(ctx, fl.id.key)
+		ctx, end = w.keys.WaitAlong(ctx, fl.id.key)
 		defer end()
 	}
 	select {

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -19,21 +20,21 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 		"advanced": handoff.Advance{Epoch: old},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &Worker{keys: newKeys(keyConfig{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}})}
+			w := &Worker{keys: keyed.New(keyed.Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}})}
 			w.locks.init(w)
 			w.shell = &shell{w: w, wake: make(chan struct{}, 1)}
 			w.keys.Owner = w.shell
 			w.shell.moves.init(w)
-			p := &w.keys.parts[0]
-			_, limit := tokensOf(old)
-			p.table.Open(limit-1, limit, nil)
-			token, err := p.table.TryLock("k")
+			p := &w.keys.Parts[0]
+			_, limit := keyed.TokensOf(old)
+			p.Table.Open(limit-1, limit, nil)
+			token, err := p.Table.TryLock("k")
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.table.Unlock("k", token)
+			p.Table.Unlock("k", token)
 			if name == "opened" {
-				p.table.Close()
+				p.Table.Close()
 			}
 			w.shell.perform(new(life), effect)
 			asked := w.shell.take()

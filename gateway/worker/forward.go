@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -41,7 +42,7 @@ func (w *Worker) Forward(next http.Handler, takes func(*link.ServerRequest) bool
 func ForwardBatches[In, Out any](f *Forwarder, b *Batcher[In, Out], isItem func(method string, length int64, values func(name string) []string) bool,
 	decode func(*http.Request) (In, error), answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) {
 	b.detach, f.items = true, isItem
-	f.batch = newSubmitHandler(f.worker, func(_ http.ResponseWriter, r *http.Request, key string, how asking) (func(http.ResponseWriter), error) {
+	f.batch = newSubmitHandler(f.worker, func(_ http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
 		in, err := decode(r)
 		if err != nil {
 			return func(rw http.ResponseWriter) { f.worker.refuseItem(rw, r, err) }, nil
@@ -86,13 +87,13 @@ func (f *Forwarder) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	}
 }
 
-func maySubmit(how asking, err error) bool { return err == nil && how.batches() }
+func maySubmit(how keyed.Asking, err error) bool { return err == nil && how.Batches() }
 
 // forward has a request sent on, and releases x.
-func (f *Forwarder) forward(w *link.ResponseWriter, r *link.ServerRequest, x execution, baggage string) (unsent error) {
+func (f *Forwarder) forward(w *link.ResponseWriter, r *link.ServerRequest, x keyed.Execution, baggage string) (unsent error) {
 	defer timingOf(x).tell(w)
-	defer f.worker.keys.release(x)
-	x.carry(baggage)
+	defer f.worker.keys.Release(x)
+	x.Carry(baggage)
 	if unsent = f.send(w, r, f.Held(x.Context())); unsent != nil {
 		timingOf(x).noteFailure("unavailable")
 	}
@@ -108,19 +109,19 @@ func (f *Forwarder) Logger() *slog.Logger { return f.worker.log }
 // Held is an execution whose request an app in another process answers, and its context. It may be used until the
 // execution ends.
 type Held struct {
-	*runContext
+	*keyed.Context
 	worker *Worker
 }
 
 // Held returns the execution that ctx belongs to, which must be one of f.
-func (f *Forwarder) Held(ctx context.Context) Held { return Held{innermost(ctx), f.worker} }
+func (f *Forwarder) Held(ctx context.Context) Held { return Held{keyed.Innermost(ctx), f.worker} }
 
 // Fail notes why the app has not answered.
-func (h Held) Fail(kind string) { timingOf(h.runContext.execution()).noteFailure(kind) }
+func (h Held) Fail(kind string) { timingOf(h.Context.Execution()).noteFailure(kind) }
 
 // AppendHead appends the head of the request in HTTP/1.1, as the app gets to see it.
 func (h Held) AppendHead(b []byte, r *link.ServerRequest) []byte {
-	rules, traced := &h.worker.fields, timingOf(h.runContext.execution()).hasFields()
+	rules, traced := &h.worker.fields, timingOf(h.Context.Execution()).hasFields()
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
 	for name, value := range r.Fields.All() {
 		if rules.Drops(fields.KindOf(name), name) || strings.EqualFold(name, "Baggage") || traced && spans.IsField(name) {
@@ -135,12 +136,12 @@ func (h Held) AppendHead(b []byte, r *link.ServerRequest) []byte {
 // AppendFields appends what the app is told of the execution, with that token.
 func (h Held) AppendFields(b []byte, token int64) []byte {
 	var numbers [maxNumbers]byte
-	for i, value := range appValues(numbers[:], h.runContext.execution(), token, h.carried()) {
+	for i, value := range appValues(numbers[:], h.Context.Execution(), token, h.Carried()) {
 		if value != "" {
 			b = http1.AppendValidField(b, appNames[i], value)
 		}
 	}
-	if t := timingOf(h.runContext.execution()); t.hasFields() {
+	if t := timingOf(h.Context.Execution()); t.hasFields() {
 		for name, value := range spans.Fields(t.onward) {
 			b = http1.AppendValidField(b, name, value)
 		}
@@ -150,19 +151,19 @@ func (h Held) AppendFields(b []byte, token int64) []byte {
 
 // CheckClaim compares the key that the app names in the fields of its answer.
 func (h Held) CheckClaim(fields []http1.Field) {
-	h.worker.checkClaimOf(h.runContext.execution(), fields)
+	h.worker.checkClaimOf(h.Context.Execution(), fields)
 }
 
 // Begin notes the head of the app's answer, which is taken from now on at the app's speed. If it is a stream that goes
 // on without the key, Begin returns what ends it, otherwise nil.
 func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (end func()) {
-	timingOf(h.runContext.execution()).note(status)
+	timingOf(h.Context.Execution()).note(status)
 	h.CheckClaim(fields)
 	if hasEventStream(fields) {
-		if open := letGo(h.runContext.execution()); open != nil {
-			return open.end
+		if open := letGo(h.Context.Execution()); open != nil {
+			return open.End
 		}
 	}
-	h.worker.takeAnswer(h.runContext, w)
+	h.worker.takeAnswer(h.Context, w)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -31,7 +32,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		}
 	}
 	join(1, 8)
-	w := &Worker{cfg: Config{Members: self}, keys: newKeys(keyConfig{Settings: self.Settings()})}
+	w := &Worker{cfg: Config{Members: self}, keys: keyed.New(keyed.Config{Settings: self.Settings()})}
 	s := &shell{w: w, current: &life{incarnation: "w1"}, view: self.View()}
 	s.moves.init(w)
 	w.shell = s
@@ -43,8 +44,8 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		return d
 	}
 	serve := func(all bool) {
-		for i := range w.keys.parts {
-			w.keys.parts[i].open.Store(all)
+		for i := range w.keys.Parts {
+			w.keys.Parts[i].Open.Store(all)
 		}
 	}
 	serve(true)

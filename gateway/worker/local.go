@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
 // Local is a worker as a client.Client of the same process reaches it, without a
@@ -29,13 +31,13 @@ func (l *Local) Baggage(ctx context.Context, baggage []string) []string {
 
 // Token returns the token of the execution along ctx that holds key at the worker.
 func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
-	return l.worker.keys.tokenAlong(ctx, key)
+	return l.worker.keys.TokenAlong(ctx, key)
 }
 
 // Left returns for how long the worker may yet work with the keys that it holds, without
 // another renewal of its session; 0 if that is over.
 func (l *Local) Left() time.Duration {
-	_, surrender := l.worker.keys.left()
+	_, surrender := l.worker.keys.Left()
 	return surrender
 }
 
@@ -43,15 +45,15 @@ func (l *Local) Left() time.Duration {
 // or ctx descends from a hold of key at another member, here is false and fn has not run.
 func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
 	w := l.worker
-	x, err := w.keys.admit(ctx, key, asking{call: true, try: try, along: true, trace: w.traceOfCall(ctx)})
-	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
+	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Along: true, Trace: w.traceOfCall(ctx)})
+	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
 		return false, err
 	}
 	if err != nil {
 		return true, w.counts.refused(ctx, err)
 	}
-	defer w.keys.release(x)
-	return true, fn(x.public())
+	defer w.keys.Release(x)
+	return true, fn(x.Public())
 }
 
 // Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the
@@ -60,12 +62,12 @@ func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution)
 // caller works under held, and then calls release. If the worker does not serve key, the
 // error wraps a refusal that names the owner.
 func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
-	x, err := l.worker.keys.admit(ctx, key, asking{epoch: epoch, try: try, maxWait: min(wait, l.worker.cfg.MaxWait), trace: l.worker.traceOfCall(ctx)})
+	x, err := l.worker.keys.Admit(ctx, key, keyed.Asking{Epoch: epoch, Try: try, MaxWait: min(wait, l.worker.cfg.MaxWait), Trace: l.worker.traceOfCall(ctx)})
 	if err != nil {
 		if refusal := refusalOf(err); refusal != nil {
 			err = fmt.Errorf("%w: %w", refusal, err)
 		}
 		return nil, 0, nil, err
 	}
-	return x.Context(), x.token(), func() { l.worker.keys.release(x) }, nil
+	return x.Context(), x.Token(), func() { l.worker.keys.Release(x) }, nil
 }

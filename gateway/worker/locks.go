@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/localmutex"
@@ -35,20 +36,20 @@ type locks struct {
 }
 
 func (ls *locks) init(w *Worker) {
-	ls.worker, ls.tables = w, make([]lockTable, len(w.keys.parts))
+	ls.worker, ls.tables = w, make([]lockTable, len(w.keys.Parts))
 	for i := range ls.tables {
 		t := &ls.tables[i]
-		t.locks, t.part, t.machine = ls, &w.keys.parts[i], remote.Machine{Host: t, TTL: w.settings.TTL}
+		t.locks, t.part, t.machine = ls, &w.keys.Parts[i], remote.Machine{Host: t, TTL: w.settings.TTL}
 	}
 }
 
 // of returns the locks of a partition.
-func (ls *locks) of(p *partition) *lockTable { return &ls.tables[p.number] }
+func (ls *locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number] }
 
 // lockTable is the locks of one partition. It is the Host of their machine.
 type lockTable struct {
 	locks *locks
-	part  *partition
+	part  *keyed.Partition
 	next  atomic.Int64 // machine.Next, as of the latest change
 
 	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
@@ -80,7 +81,7 @@ func (w *lockWait) await(ctx context.Context) bool {
 // lock locks the table for an input to its machine. The worker's lease, where it matters, is read before.
 func (t *lockTable) lock() remote.Instant {
 	t.mu.Lock()
-	return remote.Instant{Now: t.locks.worker.keys.now(), Cancels: t.part.cancels.Load()}
+	return remote.Instant{Now: t.locks.worker.keys.Now(), Cancels: t.part.Cancels.Load()}
 }
 
 // unlock unlocks the table when the worker's counts and its timer know what has changed.
@@ -128,21 +129,21 @@ func (t *lockTable) waitFor(l *remote.Lock) *lockWait {
 // Close has listed.
 
 func (t *lockTable) Valid(key string) bool         { return gateway.CheckKey(key) == nil }
-func (t *lockTable) Holder(key string) int64       { return t.part.table.Inspect(key).Token }
-func (t *lockTable) Share(key string, token int64) { t.part.table.Share(key, token) }
+func (t *lockTable) Holder(key string) int64       { return t.part.Table.Inspect(key).Token }
+func (t *lockTable) Share(key string, token int64) { t.part.Table.Share(key, token) }
 func (t *lockTable) SetRemote(key string, token int64) bool {
-	return t.part.table.SetRemote(key, token)
+	return t.part.Table.SetRemote(key, token)
 }
-func (t *lockTable) Unlock(key string, token int64) { t.part.table.Unlock(key, token) }
+func (t *lockTable) Unlock(key string, token int64) { t.part.Table.Unlock(key, token) }
 func (t *lockTable) EndWait(l *remote.Lock)         { t.waits[l].giveUp() }
-func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{Partition: t.part.number}) }
+func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{Partition: t.part.Number}) }
 func (t *lockTable) Write(list ...handoff.WrittenLock) {
-	t.post(handoff.Write{Partition: t.part.number, Locks: list})
+	t.post(handoff.Write{Partition: t.part.Number, Locks: list})
 }
 func (t *lockTable) post(in handoff.Input) { t.locks.worker.shell.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
-	return len(t.part.table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
+	return len(t.part.Table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
 }
 
 func (t *lockTable) Settle(l *remote.Lock, made bool) {
@@ -187,7 +188,7 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	p := t.part
 	switch err {
 	case remote.ErrElsewhere:
-		return p.elsewhere(key)
+		return p.Elsewhere(key)
 	case remote.ErrEnded:
 		return fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, key)
 	case remote.ErrNotHeld:
@@ -196,7 +197,7 @@ func (t *lockTable) refusalOf(err error, key string) error {
 		return fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, t.locks.worker.name)
 	case remote.ErrFull:
 		held, _, _ := t.machine.Len()
-		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.number)
+		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.Number)
 	}
 	return err
 }
@@ -207,8 +208,8 @@ func (t *lockTable) close() handoff.Closed {
 	p := t.part
 	at := t.lock()
 	defer t.unlock()
-	closed := handoff.Closed{Partition: p.number}
-	for _, h := range p.table.Close() {
+	closed := handoff.Closed{Partition: p.Number}
+	for _, h := range p.Table.Close() {
 		if !h.Remote {
 			closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
 		}
@@ -223,14 +224,14 @@ func (t *lockTable) open(e handoff.OpenTable) {
 	at := t.lock()
 	defer t.unlock()
 	if err := t.machine.Open(at, e); err != nil {
-		t.locks.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
+		t.locks.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.Number, "error", err)
 	}
 	var blocked []string
 	for _, r := range e.Blocked {
 		blocked = append(blocked, r.Key)
 	}
-	first, limit := tokensOf(e.Epoch)
-	p.table.Open(first, limit, blocked)
+	first, limit := keyed.TokensOf(e.Epoch)
+	p.Table.Open(first, limit, blocked)
 }
 
 // lingers reports whether there are locks in a partition that is not served, or of a life before.
@@ -248,7 +249,7 @@ func (ls *locks) waiting() int64 {
 
 // promise returns how much longer this worker can vouch for those locks that go on, as their machine says after that.
 func (ls *locks) promise() holds.Promise {
-	cancel, surrender := ls.worker.keys.left()
+	cancel, surrender := ls.worker.keys.Left()
 	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 

@@ -14,7 +14,7 @@ func (ls *locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 	}
 	o, served := ls.of(p).inspect(r.Key)
 	if !served { // it has just been closed
-		return nil, p.elsewhere(r.Key)
+		return nil, p.Elsewhere(r.Key)
 	}
 	return o.Append(nil), nil
 }
@@ -22,10 +22,10 @@ func (ls *locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 // inspect says who has a key of the partition, and whether the partition is served here.
 func (t *lockTable) inspect(key string) (o holds.Occupancy, served bool) {
 	t.do(func(m *remote.Machine) { served = m.Serves() })
-	state := t.part.table.Inspect(key)
+	state := t.part.Table.Inspect(key)
 	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
 	if l, shared, ok := t.holderOf(key, state.Token); ok && state.Token != 0 {
-		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(t.locks.worker.keys.now())
+		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(t.locks.worker.keys.Now())
 	}
 	return o, served
 }

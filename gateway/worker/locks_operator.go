@@ -67,7 +67,7 @@ func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.Loc
 	if err := gateway.CheckKey(key); err != nil {
 		return nil, err
 	}
-	p := w.keys.of(key)
+	p := w.keys.Of(key)
 	ctx, cancel := context.WithTimeout(ctx, w.settings.TTL)
 	defer cancel()
 	for _, removal := range w.locks.of(p).force(key, by, &rows) {
@@ -76,8 +76,8 @@ func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.Loc
 		}
 	}
 	switch {
-	case !p.open.Load():
-		return nil, p.elsewhere(key)
+	case !p.Open.Load():
+		return nil, p.Elsewhere(key)
 	case len(rows) == 0:
 		return nil, fmt.Errorf("%w: %q", gateway.ErrNotLocked, key)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
@@ -115,14 +116,14 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 		}
 	}
 	metrics.Send(ch, families[problemsMetric], c.left.Load(), "left")
-	for cause := range cancelCauses {
-		metrics.Send(ch, families[cancelledMetric], w.keys.counts.cancellations(cause), cause.String())
+	for cause := range keyed.CancelCauses {
+		metrics.Send(ch, families[cancelledMetric], w.keys.Counts.Cancellations(cause), cause.String())
 	}
-	metrics.Send(ch, families[waitingMetric], w.keys.waiting(), "key")
-	metrics.Send(ch, families[waitingMetric], w.keys.awaiting.Load(), "partition")
-	metrics.SendHistogram(ch, families[waitMetric], w.keys.counts.waitsOf())
-	for kind := range runKinds {
-		metrics.SendHistogram(ch, families[runMetric], w.keys.counts.runsOf(kind), kind.String())
+	metrics.Send(ch, families[waitingMetric], w.keys.Waiting(), "key")
+	metrics.Send(ch, families[waitingMetric], w.keys.Awaiting.Load(), "partition")
+	metrics.SendHistogram(ch, families[waitMetric], w.keys.Counts.WaitsOf())
+	for kind := range keyed.RunKinds {
+		metrics.SendHistogram(ch, families[runMetric], w.keys.Counts.RunsOf(kind), kind.String())
 	}
 }
 
@@ -131,15 +132,15 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	var executions int64
 	var busy, residue, serving, arriving, departing int
 	view, incarnation := w.cfg.Members.View(), w.Incarnation()
-	for i := range w.keys.parts {
-		p := &w.keys.parts[i]
-		s := p.table.Stats()
+	for i := range w.keys.Parts {
+		p := &w.keys.Parts[i]
+		s := p.Table.Stats()
 		executions += s.Granted
 		busy += s.Held
 		residue += s.Blocked
 		owner, _ := view.Owner(i)
 		given := owner.Incarnation == incarnation
-		switch open := p.open.Load(); {
+		switch open := p.Open.Load(); {
 		case open && given:
 			serving++
 		case open:
@@ -156,7 +157,7 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[residueKeysMetric], residue)
 	metrics.Send(ch, families[residueAgeMetric], w.shell.moves.oldest().Seconds())
 	w.shell.moves.collect(ch)
-	metrics.Send(ch, families[slackMetric], w.keys.slack().Seconds())
+	metrics.Send(ch, families[slackMetric], w.keys.Slack().Seconds())
 	metrics.Send(ch, families[sessionsLostMetric], w.counts.sessions.Load())
 	metrics.Send(ch, families[readyMetric], number(w.Ready() == nil))
 }

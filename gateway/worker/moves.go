@@ -57,13 +57,13 @@ type seenMember struct {
 }
 
 func (m *moves) init(w *Worker) {
-	m.worker, m.parts, m.members = w, make([]movingPartition, len(w.keys.parts)), make(map[string]*seenMember)
+	m.worker, m.parts, m.members = w, make([]movingPartition, len(w.keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
 	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
 }
 
 // now returns the time since the worker's start, which is not 0.
-func (m *moves) now() time.Duration { return max(m.worker.keys.now(), 1) }
+func (m *moves) now() time.Duration { return max(m.worker.keys.Now(), 1) }
 
 // begin notes a new life of this worker.
 func (m *moves) begin(incarnation string) {

@@ -27,7 +27,7 @@ func (w *Worker) LeaveRing(ctx context.Context) error {
 	for {
 		turn := w.shell.nextTurn()
 		switch {
-		case w.keys.draining.Load():
+		case w.keys.Draining.Load():
 			return w.Drain(ctx)
 		case !w.offRing.Load():
 			return fmt.Errorf("worker: %s was told to come back onto the ring", w.name)
@@ -35,7 +35,7 @@ func (w *Worker) LeaveRing(ctx context.Context) error {
 			w.offRing.Store(false)
 			w.shell.poke()
 			return fmt.Errorf("%w: the others have left it too, and %s is back", ErrAlone, w.name)
-		case !w.onRing() && w.Serving() == 0 && w.keys.running() == 0:
+		case !w.onRing() && w.Serving() == 0 && w.keys.Running() == 0:
 			return nil
 		}
 		select {
@@ -43,7 +43,7 @@ func (w *Worker) LeaveRing(ctx context.Context) error {
 		case <-w.shell.ctx.Done():
 			return fmt.Errorf("worker: %s was closed", w.name)
 		case <-ctx.Done():
-			return fmt.Errorf("worker: %s is off the ring: %w with %d partitions not yet taken over and %d keys busy", w.name, context.Cause(ctx), w.Serving(), w.keys.running())
+			return fmt.Errorf("worker: %s is off the ring: %w with %d partitions not yet taken over and %d keys busy", w.name, context.Cause(ctx), w.Serving(), w.keys.Running())
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (w *Worker) LeaveRing(ctx context.Context) error {
 // JoinRing undoes [Worker.LeaveRing]. It does nothing if the worker was not told to leave,
 // and fails if it leaves for good.
 func (w *Worker) JoinRing() error {
-	if w.keys.draining.Load() {
+	if w.keys.Draining.Load() {
 		return fmt.Errorf("worker: %s leaves for good, since its process ends: start it again", w.name)
 	}
 	w.offRing.Store(false)

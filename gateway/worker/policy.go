@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -53,20 +54,20 @@ func (ps *policies) get(encoded []byte) (*policy.Policy, error) {
 }
 
 // askingOf returns how a request over HTTP asks for its key.
-func (w *Worker) askingOf(r *http.Request) (how asking, err error) {
-	how.epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
-	how.client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
+func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
+	how.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+	how.Client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
 	encoded, err := policy.FromText(r.Header.Get(hop.HeaderPolicy))
 	if err == nil {
-		how.policy, err = w.policies.get(encoded)
+		how.Policy, err = w.policies.get(encoded)
 	}
 	return how, w.policyError(err)
 }
 
 // askingOfLink returns how a request over the link asks for its key.
-func (w *Worker) askingOfLink(r *link.ServerRequest) (how asking, err error) {
-	how.epoch, how.share, how.client = r.Epoch, r, r.Client
-	how.policy, err = w.policies.get(r.Policy)
+func (w *Worker) askingOfLink(r *link.ServerRequest) (how keyed.Asking, err error) {
+	how.Epoch, how.Share, how.Client = r.Epoch, r, r.Client
+	how.Policy, err = w.policies.get(r.Policy)
 	return how, w.policyError(err)
 }
 

@@ -180,7 +180,7 @@ func (s *shell) hintDelay() time.Duration {
 func (s *shell) handle(e event) {
 	if _, ok := e.input.(handoff.Leave); ok && !s.leaving {
 		s.leaving = true
-		s.w.keys.draining.Store(true)
+		s.w.keys.Draining.Store(true)
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
 		s.look()
 	}
@@ -192,7 +192,7 @@ func (s *shell) handle(e event) {
 	}
 	if r, ok := e.input.(handoff.Reply); ok {
 		if e.life == s.current {
-			s.renewals.answered(s.w.keys.now(), r, s.timeout)
+			s.renewals.answered(s.w.keys.Now(), r, s.timeout)
 		}
 		if sessions := r.Snapshot.Sessions; r.Err == nil && len(sessions) > 0 {
 			if len(sessions) != len(s.sessions) || &sessions[0] != &s.sessions[0] { // others than last time
@@ -243,7 +243,7 @@ func (s *shell) take() []event {
 }
 
 func (s *shell) untilNext() time.Duration {
-	now := s.w.keys.instant(time.Now())
+	now := s.w.keys.Instant(time.Now())
 	wait := time.Hour
 	for _, l := range s.lives {
 		wait = min(wait, l.machine.Next(now))
@@ -278,7 +278,7 @@ func (s *shell) step(l *life, in handoff.Input) {
 // ask passes in to l's machine, and keeps the highest epoch that it knows of for
 // the lives to come.
 func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
-	effects := l.machine.Step(s.w.keys.instant(time.Now()), in)
+	effects := l.machine.Step(s.w.keys.Instant(time.Now()), in)
 	s.highest = max(s.highest, l.machine.Highest())
 	return effects
 }
@@ -362,8 +362,8 @@ func (s *shell) look() {
 	if s.leaving && len(in.Workers) == 0 {
 		s.stepAll(handoff.Leave{Now: true})
 	}
-	for i := range s.w.keys.parts {
-		s.w.keys.parts[i].announce()
+	for i := range s.w.keys.Parts {
+		s.w.keys.Parts[i].Announce()
 	}
 }
 
@@ -423,7 +423,7 @@ func (s *shell) announceTakeovers(died []string) {
 		if n == 0 {
 			continue
 		}
-		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.w.keys.instant(time.Now()).Mono)
+		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.w.keys.Instant(time.Now()).Mono)
 		if wait == 0 && obstacle != handoff.ObstacleNone {
 			wait = s.w.settings.TTL
 		}
@@ -448,7 +448,7 @@ func (s *shell) noteProgress(now time.Time) time.Duration {
 		return left
 	}
 	s.progress = now.Add(progressEvery)
-	if serving, running := s.w.Serving(), s.w.keys.running(); serving+running > 0 {
+	if serving, running := s.w.Serving(), s.w.keys.Running(); serving+running > 0 {
 		s.w.cfg.Logger.Info("this worker is still leaving the ring", "worker", s.w.name, "partitions", serving, "running", running)
 	}
 	return progressEvery

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -37,41 +38,41 @@ type timing struct {
 }
 
 // asTiming returns the timing that a request or call has for a trace, nil for none.
-func asTiming(t Trace) *timing {
+func asTiming(t keyed.Trace) *timing {
 	own, _ := t.(*timing)
 	return own
 }
 
 // timingOf is asTiming for an execution.
-func timingOf(x execution) *timing { return asTiming(x.trace()) }
+func timingOf(x keyed.Execution) *timing { return asTiming(x.Trace()) }
 
 // observe has the times of a request noted, if its router wants to know or there are spans. values returns
 // those of the request's fields.
-func (w *Worker) observe(ctx context.Context, how *asking, way, method, path string, values func(name string) []string) {
-	timed := how.policy != nil && how.policy.Timed
+func (w *Worker) observe(ctx context.Context, how *keyed.Asking, way, method, path string, values func(name string) []string) {
+	timed := how.Policy != nil && how.Policy.Timed
 	if !timed && w.spans == nil {
 		return
 	}
 	t := &timing{timed: timed}
-	if how.trace = t; w.spans != nil {
+	if how.Trace = t; w.spans != nil {
 		t.spans, t.kind, t.ctx = w.spans, trace.SpanKindServer, spans.Within(ctx, values)
 		t.way, t.method, t.path = way, method, path
 	}
 }
 
 // observeLink is observe for a request over the link.
-func (w *Worker) observeLink(r *link.ServerRequest, how *asking) {
+func (w *Worker) observeLink(r *link.ServerRequest, how *keyed.Asking) {
 	path, _, _ := strings.Cut(r.Target, "?")
 	w.observe(r.Context(), how, "link", r.Method, path, r.Fields.Values)
 }
 
 // observeHTTP is observe for a request in net/http's form, which has come that way.
-func (w *Worker) observeHTTP(r *http.Request, how *asking, way string) {
+func (w *Worker) observeHTTP(r *http.Request, how *keyed.Asking, way string) {
 	w.observe(r.Context(), how, way, r.Method, r.URL.EscapedPath(), func(name string) []string { return r.Header[name] })
 }
 
 // traceOfCall is observe for a call of this program.
-func (w *Worker) traceOfCall(ctx context.Context) Trace {
+func (w *Worker) traceOfCall(ctx context.Context) keyed.Trace {
 	if w.spans == nil {
 		return nil
 	}
@@ -79,7 +80,7 @@ func (w *Worker) traceOfCall(ctx context.Context) Trace {
 }
 
 // traceOfLock is observe for a call that asks for a lock. It keeps nothing of the call, which the lock outlives.
-func (w *Worker) traceOfLock(r *link.ServerRequest) Trace {
+func (w *Worker) traceOfLock(r *link.ServerRequest) keyed.Trace {
 	if w.spans == nil {
 		return nil
 	}
@@ -88,7 +89,7 @@ func (w *Worker) traceOfLock(r *link.ServerRequest) Trace {
 }
 
 // Waited implements [Trace].
-func (t *timing) Waited(p *partition, key string, took time.Duration, err error) {
+func (t *timing) Waited(p *keyed.Partition, key string, took time.Duration, err error) {
 	if t == nil {
 		return
 	}
@@ -131,21 +132,21 @@ func (t *timing) ranIn(b *batch, came time.Duration) {
 // waitedFor notes the wait of a batch's item that has come at that time.
 func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
 	if t != nil && t.spans != nil {
-		t.spans.Add(t.ctx, spans.QueueWait, b.part.at(came), b.part.at(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
+		t.spans.Add(t.ctx, spans.QueueWait, b.part.At(came), b.part.At(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
 	}
 }
 
 // attributes returns what spans say of a key at the worker.
-func (t *timing) attributes(p *partition, name string) []attribute.KeyValue {
-	list := t.spans.KeyAttributes(keyOf(name))
-	if keyOf(name) != "" {
-		list = append(list, spans.Partition.Int(p.number))
+func (t *timing) attributes(p *keyed.Partition, name string) []attribute.KeyValue {
+	list := t.spans.KeyAttributes(keyed.KeyOf(name))
+	if keyed.KeyOf(name) != "" {
+		list = append(list, spans.Partition.Int(p.Number))
 	}
-	return append(list, spans.Worker.String(p.worker()))
+	return append(list, spans.Worker.String(p.Worker()))
 }
 
 // Begin implements [Trace]: it begins the span of an execution.
-func (t *timing) Begin(ctx context.Context, p *partition, key string, token int64) context.Context {
+func (t *timing) Begin(ctx context.Context, p *keyed.Partition, key string, token int64) context.Context {
 	if t == nil || t.spans == nil {
 		return ctx
 	}
@@ -154,7 +155,7 @@ func (t *timing) Begin(ctx context.Context, p *partition, key string, token int6
 		if t.method != "" {
 			attrs = append(attrs, spans.RequestAttributes(t.method, t.path)...)
 		}
-		if !isKeyless(key) {
+		if !keyed.IsKeyless(key) {
 			attrs = append(attrs, spans.Token.Int64(token))
 		}
 		return attrs

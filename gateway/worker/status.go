@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -18,9 +19,9 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	now := time.Now()
 	s := gateway.WorkerStatus{
 		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.stateName(),
-		BusyKeys: w.keys.running(), Waiting: w.keys.waiting(), Queue: w.cfg.Queue,
-		Awaiting: int(w.keys.awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
-		SessionSlackSeconds: w.keys.slack().Seconds(),
+		BusyKeys: w.keys.Running(), Waiting: w.keys.Waiting(), Queue: w.cfg.Queue,
+		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
+		SessionSlackSeconds: w.keys.Slack().Seconds(),
 		Store:               w.shell.calls.status(),
 		Residue:             w.shell.moves.residue(now), Moves: w.shell.moves.recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
 	}
@@ -32,10 +33,10 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	}
 	view := w.cfg.Members.View()
 	missing := make(map[formerOwner]*gateway.MissingStatus)
-	for i := range w.keys.parts {
-		s.Executions += w.keys.parts[i].table.Stats().Granted
+	for i := range w.keys.Parts {
+		s.Executions += w.keys.Parts[i].Table.Stats().Granted
 		m, _ := view.Owner(i)
-		wanted, served := m.Incarnation == s.Incarnation, w.keys.parts[i].open.Load()
+		wanted, served := m.Incarnation == s.Incarnation, w.keys.Parts[i].Open.Load()
 		switch {
 		case wanted && served:
 			s.Wanted++
@@ -43,7 +44,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 		case wanted:
 			s.Wanted++
 			s.Arriving++
-			w.addMissing(&w.keys.parts[i], missing)
+			w.addMissing(&w.keys.Parts[i], missing)
 		case served:
 			s.Served++
 			s.Departing++
@@ -67,8 +68,8 @@ type formerOwner struct {
 
 // addMissing adds the partition, which the ring gives to this worker and which it does
 // not serve.
-func (w *Worker) addMissing(p *partition, missing map[formerOwner]*gateway.MissingStatus) {
-	record, owner, owned := p.owner()
+func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*gateway.MissingStatus) {
+	record, owner, owned := p.Owner()
 	former := formerOwner{name: owner.Name}
 	if !owned && record != nil && record.Owner != "" && record.Owner != w.Incarnation() {
 		former = formerOwner{w.shell.moves.name(record.Owner), true}
@@ -82,7 +83,7 @@ func (w *Worker) addMissing(p *partition, missing map[formerOwner]*gateway.Missi
 	if owned {
 		return
 	}
-	if wait, what := w.shell.Waiting(p.number, record); m.WaitsFor == "" || wait.Seconds() > m.WaitsSeconds {
+	if wait, what := w.shell.Waiting(p.Number, record); m.WaitsFor == "" || wait.Seconds() > m.WaitsSeconds {
 		m.WaitsFor, m.WaitsSeconds = what, wait.Seconds()
 	}
 }
@@ -90,7 +91,7 @@ func (w *Worker) addMissing(p *partition, missing map[formerOwner]*gateway.Missi
 // stateName says where the worker stands with the ring.
 func (w *Worker) stateName() string {
 	switch {
-	case w.keys.draining.Load():
+	case w.keys.Draining.Load():
 		return ring.StateLeaving.String()
 	case w.offRing.Load():
 		return "drained"
@@ -116,15 +117,15 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return gateway.KeyStatus{}, err
 	}
-	p := w.keys.of(key)
-	now, state := time.Now(), p.table.Inspect(key)
+	p := w.keys.Of(key)
+	now, state := time.Now(), p.Table.Inspect(key)
 	s := gateway.KeyStatus{
-		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.number, Served: p.open.Load(),
+		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.Number, Served: p.Open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
-		Residue: w.shell.moves.residueOfKey(p.number, key, now), Rates: w.keys.ratesOf(key, w.policies.limits()),
+		Residue: w.shell.moves.residueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
 		Mismatch: w.claims.of(key),
 	}
-	record, owner, owned := p.owner()
+	record, owner, owned := p.Owner()
 	if record != nil {
 		s.Epoch, s.Owner = record.Epoch, w.shell.moves.name(record.Owner)
 	}
@@ -132,7 +133,7 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 		s.Owner = owner.Name
 	} else if !s.Served {
 		var wait time.Duration
-		wait, s.WaitsFor = w.shell.Waiting(p.number, record)
+		wait, s.WaitsFor = w.shell.Waiting(p.Number, record)
 		s.WaitsSeconds = wait.Seconds()
 	}
 	if state.Token != 0 {
@@ -142,14 +143,14 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 }
 
 // explainHolder says who holds a key here.
-func (w *Worker) explainHolder(p *partition, key string, token int64, now time.Time) *gateway.KeyHolder {
-	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.heldFor(p, token, now).Seconds(), AtLeast: true}
+func (w *Worker) explainHolder(p *keyed.Partition, key string, token int64, now time.Time) *gateway.KeyHolder {
+	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.HeldFor(p, token, now).Seconds(), AtLeast: true}
 	if l, shared, ok := w.locks.of(p).holderOf(key, token); ok {
 		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
-		h.LeaseSeconds = l.Left(w.keys.now()).Seconds()
+		h.LeaseSeconds = l.Left(w.keys.Now()).Seconds()
 		return h
 	}
-	gone, ran, limit := p.running(token)
+	gone, ran, limit := p.Running(token)
 	if h.ClientGone = gone; limit != 0 {
 		h.Seconds, h.AtLeast, h.LimitSeconds = ran.Seconds(), false, limit.Seconds()
 	}

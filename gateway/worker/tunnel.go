@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -32,9 +33,9 @@ func hasEventStream(fields []http1.Field) bool {
 }
 
 // letGo is [execution.letGo], of which the times of the request are told.
-func letGo(x execution) *stream {
+func letGo(x keyed.Execution) *keyed.Stream {
 	t := timingOf(x)
-	s := x.letGo()
+	s := x.LetGo()
 	if s != nil {
 		t.noteFailure("") // whatever becomes of the stream
 		t.End("")
@@ -45,16 +46,16 @@ func letGo(x execution) *stream {
 // tunnel returns the connection on which the app and the client change protocols. If
 // frames says that what is written to it from now on is that protocol, a client of
 // WebSocket is told when the stream ends. Otherwise it is closed a while after.
-func tunnel(s *stream, conn net.Conn, protocol string, frames bool) net.Conn {
+func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Conn {
 	out, away := conn, func() {
-		s.cancel()
+		s.Cancel()
 		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
 	}
 	if frames {
 		ws := websocket.NewConn(conn, protocol)
 		out, away = ws, func() { ws.GoAway(websocket.ServiceRestart, "service restart", streamGrace) }
 	}
-	if !s.onAway(away) {
+	if !s.OnAway(away) {
 		away()
 	}
 	return out
@@ -62,7 +63,7 @@ func tunnel(s *stream, conn net.Conn, protocol string, frames bool) net.Conn {
 
 // letGo frees the key of an answer that begins with that status, if it is a stream.
 func (a *appWriter) letGo(status int) {
-	if a.wrote || a.held == (execution{}) {
+	if a.wrote || a.held == (keyed.Execution{}) {
 		return
 	}
 	timingOf(a.held).note(status)
@@ -70,6 +71,6 @@ func (a *appWriter) letGo(status int) {
 		return
 	}
 	if a.stream = letGo(a.held); a.stream != nil {
-		a.held = execution{}
+		a.held = keyed.Execution{}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // known to own is served, and how long that takes, if it is known.
 func (s *shell) Waiting(partition int, record *handoff.Record) (wait time.Duration, what string) {
 	w := s.w
-	if w.keys.draining.Load() {
+	if w.keys.Draining.Load() {
 		return 0, "this worker is leaving"
 	}
 	if trouble := w.trouble.Load(); trouble != nil {
@@ -36,7 +36,7 @@ func (s *shell) Waiting(partition int, record *handoff.Record) (wait time.Durati
 // obstacle says what keeps a worker from claiming a partition with that record, "" for nothing that is known, and for how
 // long yet.
 func (w *Worker) obstacle(record handoff.Record) (wait time.Duration, what string) {
-	wait, obstacle := w.outlook.Load().Claimable(record, w.keys.instant(time.Now()).Mono)
+	wait, obstacle := w.outlook.Load().Claimable(record, w.keys.Instant(time.Now()).Mono)
 	switch obstacle {
 	case handoff.ObstacleSession:
 		return wait, w.shell.calls.because(errors.New("this worker has no session in the store yet")).Error()

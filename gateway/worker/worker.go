@@ -16,10 +16,7 @@
 // incarnation, and closes it before it gives it away. Closing and listing the keys that run is one
 // step, so that no request slips in between.
 //
-// An execution waits for its key, runs, and ends. The partition's keyed mutex grants keys in the order of
-// arrival. The lease is compared before and after the wait, as it may have run out
-// meanwhile. A call that would wait for itself or close a cycle of waits is refused. A running
-// execution is cancelled when its worker may no longer own the key, or when its time is over.
+// An execution waits for its key, runs, and ends: internal/keyed says how.
 // It holds the key until its handler has returned or, behind a sidecar, until the app has
 // answered or is given up.
 //
@@ -52,6 +49,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -113,7 +111,7 @@ type Worker struct {
 	bodies    *spool.Pool                                                // of requests over plain HTTP
 	answer    func(client uint64, send func([]byte) error) link.Overflow // overflow, as a value
 	settings  ring.Settings
-	keys      *keys
+	keys      *keyed.Keys
 	outlook   atomic.Pointer[handoff.Outlook] // of the present incarnation
 	offRing   atomic.Bool                     // it was told to leave the ring, see LeaveRing
 	settled   atomic.Bool                     // the present incarnation has served all that the ring gave it
@@ -174,7 +172,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
 	w.answers, w.shares, w.answer, w.bodies = answers, answers.Shares(answerShare), w.overflow, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
-	w.keys = newKeys(keyConfig{
+	w.keys = keyed.New(keyed.Config{
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,
 		AwaitTimeout: cfg.AwaitTimeout, MaxWait: cfg.MaxWait, SlowKey: cfg.SlowKey, Timeout: cfg.Timeout, AbandonedTimeout: cfg.AbandonedTimeout,
 	})
@@ -218,11 +216,11 @@ func (w *Worker) Await(ctx context.Context) error {
 func (w *Worker) Ready() error {
 	appDown := w.appTrouble(w.settled.Load())
 	switch {
-	case w.keys.draining.Load():
+	case w.keys.Draining.Load():
 		return errors.New("worker: the worker is leaving")
 	case w.trouble.Load() != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, *w.trouble.Load())
-	case !w.keys.admits(time.Now()):
+	case !w.keys.Admits(time.Now()):
 		return w.shell.calls.because(fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable))
 	case appDown != nil:
 		return fmt.Errorf("worker: %s takes no keys: %w", w.name, appDown)
@@ -238,7 +236,7 @@ func (w *Worker) Ready() error {
 func (w *Worker) unsettled() error {
 	given, served, onRing := w.share(w.Incarnation())
 	switch {
-	case !w.keys.admits(time.Now()):
+	case !w.keys.Admits(time.Now()):
 		return w.shell.calls.because(fmt.Errorf("worker: %s has no session in the store", w.name))
 	case !onRing:
 		if err := w.appTrouble(false); err != nil {
@@ -258,10 +256,10 @@ func (w *Worker) unsettled() error {
 func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
 	view := w.cfg.Members.View()
 	onRing = slices.ContainsFunc(ring.ActiveWorkers(view.Members), func(m ring.Member) bool { return m.Incarnation == incarnation })
-	for i := range w.keys.parts {
+	for i := range w.keys.Parts {
 		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
 			given++
-			if w.keys.parts[i].open.Load() {
+			if w.keys.Parts[i].Open.Load() {
 				served++
 			}
 		}
@@ -300,7 +298,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 		case <-half:
 			w.shell.post(nil, handoff.Leave{Now: true})
 		case <-ctx.Done():
-			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", w.name, context.Cause(ctx), w.keys.running(), w.settings.TTL)
+			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", w.name, context.Cause(ctx), w.keys.Running(), w.settings.TTL)
 		}
 	}
 }
@@ -310,16 +308,16 @@ func (w *Worker) Drain(ctx context.Context) error {
 // Drain has released it. Close waits for the worker's own goroutines, not for
 // executions. It may be called again.
 func (w *Worker) Close() error {
-	w.keys.draining.Store(true)
+	w.keys.Draining.Store(true)
 	w.shell.close()
-	w.keys.close()
+	w.keys.Close()
 	w.locks.close()
 	w.flushLog()
 	return nil
 }
 
 // Serving returns how many partitions the worker serves.
-func (w *Worker) Serving() int { return w.keys.serving() }
+func (w *Worker) Serving() int { return w.keys.Serving() }
 
 // Queued returns how many callers wait for key at this worker.
 func (w *Worker) Queued(key string) int { return w.keys.Queued(key) }
@@ -328,4 +326,4 @@ func (w *Worker) Queued(key string) int { return w.keys.Queued(key) }
 // seconds, at most 512, among them those that are still waited for since longer ago. A key that comes more than once a second on average is missing
 // only if hundreds of others come as often; rates of keys that never have to wait are known
 // from 1 in 127 executions, at least two of them, and of those that wait from 1 in 8 if there are more than 4096 in 10 seconds.
-func (w *Worker) HotKeys(n int) []gateway.HotKey { return w.keys.hotKeys(n) }
+func (w *Worker) HotKeys(n int) []gateway.HotKey { return w.keys.HotKeys(n) }

@@ -1,4 +1,4 @@
-package worker
+package keyed
 
 import (
 	"sync"
@@ -18,7 +18,7 @@ const (
 // keeps no time for a key: tokens and places in queues rise, so what is not above
 // those of an earlier look was there then.
 type slowKeys struct {
-	keys *keys
+	keys *Keys
 	on   atomic.Bool // looks are made
 
 	mu     sync.Mutex // guards what follows
@@ -43,7 +43,7 @@ type slowHold struct {
 // forgetLocked forgets the executions that hold their keys no more.
 func (s *slowKeys) forgetLocked() {
 	for id, h := range s.held {
-		if state := s.keys.parts[id.partition].table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
+		if state := s.keys.Parts[id.partition].Table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
 			delete(s.held, id)
 		}
 	}
@@ -101,7 +101,7 @@ func (s *slowKeys) look() {
 	// found that looks are made, and is there now.
 	s.looks = nil
 	s.on.Store(false)
-	if s.keys.running() > 0 && s.on.CompareAndSwap(false, true) {
+	if s.keys.Running() > 0 && s.on.CompareAndSwap(false, true) {
 		s.arm()
 	}
 }
@@ -110,14 +110,14 @@ func (s *slowKeys) look() {
 // what there is now.
 func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, busy bool) {
 	k := s.keys
-	next = slowLook{now, make([]localmutex.Mark, len(k.parts))}
+	next = slowLook{now, make([]localmutex.Mark, len(k.Parts))}
 	left := slowAtOnce
-	for i := range k.parts {
+	for i := range k.Parts {
 		var since localmutex.Mark
 		if past.marks != nil {
 			since = past.marks[i]
 		}
-		found, mark, some := k.parts[i].table.Slow(since, left)
+		found, mark, some := k.Parts[i].Table.Slow(since, left)
 		next.marks[i] = mark
 		busy = busy || some
 		left -= len(found)

@@ -1,4 +1,4 @@
-package worker
+package keyed
 
 import (
 	"context"
@@ -21,15 +21,15 @@ const heldMember = "keyway-held"
 // maxHeld bounds how deep calls can nest.
 const maxHeld = 32
 
-// addHeld returns a request's baggage with key added to the held ones. It
+// AddHeld returns a request's baggage with key added to the held ones. It
 // fails if key is among them already, or the chain is too long.
-func addHeld(baggage []string, key string) (string, error) {
+func AddHeld(baggage []string, key string) (string, error) {
 	if len(baggage) == 0 {
 		var memory [32]byte
 		return string(appendHash(append(memory[:0], heldMember+"="...), key)), nil
 	}
-	hash := hashOf(key)
-	rest, held := splitBaggage(baggage)
+	hash := HashOf(key)
+	rest, held := SplitBaggage(baggage)
 	if i := slices.Index(held, hash); i >= 0 {
 		return "", fmt.Errorf("%w: %q, number %d of the %d that are held along it (hashes %s)", gateway.ErrNested, key, i+1, len(held), strings.Join(held, ", "))
 	}
@@ -39,26 +39,26 @@ func addHeld(baggage []string, key string) (string, error) {
 	return joinBaggage(rest, append(held, hash)), nil
 }
 
-// baggageAlong returns baggage with the keys added that are held along ctx.
-func baggageAlong(ctx context.Context, baggage []string) []string {
-	var chain []*runContext // the innermost first
-	for c := innermost(ctx); c != nil; c = innermost(c.parent) {
-		if !isKeyless(c.key) {
+// Baggage returns baggage with the keys added that are held along ctx.
+func Baggage(ctx context.Context, baggage []string) []string {
+	var chain []*Context // the innermost first
+	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
+		if !IsKeyless(c.key) {
 			chain = append(chain, c)
 		}
 	}
 	if len(chain) == 0 {
 		return baggage
 	}
-	rest, held := splitBaggage(baggage)
+	rest, held := SplitBaggage(baggage)
 	add := func(hash string) {
 		if !slices.Contains(held, hash) {
 			held = append(held, hash)
 		}
 	}
 	for _, c := range slices.Backward(chain) {
-		_, carried := splitBaggage([]string{c.baggage})
-		own, holds := hashOf(c.key), c.holds()
+		_, carried := SplitBaggage([]string{c.baggage})
+		own, holds := HashOf(c.key), c.holds()
 		for _, hash := range carried {
 			if hash != own || holds {
 				add(hash)
@@ -71,24 +71,16 @@ func baggageAlong(ctx context.Context, baggage []string) []string {
 	return []string{joinBaggage(rest, held)}
 }
 
-// carry notes what baggage x goes on with. It must be called before x's context is
-// used.
-func (x execution) carry(baggage string) {
-	if c, ok := x.Context().(*runContext); ok {
-		c.baggage = baggage
-	}
-}
-
-// hashOf returns what stands for a key in baggage.
-func hashOf(key string) string { return string(appendHash(nil, key)) }
+// HashOf returns what stands for a key in baggage.
+func HashOf(key string) string { return string(appendHash(nil, key)) }
 
 func appendHash(b []byte, key string) []byte {
 	return strconv.AppendUint(b, xxhash.Sum64String(key), 16)
 }
 
-// splitBaggage returns the members of a request's baggage that are not Keyway's, and
+// SplitBaggage returns the members of a request's baggage that are not Keyway's, and
 // the hashes of the keys that are held.
-func splitBaggage(baggage []string) (rest, held []string) {
+func SplitBaggage(baggage []string) (rest, held []string) {
 	for _, list := range baggage {
 		for member := range strings.SplitSeq(list, ",") {
 			member = strings.TrimSpace(member)

@@ -1,4 +1,4 @@
-package worker
+package keyed
 
 import (
 	"math/rand/v2"
@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
 )
 
@@ -43,7 +42,7 @@ func (h *hot) taken(key string, at time.Duration) {
 		}
 		n = hotThinned
 	}
-	if isKeyless(key) {
+	if IsKeyless(key) {
 		return
 	}
 	h.mu.Lock()
@@ -57,7 +56,7 @@ func (h *hot) taken(key string, at time.Duration) {
 
 // looked counts one of sampleEvery executions that have found their keys free.
 func (h *hot) looked(key string, at time.Duration) {
-	if isKeyless(key) {
+	if IsKeyless(key) {
 		return
 	}
 	h.mu.Lock()
@@ -87,37 +86,4 @@ func (h *hot) turnLocked(at time.Duration) {
 			}
 		}
 	}
-}
-
-// sampleEvery is of how many executions that need not wait one is looked at: to look costs
-// about as much as a call of [Worker.Do]. It is a prime, so that keys that take turns in a
-// partition are looked at in turn.
-const sampleEvery = 127
-
-// sampled reports whether the execution with that token is to be looked at.
-func (p *partition) sampled(token int64) bool {
-	return uint32(token+int64(p.number))%sampleEvery == 0
-}
-
-// hotKeys returns the n keys that were asked for most, see Worker.HotKeys.
-func (k *keys) hotKeys(n int) []gateway.HotKey {
-	h, now := &k.hot, k.now()
-	h.mu.Lock()
-	h.turnLocked(now)
-	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
-	h.mu.Unlock()
-	list := make([]gateway.HotKey, 0, min(max(n, 0), len(top)))
-	for _, c := range top {
-		if len(list) >= n {
-			break
-		}
-		waiting := k.Queued(c.Key)
-		if c.Count-c.Error == sampleEvery && waiting == 0 {
-			continue // one look does not tell how often it comes
-		}
-		list = append(list, gateway.HotKey{
-			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
-		})
-	}
-	return list
 }

@@ -1,4 +1,4 @@
-package worker
+package keyed
 
 import (
 	"fmt"
@@ -23,25 +23,25 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 			for i := range names {
 				names[i] = fmt.Sprint("customer-", i)
 			}
-			k := newKeys(keyConfig{})
+			k := New(Config{})
 			k.hot.init(func(string) int { return 0 })
 			var number atomic.Int64
 			kit.ReportCPU(b)
 			b.RunParallel(func(pb *testing.PB) {
-				p := &partition{keys: k, number: int(number.Add(1))}
+				p := &Partition{keys: k, Number: int(number.Add(1))}
 				r := &run{part: p, timeout: time.Second}
 				for token := int64(1); pb.Next(); token++ {
 					key := names[token%c.keys]
 					if c.waited {
-						came := k.now()
+						came := k.Now()
 						k.hot.taken(key, came)
-						k.counts.waited(p, k.now()-came)
+						k.Counts.waited(p, k.Now()-came)
 					}
 					if p.sampled(token) {
 						r.look(key, c.waited)
 					}
-					execution{run: r}.bound(time.Second)
-					k.counts.ran(r)
+					Execution{run: r}.Bound(time.Second)
+					k.Counts.ran(r)
 				}
 			})
 		})

@@ -1,4 +1,4 @@
-package worker
+package keyed
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ func TestRateIsExact(t *testing.T) {
 			err := r.take(p, "k", 0, now)
 			if err == nil {
 				ran++
-			} else if wait := err.(*rateError).wait; r.take(p, "k", 0, now+wait-1) == nil {
+			} else if wait := err.(*RateError).wait; r.take(p, "k", 0, now+wait-1) == nil {
 				t.Fatalf("%+v: a token is there before the %v that were said", p.Rate, wait)
 			} else if now += wait - 1; rng.IntN(2) == 0 {
 				if now++; r.take(p, "k", 0, now) != nil {
@@ -79,7 +79,7 @@ func TestRateChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err, ok := r.take(fast, "k", 0, 0).(*rateError)
+	err, ok := r.take(fast, "k", 0, 0).(*RateError)
 	if !ok || err.wait != 100*time.Millisecond {
 		t.Errorf("%v", err)
 	}

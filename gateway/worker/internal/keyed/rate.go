@@ -1,4 +1,4 @@
-package worker
+package keyed
 
 import (
 	"container/heap"
@@ -47,21 +47,21 @@ type bucket struct {
 	index int           // in rates.byFull
 }
 
-// rateError is the error of a request that exceeds its route's rate for the key. It
+// RateError is the error of a request that exceeds its route's rate for the key. It
 // has not run.
-type rateError struct {
+type RateError struct {
 	key  string
 	rate policy.Rate
 	wait time.Duration // until another one may run
 }
 
-func (e *rateError) Error() string {
+func (e *RateError) Error() string {
 	return fmt.Sprintf("worker: key %q may have %v requests a second, and %d at once: try again in %v", e.key, e.rate.PerSecond, e.rate.Burst, e.wait.Round(time.Millisecond))
 }
 
-// retryAfter returns the value of Retry-After: whole seconds, after which another
+// RetryAfter returns the value of Retry-After: whole seconds, after which another
 // request may run.
-func (e *rateError) retryAfter() int { return max(int(math.Ceil(e.wait.Seconds())), 1) }
+func (e *RateError) RetryAfter() int { return max(int(math.Ceil(e.wait.Seconds())), 1) }
 
 // take takes a token for an execution of key, in that term of its partition, at now
 // since the worker's start, or later if others have come by a later time. It returns a *rateError if there is none.
@@ -84,7 +84,7 @@ func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duratio
 		}
 	}
 	if wait := full + interval - now - size; wait > 0 {
-		return &rateError{key, p.Rate, wait}
+		return &RateError{key, p.Rate, wait}
 	}
 	if b == nil {
 		b = r.addLocked(id, now)

@@ -1,4 +1,4 @@
-package worker
+package keyed
 
 import (
 	"context"
@@ -19,8 +19,8 @@ type waitGraph struct {
 
 // chainWait is the wait of a chain of executions for a key.
 type chainWait struct {
-	keys   *keys
-	chain  *runContext // the innermost execution
+	keys   *Keys
+	chain  *Context // the innermost execution
 	key    string
 	cancel context.CancelCauseFunc
 	failed bool // to be left out; guarded by waitGraph.mu
@@ -28,8 +28,8 @@ type chainWait struct {
 
 // held yields the executions of the chain that still hold their keys at the worker,
 // from the innermost on.
-func (v *chainWait) held(yield func(*runContext) bool) {
-	for c := v.chain; c != nil; c = innermost(c.parent) {
+func (v *chainWait) held(yield func(*Context) bool) {
+	for c := v.chain; c != nil; c = Innermost(c.parent) {
 		if c.part.keys == v.keys && c.holds() && !yield(c) {
 			return
 		}
@@ -54,21 +54,10 @@ func (v *chainWait) born() (born uint64) {
 	return born
 }
 
-// waitAlong notes that the executions that ctx belongs to, if there are any, wait for key, until
-// end is called. The context that it returns is ctx, and is cancelled with a
-// [*gateway.DeadlockError] if the wait has to fail.
-func (k *keys) waitAlong(ctx context.Context, key string) (_ context.Context, end func()) {
-	c := innermost(ctx)
-	if c == nil {
-		return ctx, func() {}
-	}
-	return k.graph.wait(ctx, c, k, key)
-}
-
 // wait notes that the chain of executions that ends with c waits for key, until
 // end is called. The context that it returns is ctx, and is cancelled with a
-// [*DeadlockError] if the wait has to fail.
-func (g *waitGraph) wait(ctx context.Context, c *runContext, k *keys, key string) (_ context.Context, end func()) {
+// [*gateway.DeadlockError] if the wait has to fail.
+func (g *waitGraph) wait(ctx context.Context, c *Context, k *Keys, key string) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	v := &chainWait{keys: k, chain: c, key: key, cancel: cancel}
 	var keys []string
