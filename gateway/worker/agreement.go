@@ -40,7 +40,7 @@ type agreement struct {
 // life has fetched, and returns why the life must not register there.
 func (s *shell) arrive(l *life, store ring.StoreID) error {
 	if l.store != 0 && l.store != store {
-		s.w.cfg.Logger.Error("the store is another one than before: this incarnation ends", "worker", s.w.name, "was", l.store, "is", store)
+		s.cfg.Logger.Error("the store is another one than before: this incarnation ends", "worker", s.cfg.Name, "was", l.store, "is", store)
 		l.astray = true
 		return nil
 	}
@@ -58,8 +58,8 @@ func (s *shell) arrive(l *life, store ring.StoreID) error {
 
 // used reports whether another worker is at work, which then has a store.
 func (s *shell) used() bool {
-	view := s.w.cfg.Members.View()
-	self := s.w.Incarnation()
+	view := s.cfg.Members.View()
+	self := s.cfg.Keys.Incarnation()
 	other := func(m ring.Member) bool { return m.Incarnation != self }
 	return slices.ContainsFunc(ring.ActiveWorkers(view.Members), other) || len(ring.ActiveWorkers(view.Refused)) > 0
 }
@@ -73,16 +73,16 @@ func (s *shell) note(err error) {
 		s.agree.since = time.Now()
 	}
 	if s.agree.trouble == nil || s.agree.trouble.Error() != err.Error() {
-		s.w.cfg.Logger.Error("this worker does not begin", "worker", s.w.name, "error", err)
+		s.cfg.Logger.Error("this worker does not begin", "worker", s.cfg.Name, "error", err)
 	}
 	s.agree.trouble = err
-	s.w.trouble.Store(&err)
+	s.trouble.Store(&err)
 }
 
 // judge decides whether the worker stops, and whether it gives up beginning.
 func (s *shell) judge() {
 	a, now := &s.agree, time.Now()
-	if a.trouble != nil && !a.began && now.Sub(a.since) >= s.w.settings.TTL {
+	if a.trouble != nil && !a.began && now.Sub(a.since) >= s.cfg.Settings.TTL {
 		select {
 		case <-s.refused:
 		default:
@@ -92,24 +92,24 @@ func (s *shell) judge() {
 	}
 	why := cmp.Or(s.olderStore(now), s.copiedStore(now))
 	for inc, seen := range a.rivals {
-		if _, agrees := s.view.Find(inc); agrees && !a.isMissing(inc, now, s.w.settings.TTL) || now.Sub(seen) > s.w.settings.TTL {
+		if _, agrees := s.view.Find(inc); agrees && !a.isMissing(inc, now, s.cfg.Settings.TTL) || now.Sub(seen) > s.cfg.Settings.TTL {
 			delete(a.rivals, inc)
 		}
 	}
 	switch blocked := len(a.rivals) > 0; {
 	case blocked && !a.blocked:
 		a.blocked = true
-		s.w.cfg.Logger.Error("this worker stops", "worker", s.w.name, "error", why)
-		s.w.trouble.Store(&why)
-		s.w.keys.Lease.Store(new(handoff.Lease))
+		s.cfg.Logger.Error("this worker stops", "worker", s.cfg.Name, "error", why)
+		s.trouble.Store(&why)
+		s.cfg.Keys.Lease.Store(new(handoff.Lease))
 		s.cancelHandlers(handoff.CancelHandlers{All: true})
 		s.announceState()
 	case !blocked && a.blocked:
 		a.blocked = false
-		s.w.cfg.Logger.Warn("this worker goes on", "worker", s.w.name)
-		s.w.trouble.Store(nil)
+		s.cfg.Logger.Warn("this worker goes on", "worker", s.cfg.Name)
+		s.trouble.Store(nil)
 		lease := a.lease
-		s.w.keys.Lease.Store(&lease)
+		s.cfg.Keys.Lease.Store(&lease)
 		s.announceState()
 	}
 }
@@ -155,7 +155,7 @@ func (s *shell) copiedStore(now time.Time) (why error) {
 	}
 	a.missing = missing
 	for _, m := range ring.ActiveWorkers(s.view.Members) {
-		if a.isMissing(m.Incarnation, now, s.w.settings.TTL) {
+		if a.isMissing(m.Incarnation, now, s.cfg.Settings.TTL) {
 			elsewhere = append(elsewhere, m)
 		}
 	}
@@ -166,7 +166,7 @@ func (s *shell) copiedStore(now time.Time) (why error) {
 	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --store or --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
 	if len(elsewhere) < len(here) || len(elsewhere) == len(here) && lowest(here) < lowest(elsewhere) {
 		if !a.warned {
-			s.w.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.w.name, "error", why)
+			s.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.cfg.Name, "error", why)
 		}
 		a.warned = true
 		return nil

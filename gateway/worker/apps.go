@@ -36,8 +36,8 @@ func (w *Worker) WatchApp(state AppState, watch func(ctx context.Context, tell f
 	w.apps.list = append(w.apps.list, a)
 	w.apps.mu.Unlock()
 	w.shell.poke()
-	w.shell.ended.Go(func() {
-		watch(w.shell.ctx, func(s AppState) {
+	w.shell.goOn(func(ctx context.Context) {
+		watch(ctx, func(s AppState) {
 			if old := a.state.Swap(&s); (old.Down == nil) != (s.Down == nil) || (old.Delay == nil) != (s.Delay == nil) {
 				w.shell.poke()
 			}
@@ -75,11 +75,11 @@ func (w *Worker) askApps(ctx context.Context) error {
 	for _, a := range list {
 		select {
 		case <-a.asked:
-		case <-w.shell.ctx.Done():
+		case <-w.shell.closed():
 		case <-ctx.Done():
 		}
 	}
-	return w.appTrouble(w.settled.Load())
+	return w.appTrouble(w.shell.hasSettled())
 }
 
 // appUp reports whether all apps in other processes answer, and whether there are any.
@@ -91,24 +91,4 @@ func (w *Worker) appUp() (up, watched bool) {
 		up = up && a.state.Load().Down == nil
 	}
 	return up, len(w.apps.list) > 0
-}
-
-// followApps takes the worker off the ring while an app behind it does not answer,
-// so that others take its partitions over, and puts it back.
-func (s *shell) followApps() {
-	was := s.appless
-	s.appless = s.w.appTrouble(was == nil || !s.w.othersServe())
-	switch {
-	case s.appless != nil && was == nil:
-		s.w.settled.Store(false)
-		if !s.leaving {
-			s.w.log.Warn("this worker leaves the ring until its app answers", "worker", s.w.name, "error", s.appless)
-		}
-		s.announceState()
-	case s.appless == nil && was != nil:
-		if !s.leaving {
-			s.w.log.Info("the app answers: this worker joins the ring", "worker", s.w.name)
-		}
-		s.announceState()
-	}
 }

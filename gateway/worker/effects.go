@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -13,59 +12,56 @@ import (
 // perform carries out an effect on the request path or the cluster; calls to
 // the store are made by call.
 func (s *shell) perform(l *life, effect handoff.Effect) {
-	w := s.w
 	switch e := effect.(type) {
 	case handoff.OpenTable:
-		p := &w.keys.Parts[e.Partition]
-		w.locks.of(p).open(e)
+		p := &s.cfg.Keys.Parts[e.Partition]
+		s.cfg.Locks.Open(e)
 		p.Open.Store(true)
 		s.moves.opened(l.incarnation, e)
 		p.Announce()
 		p.CheckSequence()
 	case handoff.LocksWritten:
-		w.locks.tables[e.Partition].do(func(m *remote.Machine) { m.Stored(e.Locks) })
+		s.cfg.Locks.Written(e.Partition, e.Locks)
 	case handoff.LocksForgotten:
-		for i := range w.keys.Parts {
-			w.locks.tables[i].do((*remote.Machine).WriteAgain)
-		}
+		s.cfg.Locks.WriteAgain()
 	case handoff.LocksMoved:
-		w.locks.tables[e.Partition].do((*remote.Machine).Drop)
+		s.cfg.Locks.Drop(e.Partition)
 	case handoff.Advance:
 		first, limit := keyed.TokensOf(e.Epoch)
-		w.keys.Parts[e.Partition].Table.Advance(first, limit)
-		w.keys.Parts[e.Partition].CheckSequence()
+		s.cfg.Keys.Parts[e.Partition].Table.Advance(first, limit)
+		s.cfg.Keys.Parts[e.Partition].CheckSequence()
 	case handoff.Unblock:
-		w.keys.Parts[e.Partition].Table.Unblock(e.Key)
+		s.cfg.Keys.Parts[e.Partition].Table.Unblock(e.Key)
 		s.moves.unblocked(e.Partition, e.Key)
 	case handoff.CancelHandlers:
-		if lease := w.keys.Lease.Load(); e.All && *lease != (handoff.Lease{}) {
-			w.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", w.name, "cause", s.renewals.blame(w.keys.Now()))
+		if lease := s.cfg.Keys.Lease.Load(); e.All && *lease != (handoff.Lease{}) {
+			s.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", s.cfg.Name, "cause", s.renewals.blame(s.cfg.Keys.Now()))
 		}
 		s.cancelHandlers(e)
 	case handoff.LeaseChanged:
 		if l == s.current {
-			s.renewals.confirmed(e.Lease, w.settings.TTL)
+			s.renewals.confirmed(e.Lease, s.cfg.Settings.TTL)
 		}
 		s.agree.lease = e.Lease
 		if !s.agree.blocked {
-			w.keys.Lease.Store(&e.Lease)
+			s.cfg.Keys.Lease.Store(&e.Lease)
 		}
 		if e.Lease != (handoff.Lease{}) {
 			s.agree.began, s.agree.trouble = true, nil
 			if !s.agree.blocked {
-				w.trouble.Store(nil)
+				s.trouble.Store(nil)
 			}
 		}
 		s.confirm(l, e.Lease)
 	case handoff.Owner:
-		p := &w.keys.Parts[e.Partition]
+		p := &s.cfg.Keys.Parts[e.Partition]
 		p.Record.Store(&e.Record)
 		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner)
 		p.Announce()
 	case handoff.Lost:
-		w.counts.sessions.Add(1)
+		s.counts.sessions.Add(1)
 		s.moves.untaken(l.incarnation, moveLost, moveSession)
-		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
+		s.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", s.cfg.Name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
 		s.renewals = renewals{}
 		if l == s.current && !s.leaving {
 			_ = s.begin(s.ctx) // the configuration was good the first time
@@ -75,7 +71,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		s.moves.untaken(l.incarnation, moveGiven, moveLeave)
 		s.end(l)
 	case handoff.Renew:
-		s.renewals.asked(w.keys.Now(), e.ID)
+		s.renewals.asked(s.cfg.Keys.Now(), e.ID)
 		s.ended.Go(func() { s.call(l, effect) })
 	case handoff.Register:
 		if l.astray { // its session is in another store
@@ -89,10 +85,10 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 }
 
 func (s *shell) closeTable(partition int) handoff.Closed {
-	p := &s.w.keys.Parts[partition]
+	p := &s.cfg.Keys.Parts[partition]
 	p.Open.Store(false)
 	p.Term.Add(1)
-	closed := s.w.locks.of(p).close()
+	closed := s.cfg.Locks.Close(partition)
 	p.Announce()
 	p.EndStreams()
 	return closed
@@ -100,20 +96,20 @@ func (s *shell) closeTable(partition int) handoff.Closed {
 
 func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
 	if !e.All {
-		s.w.keys.Parts[e.Partition].CancelRunning()
+		s.cfg.Keys.Parts[e.Partition].CancelRunning()
 		return
 	}
-	for i := range s.w.keys.Parts {
-		s.w.keys.Parts[i].CancelRunning()
+	for i := range s.cfg.Keys.Parts {
+		s.cfg.Keys.Parts[i].CancelRunning()
 	}
 }
 
 // call makes a call to the store and posts the reply.
 func (s *shell) call(l *life, effect handoff.Effect) {
-	store := s.w.cfg.Store
+	store := s.cfg.Store
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
-	began := s.w.keys.Now()
+	began := s.cfg.Keys.Now()
 	var kind storeCall
 	var r handoff.Reply
 	var id ring.StoreID
@@ -129,10 +125,10 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		}
 	case handoff.Register:
 		kind, r.ID = callRegister, e.ID
-		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.settings.TTL, e.Holdings)
+		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.cfg.Settings.TTL, e.Holdings)
 	case handoff.Renew:
 		kind, r.ID = callRenew, e.ID
-		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.settings.TTL)
+		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.cfg.Settings.TTL)
 	case handoff.Observe:
 		kind, r.ID = callObserve, e.ID
 		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since, e.Suspects)
@@ -152,9 +148,9 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		kind, r.ID = callRelease, e.ID
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
-	s.w.counts.called(kind, s.w.keys.Now()-began, r.Err)
+	s.counts.called(kind, s.cfg.Keys.Now()-began, r.Err)
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
-		s.w.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
+		s.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}
 	s.postEvent(event{life: l, input: r, store: id})
 }

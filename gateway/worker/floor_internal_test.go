@@ -11,6 +11,17 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
+// noLocks opens tables without locks.
+type noLocks struct {
+	Locks
+	keys *keyed.Keys
+}
+
+func (l noLocks) Open(e handoff.OpenTable) {
+	first, limit := keyed.TokensOf(e.Epoch)
+	l.keys.Parts[e.Partition].Table.Open(first, limit, nil)
+}
+
 // A table that has given all tokens of the epoch that it gets asks for a higher
 // one by itself: nobody is granted a key who could.
 func TestAnExhaustedTableAsks(t *testing.T) {
@@ -20,12 +31,11 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 		"advanced": handoff.Advance{Epoch: old},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &Worker{keys: keyed.New(keyed.Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}})}
-			w.locks.init(w)
-			w.shell = &shell{w: w, wake: make(chan struct{}, 1)}
-			w.keys.Owner = w.shell
-			w.shell.moves.init(w)
-			p := &w.keys.Parts[0]
+			k := keyed.New(keyed.Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}})
+			s := &shell{cfg: shellConfig{Keys: k, Locks: noLocks{keys: k}}, wake: make(chan struct{}, 1)}
+			k.Owner = s
+			s.moves.init(s)
+			p := &k.Parts[0]
 			_, limit := keyed.TokensOf(old)
 			p.Table.Open(limit-1, limit, nil)
 			token, err := p.Table.TryLock("k")
@@ -36,13 +46,13 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 			if name == "opened" {
 				p.Table.Close()
 			}
-			w.shell.perform(new(life), effect)
-			asked := w.shell.take()
+			s.perform(new(life), effect)
+			asked := s.take()
 			if len(asked) != 1 || asked[0].input != (handoff.SequenceLow{Epoch: old}) {
 				t.Errorf("asks %v", asked)
 			}
-			w.shell.perform(nil, handoff.Advance{Epoch: old + 1})
-			if asked := w.shell.take(); len(asked) > 0 {
+			s.perform(nil, handoff.Advance{Epoch: old + 1})
+			if asked := s.take(); len(asked) > 0 {
 				t.Errorf("asks %v though it has tokens", asked)
 			}
 		})
@@ -61,7 +71,7 @@ func TestEpochsAreAnnouncedSeldom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &shell{w: &Worker{cfg: Config{Members: self}}}
+		s := &shell{cfg: shellConfig{Members: self}}
 		told, changes := int64(0), 0
 		look := func() {
 			if epoch := self.View().Members[0].Epoch; epoch != told {

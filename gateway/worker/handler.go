@@ -40,7 +40,7 @@ func (w *Worker) Handler(next http.Handler) http.Handler {
 
 // watch cancels what takes too long from now on, until the worker is closed.
 func (w *Worker) watch() {
-	w.watching.Do(func() { w.shell.ended.Go(func() { w.keys.CancelOverdue(w.shell.ctx) }) })
+	w.watching.Do(func() { w.shell.goOn(w.keys.CancelOverdue) })
 }
 
 // keyedHandler admits requests. With detach set, next's context outlives the

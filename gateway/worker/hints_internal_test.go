@@ -32,10 +32,9 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		}
 	}
 	join(1, 8)
-	w := &Worker{cfg: Config{Members: self}, keys: keyed.New(keyed.Config{Settings: self.Settings()})}
-	s := &shell{w: w, current: &life{incarnation: "w1"}, view: self.View()}
-	s.moves.init(w)
-	w.shell = s
+	k := keyed.New(keyed.Config{Settings: self.Settings()})
+	s := &shell{cfg: shellConfig{Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
+	s.moves.init(s)
 	longest := func() (d time.Duration) {
 		s.view = self.View()
 		for range 1000 {
@@ -44,8 +43,8 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		return d
 	}
 	serve := func(all bool) {
-		for i := range w.keys.Parts {
-			w.keys.Parts[i].Open.Store(all)
+		for i := range k.Parts {
+			k.Parts[i].Open.Store(all)
 		}
 	}
 	serve(true)

@@ -140,7 +140,7 @@ func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{
 func (t *lockTable) Write(list ...handoff.WrittenLock) {
 	t.post(handoff.Write{Partition: t.part.Number, Locks: list})
 }
-func (t *lockTable) post(in handoff.Input) { t.locks.worker.shell.Post(in) }
+func (t *lockTable) post(in handoff.Input) { t.locks.worker.keys.Owner.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
 	return len(t.part.Table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
@@ -202,9 +202,10 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	return err
 }
 
-// close closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
+// Close closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
 // has been won, and is no lock yet, is among what runs.
-func (t *lockTable) close() handoff.Closed {
+func (ls *locks) Close(partition int) handoff.Closed {
+	t := &ls.tables[partition]
 	p := t.part
 	at := t.lock()
 	defer t.unlock()
@@ -218,8 +219,9 @@ func (t *lockTable) close() handoff.Closed {
 	return closed
 }
 
-// open opens the partition's table, with the locks that come along.
-func (t *lockTable) open(e handoff.OpenTable) {
+// Open opens the partition's table, with the locks that come along.
+func (ls *locks) Open(e handoff.OpenTable) {
+	t := &ls.tables[e.Partition]
 	p := t.part
 	at := t.lock()
 	defer t.unlock()
@@ -234,8 +236,24 @@ func (t *lockTable) open(e handoff.OpenTable) {
 	p.Table.Open(first, limit, blocked)
 }
 
-// lingers reports whether there are locks in a partition that is not served, or of a life before.
-func (t *lockTable) lingers() bool {
+// Drop implements [Locks].
+func (ls *locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
+
+// Written implements [Locks].
+func (ls *locks) Written(partition int, locks []handoff.WrittenLock) {
+	ls.tables[partition].do(func(m *remote.Machine) { m.Stored(locks) })
+}
+
+// WriteAgain implements [Locks].
+func (ls *locks) WriteAgain() {
+	for i := range ls.tables {
+		ls.tables[i].do((*remote.Machine).WriteAgain)
+	}
+}
+
+// Lingers reports whether there are locks in a partition that is not served, or of a life before.
+func (ls *locks) Lingers(partition int) bool {
+	t := &ls.tables[partition]
 	t.lock()
 	defer t.unlock()
 	return t.machine.Lingers()

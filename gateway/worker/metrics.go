@@ -155,29 +155,21 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[partitionsMetric], arriving, "arriving")
 	metrics.Send(ch, families[partitionsMetric], departing, "departing")
 	metrics.Send(ch, families[residueKeysMetric], residue)
-	metrics.Send(ch, families[residueAgeMetric], w.shell.moves.oldest().Seconds())
-	w.shell.moves.collect(ch)
+	metrics.Send(ch, families[residueAgeMetric], w.shell.oldestResidue().Seconds())
+	w.shell.movesOf(func(direction, reason string, n int64) {
+		metrics.Send(ch, families[movesMetric], n, direction, reason)
+	}, func(direction string, took metrics.Distribution) {
+		metrics.SendHistogram(ch, families[moveDurationMetric], took, direction)
+	})
 	metrics.Send(ch, families[slackMetric], w.keys.Slack().Seconds())
-	metrics.Send(ch, families[sessionsLostMetric], w.counts.sessions.Load())
+	metrics.Send(ch, families[sessionsLostMetric], w.shell.sessionsLost())
 	metrics.Send(ch, families[readyMetric], number(w.Ready() == nil))
-}
-
-// collect collects how partitions have moved.
-func (m *moves) collect(ch chan<- prometheus.Metric) {
-	for d := range directions {
-		for why := range reasons {
-			if n := m.counts[d][why].Load(); n > 0 {
-				metrics.Send(ch, families[movesMetric], n, directionNames[d], reasonNames[why])
-			}
-		}
-		metrics.SendHistogram(ch, families[moveDurationMetric], m.took[d].Distribution(), directionNames[d])
-	}
 }
 
 // collectStore collects what concerns calls to the store.
 func (w *Worker) collectStore(ch chan<- prometheus.Metric) {
-	for call := range storeCallKinds {
-		metrics.SendHistogram(ch, families[storeCallMetric], w.counts.stored[call].Distribution(), call.String())
-		metrics.Send(ch, families[storeErrorsMetric], w.counts.failed[call].Load(), call.String())
-	}
+	w.shell.storeCalls(func(call string, took metrics.Distribution, failed int64) {
+		metrics.SendHistogram(ch, families[storeCallMetric], took, call)
+		metrics.Send(ch, families[storeErrorsMetric], failed, call)
+	})
 }

@@ -16,7 +16,7 @@ import (
 // which keys of these still run at their former owner. The shell's goroutine tells it
 // of what happens; it logs one line for moves of one kind that come close together.
 type moves struct {
-	worker *Worker
+	shell *shell
 
 	// What follows belongs to the shell's goroutine.
 	parts      []movingPartition
@@ -56,18 +56,18 @@ type seenMember struct {
 	gone   bool
 }
 
-func (m *moves) init(w *Worker) {
-	m.worker, m.parts, m.members = w, make([]movingPartition, len(w.keys.Parts)), make(map[string]*seenMember)
+func (m *moves) init(s *shell) {
+	m.shell, m.parts, m.members = s, make([]movingPartition, len(s.cfg.Keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
 	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
 }
 
 // now returns the time since the worker's start, which is not 0.
-func (m *moves) now() time.Duration { return max(m.worker.keys.Now(), 1) }
+func (m *moves) now() time.Duration { return max(m.shell.cfg.Keys.Now(), 1) }
 
 // begin notes a new life of this worker.
 func (m *moves) begin(incarnation string) {
-	m.know(incarnation, &seenMember{name: m.worker.name, own: true})
+	m.know(incarnation, &seenMember{name: m.shell.cfg.Name, own: true})
 }
 
 // session notes whose an incarnation is, which may be gone already.
@@ -199,7 +199,7 @@ func (m *moves) opened(self string, e handoff.OpenTable) {
 	since := time.Now()
 	for _, r := range e.Blocked {
 		m.inherited[e.Partition] = append(m.inherited[e.Partition], lingering{r, since, b})
-		m.alarmLocked(since.Add(m.worker.cfg.SlowKey))
+		m.alarmLocked(since.Add(m.shell.cfg.SlowKey))
 	}
 }
 
@@ -216,7 +216,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 		r := handoff.Residue{Key: e.Key, Holder: self, Token: e.Token}
 		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
 			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
-			m.alarmLocked(since.Add(m.worker.cfg.SlowKey))
+			m.alarmLocked(since.Add(m.shell.cfg.SlowKey))
 		}
 	}
 	if part.owner != self {
@@ -227,7 +227,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 // given notes that a partition which this worker has closed is another one's.
 func (m *moves) given(p int, to string) {
 	part := &m.parts[p]
-	s := m.worker.shell
+	s := m.shell
 	why := moveRebalance
 	switch {
 	case s.leaving:

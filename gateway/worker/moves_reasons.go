@@ -64,7 +64,7 @@ func (m *moves) whyTaken(part *movingPartition) reason {
 		return moveQuarantine
 	case part.from == "":
 		return moveUnowned
-	case slices.Contains(m.worker.cfg.Previous, part.from):
+	case slices.Contains(m.shell.cfg.Previous, part.from):
 		return moveRestart
 	case from == nil:
 		return moveDeath

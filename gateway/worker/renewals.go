@@ -1,13 +1,9 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -70,45 +66,4 @@ func (r *renewals) blame(now time.Duration) string {
 		r.last = fmt.Sprintf("the store did not answer for %v", (now - r.sent).Round(time.Millisecond))
 	}
 	return r.last
-}
-
-// storeCalls remembers how calls to the store have ended lately.
-type storeCalls struct {
-	mu       sync.Mutex // guards what follows
-	answered time.Time
-	failed   time.Time
-	err      error
-}
-
-// note notes the end of a call. An error that says something definite is an answer.
-func (c *storeCalls) note(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil || errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone) || errors.Is(err, ring.ErrSettings) {
-		c.answered = time.Now()
-	} else {
-		c.failed, c.err = time.Now(), err
-	}
-}
-
-// because adds to an error why the store cannot be used, if it cannot.
-func (c *storeCalls) because(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil || !c.failed.After(c.answered) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, c.err)
-}
-
-func (c *storeCalls) status() (s gateway.StoreStatus) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.answered.IsZero() {
-		s.Answered = new(c.answered)
-	}
-	if c.err != nil {
-		s.LastError, s.FailedAt = c.err.Error(), new(c.failed)
-	}
-	return s
 }

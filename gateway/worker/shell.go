@@ -4,24 +4,87 @@ import (
 	"context"
 	crand "crypto/rand"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/lease"
 )
+
+// shellConfig configures [shell].
+type shellConfig struct {
+	Name     string // the worker's
+	Settings ring.Settings
+	Members  gateway.Members
+	Store    sessionStore
+	Keys     *keyed.Keys
+	Locks    Locks
+	Health   func(alone bool) error // why the worker takes no place on the ring because of its app; nil for no reason. alone: nobody else serves
+	Logger   *slog.Logger
+	Log      *slog.Logger // for what clients can bring about
+
+	NewCluster        bool // and the following as in the worker's Config
+	ServeWithoutStore bool
+	Previous          []string
+	OnIncarnation     func(id string) error
+	OnPeers           func(gossip []string)
+	AwaitApp          bool
+	SlowKey           time.Duration
+}
+
+// sessionStore is worker.Store, which says what its methods do.
+type sessionStore interface {
+	Settings() ring.Settings
+	Exists(ctx context.Context) error
+	Generation(ctx context.Context) (string, error)
+	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
+	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
+	Release(ctx context.Context, incarnation string) error
+	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
+	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
+	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
+	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
+	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error)
+	Watch(ctx context.Context) <-chan struct{}
+}
+
+// Locks are the locks of members elsewhere, which live beside the tables of keys.
+type Locks interface {
+	// Open opens a partition's table with the locks that come along.
+	Open(e handoff.OpenTable)
+	// Close closes a partition's table, freezes its locks and lists what runs: all of that at one moment.
+	Close(partition int) handoff.Closed
+	// Drop forgets the locks of a partition that another worker has.
+	Drop(partition int)
+	// Written says what the store has written.
+	Written(partition int, locks []handoff.WrittenLock)
+	// WriteAgain says that the store has lost what it had written.
+	WriteAgain()
+	// Lingers reports whether there are locks in a partition that is not served, or of a life before.
+	Lingers(partition int) bool
+}
 
 // shell drives the ownership machine: one goroutine, run, steps it with what
 // happened and carries out the effects. Everything else only posts to it.
 type shell struct {
-	w *Worker
+	cfg       shellConfig
+	outlook   atomic.Pointer[handoff.Outlook] // of the present incarnation
+	offRing   atomic.Bool                     // it was told to leave the ring, see leaveRing
+	isSettled atomic.Bool                     // the present incarnation has served all that the ring gave it
+	trouble   atomic.Pointer[error]           // why the worker does not begin, or has stopped
+	counts    callCounts
 
 	ctx     context.Context // of the goroutine and of calls to the store
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
-	settled chan struct{} // closed when Worker.settled is true for the first time
+	settled chan struct{} // closed when isSettled is true for the first time
 	gone    chan struct{} // closed when the last life has released its session
 	refused chan struct{} // closed when the worker has not begun for a TTL, because of refusal
 	refusal error         // set before
@@ -78,23 +141,37 @@ type event struct {
 	store ring.StoreID // with the reply to handoff.FetchGeneration: where that comes from
 }
 
-func (w *Worker) startShell(ctx context.Context) error {
-	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
+// startShell starts the shell of a worker. ctx bounds the start only.
+func startShell(ctx context.Context, cfg shellConfig) (*shell, error) {
+	s := &shell{cfg: cfg, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
+	s.outlook.Store(new(handoff.Outlook))
+	cfg.Keys.Owner = s
 	s.agree.rivals = make(map[string]time.Time)
-	w.keys.Owner = s
-	s.moves.init(w)
-	s.appless = w.appTrouble(false)
-	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
+	s.moves.init(s)
+	s.appless = cfg.Health(false)
+	s.timeout = handoff.Config{TTL: cfg.Settings.TTL}.CallTimeout()
 	if err := s.begin(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	w.shell = s
 	s.ended.Go(s.run)
-	return nil
+	return s, nil
 }
 
+// goOn runs f until the shell is closed, which waits for it.
+func (s *shell) goOn(f func(ctx context.Context)) { s.ended.Go(func() { f(s.ctx) }) }
+
+// closed returns a channel that is closed when the shell is.
+func (s *shell) closed() <-chan struct{} { return s.ctx.Done() }
+
+// grace is how long an execution may go on that was cancelled.
+func (s *shell) grace() time.Duration {
+	return lease.Grace(s.cfg.Settings.TTL)
+}
+
+// close ends the shell, and what goOn runs. The session expires by itself.
 func (s *shell) close() {
+	s.cfg.Keys.Draining.Store(true)
 	s.cancel()
 	s.ended.Wait()
 }
@@ -121,13 +198,13 @@ func (s *shell) poke() {
 
 // run is the goroutine that owns the machines.
 func (s *shell) run() {
-	hints := s.w.cfg.Store.Watch(s.ctx)
+	hints := s.cfg.Store.Watch(s.ctx)
 	var hint <-chan time.Time // when to follow those that have come
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	s.ended.Go(s.releasePrevious)
 	for {
-		changed := s.w.cfg.Members.Changed()
+		changed := s.cfg.Members.Changed()
 		s.look()
 		s.judge()
 		s.followApps()
@@ -171,7 +248,7 @@ func (s *shell) hintDelay() time.Duration {
 	if workers <= few || s.moves.waits() {
 		return 0
 	}
-	if given, served, _ := s.w.share(s.current.incarnation); served < given {
+	if given, served, _ := s.share(s.current.incarnation); served < given {
 		return 0
 	}
 	return rand.N(time.Duration(workers) * time.Millisecond)
@@ -180,11 +257,11 @@ func (s *shell) hintDelay() time.Duration {
 func (s *shell) handle(e event) {
 	if _, ok := e.input.(handoff.Leave); ok && !s.leaving {
 		s.leaving = true
-		s.w.keys.Draining.Store(true)
+		s.cfg.Keys.Draining.Store(true)
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
 		s.look()
 	}
-	if l, ok := e.input.(handoff.LocksEnded); ok && s.w.locks.tables[l.Partition].lingers() {
+	if l, ok := e.input.(handoff.LocksEnded); ok && s.cfg.Locks.Lingers(l.Partition) {
 		return // it was served again meanwhile, and closed with other locks
 	}
 	if f, ok := e.input.(handoff.Finished); ok {
@@ -192,7 +269,7 @@ func (s *shell) handle(e event) {
 	}
 	if r, ok := e.input.(handoff.Reply); ok {
 		if e.life == s.current {
-			s.renewals.answered(s.w.keys.Now(), r, s.timeout)
+			s.renewals.answered(s.cfg.Keys.Now(), r, s.timeout)
 		}
 		if sessions := r.Snapshot.Sessions; r.Err == nil && len(sessions) > 0 {
 			if len(sessions) != len(s.sessions) || &sessions[0] != &s.sessions[0] { // others than last time
@@ -218,7 +295,7 @@ func (s *shell) handle(e event) {
 
 // tellPeers passes on where the store's live sessions gossip.
 func (s *shell) tellPeers(sessions []handoff.SessionState) {
-	if s.w.cfg.OnPeers == nil {
+	if s.cfg.OnPeers == nil {
 		return
 	}
 	var peers []string
@@ -230,7 +307,7 @@ func (s *shell) tellPeers(sessions []handoff.SessionState) {
 	slices.Sort(peers)
 	if !slices.Equal(peers, s.peers) {
 		s.peers = peers
-		s.w.cfg.OnPeers(peers)
+		s.cfg.OnPeers(peers)
 	}
 }
 
@@ -243,7 +320,7 @@ func (s *shell) take() []event {
 }
 
 func (s *shell) untilNext() time.Duration {
-	now := s.w.keys.Instant(time.Now())
+	now := s.cfg.Keys.Instant(time.Now())
 	wait := time.Hour
 	for _, l := range s.lives {
 		wait = min(wait, l.machine.Next(now))
@@ -278,19 +355,19 @@ func (s *shell) step(l *life, in handoff.Input) {
 // ask passes in to l's machine, and keeps the highest epoch that it knows of for
 // the lives to come.
 func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
-	effects := l.machine.Step(s.w.keys.Instant(time.Now()), in)
+	effects := l.machine.Step(s.cfg.Keys.Instant(time.Now()), in)
 	s.highest = max(s.highest, l.machine.Highest())
 	return effects
 }
 
 // begin starts a new incarnation, unless ctx has ended.
 func (s *shell) begin(ctx context.Context) error {
-	cfg := &s.w.cfg
+	cfg := &s.cfg
 	id, self := crand.Text(), cfg.Members.Self()
 	hc := handoff.Config{
-		Session:          handoff.Session{Incarnation: id, Name: s.w.name, Addr: self.Addr, Gossip: self.Gossip},
-		Partitions:       s.w.settings.Ring.Partitions,
-		TTL:              s.w.settings.TTL,
+		Session:          handoff.Session{Incarnation: id, Name: s.cfg.Name, Addr: self.Addr, Gossip: self.Gossip},
+		Partitions:       s.cfg.Settings.Ring.Partitions,
+		TTL:              s.cfg.Settings.TTL,
 		NewCluster:       cfg.NewCluster && s.current == nil,
 		ServeOnStoreLoss: cfg.ServeWithoutStore,
 		Floor:            s.highest,
@@ -310,24 +387,24 @@ func (s *shell) begin(ctx context.Context) error {
 		return fmt.Errorf("worker: %w", context.Cause(ctx))
 	}
 	l := &life{incarnation: id, machine: machine, first: s.current == nil}
-	s.w.keys.SetIncarnation(id)
+	s.cfg.Keys.SetIncarnation(id)
 	s.current, s.view = l, nil
 	s.moves.begin(id)
-	s.w.settled.Store(false)
+	s.isSettled.Store(false)
 	s.lives = append(s.lives, l)
 	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
-	cfg.Logger.Info("new incarnation", "worker", s.w.name, "incarnation", id)
+	cfg.Logger.Info("new incarnation", "worker", s.cfg.Name, "incarnation", id)
 	return nil
 }
 
 func (s *shell) announce(update func(*ring.Member)) {
 	s.told, s.toldAt = s.highest, time.Now()
-	err := s.w.cfg.Members.Announce(func(self *ring.Member) {
+	err := s.cfg.Members.Announce(func(self *ring.Member) {
 		update(self)
 		self.Epoch = max(self.Epoch, s.highest)
 	})
 	if err != nil {
-		s.w.cfg.Logger.Error("cannot tell the other members of a change", "error", err)
+		s.cfg.Logger.Error("cannot tell the other members of a change", "error", err)
 	}
 }
 
@@ -349,7 +426,7 @@ func (s *shell) tellEpoch(now time.Time) time.Duration {
 
 // look passes a changed view on.
 func (s *shell) look() {
-	view := s.w.cfg.Members.View()
+	view := s.cfg.Members.View()
 	if view == s.view {
 		return
 	}
@@ -362,8 +439,8 @@ func (s *shell) look() {
 	if s.leaving && len(in.Workers) == 0 {
 		s.stepAll(handoff.Leave{Now: true})
 	}
-	for i := range s.w.keys.Parts {
-		s.w.keys.Parts[i].Announce()
+	for i := range s.cfg.Keys.Parts {
+		s.cfg.Keys.Parts[i].Announce()
 	}
 }
 
@@ -409,7 +486,7 @@ func (s *shell) tellWait(l *life, snapshot handoff.Snapshot) {
 		}
 		wait := max(0, session.Joins-snapshot.Now)
 		if wait > 0 && !l.told && l.first {
-			s.w.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.w.name, "after", wait)
+			s.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.cfg.Name, "after", wait)
 		}
 		l.told, l.wait = true, wait
 	}
@@ -423,11 +500,11 @@ func (s *shell) announceTakeovers(died []string) {
 		if n == 0 {
 			continue
 		}
-		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.w.keys.Instant(time.Now()).Mono)
+		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.cfg.Keys.Instant(time.Now()).Mono)
 		if wait == 0 && obstacle != handoff.ObstacleNone {
-			wait = s.w.settings.TTL
+			wait = s.cfg.Settings.TTL
 		}
-		s.w.cfg.Logger.Warn("a worker is gone: its partitions are served again once its session is over", "worker", s.moves.name(incarnation),
+		s.cfg.Logger.Warn("a worker is gone: its partitions are served again once its session is over", "worker", s.moves.name(incarnation),
 			"partitions", n, "by", time.Now().Add(wait).Format(time.TimeOnly), "in_at_most", wait.Round(time.Millisecond))
 	}
 }
@@ -448,8 +525,8 @@ func (s *shell) noteProgress(now time.Time) time.Duration {
 		return left
 	}
 	s.progress = now.Add(progressEvery)
-	if serving, running := s.w.Serving(), s.w.keys.Running(); serving+running > 0 {
-		s.w.cfg.Logger.Info("this worker is still leaving the ring", "worker", s.w.name, "partitions", serving, "running", running)
+	if serving, running := s.cfg.Keys.Serving(), s.cfg.Keys.Running(); serving+running > 0 {
+		s.cfg.Logger.Info("this worker is still leaving the ring", "worker", s.cfg.Name, "partitions", serving, "running", running)
 	}
 	return progressEvery
 }
@@ -459,7 +536,7 @@ func (s *shell) noteProgress(now time.Time) time.Duration {
 // says, if somebody else serves meanwhile.
 func (s *shell) join() {
 	l := s.current
-	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.w.othersServe() {
+	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
 		return
 	}
 	l.announced = true
@@ -469,15 +546,15 @@ func (s *shell) join() {
 
 // settle notes when the worker serves all that the ring gives it.
 func (s *shell) settle() {
-	if s.w.settled.Load() || s.leaving {
+	if s.isSettled.Load() || s.leaving {
 		return
 	}
-	given, served, onRing := s.w.share(s.current.incarnation)
+	given, served, onRing := s.share(s.current.incarnation)
 	if !onRing || served < given {
 		return
 	}
-	s.w.settled.Store(true)
-	s.w.cfg.Logger.Info("this worker is active: it serves all that the ring gives it", "worker", s.w.name, "partitions", served)
+	s.isSettled.Store(true)
+	s.cfg.Logger.Info("this worker is active: it serves all that the ring gives it", "worker", s.cfg.Name, "partitions", served)
 	if !s.wasSettled {
 		s.wasSettled = true
 		close(s.settled)
@@ -486,9 +563,9 @@ func (s *shell) settle() {
 
 // publish lets refused calls say what partitions that nobody serves wait for.
 func (s *shell) publish() {
-	if outlook := s.current.machine.Outlook(); !outlook.Same(s.w.outlook.Load()) {
+	if outlook := s.current.machine.Outlook(); !outlook.Same(s.outlook.Load()) {
 		s.moves.quarantine = max(s.moves.quarantine, outlook.Quarantine())
-		s.w.outlook.Store(outlook)
+		s.outlook.Store(outlook)
 	}
 }
 
@@ -504,13 +581,13 @@ func (s *shell) end(l *life) {
 // takes a name's latest incarnation that is released for one that has left in
 // order. It tries until they have expired by themselves.
 func (s *shell) releasePrevious() {
-	cfg := &s.w.cfg
-	ctx, cancel := context.WithTimeout(s.ctx, s.w.settings.TTL)
+	cfg := &s.cfg
+	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.TTL)
 	defer cancel()
 	if len(cfg.Previous) > 0 && cfg.AwaitApp {
-		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.w.grace())
+		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.grace())
 		select {
-		case <-time.After(s.w.grace()):
+		case <-time.After(s.grace()):
 		case <-ctx.Done():
 			return
 		}

@@ -37,7 +37,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +52,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // Store keeps the sessions and records that decide who owns what. Package
@@ -112,10 +110,6 @@ type Worker struct {
 	answer    func(client uint64, send func([]byte) error) link.Overflow // overflow, as a value
 	settings  ring.Settings
 	keys      *keyed.Keys
-	outlook   atomic.Pointer[handoff.Outlook] // of the present incarnation
-	offRing   atomic.Bool                     // it was told to leave the ring, see LeaveRing
-	settled   atomic.Bool                     // the present incarnation has served all that the ring gave it
-	trouble   atomic.Pointer[error]           // why the worker does not begin, or has stopped
 	flights   flights
 	collapses atomic.Uint64 // see collapsible.came
 	batches   atomic.Bool   // there is a handler of requests that are submitted to a batcher
@@ -177,8 +171,11 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		AwaitTimeout: cfg.AwaitTimeout, MaxWait: cfg.MaxWait, SlowKey: cfg.SlowKey, Timeout: cfg.Timeout, AbandonedTimeout: cfg.AbandonedTimeout,
 	})
 	w.locks.init(w)
-	w.outlook.Store(new(handoff.Outlook))
-	if err := w.startShell(ctx); err != nil {
+	w.shell, err = startShell(ctx, shellConfig{
+		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: &w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
+		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, AwaitApp: cfg.AwaitApp, SlowKey: cfg.SlowKey,
+	})
+	if err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -189,94 +186,18 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 // the partitions' former owner that takes a session TTL. It does not wait for an app
 // that does not answer: the error is an [ErrAppDown] then, once the worker has a
 // session.
-func (w *Worker) Await(ctx context.Context) error {
-	registered := w.shell.registered
-	for {
-		select {
-		case <-w.shell.settled:
-			return nil
-		case <-registered:
-			registered = nil
-			if err := w.askApps(ctx); err != nil {
-				return fmt.Errorf("worker: %s takes no keys yet: %w", w.name, err)
-			}
-		case <-w.shell.refused:
-			return fmt.Errorf("worker: %s may not begin: %w", w.name, w.shell.refusal)
-		case <-w.shell.ctx.Done():
-			return fmt.Errorf("worker: %s was closed", w.name)
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", w.unsettled(), context.Cause(ctx))
-		}
-	}
-}
+func (w *Worker) Await(ctx context.Context) error { return w.shell.await(ctx, w.askApps) }
 
 // Ready returns nil while the worker admits requests, and otherwise why not. A
 // worker whose present incarnation has not yet served all that the ring gives
 // it is not ready; partitions that come later do not change that.
-func (w *Worker) Ready() error {
-	appDown := w.appTrouble(w.settled.Load())
-	switch {
-	case w.keys.Draining.Load():
-		return errors.New("worker: the worker is leaving")
-	case w.trouble.Load() != nil:
-		return fmt.Errorf("%w: %w", ErrUnavailable, *w.trouble.Load())
-	case !w.keys.Admits(time.Now()):
-		return w.shell.calls.because(fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable))
-	case appDown != nil:
-		return fmt.Errorf("worker: %s takes no keys: %w", w.name, appDown)
-	case w.offRing.Load():
-		return fmt.Errorf("worker: %s was drained: it is off the ring until it is told to come back", w.name)
-	case !w.settled.Load():
-		return w.unsettled()
-	}
-	return nil
-}
-
-// unsettled says what the worker still waits for.
-func (w *Worker) unsettled() error {
-	given, served, onRing := w.share(w.Incarnation())
-	switch {
-	case !w.keys.Admits(time.Now()):
-		return w.shell.calls.because(fmt.Errorf("worker: %s has no session in the store", w.name))
-	case !onRing:
-		if err := w.appTrouble(false); err != nil {
-			return fmt.Errorf("worker: %s takes no keys: %w", w.name, err)
-		}
-		return fmt.Errorf("worker: %s is not yet on the ring", w.name)
-	}
-	why := ""
-	if wait, what := w.obstacle(handoff.Record{}); what != "" {
-		why = fmt.Sprintf(": %s (%v left)", what, wait.Round(100*time.Millisecond))
-	}
-	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", w.name, served, given, why)
-}
-
-// share returns how many partitions the ring gives an incarnation, how many of
-// these it serves, and whether it is on the ring at all.
-func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
-	view := w.cfg.Members.View()
-	onRing = slices.ContainsFunc(ring.ActiveWorkers(view.Members), func(m ring.Member) bool { return m.Incarnation == incarnation })
-	for i := range w.keys.Parts {
-		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
-			given++
-			if w.keys.Parts[i].Open.Load() {
-				served++
-			}
-		}
-	}
-	return given, served, onRing
-}
+func (w *Worker) Ready() error { return w.shell.ready() }
 
 // Config returns the worker's settings, with their defaults.
 func (w *Worker) Config() Config { return w.cfg }
 
 // Incarnation returns the id of the worker's present session.
 func (w *Worker) Incarnation() string { return w.keys.Incarnation() }
-
-// grace is how long an execution may go on that was cancelled.
-func (w *Worker) grace() time.Duration {
-	return lease.Grace(w.settings.TTL)
-}
 
 // Drain takes the worker off the ring, hands its partitions over, waits for the
 // executions that run, and releases the session, so that nobody has to wait for
@@ -285,30 +206,13 @@ func (w *Worker) grace() time.Duration {
 //
 // If ctx ends first, Drain returns an error that says what still runs, and the
 // session is not released: it expires by itself. Call Close in either case.
-func (w *Worker) Drain(ctx context.Context) error {
-	w.shell.post(nil, handoff.Leave{})
-	var half <-chan time.Time
-	if deadline, ok := ctx.Deadline(); ok {
-		half = time.After(time.Until(deadline) / 2)
-	}
-	for {
-		select {
-		case <-w.shell.gone:
-			return nil
-		case <-half:
-			w.shell.post(nil, handoff.Leave{Now: true})
-		case <-ctx.Done():
-			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", w.name, context.Cause(ctx), w.keys.Running(), w.settings.TTL)
-		}
-	}
-}
+func (w *Worker) Drain(ctx context.Context) error { return w.shell.drain(ctx) }
 
 // Close stops the worker at once: it admits nothing more, cancels the contexts
 // of what runs, and stops renewing its session, which expires by itself unless
 // Drain has released it. Close waits for the worker's own goroutines, not for
 // executions. It may be called again.
 func (w *Worker) Close() error {
-	w.keys.Draining.Store(true)
 	w.shell.close()
 	w.keys.Close()
 	w.locks.close()
