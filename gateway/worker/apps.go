@@ -35,11 +35,11 @@ func (w *Worker) WatchApp(state AppState, watch func(ctx context.Context, tell f
 	w.apps.mu.Lock()
 	w.apps.list = append(w.apps.list, a)
 	w.apps.mu.Unlock()
-	w.shell.poke()
-	w.shell.goOn(func(ctx context.Context) {
+	w.shell.Poke()
+	w.shell.Go(func(ctx context.Context) {
 		watch(ctx, func(s AppState) {
 			if old := a.state.Swap(&s); (old.Down == nil) != (s.Down == nil) || (old.Delay == nil) != (s.Delay == nil) {
-				w.shell.poke()
+				w.shell.Poke()
 			}
 			a.first.Do(func() { close(a.asked) })
 		})
@@ -75,11 +75,11 @@ func (w *Worker) askApps(ctx context.Context) error {
 	for _, a := range list {
 		select {
 		case <-a.asked:
-		case <-w.shell.closed():
+		case <-w.shell.Closed():
 		case <-ctx.Done():
 		}
 	}
-	return w.appTrouble(w.shell.hasSettled())
+	return w.appTrouble(w.shell.Settled())
 }
 
 // appUp reports whether all apps in other processes answer, and whether there are any.

@@ -40,7 +40,7 @@ func (w *Worker) Handler(next http.Handler) http.Handler {
 
 // watch cancels what takes too long from now on, until the worker is closed.
 func (w *Worker) watch() {
-	w.watching.Do(func() { w.shell.goOn(w.keys.CancelOverdue) })
+	w.watching.Do(func() { w.shell.Go(w.keys.CancelOverdue) })
 }
 
 // keyedHandler admits requests. With detach set, next's context outlives the

@@ -155,20 +155,20 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[partitionsMetric], arriving, "arriving")
 	metrics.Send(ch, families[partitionsMetric], departing, "departing")
 	metrics.Send(ch, families[residueKeysMetric], residue)
-	metrics.Send(ch, families[residueAgeMetric], w.shell.oldestResidue().Seconds())
-	w.shell.movesOf(func(direction, reason string, n int64) {
+	metrics.Send(ch, families[residueAgeMetric], w.shell.OldestResidue().Seconds())
+	w.shell.MovesOf(func(direction, reason string, n int64) {
 		metrics.Send(ch, families[movesMetric], n, direction, reason)
 	}, func(direction string, took metrics.Distribution) {
 		metrics.SendHistogram(ch, families[moveDurationMetric], took, direction)
 	})
 	metrics.Send(ch, families[slackMetric], w.keys.Slack().Seconds())
-	metrics.Send(ch, families[sessionsLostMetric], w.shell.sessionsLost())
+	metrics.Send(ch, families[sessionsLostMetric], w.shell.SessionsLost())
 	metrics.Send(ch, families[readyMetric], number(w.Ready() == nil))
 }
 
 // collectStore collects what concerns calls to the store.
 func (w *Worker) collectStore(ch chan<- prometheus.Metric) {
-	w.shell.storeCalls(func(call string, took metrics.Distribution, failed int64) {
+	w.shell.StoreCalls(func(call string, took metrics.Distribution, failed int64) {
 		metrics.SendHistogram(ch, families[storeCallMetric], took, call)
 		metrics.Send(ch, families[storeErrorsMetric], failed, call)
 	})

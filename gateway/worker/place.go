@@ -1,9 +1,13 @@
 package worker
 
-import "context"
+import (
+	"context"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
+)
 
 // ErrAlone means that nobody would take a worker's partitions.
-var ErrAlone = errAlone
+var ErrAlone = ownership.ErrAlone
 
 // LeaveRing takes the worker off the ring until [Worker.JoinRing]: others take its
 // partitions over, and LeaveRing returns nil when they have them and nothing of them runs
@@ -11,8 +15,8 @@ var ErrAlone = errAlone
 // ctx ends first, the error says what is still here, and the worker stays off the ring.
 // It stays on the ring, with an error that wraps [ErrAlone], if no other worker is
 // there. A worker that is being drained for good ([Worker.Drain]) goes on with that.
-func (w *Worker) LeaveRing(ctx context.Context) error { return w.shell.leaveRing(ctx) }
+func (w *Worker) LeaveRing(ctx context.Context) error { return w.shell.LeaveRing(ctx) }
 
 // JoinRing undoes [Worker.LeaveRing]. It does nothing if the worker was not told to leave,
 // and fails if it leaves for good.
-func (w *Worker) JoinRing() error { return w.shell.joinRing() }
+func (w *Worker) JoinRing() error { return w.shell.JoinRing() }

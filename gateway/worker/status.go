@@ -16,14 +16,14 @@ const maxFormer, maxHot = 16, 20
 // Status returns what the worker does at the moment.
 func (w *Worker) Status() gateway.WorkerStatus {
 	now := time.Now()
-	residue := w.shell.residue(now)
+	residue := w.shell.Residue(now)
 	s := gateway.WorkerStatus{
-		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.shell.standing(),
+		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.shell.Standing(),
 		BusyKeys: w.keys.Running(), Waiting: w.keys.Waiting(), Queue: w.cfg.Queue,
 		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
 		SessionSlackSeconds: w.keys.Slack().Seconds(),
-		Store:               w.shell.storeStatus(),
-		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.recentMoves(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
+		Store:               w.shell.StoreStatus(),
+		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.RecentMoves(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
 	}
 	if err := w.Ready(); err != nil {
 		s.NotReady = err.Error()
@@ -72,7 +72,7 @@ func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*gateway
 	record, owner, owned := p.Owner()
 	former := formerOwner{name: owner.Name}
 	if !owned && record != nil && record.Owner != "" && record.Owner != w.Incarnation() {
-		former = formerOwner{w.shell.nameOf(record.Owner), true}
+		former = formerOwner{w.shell.NameOf(record.Owner), true}
 	}
 	m := missing[former]
 	if m == nil {
@@ -109,12 +109,12 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 	s := gateway.KeyStatus{
 		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.Number, Served: p.Open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
-		Residue: w.shell.residueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
+		Residue: w.shell.ResidueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
 		Mismatch: w.claims.of(key),
 	}
 	record, owner, owned := p.Owner()
 	if record != nil {
-		s.Epoch, s.Owner = record.Epoch, w.shell.nameOf(record.Owner)
+		s.Epoch, s.Owner = record.Epoch, w.shell.NameOf(record.Owner)
 	}
 	if owned {
 		s.Owner = owner.Name

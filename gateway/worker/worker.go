@@ -2,19 +2,9 @@
 // the ownership protocol: it claims the partitions that the ring gives it, and
 // runs one execution of a key at a time.
 //
-// A [Worker] is joining, active, drained or leaving, as its members see it. One goroutine, the
-// shell, changes that: it steps the ownership machine of ring/handoff with what the store, the
-// members and the clock say, and carries out what the machine orders. Everything else only
-// posts to it, so ownership has one writer. The worker is drained while an operator wants it off
-// the ring, and joining again while the app behind it does not answer. It leaves once and for good.
-//
-// An incarnation is one life of a Worker, with one session in the store. It admits keys until
-// its lease's admit deadline, which each confirmed renewal moves on. A lost session is never taken
-// up again: the shell begins another incarnation, and the old one only waits for what still runs.
-//
-// A partition is open or closed. The shell opens it when the store's record names this
-// incarnation, and closes it before it gives it away. Closing and listing the keys that run is one
-// step, so that no request slips in between.
+// A [Worker] is joining, active, drained or leaving, as its members see it. It is drained while an operator wants it off
+// the ring, and joining again while the app behind it does not answer. It leaves once and for good. One goroutine
+// changes that, and which partitions are open: internal/ownership says how.
 //
 // An execution waits for its key, runs, and ends: internal/keyed says how.
 // It holds the key until its handler has returned or, behind a sidecar, until the app has
@@ -49,6 +39,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -114,7 +105,7 @@ type Worker struct {
 	collapses atomic.Uint64 // see collapsible.came
 	batches   atomic.Bool   // there is a handler of requests that are submitted to a batcher
 	apps      apps
-	shell     *shell
+	shell     *ownership.Shell
 	watching  sync.Once // starts cancelOverdue
 	locks     locks
 	policies  policies
@@ -171,7 +162,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		AwaitTimeout: cfg.AwaitTimeout, MaxWait: cfg.MaxWait, SlowKey: cfg.SlowKey, Timeout: cfg.Timeout, AbandonedTimeout: cfg.AbandonedTimeout,
 	})
 	w.locks.init(w)
-	w.shell, err = startShell(ctx, shellConfig{
+	w.shell, err = ownership.Start(ctx, ownership.Config{
 		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: &w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
 		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, AwaitApp: cfg.AwaitApp, SlowKey: cfg.SlowKey,
 	})
@@ -186,12 +177,12 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 // the partitions' former owner that takes a session TTL. It does not wait for an app
 // that does not answer: the error is an [ErrAppDown] then, once the worker has a
 // session.
-func (w *Worker) Await(ctx context.Context) error { return w.shell.await(ctx, w.askApps) }
+func (w *Worker) Await(ctx context.Context) error { return w.shell.Await(ctx, w.askApps) }
 
 // Ready returns nil while the worker admits requests, and otherwise why not. A
 // worker whose present incarnation has not yet served all that the ring gives
 // it is not ready; partitions that come later do not change that.
-func (w *Worker) Ready() error { return w.shell.ready() }
+func (w *Worker) Ready() error { return w.shell.Ready() }
 
 // Config returns the worker's settings, with their defaults.
 func (w *Worker) Config() Config { return w.cfg }
@@ -206,14 +197,14 @@ func (w *Worker) Incarnation() string { return w.keys.Incarnation() }
 //
 // If ctx ends first, Drain returns an error that says what still runs, and the
 // session is not released: it expires by itself. Call Close in either case.
-func (w *Worker) Drain(ctx context.Context) error { return w.shell.drain(ctx) }
+func (w *Worker) Drain(ctx context.Context) error { return w.shell.Drain(ctx) }
 
 // Close stops the worker at once: it admits nothing more, cancels the contexts
 // of what runs, and stops renewing its session, which expires by itself unless
 // Drain has released it. Close waits for the worker's own goroutines, not for
 // executions. It may be called again.
 func (w *Worker) Close() error {
-	w.shell.close()
+	w.shell.Close()
 	w.keys.Close()
 	w.locks.close()
 	w.flushLog()

@@ -1,4 +1,4 @@
-package worker
+package ownership
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	}
 	join(1, 8)
 	k := keyed.New(keyed.Config{Settings: self.Settings()})
-	s := &shell{cfg: shellConfig{Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
+	s := &Shell{cfg: Config{Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
 	s.moves.init(s)
 	longest := func() (d time.Duration) {
 		s.view = self.View()

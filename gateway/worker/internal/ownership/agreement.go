@@ -1,4 +1,4 @@
-package worker
+package ownership
 
 import (
 	"cmp"
@@ -38,7 +38,7 @@ type agreement struct {
 
 // arrive takes note of the store's identity as it is in the generation that a
 // life has fetched, and returns why the life must not register there.
-func (s *shell) arrive(l *life, store ring.StoreID) error {
+func (s *Shell) arrive(l *life, store ring.StoreID) error {
 	if l.store != 0 && l.store != store {
 		s.cfg.Logger.Error("the store is another one than before: this incarnation ends", "worker", s.cfg.Name, "was", l.store, "is", store)
 		l.astray = true
@@ -57,7 +57,7 @@ func (s *shell) arrive(l *life, store ring.StoreID) error {
 }
 
 // used reports whether another worker is at work, which then has a store.
-func (s *shell) used() bool {
+func (s *Shell) used() bool {
 	view := s.cfg.Members.View()
 	self := s.cfg.Keys.Incarnation()
 	other := func(m ring.Member) bool { return m.Incarnation != self }
@@ -65,7 +65,7 @@ func (s *shell) used() bool {
 }
 
 // note remembers why the store was not to be used, or that it was.
-func (s *shell) note(err error) {
+func (s *Shell) note(err error) {
 	if !errors.Is(err, ring.ErrSettings) {
 		return
 	}
@@ -80,7 +80,7 @@ func (s *shell) note(err error) {
 }
 
 // judge decides whether the worker stops, and whether it gives up beginning.
-func (s *shell) judge() {
+func (s *Shell) judge() {
 	a, now := &s.agree, time.Now()
 	if a.trouble != nil && !a.began && now.Sub(a.since) >= s.cfg.Settings.TTL {
 		select {
@@ -115,7 +115,7 @@ func (s *shell) judge() {
 }
 
 // olderStore notes active workers of an older store.
-func (s *shell) olderStore(now time.Time) (why error) {
+func (s *Shell) olderStore(now time.Time) (why error) {
 	for _, m := range ring.ActiveWorkers(s.view.Refused) {
 		if s.current.confirmed && m.StoreID < s.current.store {
 			s.agree.rivals[m.Incarnation] = now
@@ -126,7 +126,7 @@ func (s *shell) olderStore(now time.Time) (why error) {
 }
 
 // observed takes the sessions that the store shows.
-func (s *shell) observed(sessions []handoff.SessionState) {
+func (s *Shell) observed(sessions []handoff.SessionState) {
 	s.agree.sessions = make(map[string]bool, len(sessions))
 	for _, session := range sessions {
 		s.agree.sessions[session.Incarnation] = true
@@ -136,7 +136,7 @@ func (s *shell) observed(sessions []handoff.SessionState) {
 
 // copiedStore notes active workers that have had no session in our store for
 // long enough, if it is for us to stop.
-func (s *shell) copiedStore(now time.Time) (why error) {
+func (s *Shell) copiedStore(now time.Time) (why error) {
 	a := &s.agree
 	if a.sessions == nil {
 		return nil
@@ -187,7 +187,7 @@ func lowest(members []ring.Member) string {
 }
 
 // announceState tells the members whether the worker is on the ring.
-func (s *shell) announceState() {
+func (s *Shell) announceState() {
 	if s.leaving || !s.current.announced {
 		return
 	}

@@ -1,4 +1,4 @@
-package worker
+package ownership
 
 import (
 	"testing"
@@ -32,7 +32,7 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := keyed.New(keyed.Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}})
-			s := &shell{cfg: shellConfig{Keys: k, Locks: noLocks{keys: k}}, wake: make(chan struct{}, 1)}
+			s := &Shell{cfg: Config{Keys: k, Locks: noLocks{keys: k}}, wake: make(chan struct{}, 1)}
 			k.Owner = s
 			s.moves.init(s)
 			p := &k.Parts[0]
@@ -71,7 +71,7 @@ func TestEpochsAreAnnouncedSeldom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &shell{cfg: shellConfig{Members: self}}
+		s := &Shell{cfg: Config{Members: self}}
 		told, changes := int64(0), 0
 		look := func() {
 			if epoch := self.View().Members[0].Epoch; epoch != told {

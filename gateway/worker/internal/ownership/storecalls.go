@@ -1,4 +1,4 @@
-package worker
+package ownership
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package worker
+package ownership
 
 import (
 	"context"
@@ -13,27 +13,27 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// errAlone means that nobody would take a worker's partitions.
-var errAlone = errors.New("worker: no other worker is on the ring to take the partitions over")
+// ErrAlone means that nobody would take a worker's partitions.
+var ErrAlone = errors.New("worker: no other worker is on the ring to take the partitions over")
 
-// leaveRing is Worker.LeaveRing.
-func (s *shell) leaveRing(ctx context.Context) error {
+// LeaveRing is Worker.LeaveRing.
+func (s *Shell) LeaveRing(ctx context.Context) error {
 	if !s.othersServe() {
-		return fmt.Errorf("%w; add a worker first, or end this one, %s", errAlone, s.cfg.Name)
+		return fmt.Errorf("%w; add a worker first, or end this one, %s", ErrAlone, s.cfg.Name)
 	}
 	s.offRing.Store(true)
-	s.poke()
+	s.Poke()
 	for {
 		turn := s.nextTurn()
 		switch {
 		case s.cfg.Keys.Draining.Load():
-			return s.drain(ctx)
+			return s.Drain(ctx)
 		case !s.offRing.Load():
 			return fmt.Errorf("worker: %s was told to come back onto the ring", s.cfg.Name)
 		case !s.onRing() && !s.othersServe():
 			s.offRing.Store(false)
-			s.poke()
-			return fmt.Errorf("%w: the others have left it too, and %s is back", errAlone, s.cfg.Name)
+			s.Poke()
+			return fmt.Errorf("%w: the others have left it too, and %s is back", ErrAlone, s.cfg.Name)
 		case !s.onRing() && s.cfg.Keys.Serving() == 0 && s.cfg.Keys.Running() == 0:
 			return nil
 		}
@@ -47,29 +47,29 @@ func (s *shell) leaveRing(ctx context.Context) error {
 	}
 }
 
-// joinRing is Worker.JoinRing.
-func (s *shell) joinRing() error {
+// JoinRing is Worker.JoinRing.
+func (s *Shell) JoinRing() error {
 	if s.cfg.Keys.Draining.Load() {
 		return fmt.Errorf("worker: %s leaves for good, since its process ends: start it again", s.cfg.Name)
 	}
 	s.offRing.Store(false)
-	s.poke()
+	s.Poke()
 	return nil
 }
 
 // onRing reports whether the present incarnation has a place on the ring.
-func (s *shell) onRing() bool {
+func (s *Shell) onRing() bool {
 	id := s.cfg.Keys.Incarnation()
 	return slices.ContainsFunc(ring.ActiveWorkers(s.cfg.Members.View().Members), func(m ring.Member) bool { return m.Incarnation == id })
 }
 
 // othersServe reports whether a worker of another name has a place on the ring.
-func (s *shell) othersServe() bool {
+func (s *Shell) othersServe() bool {
 	return slices.ContainsFunc(ring.ActiveWorkers(s.cfg.Members.View().Members), func(m ring.Member) bool { return m.Name != s.cfg.Name })
 }
 
 // followOrders takes the worker off the ring if it was told to leave, and puts it back.
-func (s *shell) followOrders() {
+func (s *Shell) followOrders() {
 	off := s.offRing.Load()
 	if off == s.drained {
 		return
@@ -85,7 +85,7 @@ func (s *shell) followOrders() {
 }
 
 // nextTurn returns a channel that is closed when run has looked around once more.
-func (s *shell) nextTurn() <-chan struct{} {
+func (s *Shell) nextTurn() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.turn == nil {
@@ -94,7 +94,7 @@ func (s *shell) nextTurn() <-chan struct{} {
 	return s.turn
 }
 
-func (s *shell) endTurn() {
+func (s *Shell) endTurn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.turn != nil {
@@ -103,8 +103,8 @@ func (s *shell) endTurn() {
 	}
 }
 
-// await is Worker.Await. ask returns why an app does not answer, when it has been asked.
-func (s *shell) await(ctx context.Context, ask func(context.Context) error) error {
+// Await is Worker.Await. ask returns why an app does not answer, when it has been asked.
+func (s *Shell) Await(ctx context.Context, ask func(context.Context) error) error {
 	registered := s.registered
 	for {
 		select {
@@ -125,8 +125,8 @@ func (s *shell) await(ctx context.Context, ask func(context.Context) error) erro
 	}
 }
 
-// ready is Worker.Ready.
-func (s *shell) ready() error {
+// Ready is Worker.Ready.
+func (s *Shell) Ready() error {
 	appDown := s.cfg.Health(s.isSettled.Load())
 	switch {
 	case s.cfg.Keys.Draining.Load():
@@ -146,7 +146,7 @@ func (s *shell) ready() error {
 }
 
 // unsettled says what the worker still waits for.
-func (s *shell) unsettled() error {
+func (s *Shell) unsettled() error {
 	given, served, onRing := s.share(s.cfg.Keys.Incarnation())
 	switch {
 	case !s.cfg.Keys.Admits(time.Now()):
@@ -166,7 +166,7 @@ func (s *shell) unsettled() error {
 
 // share returns how many partitions the ring gives an incarnation, how many of
 // these it serves, and whether it is on the ring at all.
-func (s *shell) share(incarnation string) (given, served int, onRing bool) {
+func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
 	view := s.cfg.Members.View()
 	onRing = slices.ContainsFunc(ring.ActiveWorkers(view.Members), func(m ring.Member) bool { return m.Incarnation == incarnation })
 	for i := range s.cfg.Keys.Parts {
@@ -180,8 +180,8 @@ func (s *shell) share(incarnation string) (given, served int, onRing bool) {
 	return given, served, onRing
 }
 
-// drain is Worker.Drain.
-func (s *shell) drain(ctx context.Context) error {
+// Drain is Worker.Drain.
+func (s *Shell) Drain(ctx context.Context) error {
 	s.post(nil, handoff.Leave{})
 	var half <-chan time.Time
 	if deadline, ok := ctx.Deadline(); ok {
@@ -201,7 +201,7 @@ func (s *shell) drain(ctx context.Context) error {
 
 // followApps takes the worker off the ring while an app behind it does not answer,
 // so that others take its partitions over, and puts it back.
-func (s *shell) followApps() {
+func (s *Shell) followApps() {
 	was := s.appless
 	s.appless = s.cfg.Health(was == nil || !s.othersServe())
 	switch {
@@ -219,26 +219,26 @@ func (s *shell) followApps() {
 	}
 }
 
-// oldestResidue returns for how long keys have been waited for that run on at a former owner of their partition, at the
+// OldestResidue returns for how long keys have been waited for that run on at a former owner of their partition, at the
 // longest; 0 if there are none.
-func (s *shell) oldestResidue() time.Duration { return s.moves.oldest() }
+func (s *Shell) OldestResidue() time.Duration { return s.moves.oldest() }
 
-// residue returns the residue by holder, that of the most keys first.
-func (s *shell) residue(now time.Time) []gateway.ResidueStatus { return s.moves.residue(now) }
+// Residue returns the residue by holder, that of the most keys first.
+func (s *Shell) Residue(now time.Time) []gateway.ResidueStatus { return s.moves.residue(now) }
 
-// residueOfKey returns the execution at a former owner for which a key waits, nil for none.
-func (s *shell) residueOfKey(partition int, key string, now time.Time) *gateway.KeyResidue {
+// ResidueOfKey returns the execution at a former owner for which a key waits, nil for none.
+func (s *Shell) ResidueOfKey(partition int, key string, now time.Time) *gateway.KeyResidue {
 	return s.moves.residueOfKey(partition, key, now)
 }
 
-// recentMoves returns the moves that are remembered, the latest first.
-func (s *shell) recentMoves() []gateway.Move { return s.moves.recent() }
+// RecentMoves returns the moves that are remembered, the latest first.
+func (s *Shell) RecentMoves() []gateway.Move { return s.moves.recent() }
 
-// nameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
-func (s *shell) nameOf(incarnation string) string { return s.moves.name(incarnation) }
+// NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
+func (s *Shell) NameOf(incarnation string) string { return s.moves.name(incarnation) }
 
-// movesOf passes on how many partitions have moved, in which direction and why, and how long that took.
-func (s *shell) movesOf(count func(direction, reason string, n int64), times func(direction string, took metrics.Distribution)) {
+// MovesOf passes on how many partitions have moved, in which direction and why, and how long that took.
+func (s *Shell) MovesOf(count func(direction, reason string, n int64), times func(direction string, took metrics.Distribution)) {
 	for d := range directions {
 		for why := range reasons {
 			if n := s.moves.counts[d][why].Load(); n > 0 {
@@ -249,21 +249,21 @@ func (s *shell) movesOf(count func(direction, reason string, n int64), times fun
 	}
 }
 
-// storeCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
-func (s *shell) storeCalls(calls func(call string, took metrics.Distribution, failed int64)) {
+// StoreCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
+func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, failed int64)) {
 	for call := range storeCallKinds {
 		calls(call.String(), s.counts.stored[call].Distribution(), s.counts.failed[call].Load())
 	}
 }
 
-// sessionsLost returns how many sessions were lost.
-func (s *shell) sessionsLost() int64 { return s.counts.sessions.Load() }
+// SessionsLost returns how many sessions were lost.
+func (s *Shell) SessionsLost() int64 { return s.counts.sessions.Load() }
 
-// storeStatus returns how calls to the store have ended lately.
-func (s *shell) storeStatus() gateway.StoreStatus { return s.calls.status() }
+// StoreStatus returns how calls to the store have ended lately.
+func (s *Shell) StoreStatus() gateway.StoreStatus { return s.calls.status() }
 
-// standing says where the worker stands with the ring.
-func (s *shell) standing() string {
+// Standing says where the worker stands with the ring.
+func (s *Shell) Standing() string {
 	switch {
 	case s.cfg.Keys.Draining.Load():
 		return ring.StateLeaving.String()
@@ -275,12 +275,12 @@ func (s *shell) standing() string {
 	return ring.StateJoining.String()
 }
 
-// hasSettled reports whether the present incarnation has served all that the ring gave it.
-func (s *shell) hasSettled() bool { return s.isSettled.Load() }
+// Settled reports whether the present incarnation has served all that the ring gave it.
+func (s *Shell) Settled() bool { return s.isSettled.Load() }
 
 // Waiting says what has to happen before a partition that nobody else is
 // known to own is served, and how long that takes, if it is known.
-func (s *shell) Waiting(partition int, record *handoff.Record) (wait time.Duration, what string) {
+func (s *Shell) Waiting(partition int, record *handoff.Record) (wait time.Duration, what string) {
 	if s.cfg.Keys.Draining.Load() {
 		return 0, "this worker is leaving"
 	}
@@ -304,7 +304,7 @@ func (s *shell) Waiting(partition int, record *handoff.Record) (wait time.Durati
 
 // obstacle says what keeps a worker from claiming a partition with that record, "" for nothing that is known, and for how
 // long yet.
-func (s *shell) obstacle(record handoff.Record) (wait time.Duration, what string) {
+func (s *Shell) obstacle(record handoff.Record) (wait time.Duration, what string) {
 	wait, obstacle := s.outlook.Load().Claimable(record, s.cfg.Keys.Instant(time.Now()).Mono)
 	switch obstacle {
 	case handoff.ObstacleSession:

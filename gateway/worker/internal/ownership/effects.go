@@ -1,4 +1,4 @@
-package worker
+package ownership
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // perform carries out an effect on the request path or the cluster; calls to
 // the store are made by call.
-func (s *shell) perform(l *life, effect handoff.Effect) {
+func (s *Shell) perform(l *life, effect handoff.Effect) {
 	switch e := effect.(type) {
 	case handoff.OpenTable:
 		p := &s.cfg.Keys.Parts[e.Partition]
@@ -84,7 +84,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	}
 }
 
-func (s *shell) closeTable(partition int) handoff.Closed {
+func (s *Shell) closeTable(partition int) handoff.Closed {
 	p := &s.cfg.Keys.Parts[partition]
 	p.Open.Store(false)
 	p.Term.Add(1)
@@ -94,7 +94,7 @@ func (s *shell) closeTable(partition int) handoff.Closed {
 	return closed
 }
 
-func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
+func (s *Shell) cancelHandlers(e handoff.CancelHandlers) {
 	if !e.All {
 		s.cfg.Keys.Parts[e.Partition].CancelRunning()
 		return
@@ -105,7 +105,7 @@ func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
 }
 
 // call makes a call to the store and posts the reply.
-func (s *shell) call(l *life, effect handoff.Effect) {
+func (s *Shell) call(l *life, effect handoff.Effect) {
 	store := s.cfg.Store
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()

@@ -1,80 +1,24 @@
-package worker
+package ownership
 
 import (
 	"context"
 	crand "crypto/rand"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-// shellConfig configures [shell].
-type shellConfig struct {
-	Name     string // the worker's
-	Settings ring.Settings
-	Members  gateway.Members
-	Store    sessionStore
-	Keys     *keyed.Keys
-	Locks    Locks
-	Health   func(alone bool) error // why the worker takes no place on the ring because of its app; nil for no reason. alone: nobody else serves
-	Logger   *slog.Logger
-	Log      *slog.Logger // for what clients can bring about
-
-	NewCluster        bool // and the following as in the worker's Config
-	ServeWithoutStore bool
-	Previous          []string
-	OnIncarnation     func(id string) error
-	OnPeers           func(gossip []string)
-	AwaitApp          bool
-	SlowKey           time.Duration
-}
-
-// sessionStore is worker.Store, which says what its methods do.
-type sessionStore interface {
-	Settings() ring.Settings
-	Exists(ctx context.Context) error
-	Generation(ctx context.Context) (string, error)
-	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
-	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
-	Release(ctx context.Context, incarnation string) error
-	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
-	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
-	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
-	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
-	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error)
-	Watch(ctx context.Context) <-chan struct{}
-}
-
-// Locks are the locks of members elsewhere, which live beside the tables of keys.
-type Locks interface {
-	// Open opens a partition's table with the locks that come along.
-	Open(e handoff.OpenTable)
-	// Close closes a partition's table, freezes its locks and lists what runs: all of that at one moment.
-	Close(partition int) handoff.Closed
-	// Drop forgets the locks of a partition that another worker has.
-	Drop(partition int)
-	// Written says what the store has written.
-	Written(partition int, locks []handoff.WrittenLock)
-	// WriteAgain says that the store has lost what it had written.
-	WriteAgain()
-	// Lingers reports whether there are locks in a partition that is not served, or of a life before.
-	Lingers(partition int) bool
-}
-
-// shell drives the ownership machine: one goroutine, run, steps it with what
+// Shell drives the ownership machine: one goroutine, run, steps it with what
 // happened and carries out the effects. Everything else only posts to it.
-type shell struct {
-	cfg       shellConfig
+type Shell struct {
+	cfg       Config
 	outlook   atomic.Pointer[handoff.Outlook] // of the present incarnation
 	offRing   atomic.Bool                     // it was told to leave the ring, see leaveRing
 	isSettled atomic.Bool                     // the present incarnation has served all that the ring gave it
@@ -141,9 +85,9 @@ type event struct {
 	store ring.StoreID // with the reply to handoff.FetchGeneration: where that comes from
 }
 
-// startShell starts the shell of a worker. ctx bounds the start only.
-func startShell(ctx context.Context, cfg shellConfig) (*shell, error) {
-	s := &shell{cfg: cfg, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
+// Start starts the shell of a worker. ctx bounds the start only.
+func Start(ctx context.Context, cfg Config) (*Shell, error) {
+	s := &Shell{cfg: cfg, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
 	s.outlook.Store(new(handoff.Outlook))
 	cfg.Keys.Owner = s
 	s.agree.rivals = make(map[string]time.Time)
@@ -158,38 +102,38 @@ func startShell(ctx context.Context, cfg shellConfig) (*shell, error) {
 	return s, nil
 }
 
-// goOn runs f until the shell is closed, which waits for it.
-func (s *shell) goOn(f func(ctx context.Context)) { s.ended.Go(func() { f(s.ctx) }) }
+// Go runs f until the shell is closed, which waits for it.
+func (s *Shell) Go(f func(ctx context.Context)) { s.ended.Go(func() { f(s.ctx) }) }
 
-// closed returns a channel that is closed when the shell is.
-func (s *shell) closed() <-chan struct{} { return s.ctx.Done() }
+// Closed returns a channel that is closed when the shell is.
+func (s *Shell) Closed() <-chan struct{} { return s.ctx.Done() }
 
 // grace is how long an execution may go on that was cancelled.
-func (s *shell) grace() time.Duration {
+func (s *Shell) grace() time.Duration {
 	return lease.Grace(s.cfg.Settings.TTL)
 }
 
-// close ends the shell, and what goOn runs. The session expires by itself.
-func (s *shell) close() {
+// Close ends the shell, and what Go runs. The session expires by itself.
+func (s *Shell) Close() {
 	s.cfg.Keys.Draining.Store(true)
 	s.cancel()
 	s.ended.Wait()
 }
 
 // Post passes in to all lives.
-func (s *shell) Post(in handoff.Input) { s.post(nil, in) }
+func (s *Shell) Post(in handoff.Input) { s.post(nil, in) }
 
-func (s *shell) post(l *life, in handoff.Input) { s.postEvent(event{life: l, input: in}) }
+func (s *Shell) post(l *life, in handoff.Input) { s.postEvent(event{life: l, input: in}) }
 
-func (s *shell) postEvent(e event) {
+func (s *Shell) postEvent(e event) {
 	s.mu.Lock()
 	s.inbox = append(s.inbox, e)
 	s.mu.Unlock()
-	s.poke()
+	s.Poke()
 }
 
-// poke makes run look around.
-func (s *shell) poke() {
+// Poke makes run look around.
+func (s *Shell) Poke() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -197,7 +141,7 @@ func (s *shell) poke() {
 }
 
 // run is the goroutine that owns the machines.
-func (s *shell) run() {
+func (s *Shell) run() {
 	hints := s.cfg.Store.Watch(s.ctx)
 	var hint <-chan time.Time // when to follow those that have come
 	timer := time.NewTimer(0)
@@ -242,7 +186,7 @@ func (s *shell) run() {
 // hintDelay spreads the looks that follow a hint, which all workers get at once, over a
 // millisecond for each of them; so several hints need one look. A worker that waits for others,
 // until partitions or keys of its are free, looks at once, and so does each of a few.
-func (s *shell) hintDelay() time.Duration {
+func (s *Shell) hintDelay() time.Duration {
 	const few = 8
 	workers := len(ring.ActiveWorkers(s.view.Members))
 	if workers <= few || s.moves.waits() {
@@ -254,7 +198,7 @@ func (s *shell) hintDelay() time.Duration {
 	return rand.N(time.Duration(workers) * time.Millisecond)
 }
 
-func (s *shell) handle(e event) {
+func (s *Shell) handle(e event) {
 	if _, ok := e.input.(handoff.Leave); ok && !s.leaving {
 		s.leaving = true
 		s.cfg.Keys.Draining.Store(true)
@@ -294,7 +238,7 @@ func (s *shell) handle(e event) {
 }
 
 // tellPeers passes on where the store's live sessions gossip.
-func (s *shell) tellPeers(sessions []handoff.SessionState) {
+func (s *Shell) tellPeers(sessions []handoff.SessionState) {
 	if s.cfg.OnPeers == nil {
 		return
 	}
@@ -311,7 +255,7 @@ func (s *shell) tellPeers(sessions []handoff.SessionState) {
 	}
 }
 
-func (s *shell) take() []event {
+func (s *Shell) take() []event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.inbox
@@ -319,7 +263,7 @@ func (s *shell) take() []event {
 	return taken
 }
 
-func (s *shell) untilNext() time.Duration {
+func (s *Shell) untilNext() time.Duration {
 	now := s.cfg.Keys.Instant(time.Now())
 	wait := time.Hour
 	for _, l := range s.lives {
@@ -328,7 +272,7 @@ func (s *shell) untilNext() time.Duration {
 	return wait
 }
 
-func (s *shell) stepAll(in handoff.Input) {
+func (s *Shell) stepAll(in handoff.Input) {
 	for _, l := range append([]*life(nil), s.lives...) {
 		s.step(l, in)
 	}
@@ -337,7 +281,7 @@ func (s *shell) stepAll(in handoff.Input) {
 // step passes in to l's machine and carries out what it wants. A CloseTable is
 // answered at once; what follows from the answer comes after the effects that
 // are already there.
-func (s *shell) step(l *life, in handoff.Input) {
+func (s *Shell) step(l *life, in handoff.Input) {
 	todo := s.ask(l, in)
 	for len(todo) > 0 {
 		e := todo[0]
@@ -354,14 +298,14 @@ func (s *shell) step(l *life, in handoff.Input) {
 
 // ask passes in to l's machine, and keeps the highest epoch that it knows of for
 // the lives to come.
-func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
+func (s *Shell) ask(l *life, in handoff.Input) []handoff.Effect {
 	effects := l.machine.Step(s.cfg.Keys.Instant(time.Now()), in)
 	s.highest = max(s.highest, l.machine.Highest())
 	return effects
 }
 
 // begin starts a new incarnation, unless ctx has ended.
-func (s *shell) begin(ctx context.Context) error {
+func (s *Shell) begin(ctx context.Context) error {
 	cfg := &s.cfg
 	id, self := crand.Text(), cfg.Members.Self()
 	hc := handoff.Config{
@@ -397,7 +341,7 @@ func (s *shell) begin(ctx context.Context) error {
 	return nil
 }
 
-func (s *shell) announce(update func(*ring.Member)) {
+func (s *Shell) announce(update func(*ring.Member)) {
 	s.told, s.toldAt = s.highest, time.Now()
 	err := s.cfg.Members.Announce(func(self *ring.Member) {
 		update(self)
@@ -413,7 +357,7 @@ const tellEvery = time.Second
 
 // tellEpoch tells the members of the highest epoch, unless one of them has told
 // of it. It returns after how long it wants to be called again.
-func (s *shell) tellEpoch(now time.Time) time.Duration {
+func (s *Shell) tellEpoch(now time.Time) time.Duration {
 	if s.highest <= max(s.floor, s.told) {
 		return time.Hour
 	}
@@ -425,7 +369,7 @@ func (s *shell) tellEpoch(now time.Time) time.Duration {
 }
 
 // look passes a changed view on.
-func (s *shell) look() {
+func (s *Shell) look() {
 	view := s.cfg.Members.View()
 	if view == s.view {
 		return
@@ -468,7 +412,7 @@ func viewInput(view *ring.View) handoff.View {
 }
 
 // confirm notes that a life's session was confirmed for the first time.
-func (s *shell) confirm(l *life, lease handoff.Lease) {
+func (s *Shell) confirm(l *life, lease handoff.Lease) {
 	if l.confirmed || lease == (handoff.Lease{}) {
 		return
 	}
@@ -479,7 +423,7 @@ func (s *shell) confirm(l *life, lease handoff.Lease) {
 }
 
 // tellWait notes how long the store wants a life to stay off the ring.
-func (s *shell) tellWait(l *life, snapshot handoff.Snapshot) {
+func (s *Shell) tellWait(l *life, snapshot handoff.Snapshot) {
 	for _, session := range snapshot.Sessions {
 		if session.Incarnation != l.incarnation {
 			continue
@@ -494,7 +438,7 @@ func (s *shell) tellWait(l *life, snapshot handoff.Snapshot) {
 
 // announceTakeovers says of workers that are gone when their partitions are served
 // again.
-func (s *shell) announceTakeovers(died []string) {
+func (s *Shell) announceTakeovers(died []string) {
 	for _, incarnation := range died {
 		n := s.moves.owned(incarnation)
 		if n == 0 {
@@ -513,7 +457,7 @@ func (s *shell) announceTakeovers(died []string) {
 const progressEvery = 5 * time.Second
 
 // noteProgress logs that. It returns after how long it wants to be called again.
-func (s *shell) noteProgress(now time.Time) time.Duration {
+func (s *Shell) noteProgress(now time.Time) time.Duration {
 	if !s.leaving && !s.drained {
 		s.progress = time.Time{}
 		return time.Hour
@@ -534,7 +478,7 @@ func (s *shell) noteProgress(now time.Time) time.Duration {
 // join puts the worker on the ring once its session is confirmed. A process
 // whose predecessors died one after the other waits for as long as the store
 // says, if somebody else serves meanwhile.
-func (s *shell) join() {
+func (s *Shell) join() {
 	l := s.current
 	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
 		return
@@ -545,7 +489,7 @@ func (s *shell) join() {
 }
 
 // settle notes when the worker serves all that the ring gives it.
-func (s *shell) settle() {
+func (s *Shell) settle() {
 	if s.isSettled.Load() || s.leaving {
 		return
 	}
@@ -562,14 +506,14 @@ func (s *shell) settle() {
 }
 
 // publish lets refused calls say what partitions that nobody serves wait for.
-func (s *shell) publish() {
+func (s *Shell) publish() {
 	if outlook := s.current.machine.Outlook(); !outlook.Same(s.outlook.Load()) {
 		s.moves.quarantine = max(s.moves.quarantine, outlook.Quarantine())
 		s.outlook.Store(outlook)
 	}
 }
 
-func (s *shell) end(l *life) {
+func (s *Shell) end(l *life) {
 	s.lives = slices.DeleteFunc(s.lives, func(other *life) bool { return other == l })
 	if s.leaving && len(s.lives) == 0 {
 		close(s.gone)
@@ -580,7 +524,7 @@ func (s *shell) end(l *life) {
 // once their app has had its time and this process has a session: the store
 // takes a name's latest incarnation that is released for one that has left in
 // order. It tries until they have expired by themselves.
-func (s *shell) releasePrevious() {
+func (s *Shell) releasePrevious() {
 	cfg := &s.cfg
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.TTL)
 	defer cancel()

@@ -1,4 +1,4 @@
-package worker
+package ownership
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 // which keys of these still run at their former owner. The shell's goroutine tells it
 // of what happens; it logs one line for moves of one kind that come close together.
 type moves struct {
-	shell *shell
+	shell *Shell
 
 	// What follows belongs to the shell's goroutine.
 	parts      []movingPartition
@@ -56,7 +56,7 @@ type seenMember struct {
 	gone   bool
 }
 
-func (m *moves) init(s *shell) {
+func (m *moves) init(s *Shell) {
 	m.shell, m.parts, m.members = s, make([]movingPartition, len(s.cfg.Keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
 	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
