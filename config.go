@@ -128,7 +128,7 @@ type Config struct {
 	Witness string
 
 	// Handler takes requests from Start on, as [Node.Serve] says, or an app at the
-	// URL Upstream does, as worker.Worker.Sidecar says: the node has keys while the
+	// URL Upstream does, as sidecar.New says: the node has keys while the
 	// app answers. App says more about either. Its GRPC follows from an Upstream h2c://.
 	// Default: requests get 503 until Serve.
 	Handler  http.Handler

@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/metrics"
@@ -198,11 +199,11 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	case n.cfg.Handler != nil:
 		n.handler.set(n.worker, n.cfg.Handler)
 	case n.cfg.Upstream != nil:
-		sidecar, err := n.worker.Sidecar(n.cfg.Upstream)
+		app, err := sidecar.New(n.worker, n.cfg.Upstream)
 		if err != nil {
 			return bad("Config.Upstream (--upstream): %w", err)
 		}
-		n.handler.set(n.worker, sidecar)
+		n.handler.set(n.worker, app)
 	}
 	client, err := client.New(client.Config{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log})
 	if err != nil {

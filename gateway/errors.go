@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -30,4 +32,68 @@ var (
 	// ErrTimeout is the cause with which the context of a request's execution is
 	// cancelled that has held its key for as long as it may.
 	ErrTimeout = errors.New("gateway: the execution has taken as long as it may")
+
+	// ErrDeadlock is what every [DeadlockError] is.
+	ErrDeadlock = errors.New("worker: deadlock")
+
+	// ErrNested means that a request over HTTP is for a key that the chain of
+	// calls that it belongs to holds already, so that it would wait for itself.
+	ErrNested = errors.New("worker: nested request for a key that its own chain of calls holds")
 )
+
+// NotOwnerError is the error of a call, which did not start, for a key of
+// another worker.
+type NotOwnerError struct {
+	Key       string
+	Partition int
+	Worker    string // the owner's name
+	Addr      string // where the owner takes requests
+	Owner     string // its incarnation
+	Epoch     int64  // of its ownership
+}
+
+func (e *NotOwnerError) Error() string {
+	return fmt.Sprintf("worker: key %q (partition %d) belongs to worker %s: send it there, to %s, or to a router", e.Key, e.Partition, e.Worker, e.Addr)
+}
+
+// UnownedError is the error of a call, which did not start, for a key that no
+// live worker is known to serve yet: the store is new or was restarted, members
+// come and go, or the session of an owner that died is not over. It is an
+// [ErrUnavailable] too.
+type UnownedError struct {
+	Key       string
+	Partition int
+	Wait      time.Duration // how long it will take yet, as far as it is known; otherwise 0
+
+	WaitsFor string // in words
+	Owner    string // the incarnation that the record names, which is not known to live
+	Epoch    int64  // of that record
+}
+
+// Is makes the error an [ErrUnavailable].
+func (e *UnownedError) Is(target error) bool { return target == ErrUnavailable }
+
+func (e *UnownedError) Error() string {
+	left := ""
+	if e.Wait > 0 {
+		left = fmt.Sprintf(" (%v left)", e.Wait.Round(100*time.Millisecond))
+	}
+	return fmt.Sprintf("worker: nobody serves key %q (partition %d): %s%s", e.Key, e.Partition, e.WaitsFor, left)
+}
+
+// DeadlockError is the error of a call within an execution that waits for a key
+// whose holder waits, directly or through others, for that execution's: of those
+// that would wait for each other for ever it is the one whose outermost execution
+// began last. It is an [ErrDeadlock]. The call did not start; tried again once the
+// execution has ended, it finds the others gone on.
+type DeadlockError struct {
+	Held string // the key that the execution holds and another waits for
+	Key  string // the key that the call waits for
+}
+
+// Is makes the error an [ErrDeadlock].
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+func (e *DeadlockError) Error() string {
+	return fmt.Sprintf("worker: deadlock: an execution that holds key %q waits for key %q, whose holder waits for the former: let it end and try again, or ask for keys in one order", e.Held, e.Key)
+}

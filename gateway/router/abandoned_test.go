@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -167,7 +168,7 @@ func testAbandonedRequestsHaveAShare(t *testing.T, trusted []netip.Prefix, field
 	defer app.free()
 	c := workertest.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.StreamsPerLink = abandonedStreams })
-	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(workertest.Serve(t, app).URL)))))
+	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, app).URL)))))
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -33,7 +34,7 @@ func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.Pee
 	w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker })
 	s := httptest.NewServer(app)
 	t.Cleanup(s.Close)
-	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(s.URL)))))
+	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(s.URL)))))
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
@@ -43,7 +44,7 @@ func newTracedSite(t *testing.T, linked, keys bool, answer http.HandlerFunc) *tr
 	s.worker = c.StartReady(func(cfg *worker.Config) {
 		cfg.TracerProvider, cfg.TraceKeys, cfg.Direct = s.Spans, keys, !linked
 	})
-	s.addr = s.worker.Listen(t, kit.Must(s.worker.Sidecar(kit.Must(url.Parse(app.URL)))))
+	s.addr = s.worker.Listen(t, kit.Must(sidecar.New(s.worker.Worker, kit.Must(url.Parse(app.URL)))))
 	if err := s.worker.Member.Announce(func(self *ring.Member) { self.Addr = s.addr }); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -96,8 +97,8 @@ func TestTrapClientsCannotLetKeysGo(t *testing.T) {
 	})
 	app := workertest.Serve(t, http.HandlerFunc(streamApp))
 	for name, h := range map[string]http.Handler{
-		"sidecar":           kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL)))),
-		"sidecar, net/http": kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL + "/?app=1")))),
+		"sidecar":           kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))),
+		"sidecar, net/http": kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL+"/?app=1")))),
 		"handler":           w.Handler(http.HandlerFunc(streamApp)),
 	} {
 		base := "http://" + w.Listen(t, h)
@@ -124,8 +125,8 @@ func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
 	app := workertest.Serve(t, http.HandlerFunc(streamApp))
 	var ends []func()
 	for name, h := range map[string]http.Handler{
-		"sidecar":           kit.Must(first.Sidecar(kit.Must(url.Parse(app.URL)))),
-		"sidecar, net/http": kit.Must(first.Sidecar(kit.Must(url.Parse(app.URL + "/?app=1")))),
+		"sidecar":           kit.Must(sidecar.New(first.Worker, kit.Must(url.Parse(app.URL)))),
+		"sidecar, net/http": kit.Must(sidecar.New(first.Worker, kit.Must(url.Parse(app.URL+"/?app=1")))),
 		"handler":           first.Handler(http.HandlerFunc(streamApp)),
 	} {
 		addr := first.Listen(t, h)

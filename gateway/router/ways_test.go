@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -60,9 +61,9 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 		var h http.Handler
 		switch kind {
 		case "sidecar":
-			h = kit.Must(w.Sidecar(kit.Must(url.Parse(server.URL))))
+			h = kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(server.URL))))
 		case "sidecar, net/http":
-			h = kit.Must(w.Sidecar(kit.Must(url.Parse(server.URL + "/?app=1"))))
+			h = kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(server.URL+"/?app=1"))))
 		default:
 			h = w.Handler(app)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -23,23 +24,23 @@ import (
 // all in memory: a client that does not read takes nothing.
 type answerSite struct {
 	*workertest.Worker
-	front memoryListener
+	front workertest.MemoryListener
 	links *link.Client
 }
 
-func startAnswers(t *testing.T, h http.Handler, sidecar bool, change ...func(*worker.Config)) *answerSite {
+func startAnswers(t *testing.T, h http.Handler, behind bool, change ...func(*worker.Config)) *answerSite {
 	c := workertest.New(t, 16)
-	s := &answerSite{Worker: c.Start(append(change, direct)...), front: newMemoryListener()}
-	app := newMemoryListener()
+	s := &answerSite{Worker: c.Start(append(change, direct)...), front: workertest.NewMemoryListener()}
+	app := workertest.NewMemoryListener()
 	apps := &http.Server{Handler: h}
 	go apps.Serve(app)
 	served := s.Handler(h)
-	if sidecar {
-		served = s.SidecarOver(app.dial)
+	if behind {
+		served = kit.Must(sidecar.Over(s.Worker.Worker, app.Dial))
 	}
 	server := s.NewServer(served)
 	go server.Serve(s.front)
-	s.links = &link.Client{Addr: "memory", Dial: s.front.dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
 	t.Cleanup(func() {
 		s.links.Close()
 		s.Worker.Close()
@@ -82,7 +83,7 @@ func askLink(chunked bool) func(t *testing.T, s *answerSite) answered {
 }
 
 func askHTTP(t *testing.T, s *answerSite) answered {
-	c := kit.Must(s.front.dial(t.Context()))
+	c := kit.Must(s.front.Dial(t.Context()))
 	t.Cleanup(func() { c.Close() })
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+gateway.HeaderKey+": k\r\n\r\n")
 	var res *http.Response

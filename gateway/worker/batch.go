@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/localmutex"
 )
 
@@ -51,7 +52,7 @@ type Batcher[In, Out any] struct {
 
 	worker  *Worker
 	cfg     BatchConfig
-	handler func(execution, []*Item[In, Out]) error
+	handler func(keyed.Execution, []*Item[In, Out]) error
 	calls   sync.Pool // of *call[In, Out]
 	detach  bool      // a batch goes on without its callers, for AbandonedTimeout
 }
@@ -68,10 +69,10 @@ func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x Executio
 	if handler == nil {
 		return nil, errors.New("worker: NewBatcher has no handler")
 	}
-	return newBatcher(w, cfg, func(x execution, items []*Item[In, Out]) error { return handler(x.public(), items) })
+	return newBatcher(w, cfg, func(x keyed.Execution, items []*Item[In, Out]) error { return handler(x.Public(), items) })
 }
 
-func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
+func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x keyed.Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	var err error
 	hop.Default(&err, "worker: BatchConfig.MaxItems", &cfg.MaxItems, 256)
 	hop.Default(&err, "worker: BatchConfig.MaxBytes", &cfg.MaxBytes, 1<<20)
@@ -94,7 +95,7 @@ func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x executio
 // so it does when the handler panics (with a [*PanicError]), and when it returns an
 // error after the ownership of the key was lost (with [ErrOwnershipLost]).
 func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, err error) {
-	item, err := b.submit(ctx, key, asking{call: true, timing: b.worker.timingOfCall(ctx)}, in)
+	item, err := b.submit(ctx, key, keyed.Asking{Call: true, Trace: b.worker.traceOfCall(ctx)}, in)
 	if err != nil && !errors.Is(err, ErrMayHaveRun) {
 		b.worker.counts.refused(ctx, err)
 	}
@@ -118,8 +119,8 @@ type call[In, Out any] struct {
 	wait    localmutex.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
 	ctx     context.Context
-	share   waits   // of how it asks for the key
-	timing  *timing // likewise
+	share   keyed.Origin // of how it asks for the key
+	timing  *timing      // likewise
 	item    *Item[In, Out]
 	size    int
 	state   atomic.Int32
@@ -131,18 +132,18 @@ type call[In, Out any] struct {
 
 // submit is Do for a caller that asks for key in a certain way. It returns an
 // error if there is no result, and the item otherwise.
-func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, in In) (*Item[In, Out], error) {
-	c, came := b.newCall(ctx, in), b.worker.now()
-	c.share, c.timing, how.item = how.share, how.timing, &c.wait
-	x, err := b.worker.admit(ctx, key, how)
-	leads := x.run != nil
+func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how keyed.Asking, in In) (*Item[In, Out], error) {
+	c, came := b.newCall(ctx, in), b.worker.keys.Now()
+	c.share, c.timing, how.Item = how.Share, asTiming(how.Trace), &c.wait
+	x, err := b.worker.keys.Admit(ctx, key, how)
+	leads := !x.IsNone()
 	if leads {
-		if !how.call {
-			x.bound(b.worker.timeoutOf(how.policy))
+		if !how.Call {
+			x.Bound(b.worker.timeoutOf(how.Policy))
 		}
-		if chain := innermost(ctx); chain != nil && x.run.outer == nil {
+		if !x.Nested() {
 			var end func()
-			ctx, end = b.worker.graph.wait(ctx, chain, b.worker, key)
+			ctx, end = b.worker.keys.WaitAlong(ctx, key)
 			defer end()
 		}
 		go b.run(x, c)
@@ -162,7 +163,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrMayHaveRun)
 	}
 	if !leads {
-		b.worker.counts.waited(c.batch.part, c.batch.began-came)
+		b.worker.keys.Waited(c.batch.part, c.batch.began-came)
 		c.timing.waitedFor(c.batch, key, came)
 	}
 	c.timing.ranIn(c.batch, came)
@@ -205,8 +206,8 @@ func (b *Batcher[In, Out]) size(in In) int {
 
 // batch is what the calls of a batch share.
 type batch struct {
-	x       execution
-	part    *partition
+	x       keyed.Execution
+	part    *keyed.Partition
 	began   time.Duration // since the worker's start, as ended
 	ended   time.Duration // set before its calls are answered
 	callers atomic.Int32  // that have not left, and one while the batch is put together
@@ -214,22 +215,18 @@ type batch struct {
 	detached bool // goes on without callers
 }
 
-// errAllLeft is the cause with which the context of a batch is cancelled when
-// nobody waits for it any more.
-var errAllLeft = errors.New("worker: the callers of all items of the batch have left")
-
 // leave takes one caller off the batch, and reports whether it was the last one.
 func (b *batch) leave() bool {
 	if b.callers.Add(-1) > 0 {
 		return false
 	}
-	c, ok := b.x.Context().(*runContext)
+	c, ok := b.x.Context().(*keyed.Context)
 	switch {
 	case !ok: // it is over
 	case b.detached:
-		c.clientLeft()
+		c.ClientLeft()
 	default:
-		c.cancel(errAllLeft)
+		c.Cancel(keyed.ErrAllLeft)
 	}
 	return true
 }
@@ -237,21 +234,23 @@ func (b *batch) leave() bool {
 // run runs the batch that first leads, with the key of x held, and frees that. A
 // call within an execution that holds the key already has a batch to itself: other
 // callers wait until that execution has ended.
-func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
-	nested := x.run.outer != nil
+func (b *Batcher[In, Out]) run(x keyed.Execution, first *call[In, Out]) {
+	nested := x.Nested()
 	if !nested {
-		x.run.parent = withoutExecutions(x.run.parent)
+		x.LeaveChain()
 	}
 	if b.detach {
-		x.Context().(*runContext).client = context.Background() // whether there is one, callers says
+		x.SetClient(context.Background())       // whether there is one, callers says
+		baggage, _ := keyed.AddHeld(nil, x.Key) // to none a key can always be added
+		x.Carry(baggage)
 	}
 	calls := append(make([]*call[In, Out], 0, 8), first)
-	ba := &batch{x: x, part: x.run.part, detached: b.detach}
+	ba := &batch{x: x, part: x.Partition(), detached: b.detach}
 	var err error
 	returned := false
 	defer func() {
-		failed := x.failure(recover(), returned, err)
-		ba.ended = b.worker.now()
+		failed := failure(x, recover(), returned, err)
+		ba.ended = b.worker.keys.Now()
 		for _, c := range calls {
 			if c.state.Load() != begun {
 				continue
@@ -263,7 +262,7 @@ func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
 			c.state.Store(answered)
 		}
 		if first.alone = len(calls) == 1; first.alone {
-			b.worker.release(x)
+			b.worker.keys.Release(x)
 			first.done <- struct{}{}
 			return
 		}
@@ -275,17 +274,17 @@ func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
 			}
 		}
 		runtime.Gosched() // who comes back at once is in the queue before the next batch is put together
-		b.worker.release(x)
+		b.worker.keys.Release(x)
 	}()
 	if !nested {
 		runtime.Gosched() // who comes at the same time is in the queue
 		calls = b.gather(x, calls)
-		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.run.part.table.Queued(x.key) == 0 {
+		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.Queued() == 0 {
 			b.linger(x, b.cfg.MaxItems-len(calls))
 			calls = b.gather(x, calls)
 		}
 	}
-	ba.began = b.worker.now()
+	ba.began = b.worker.keys.Now()
 	if items := begin(ba, calls); len(items) > 0 {
 		if b.worker.spans != nil && len(calls) > 1 {
 			linkCalls(x, calls)
@@ -297,33 +296,33 @@ func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
 }
 
 // linkCalls has the span of a batch's execution say of whom it is.
-func linkCalls[In, Out any](x execution, calls []*call[In, Out]) {
+func linkCalls[In, Out any](x keyed.Execution, calls []*call[In, Out]) {
 	var others []*timing
 	for _, c := range calls[1:] {
 		if c.state.Load() == begun {
 			others = append(others, c.timing)
 		}
 	}
-	x.run.timing.link(others)
+	timingOf(x).link(others)
 }
 
 // failure returns why the calls of a batch have no result: the handler has not
 // returned but panicked with r, or with r nil called runtime.Goexit; or it has
 // returned err and the ownership was lost.
-func (x execution) failure(r any, returned bool, err error) error {
+func failure(x keyed.Execution, r any, returned bool, err error) error {
 	switch {
 	case r != nil:
 		return &PanicError{Value: r, Stack: debug.Stack()}
 	case !returned:
 		return fmt.Errorf("%w: %w", ErrMayHaveRun, errGoexit)
-	case err != nil && x.run.part.cancels.Load() != x.run.cancels:
+	case err != nil && x.Lost():
 		return fmt.Errorf("%w: %w: %w", ErrOwnershipLost, ErrMayHaveRun, err)
 	}
 	return nil
 }
 
 // gather adds to the calls of a batch those that wait for its key.
-func (b *Batcher[In, Out]) gather(x execution, calls []*call[In, Out]) []*call[In, Out] {
+func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*call[In, Out]) []*call[In, Out] {
 	bytes := 0
 	for _, c := range calls {
 		bytes += c.size
@@ -331,7 +330,7 @@ func (b *Batcher[In, Out]) gather(x execution, calls []*call[In, Out]) []*call[I
 	if len(calls) == b.cfg.MaxItems || bytes >= b.cfg.MaxBytes {
 		return calls
 	}
-	x.run.part.table.Take(x.key, x.run.token, func(i *localmutex.Item) (take, more bool) {
+	x.Take(func(i *localmutex.Item) (take, more bool) {
 		c, ok := i.Value.(*call[In, Out])
 		if !ok || c.batcher != b || bytes+c.size > b.cfg.MaxBytes {
 			return false, false
@@ -344,11 +343,11 @@ func (b *Batcher[In, Out]) gather(x execution, calls []*call[In, Out]) []*call[I
 }
 
 // linger waits until n more calls wait for the key of x, or no longer than Linger.
-func (b *Batcher[In, Out]) linger(x execution, n int) {
+func (b *Batcher[In, Out]) linger(x keyed.Execution, n int) {
 	limit := time.NewTimer(b.cfg.Linger)
 	defer limit.Stop()
 	select {
-	case <-x.run.part.table.Gather(x.key, x.run.token, n):
+	case <-x.Gather(n):
 	case <-limit.C:
 	}
 }

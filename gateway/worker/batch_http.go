@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -26,7 +27,7 @@ import (
 // mux has to be what Handler is given. If another handler stands in between, each
 // batch has one item, which runs in the execution of its request.
 func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (In, error), encode func(http.ResponseWriter, Out, error)) http.Handler {
-	submit := func(rw http.ResponseWriter, r *http.Request, key string, how asking) (func(http.ResponseWriter), error) {
+	submit := func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
 		if r.Body != nil {
 			r.Body = http.MaxBytesReader(rw, r.Body, int64(b.cfg.MaxBytes))
 		}
@@ -81,10 +82,10 @@ type submitHandler struct {
 	keyedHandler // without a next
 
 	// submit returns what writes the answer, or why the request was not admitted.
-	submit func(rw http.ResponseWriter, r *http.Request, key string, how asking) (func(http.ResponseWriter), error)
+	submit func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error)
 }
 
-func newSubmitHandler(w *Worker, submit func(http.ResponseWriter, *http.Request, string, asking) (func(http.ResponseWriter), error)) *submitHandler {
+func newSubmitHandler(w *Worker, submit func(http.ResponseWriter, *http.Request, string, keyed.Asking) (func(http.ResponseWriter), error)) *submitHandler {
 	w.watch()
 	w.batches.Store(true)
 	return &submitHandler{keyedHandler{worker: w}, submit}
@@ -102,7 +103,7 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	refuse := func(err error) { h.worker.refuse(rw, r, err) }
-	var how asking
+	var how keyed.Asking
 	way := "http"
 	over, ok := rw.(*linkWriter)
 	if ok {
@@ -116,9 +117,9 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		refuse(err)
 		return
 	}
-	baggage, err := addHeld(r.Header.Values("Baggage"), key)
-	if c := innermost(r.Context()); c != nil && c.part.worker == h.worker && c.key == key {
-		how.call, baggage, err = true, r.Header.Get("Baggage"), nil // a handler that holds the key has called this one
+	baggage, err := keyed.AddHeld(r.Header.Values("Baggage"), key)
+	if h.worker.keys.HeldBy(r.Context(), key) {
+		how.Call, baggage, err = true, r.Header.Get("Baggage"), nil // a handler that holds the key has called this one
 	}
 	if err != nil {
 		refuse(err)
@@ -130,14 +131,14 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h.worker.fields.Clean(r.Header, true)
 	r.Header[gateway.HeaderKey], r.Header["Baggage"] = []string{url.PathEscape(key)}, []string{baggage}
 	h.worker.observeHTTP(r, &how, way)
-	how.timing.joinBatch()
+	asTiming(how.Trace).joinBatch()
 	answer, err := h.submit(rw, r, key, how)
 	if err != nil {
 		refuse(err)
 		return
 	}
 	if over != nil {
-		over.timing = how.timing
+		over.timing = asTiming(how.Trace)
 	}
 	a := &appWriter{handler: &keyedHandler{worker: h.worker, detach: h.detach, next: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { answer(rw) })}}
 	a.ServeHTTP(rw, r)

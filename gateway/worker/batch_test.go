@@ -365,16 +365,16 @@ func TestBatchLosesOwnership(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := workertest.New(t, 1)
-				store := &cutStore{Store: c.Store}
+				store := &workertest.CutStore{Store: c.Store}
 				b := newBatches(t, c.StartReady(func(cfg *worker.Config) { cfg.Store = store }), worker.BatchConfig{})
 				reason := errors.New("reason")
 				b.hook = func(x worker.Execution, _ []*worker.Item[string, string]) error {
-					store.set(true)
+					store.Set(true)
 					<-x.Context().Done()
 					if cause := context.Cause(x.Context()); !errors.Is(cause, worker.ErrOwnershipLost) {
 						t.Errorf("cancelled with %v", cause)
 					}
-					store.set(false)
+					store.Set(false)
 					if fails {
 						return reason
 					}

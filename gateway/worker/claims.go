@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
@@ -26,16 +27,16 @@ type claims struct {
 }
 
 // checkClaim compares the first of n values of [gateway.HeaderKey] with the key of x.
-func (w *Worker) checkClaim(x execution, said string, n int) {
+func (w *Worker) checkClaim(x keyed.Execution, said string, n int) {
 	if n == 0 {
 		return
 	}
-	key := keyOf(x.key)
+	key := keyed.KeyOf(x.Key)
 	if claimed, err := url.PathUnescape(said); n == 1 && err == nil && claimed == key {
 		return
 	}
 	m := gateway.KeyMismatch{Key: strings.Clone(key), App: strings.Clone(said), Values: n, At: time.Now()}
-	if p := x.run.policy; p != nil {
+	if p := x.Policy(); p != nil {
 		m.Route = p.Route
 	}
 	w.log.Error("the app worked on another key than its request holds, so exclusion does not cover it: let the app use Keyway-Key of the request instead of reading the request again",
@@ -51,7 +52,7 @@ func (w *Worker) checkClaim(x execution, said string, n int) {
 }
 
 // checkClaimOf is checkClaim for the fields of an app's answer.
-func (w *Worker) checkClaimOf(x execution, fields []http1.Field) {
+func (w *Worker) checkClaimOf(x keyed.Execution, fields []http1.Field) {
 	said, n := "", 0
 	for i := range fields {
 		if f := &fields[i]; len(f.Name) == len(gateway.HeaderKey) && strings.EqualFold(grammar.Text(f.Name), gateway.HeaderKey) {

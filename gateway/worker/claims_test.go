@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -54,7 +55,7 @@ func TestKeyMismatches(t *testing.T) {
 		},
 		"sidecar": func(t *testing.T) (string, *workertest.Worker) {
 			w := startServing(t)
-			return workertest.Serve(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL))))).URL + "/", w
+			return workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL))))).URL + "/", w
 		},
 		"handler": func(t *testing.T) (string, *workertest.Worker) {
 			w := startServing(t)

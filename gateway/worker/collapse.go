@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/localmutex"
 )
@@ -23,6 +24,7 @@ import (
 
 // collapsible is a request that may get the answer to an equal one.
 type collapsible struct {
+	worker *Worker
 	wait   localmutex.Item // what it waits with
 	form   string          // what equal requests have in common besides the key
 	came   uint64          // when it came, among all that may share, and when those of the worker began
@@ -32,18 +34,18 @@ type collapsible struct {
 
 // collapsible returns what a request without a body waits with that may get the answer
 // to an equal one; nil for any other.
-func (w *Worker) collapsible(how *asking, method, host, target string, header http.Header) *collapsible {
-	if !how.shares() || method != http.MethodGet && method != http.MethodHead || header["Upgrade"] != nil {
+func (w *Worker) collapsible(how *keyed.Asking, method, host, target string, header http.Header) *collapsible {
+	if !shares(how) || method != http.MethodGet && method != http.MethodHead || header["Upgrade"] != nil {
 		return nil
 	}
-	c := &collapsible{form: formOf(method, host, target, header), came: w.collapses.Add(1)}
+	c := &collapsible{worker: w, form: formOf(method, host, target, header), came: w.collapses.Add(1)}
 	c.wait.Value = c
-	how.collapse, how.item = c, &c.wait
+	how.Alike, how.Item = true, &c.wait
 	return c
 }
 
 // shares reports whether equal requests of the caller's route may share an answer.
-func (how *asking) shares() bool { return how.policy != nil && how.policy.Mode == policy.Share }
+func shares(how *keyed.Asking) bool { return how.Policy != nil && how.Policy.Mode == policy.Share }
 
 // The fields of a request in which equal ones may differ: who has sent them, and by
 // which way, and the names under which their ways are noted.
@@ -88,11 +90,11 @@ func unsigned(values []string) (list []string) {
 
 // leads reports whether others wait for the answer to the request, which x has been
 // admitted for. c may be nil.
-func (c *collapsible) leads(x execution) (leads bool) {
-	if c == nil || x.run.outer != nil {
+func (c *collapsible) leads(x keyed.Execution) (leads bool) {
+	if c == nil || x.Nested() {
 		return false
 	}
-	c.began = x.run.part.worker.collapses.Add(1)
+	c.began = c.worker.collapses.Add(1)
 	c.take(x, func(*collapsible) (take, more bool) {
 		leads = true
 		return false, false
@@ -101,8 +103,8 @@ func (c *collapsible) leads(x execution) (leads bool) {
 }
 
 // take offers accept those that wait for the answer to c, see [localmutex.Table.Take].
-func (c *collapsible) take(x execution, accept func(*collapsible) (take, more bool)) {
-	x.run.part.table.Take(x.key, x.run.token, func(i *localmutex.Item) (take, more bool) {
+func (c *collapsible) take(x keyed.Execution, accept func(*collapsible) (take, more bool)) {
+	x.Take(func(i *localmutex.Item) (take, more bool) {
 		other, ok := i.Value.(*collapsible)
 		switch {
 		case !ok:
@@ -115,7 +117,7 @@ func (c *collapsible) take(x execution, accept func(*collapsible) (take, more bo
 }
 
 // give gives the answer to c to all that wait for it.
-func (c *collapsible) give(x execution, answer *recorder) {
+func (c *collapsible) give(x keyed.Execution, answer *recorder) {
 	var taken []*collapsible
 	answer.body.CloseWrite(nil)
 	c.take(x, func(other *collapsible) (take, more bool) {

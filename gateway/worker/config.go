@@ -69,7 +69,7 @@ type Config struct {
 	// [gateway.HeaderKey], percent-encoded.
 	Keys gateway.KeySources
 
-	// AwaitApp keeps the worker off the ring until [Worker.Sidecar] was called and its
+	// AwaitApp keeps the worker off the ring until a sidecar was made (sidecar.New) and its
 	// app has answered. Without it the app counts as up until it was asked. The app of
 	// Previous may have outlived them: they are released 0.15 TTL after the start, by when
 	// it must have ended what it did for connections that are closed.
@@ -85,7 +85,7 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// App describes what answers requests: a handler, or the app behind a [Worker.Sidecar].
+// App describes what answers requests: a handler, or the app behind a sidecar.
 type App struct {
 	// Upgrades are the protocols to which a client and an app may change, as in
 	// router.Config. Default: websocket; empty but not nil: none.
@@ -93,11 +93,11 @@ type App struct {
 
 	// GRPC says that the handler takes calls of gRPC over HTTP/2: their
 	// bodies reach it as they come, with the key held. Routers learn it by gossip.
-	// A [Worker.Sidecar] needs it if its app's URL is h2c://, and refuses it for other apps.
+	// A sidecar needs it if its app's URL is h2c://, and refuses it for other apps.
 	// Default: bodies are read whole before their keys are asked for.
 	GRPC bool
 
-	// UpstreamHealth is a path of the app behind a [Worker.Sidecar], such as /healthz.
+	// UpstreamHealth is a path of the app behind a sidecar, such as /healthz.
 	// The app is asked for it by a GET request every second, and every 100 ms while it
 	// fails, or just after a connection to it failed. It is up if the answer comes
 	// within a second with a status of 2xx or 3xx, and down after two failures in a
@@ -106,7 +106,7 @@ type App struct {
 	// joins others on the ring. Default: it is up if a connection can be made.
 	UpstreamHealth string
 
-	// Batch is a path of the app behind a [Worker.Sidecar], such as /batch. If it is
+	// Batch is a path of the app behind a sidecar, such as /batch. If it is
 	// set, the POST requests that wait for one key and have a JSON body of known
 	// length, at most 64 KiB, go to the app together: as one POST to the path with
 	// an array of them, which the app answers with an array (docs/batch.md). Batches
@@ -150,7 +150,7 @@ type Limits struct {
 	// through. Default 4096.
 	StreamsPerLink int
 
-	// AppConnections bounds the connections to the app behind a [Worker.Sidecar]
+	// AppConnections bounds the connections to the app behind a sidecar
 	// for simple requests that come over the link: one for each request under way.
 	// For all others together, such as upgraded ones and bodies of unknown length,
 	// it is four times as many. A request over the bound waits for 5 s, which is
@@ -194,7 +194,7 @@ type Limits struct {
 	MaxConnections int
 
 	// Timeout bounds each execution of a request that [Worker.Handler] or
-	// [Worker.Sidecar] takes, from the moment at which it gets its key; not the
+	// a sidecar takes, from the moment at which it gets its key; not the
 	// calls of this program, such as [Worker.Do], which have their contexts. An
 	// execution that has taken it is cancelled with cause [ErrTimeout], which may be
 	// noticed a tenth of it later, or 0.1 s if that is less, and its client gets 504
@@ -203,7 +203,7 @@ type Limits struct {
 	// context keeps the key. A stream that holds its key counts too. Default 1 min.
 	Timeout time.Duration
 
-	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
+	// AbandonedTimeout is how long the app behind a sidecar may go on
 	// with a request whose client has left, before its connection is given up
 	// and the key is free. It also bounds for how long a stream goes on whose client
 	// has closed its side. Leave an ordinary request the time to finish: an app

@@ -31,7 +31,7 @@ func TestExecutionContextEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := workertest.New(t, 16)
-				store := &cutStore{Store: c.Store}
+				store := &workertest.CutStore{Store: c.Store}
 				w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 				w.AwaitServing(t, 16)
 				check := func(what string, ctx context.Context, want expectation) {
@@ -83,7 +83,7 @@ func TestExecutionContextEnds(t *testing.T) {
 				wg.Go(func() {
 					do(t.Context(), func(ctx context.Context) {
 						ctx = use(ctx)
-						store.set(true)
+						store.Set(true)
 						time.Sleep(9 * time.Second)
 						check("ownership lost", ctx, expectation{context.Canceled, worker.ErrOwnershipLost})
 					})

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
 // Errors that an execution can end with, or not begin because of.
@@ -30,73 +30,28 @@ var (
 	// allows.
 	ErrWaited = gateway.ErrWaited
 	// ErrDeadlock is what every [DeadlockError] is.
-	ErrDeadlock = errors.New("worker: deadlock")
+	ErrDeadlock = gateway.ErrDeadlock
 	// ErrMayHaveRun is wrapped by every error after which the call may have run.
 	ErrMayHaveRun = gateway.ErrMayHaveRun
-	// ErrAppDown means that the app behind a [Worker.Sidecar] does not answer, so
+	// ErrStreamEnds is the cause with which the context of a request is cancelled that goes on
+	// without its key, as a stream, when the key's partition is given away.
+	ErrStreamEnds = keyed.ErrStreamEnds
+	// ErrAppDown means that the app behind a sidecar does not answer, so
 	// that the worker takes no place on the ring.
 	ErrAppDown = errors.New("the app does not answer")
 	// ErrNested means that a request over HTTP is for a key that the chain of
 	// calls that it belongs to holds already, so that it would wait for itself.
-	ErrNested = errors.New("worker: nested request for a key that its own chain of calls holds")
+	ErrNested = gateway.ErrNested
 )
 
-// NotOwnerError is the error of a call, which did not start, for a key of
-// another worker.
-type NotOwnerError struct {
-	Key       string
-	Partition int
-	Worker    string // the owner's name
-	Addr      string // where the owner takes requests
-	Owner     string // its incarnation
-	Epoch     int64  // of its ownership
-}
+// NotOwnerError is the error of a call, which did not start, for a key of another worker.
+type NotOwnerError = gateway.NotOwnerError
 
-func (e *NotOwnerError) Error() string {
-	return fmt.Sprintf("worker: key %q (partition %d) belongs to worker %s: send it there, to %s, or to a router", e.Key, e.Partition, e.Worker, e.Addr)
-}
+// UnownedError is the error of a call, which did not start, for a key that no live worker is known to serve yet.
+type UnownedError = gateway.UnownedError
 
-// UnownedError is the error of a call, which did not start, for a key that no
-// live worker is known to serve yet: the store is new or was restarted, members
-// come and go, or the session of an owner that died is not over. It is an
-// [ErrUnavailable] too.
-type UnownedError struct {
-	Key       string
-	Partition int
-	Wait      time.Duration // how long it will take yet, as far as it is known; otherwise 0
-
-	waiting string // for what
-	owner   string // the incarnation that the record names, which is not known to live
-	epoch   int64  // of that record
-}
-
-// Is makes the error an [ErrUnavailable].
-func (e *UnownedError) Is(target error) bool { return target == ErrUnavailable }
-
-func (e *UnownedError) Error() string {
-	left := ""
-	if e.Wait > 0 {
-		left = fmt.Sprintf(" (%v left)", e.Wait.Round(100*time.Millisecond))
-	}
-	return fmt.Sprintf("worker: nobody serves key %q (partition %d): %s%s", e.Key, e.Partition, e.waiting, left)
-}
-
-// DeadlockError is the error of a call within an execution that waits for a key
-// whose holder waits, directly or through others, for that execution's: of those
-// that would wait for each other for ever it is the one whose outermost execution
-// began last. It is an [ErrDeadlock]. The call did not start; tried again once the
-// execution has ended, it finds the others gone on.
-type DeadlockError struct {
-	Held string // the key that the execution holds and another waits for
-	Key  string // the key that the call waits for
-}
-
-// Is makes the error an [ErrDeadlock].
-func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
-
-func (e *DeadlockError) Error() string {
-	return fmt.Sprintf("worker: deadlock: an execution that holds key %q waits for key %q, whose holder waits for the former: let it end and try again, or ask for keys in one order", e.Held, e.Key)
-}
+// DeadlockError is the error of a call within an execution, which did not start since it would have waited for ever.
+type DeadlockError = gateway.DeadlockError
 
 // PanicError is a panic of a function that ran for several callers, on none of
 // their goroutines: their own stacks do not show where it came from. [Share]

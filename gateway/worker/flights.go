@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
 // errGoexit is what the callers of a shared function get when it calls
@@ -36,6 +38,7 @@ type flightID struct {
 
 // flight is one run of a function for several callers.
 type flight struct {
+	of      *flights
 	id      flightID
 	call    string // unique in the process, for a key and op may have a flight while one that nobody joins any more ends
 	cancels uint64 // partition.cancels when it began
@@ -52,17 +55,17 @@ type flight struct {
 // first. It joins none that Do would not begin now: the lease is compared, and
 // then what cancels, as in confirm.
 func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
-	f, p := &w.flights, &w.parts[w.settings.Ring.Partition(id.key)]
+	f, p := &w.flights, w.keys.Of(id.key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fl = f.running[id]
-	if fl != nil && !(w.admits(time.Now()) && p.cancels.Load() == fl.cancels) {
+	if fl != nil && !(w.keys.Admits(time.Now()) && p.Cancels.Load() == fl.cancels) {
 		f.forgetLocked(fl)
 		fl = nil
 	}
 	if first = fl == nil; first {
 		f.last++
-		fl = &flight{id: id, call: strconv.FormatUint(f.last, 36), cancels: p.cancels.Load(), quit: make(chan struct{})}
+		fl = &flight{of: f, id: id, call: strconv.FormatUint(f.last, 36), cancels: p.Cancels.Load(), quit: make(chan struct{})}
 		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		if f.running == nil {
 			f.running = make(map[flightID]*flight)
@@ -87,16 +90,16 @@ func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) (v any, err er
 			close(fl.quit)
 		}
 	}()
-	x, err := w.admit(fl.ctx, fl.id.key, asking{call: true, timing: w.timingOfCall(fl.ctx)})
+	x, err := w.keys.Admit(fl.ctx, fl.id.key, keyed.Asking{Call: true, Trace: w.traceOfCall(fl.ctx)})
 	if err != nil {
 		returned = true
 		return nil, w.counts.refused(fl.ctx, err)
 	}
-	defer w.release(x)
+	defer w.keys.Release(x)
 	defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
 	if f.begin(fl) {
-		x.run.flight = fl
-		v, err = fn(x.public())
+		x.Join(fl)
+		v, err = fn(x.Public())
 	} else {
 		err = context.Cause(fl.ctx)
 	}
@@ -121,11 +124,9 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 		timer := time.NewTimer(limit)
 		defer timer.Stop()
 		timeout = timer.C
-		if c := innermost(ctx); c != nil {
-			var end func()
-			ctx, end = w.graph.wait(ctx, c, w, fl.id.key)
-			defer end()
-		}
+		var end func()
+		ctx, end = w.keys.WaitAlong(ctx, fl.id.key)
+		defer end()
 	}
 	select {
 	case <-ctx.Done():
@@ -168,17 +169,12 @@ func (f *flights) leave(fl *flight) (mayRun bool) {
 	return fl.begun || fl.callers > 0
 }
 
-// part keeps apart the flights whose functions run along ctx, up to the execution
-// of c: they use what their first callers hold, in the midst of what these do.
-func (f *flights) part(ctx context.Context, c *runContext) {
-	for inner := innermost(ctx); inner != c; inner = innermost(inner.parent) {
-		if fl := inner.flight; fl != nil {
-			f.mu.Lock()
-			fl.apart = true
-			f.forgetLocked(fl)
-			f.mu.Unlock()
-		}
-	}
+// KeepApart implements [Joined].
+func (fl *flight) KeepApart() {
+	fl.of.mu.Lock()
+	defer fl.of.mu.Unlock()
+	fl.apart = true
+	fl.of.forgetLocked(fl)
 }
 
 // forget lets the next caller begin anew.

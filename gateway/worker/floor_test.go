@@ -66,7 +66,7 @@ func (m silentMembers) Announce(change func(*ring.Member)) error {
 func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, lose := newBehindCluster(t, 64)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		silent := func(cfg *worker.Config) { cfg.Members = silentMembers{cfg.Members} }
 		w := c.Start(silent, func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 64)
@@ -89,14 +89,14 @@ func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 			t.Fatalf("the other worker serves %d of 64 partitions", n)
 		}
 		first := w.Incarnation()
-		store.set(true)
+		store.Set(true)
 		for w.Incarnation() == first {
 			time.Sleep(time.Second)
 		}
 		other.Close()
 		_ = other.Member.Vanish()
 		lose()
-		store.set(false)
+		store.Set(false)
 		for key, before := range before {
 			if token := tokenOf(t, w, key); token <= before {
 				t.Errorf("%s: token %d follows %d", key, token, before)
@@ -110,13 +110,13 @@ func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 func TestTrapTokensRiseAtAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, lose := newBehindCluster(t, 16)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		before := tokenOf(t, w, "k")
 		time.Sleep(2 * time.Second) // for its members to be told
 		first := w.Incarnation()
-		store.set(true)
+		store.Set(true)
 		for w.Incarnation() == first {
 			time.Sleep(time.Second)
 		}

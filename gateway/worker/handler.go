@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -35,6 +36,11 @@ func (w *Worker) Handler(next http.Handler) http.Handler {
 	w.watch()
 	mux, _ := next.(*http.ServeMux)
 	return &keyedHandler{worker: w, next: next, mux: mux}
+}
+
+// watch cancels what takes too long from now on, until the worker is closed.
+func (w *Worker) watch() {
+	w.watching.Do(func() { w.shell.Go(w.keys.CancelOverdue) })
 }
 
 // keyedHandler admits requests. With detach set, next's context outlives the
@@ -62,13 +68,13 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	key, err := h.worker.requestKey(r)
 	switch {
-	case how.unkeyed():
+	case how.Unkeyed():
 		key = ""
 	case err != nil:
 		h.worker.refuseKey(rw, r, err)
 		return
 	}
-	baggage, err := how.carried(r.Header.Values("Baggage"), key)
+	baggage, err := how.Carried(r.Header.Values("Baggage"), key)
 	if err != nil {
 		h.worker.refuse(rw, r, err)
 		return
@@ -79,17 +85,17 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	var c *collapsible
-	if how.shares() && r.ContentLength == 0 && innermost(r.Context()) == nil {
+	if shares(&how) && r.ContentLength == 0 && !keyed.IsWithin(r.Context()) {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
 	}
 	h.worker.observeHTTP(r, &how, "http")
-	x, err := h.worker.admit(r.Context(), key, how)
+	x, err := h.worker.keys.Admit(r.Context(), key, how)
 	switch {
 	case err != nil:
 		c.leave()
 		h.worker.refuse(rw, r, err)
 		return
-	case x.run == nil:
+	case x.IsNone():
 		h.worker.counts.shared.Add(1)
 		c.answer.ServeHTTP(rw, r)
 		return
@@ -98,15 +104,15 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if c.leads(x) {
 		a.collapse = c
 	}
-	out := newPlainAnswer(h.worker, how.client, rw, r)
-	out.timing = how.timing
+	out := newPlainAnswer(h.worker, how.Client, rw, r)
+	out.timing = asTiming(how.Trace)
 	defer out.finish() // after the key is free
 	defer a.release()
-	x.bound(h.worker.timeoutOf(how.policy))
+	x.Bound(h.worker.timeoutOf(how.Policy))
 	if h.detach || a.collapse != nil {
-		x.detach()
+		x.Detach()
 	}
-	x.carry(baggage)
+	x.Carry(baggage)
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
 	a.upgrade = h.worker.fields.Clean(r.Header, true)
@@ -130,12 +136,12 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 
 // serveLink answers a request over the link that has been admitted as x, and those
 // that wait for the answer to c, nil for none.
-func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x execution, c *collapsible, baggage string) {
+func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x keyed.Execution, c *collapsible, baggage string) {
 	header := r.Fields.HeaderFor(len(appNames))
 	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}, collapse: c}
-	defer x.run.timing.tell(w)
+	defer timingOf(x).tell(w)
 	defer a.release()
-	x.carry(baggage)
+	x.Carry(baggage)
 	h.worker.takeAnswer(x.Context(), w)
 	delete(header, "Upgrade") // the link carries none
 	h.worker.fields.Clean(header, true)
@@ -145,34 +151,34 @@ func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, 
 
 // admitLink admits a request, and returns what it carries on, or answers it. c is nil
 // unless others wait for its answer.
-func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x execution, c *collapsible, baggage string, ok bool) {
+func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x keyed.Execution, c *collapsible, baggage string, ok bool) {
 	how, err := h.worker.askingOfLink(r)
 	if err == nil {
-		baggage, err = how.carried(fieldValues(r.Fields, "Baggage"), r.Key)
+		baggage, err = how.Carried(r.Fields.Values("Baggage"), r.Key)
 	}
-	if err == nil && how.shares() && r.ContentLength == 0 {
+	if err == nil && shares(&how) && r.ContentLength == 0 {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.Target, r.Fields.HeaderFor(0))
 	}
 	if err == nil {
 		h.worker.observeLink(r, &how)
-		x, err = h.worker.admit(r.Context(), r.Key, how)
+		x, err = h.worker.keys.Admit(r.Context(), r.Key, how)
 	}
 	switch {
 	case err != nil:
 		c.leave()
 		h.worker.refuseLink(w, r, err)
 		return x, nil, "", false
-	case x.run == nil:
+	case x.IsNone():
 		h.worker.counts.shared.Add(1)
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer)
-		how.timing.tell(w)
+		asTiming(how.Trace).tell(w)
 		return x, nil, "", false
 	case !c.leads(x):
 		c = nil
 	}
-	x.bound(h.worker.timeoutOf(how.policy))
+	x.Bound(h.worker.timeoutOf(how.Policy))
 	if h.detach || c != nil {
-		x.detach()
+		x.Detach()
 	}
 	return x, c, baggage, true
 }
@@ -186,33 +192,33 @@ const maxNumbers = 64
 // appValues returns the values of appNames for an execution, "" for a name that is left
 // out. An execution that holds no key has no token. token is the execution's, or one that
 // it has reserved. The values use memory.
-func appValues(memory []byte, x execution, token int64, baggage string) [len(appNames)]string {
-	if isKeyless(x.key) {
+func appValues(memory []byte, x keyed.Execution, token int64, baggage string) [len(appNames)]string {
+	if keyed.IsKeyless(x.Key) {
 		values := [...]string{len(appNames) - 1: baggage}
-		if key := keyOf(x.key); key != "" {
-			values[0], values[3] = url.PathEscape(key), strconv.Itoa(x.run.part.number)
+		if key := keyed.KeyOf(x.Key); key != "" {
+			values[0], values[3] = url.PathEscape(key), strconv.Itoa(x.Partition().Number)
 		}
 		return values
 	}
 	b := strconv.AppendInt(memory[:0], token, 10)
 	first := len(b)
-	b = strconv.AppendInt(b, token>>sequenceBits, 10)
+	b = strconv.AppendInt(b, keyed.TokenEpoch(token), 10)
 	epoch := len(b)
-	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
+	b = strconv.AppendInt(b, int64(x.Partition().Number), 10)
 	numbers := grammar.Text(b)
-	return [...]string{url.PathEscape(x.key), numbers[:first], numbers[first:epoch], numbers[epoch:], baggage}
+	return [...]string{url.PathEscape(x.Key), numbers[:first], numbers[first:epoch], numbers[epoch:], baggage}
 }
 
 // setAppHeader sets what the app is told of its execution.
-func setAppHeader(h http.Header, x execution, baggage string) {
-	all := appValues(make([]byte, 0, maxNumbers), x, x.run.token, baggage)
+func setAppHeader(h http.Header, x keyed.Execution, baggage string) {
+	all := appValues(make([]byte, 0, maxNumbers), x, x.Token(), baggage)
 	values := all[:]
 	for i, name := range appNames {
 		if delete(h, name); values[i] != "" {
 			h[name] = values[i : i+1 : i+1]
 		}
 	}
-	x.run.timing.setFields(h)
+	timingOf(x).setFields(h)
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {
@@ -236,21 +242,24 @@ type appWriter struct {
 	wrote   bool
 	gone    bool // the client left, or has its whole answer
 
-	held     execution    // of the request; zero once it is released
-	collapse *collapsible // whose answer others wait for; nil for none
-	stream   *stream      // as which the answer goes on without its key; nil for none
-	link     linkWriter   // of a request that came over the link, without its ResponseWriter
-	unsent   error        // why the app has provably not begun with the request, which is not answered yet
+	held     keyed.Execution // of the request; zero once it is released
+	collapse *collapsible    // whose answer others wait for; nil for none
+	stream   *keyed.Stream   // as which the answer goes on without its key; nil for none
+	link     linkWriter      // of a request that came over the link, without its ResponseWriter
+	unsent   error           // see Unsent
 }
 
 // release ends the execution, once, and what goes on as a stream.
 func (a *appWriter) release() {
-	a.stream.end()
-	if x := a.held; x != (execution{}) {
-		a.held = execution{}
-		a.handler.worker.release(x)
+	a.stream.End()
+	if x := a.held; x != (keyed.Execution{}) {
+		a.held = keyed.Execution{}
+		a.handler.worker.keys.Release(x)
 	}
 }
+
+// Unsent notes why the app has provably not begun with the request, which is not answered yet.
+func (a *appWriter) Unsent(err error) { a.unsent = err }
 
 // refuse refuses a request that the app has not begun with, once its key is free.
 func (a *appWriter) refuse() {
@@ -280,7 +289,7 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // share gives the answer to the requests that wait for it, if the execution has held
 // the key to its end and the answer is one for all of them.
 func (a *appWriter) share(kept *recorder) {
-	if x := a.held; x != (execution{}) && x.Context().Err() == nil && kept.shareable() {
+	if x := a.held; x != (keyed.Execution{}) && x.Context().Err() == nil && kept.shareable() {
 		a.collapse.give(x, kept)
 	}
 }
@@ -309,10 +318,10 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 
 // timing returns the times of the request, nil if nobody wants them.
 func (a *appWriter) timing() *timing {
-	if a.held == (execution{}) {
+	if a.held == (keyed.Execution{}) {
 		return nil
 	}
-	return a.held.run.timing
+	return timingOf(a.held)
 }
 
 // trailedBody is a request's body. At its end it removes those trailers that may
@@ -348,7 +357,7 @@ func (a *appWriter) WriteHeader(status int) {
 
 func (a *appWriter) begin() {
 	if !a.wrote {
-		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && a.held != (execution{}) {
+		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && a.held != (keyed.Execution{}) {
 			a.handler.worker.checkClaim(a.held, said[0], len(said))
 		}
 		fields.CleanAnswer(a.Header())
@@ -404,7 +413,7 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	a.letGo(http.StatusSwitchingProtocols)
 	a.wrote = true
 	if a.stream != nil {
-		conn = a.stream.tunnel(conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it
+		conn = tunnel(a.stream, conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it
 	}
 	return conn, buffered, nil
 }

@@ -299,14 +299,14 @@ func (discard) WriteHeader(int)             {}
 func TestTrapPromisesEndWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		caller := newCaller(t, w)
 		id := holds.NewID()
 		caller.acquire("k", id)
 		time.Sleep(5 * time.Second)
-		store.set(true)
+		store.Set(true)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

@@ -12,53 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
 )
-
-// cutStore is a store that can be cut off from its worker.
-type cutStore struct {
-	worker.Store
-	mu  sync.Mutex
-	cut bool
-}
-
-func (s *cutStore) set(cut bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cut = cut
-}
-
-func (s *cutStore) reach(ctx context.Context) error {
-	s.mu.Lock()
-	cut := s.cut
-	s.mu.Unlock()
-	if !cut {
-		return nil
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (s *cutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
-	if err := s.reach(ctx); err != nil {
-		return err
-	}
-	return s.Store.Renew(ctx, generation, incarnation, ttl)
-}
-
-func (s *cutStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
-	if err := s.reach(ctx); err != nil {
-		return nil, err
-	}
-	return s.Store.Register(ctx, generation, session, ttl, holdings)
-}
-
-func (s *cutStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
-	if err := s.reach(ctx); err != nil {
-		return handoff.Snapshot{}, err
-	}
-	return s.Store.Observe(ctx, generation, incarnation, since, suspects)
-}
 
 // A worker that cannot confirm its session admits nothing after 0.7 of the TTL,
 // neither newcomers nor those who win the key's mutex then, and cancels what
@@ -66,11 +20,11 @@ func (s *cutStore) Observe(ctx context.Context, generation, incarnation string, 
 func TestTrapStoppedBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		time.Sleep(5 * time.Second)
-		store.set(true)
+		store.Set(true)
 		cut := time.Now()
 
 		var wg sync.WaitGroup
@@ -122,7 +76,7 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 		}
 		wg.Wait()
 
-		store.set(false)
+		store.Set(false)
 		for w.Do(t.Context(), "k", ok) != nil {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -136,11 +90,11 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 func TestServeWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.ServeWithoutStore = store, true })
 		w.AwaitServing(t, 16)
 		time.Sleep(5 * time.Second)
-		store.set(true)
+		store.Set(true)
 		for range 60 {
 			time.Sleep(time.Second)
 			if err := w.Do(t.Context(), "k", ok); err != nil {
@@ -216,9 +170,9 @@ func TestTrapStoppedBetweenMutexAndStart(t *testing.T) {
 					return nil
 				})
 				synctest.Wait()
-				s.store.set(true)
+				s.store.Set(true)
 				<-cancelled.Done()
-				s.store.set(false)
+				s.store.Set(false)
 				for s.Ready() != nil {
 					time.Sleep(10 * time.Millisecond)
 				}
@@ -232,7 +186,7 @@ func TestTrapStoppedBetweenMutexAndStart(t *testing.T) {
 // mutex and stands still.
 type stoppedWinner struct {
 	*workertest.Worker
-	store   *cutStore
+	store   *workertest.CutStore
 	resume  chan struct{}
 	outcome chan error
 	won     int64 // the token of what the caller has won
@@ -241,7 +195,7 @@ type stoppedWinner struct {
 
 func stopWinner(t *testing.T, waits bool) *stoppedWinner {
 	c := workertest.New(t, 16)
-	s := &stoppedWinner{store: &cutStore{Store: c.Store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
+	s := &stoppedWinner{store: &workertest.CutStore{Store: c.Store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
 	s.Worker = c.Start(func(cfg *worker.Config) { cfg.Store = s.store })
 	s.AwaitServing(t, 16)
 	var stop atomic.Bool

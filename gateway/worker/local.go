@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
 // Local is a worker as a client.Client of the same process reaches it, without a
@@ -16,7 +18,7 @@ type Local struct {
 }
 
 // Local returns w for a client.Client of this process. h, which [Worker.Handler] or
-// [Worker.Sidecar] returned, gets the client's requests for the keys that w owns.
+// sidecar.New returned, gets the client's requests for the keys that w owns.
 func (w *Worker) Local(h http.Handler) *Local { return &Local{h, w} }
 
 // Incarnation returns the id of the worker's present session.
@@ -29,46 +31,30 @@ func (l *Local) Baggage(ctx context.Context, baggage []string) []string {
 
 // Token returns the token of the execution along ctx that holds key at the worker.
 func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
-	for c := range chain(ctx) {
-		if c.part.worker == l.worker && c.key == key && c.holds() {
-			return c.token, true
-		}
-	}
-	return 0, false
+	return l.worker.keys.TokenAlong(ctx, key)
 }
 
 // Left returns for how long the worker may yet work with the keys that it holds, without
 // another renewal of its session; 0 if that is over.
 func (l *Local) Left() time.Duration {
-	return l.worker.lease.Load().Surrender.Left(l.worker.instant(time.Now()))
-}
-
-// chain yields the contexts of the executions that ctx belongs to, the innermost
-// first.
-func chain(ctx context.Context) func(yield func(*runContext) bool) {
-	return func(yield func(*runContext) bool) {
-		for c := innermost(ctx); c != nil && yield(c); {
-			c = innermost(c.parent)
-		}
-	}
+	_, surrender := l.worker.keys.Left()
+	return surrender
 }
 
 // Do is [Worker.Do], or TryDo, for a caller that can ask other members. If another worker owns key,
 // or ctx descends from a hold of key at another member, here is false and fn has not run.
 func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
 	w := l.worker
-	x, err := w.admit(ctx, key, asking{call: true, try: try, along: true, timing: w.timingOfCall(ctx)})
-	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
+	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Along: true, Trace: w.traceOfCall(ctx)})
+	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
 		return false, err
 	}
 	if err != nil {
 		return true, w.counts.refused(ctx, err)
 	}
-	defer w.release(x)
-	return true, fn(x.public())
+	defer w.keys.Release(x)
+	return true, fn(x.Public())
 }
-
-var errAlong = errors.New("worker: the key is held along the context")
 
 // Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the
 // highest epoch of its partition that the caller knows. The wait ends with [ErrWaited]
@@ -76,12 +62,12 @@ var errAlong = errors.New("worker: the key is held along the context")
 // caller works under held, and then calls release. If the worker does not serve key, the
 // error wraps a refusal that names the owner.
 func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
-	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try, maxWait: min(wait, l.worker.cfg.MaxWait), timing: l.worker.timingOfCall(ctx)})
+	x, err := l.worker.keys.Admit(ctx, key, keyed.Asking{Epoch: epoch, Try: try, MaxWait: min(wait, l.worker.cfg.MaxWait), Trace: l.worker.traceOfCall(ctx)})
 	if err != nil {
 		if refusal := refusalOf(err); refusal != nil {
 			err = fmt.Errorf("%w: %w", refusal, err)
 		}
 		return nil, 0, nil, err
 	}
-	return x.Context(), x.run.token, func() { l.worker.release(x) }, nil
+	return x.Context(), x.Token(), func() { l.worker.keys.Release(x) }, nil
 }

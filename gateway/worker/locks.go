@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/localmutex"
@@ -22,6 +23,7 @@ import (
 // (locks_calls.go, locks_inspect.go), the timer (locks_expire.go), and what an operator may do (locks_operator.go).
 type locks struct {
 	worker  *Worker
+	tables  []lockTable  // by the partitions' numbers
 	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
 	held    atomic.Int64 // locks
 	written atomic.Int64 // those of them that the store keeps
@@ -33,10 +35,22 @@ type locks struct {
 	noted  string     // the incarnation that Config.OnHold was called with last
 }
 
+func (ls *locks) init(w *Worker) {
+	ls.worker, ls.tables = w, make([]lockTable, len(w.keys.Parts))
+	for i := range ls.tables {
+		t := &ls.tables[i]
+		t.locks, t.part, t.machine = ls, &w.keys.Parts[i], remote.Machine{Host: t, TTL: w.settings.TTL}
+	}
+}
+
+// of returns the locks of a partition.
+func (ls *locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number] }
+
 // lockTable is the locks of one partition. It is the Host of their machine.
 type lockTable struct {
-	part *partition
-	next atomic.Int64 // machine.Next, as of the latest change
+	locks *locks
+	part  *keyed.Partition
+	next  atomic.Int64 // machine.Next, as of the latest change
 
 	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
 	machine remote.Machine
@@ -67,13 +81,13 @@ func (w *lockWait) await(ctx context.Context) bool {
 // lock locks the table for an input to its machine. The worker's lease, where it matters, is read before.
 func (t *lockTable) lock() remote.Instant {
 	t.mu.Lock()
-	return remote.Instant{Now: t.part.worker.now(), Cancels: t.part.cancels.Load()}
+	return remote.Instant{Now: t.locks.worker.keys.Now(), Cancels: t.part.Cancels.Load()}
 }
 
 // unlock unlocks the table when the worker's counts and its timer know what has changed.
 func (t *lockTable) unlock() {
 	defer t.mu.Unlock()
-	ls := &t.part.worker.locks
+	ls := t.locks
 	held, waits, written := t.machine.Len()
 	if tally := (lockTally{held + waits, held, written}); tally != t.counted {
 		ls.count.Add(int64(tally.all - t.counted.all))
@@ -85,7 +99,7 @@ func (t *lockTable) unlock() {
 	if before := time.Duration(t.next.Load()); next != before {
 		t.next.Store(int64(next))
 		if next != 0 && (before == 0 || next < before) {
-			ls.sweeps.wantBy(t.part.worker, next)
+			ls.sweeps.wantBy(ls, next)
 		}
 	}
 }
@@ -115,21 +129,21 @@ func (t *lockTable) waitFor(l *remote.Lock) *lockWait {
 // Close has listed.
 
 func (t *lockTable) Valid(key string) bool         { return gateway.CheckKey(key) == nil }
-func (t *lockTable) Holder(key string) int64       { return t.part.table.Inspect(key).Token }
-func (t *lockTable) Share(key string, token int64) { t.part.table.Share(key, token) }
+func (t *lockTable) Holder(key string) int64       { return t.part.Table.Inspect(key).Token }
+func (t *lockTable) Share(key string, token int64) { t.part.Table.Share(key, token) }
 func (t *lockTable) SetRemote(key string, token int64) bool {
-	return t.part.table.SetRemote(key, token)
+	return t.part.Table.SetRemote(key, token)
 }
-func (t *lockTable) Unlock(key string, token int64) { t.part.table.Unlock(key, token) }
+func (t *lockTable) Unlock(key string, token int64) { t.part.Table.Unlock(key, token) }
 func (t *lockTable) EndWait(l *remote.Lock)         { t.waits[l].giveUp() }
-func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{Partition: t.part.number}) }
+func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{Partition: t.part.Number}) }
 func (t *lockTable) Write(list ...handoff.WrittenLock) {
-	t.post(handoff.Write{Partition: t.part.number, Locks: list})
+	t.post(handoff.Write{Partition: t.part.Number, Locks: list})
 }
-func (t *lockTable) post(in handoff.Input) { t.part.worker.shell.post(nil, in) }
+func (t *lockTable) post(in handoff.Input) { t.locks.worker.keys.Owner.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
-	return len(t.part.table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
+	return len(t.part.Table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
 }
 
 func (t *lockTable) Settle(l *remote.Lock, made bool) {
@@ -154,8 +168,8 @@ var lockMessages = [remote.Events]string{
 // Tell counts an event of a lock, and logs it: above the level debug if the holder has not
 // brought it about.
 func (t *lockTable) Tell(l *remote.Lock, event remote.Event) {
-	w := t.part.worker
-	w.locks.events[event].Add(1)
+	w := t.locks.worker
+	t.locks.events[event].Add(1)
 	level := slog.LevelDebug
 	if event == remote.Expired || event == remote.Lost {
 		level = slog.LevelWarn
@@ -174,28 +188,29 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	p := t.part
 	switch err {
 	case remote.ErrElsewhere:
-		return p.elsewhere(key)
+		return p.Elsewhere(key)
 	case remote.ErrEnded:
 		return fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, key)
 	case remote.ErrNotHeld:
 		return fmt.Errorf("%w: %q", err, key)
 	case remote.ErrNoSession:
-		return fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, p.worker.name)
+		return fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, t.locks.worker.name)
 	case remote.ErrFull:
 		held, _, _ := t.machine.Len()
-		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.number)
+		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.Number)
 	}
 	return err
 }
 
-// closeTable closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
+// Close closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
 // has been won, and is no lock yet, is among what runs.
-func (p *partition) closeTable() handoff.Closed {
-	t := &p.locks
+func (ls *locks) Close(partition int) handoff.Closed {
+	t := &ls.tables[partition]
+	p := t.part
 	at := t.lock()
 	defer t.unlock()
-	closed := handoff.Closed{Partition: p.number}
-	for _, h := range p.table.Close() {
+	closed := handoff.Closed{Partition: p.Number}
+	for _, h := range p.Table.Close() {
 		if !h.Remote {
 			closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
 		}
@@ -204,22 +219,44 @@ func (p *partition) closeTable() handoff.Closed {
 	return closed
 }
 
-// openTable opens the partition's table, with the locks that come along.
-func (p *partition) openTable(e handoff.OpenTable) {
-	t := &p.locks
+// Open opens the partition's table, with the locks that come along.
+func (ls *locks) Open(e handoff.OpenTable) {
+	t := &ls.tables[e.Partition]
+	p := t.part
 	at := t.lock()
 	defer t.unlock()
 	if err := t.machine.Open(at, e); err != nil {
-		p.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
+		t.locks.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.Number, "error", err)
 	}
-	p.table.Open(tokens(e.Epoch, e.Blocked))
+	var blocked []string
+	for _, r := range e.Blocked {
+		blocked = append(blocked, r.Key)
+	}
+	first, limit := keyed.TokensOf(e.Epoch)
+	p.Table.Open(first, limit, blocked)
 }
 
-// lingers reports whether there are locks in a partition that is not served, or of a life before.
-func (p *partition) lingers() bool {
-	p.locks.lock()
-	defer p.locks.unlock()
-	return p.locks.machine.Lingers()
+// Drop implements [Locks].
+func (ls *locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
+
+// Written implements [Locks].
+func (ls *locks) Written(partition int, locks []handoff.WrittenLock) {
+	ls.tables[partition].do(func(m *remote.Machine) { m.Stored(locks) })
+}
+
+// WriteAgain implements [Locks].
+func (ls *locks) WriteAgain() {
+	for i := range ls.tables {
+		ls.tables[i].do((*remote.Machine).WriteAgain)
+	}
+}
+
+// Lingers reports whether there are locks in a partition that is not served, or of a life before.
+func (ls *locks) Lingers(partition int) bool {
+	t := &ls.tables[partition]
+	t.lock()
+	defer t.unlock()
+	return t.machine.Lingers()
 }
 
 // waiting returns how many calls wait for their keys.
@@ -230,8 +267,8 @@ func (ls *locks) waiting() int64 {
 
 // promise returns how much longer this worker can vouch for those locks that go on, as their machine says after that.
 func (ls *locks) promise() holds.Promise {
-	now, lease := ls.worker.instant(time.Now()), ls.worker.lease.Load()
-	return holds.Promise{Cancel: lease.Cancel.Left(now), Surrender: lease.Surrender.Left(now)}
+	cancel, surrender := ls.worker.keys.Left()
+	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 
 // note tells Config.OnHold of the incarnation, once.

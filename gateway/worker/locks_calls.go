@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -52,7 +53,7 @@ func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error
 	refusal := refusalOf(err)
 	switch {
 	case errors.Is(err, ErrLocked), errors.Is(err, ErrWaited):
-		o, _ := ls.worker.parts[ls.worker.settings.Ring.Partition(r.Key)].inspect(r.Key)
+		o, _ := ls.of(ls.worker.keys.Of(r.Key)).inspect(r.Key)
 		answerCall(w, http.StatusConflict, o.Append(nil))
 	case errors.Is(err, remote.ErrOtherRequest):
 		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
@@ -73,7 +74,7 @@ func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error
 	if err != nil {
 		return nil, badCall{err}
 	}
-	if _, held := splitBaggage(fieldValues(r.Fields, "Baggage")); slices.Contains(held, hashOf(r.Key)) {
+	if _, held := keyed.SplitBaggage(r.Fields.Values("Baggage")); slices.Contains(held, keyed.HashOf(r.Key)) {
 		return nil, fmt.Errorf("%w: %q", ErrNested, r.Key)
 	}
 	grant, err := ls.acquire(r, req)
@@ -83,13 +84,13 @@ func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error
 // serveRefs renews or releases locks. With a key it waits for the partition to be
 // served here, and is refused by a worker that does not serve it.
 func (ls *locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
-	refs, err := holds.ParseRefs(body, len(ls.worker.parts))
+	refs, err := holds.ParseRefs(body, len(ls.worker.keys.Parts))
 	if err != nil {
 		return nil, badCall{err}
 	}
-	var p *partition
+	var p *keyed.Partition
 	if r.Key != "" {
-		if p, err = ls.awaitPartition(r); err == nil && slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ref.Partition != p.number }) {
+		if p, err = ls.awaitPartition(r); err == nil && slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ref.Partition != p.Number }) {
 			err = fmt.Errorf("%w: the call names locks of other partitions than that of its key", gateway.ErrBadKey)
 		}
 	}
@@ -103,7 +104,7 @@ func (ls *locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case p != nil && slices.Contains(answer.States, holds.Elsewhere) && !slices.Contains(answer.States, holds.Released): // it has just been closed
-		return nil, p.elsewhere(r.Key)
+		return nil, p.Elsewhere(r.Key)
 	case r.Method == holds.Renew:
 		return answer.Append(nil), nil
 	}
@@ -118,7 +119,7 @@ func (ls *locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		p.abandonLock(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
+		ls.of(p).abandon(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
 	}
 	return err
 }
@@ -132,21 +133,21 @@ func (w *Worker) checkLease(lease time.Duration) error {
 }
 
 // awaitPartition waits until the partition of the call's key is served here.
-func (ls *locks) awaitPartition(r *link.ServerRequest) (*partition, error) {
+func (ls *locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error) {
 	w := ls.worker
-	how := asking{epoch: r.Epoch}
-	p, _, err := w.placeOf(r.Key, &how)
+	how := keyed.Asking{Epoch: r.Epoch}
+	p, _, err := w.keys.PlaceOf(r.Key, &how)
 	if err != nil {
 		return nil, err
 	}
-	if p.open.Load() {
+	if p.Open.Load() {
 		return p, nil
 	}
 	if !r.BeginWait() {
-		return nil, errLinkFull
+		return nil, keyed.ErrLinkFull
 	}
 	defer r.EndWait()
-	return p, p.awaitOwnership(r.Context(), r.Key, how, time.Now().Add(w.cfg.MaxWait))
+	return p, p.AwaitOwnership(r.Context(), r.Key, how, time.Now().Add(w.cfg.MaxWait))
 }
 
 // renew lets those locks go on that have not ended, and whose keys this worker has
@@ -157,7 +158,7 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	}
 	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
 	for _, ref := range refs {
-		t := &ls.worker.parts[ref.Partition].locks
+		t := &ls.tables[ref.Partition]
 		at := t.lock()
 		r.States = append(r.States, t.machine.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
 		t.unlock()
@@ -170,14 +171,14 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
 	defer cancel()
-	table := func(ref holds.Ref) *lockTable { return &ls.worker.parts[ref.Partition].locks }
+	table := func(ref holds.Ref) *lockTable { return &ls.tables[ref.Partition] }
 	mayBeKept := func(ref holds.Ref) (kept bool) {
 		table(ref).do(func(m *remote.Machine) { kept = m.MayBeKept(remote.ID(ref.ID)) })
 		return kept
 	}
 	if slices.ContainsFunc(refs, mayBeKept) {
 		if !r.BeginWait() {
-			return nil, errLinkFull
+			return nil, keyed.ErrLinkFull
 		}
 		defer r.EndWait()
 	}
@@ -205,14 +206,14 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 // acquire waits for a key, and holds it then for the caller. A repeated call gets the lock that exists.
 func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
 	w := ls.worker
-	how := asking{try: req.Try, shared: req.Shared, epoch: r.Epoch, share: r, client: r.Client, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
-	p, key, err := w.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
+	how := keyed.Asking{Try: req.Try, Shared: req.Shared, Epoch: r.Epoch, Share: r, Client: r.Client, MaxWait: min(req.Wait, w.cfg.MaxWait), Trace: w.traceOfLock(r)}
+	p, key, err := w.keys.PlaceOf(strings.Clone(r.Key), &how) // of the call only the key is kept
 	if err != nil {
 		return holds.Grant{}, err
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	came := w.now()
+	came := w.keys.Now()
 	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: w.lockLease(req.Lease), Shared: req.Shared}
 	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
@@ -225,35 +226,32 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
 	}
 	if err != nil {
-		p.abandonLock(own.ID, own.IsAlone)
+		ls.of(p).abandon(own.ID, own.IsAlone)
 		return holds.Grant{}, err
 	}
 	if l == own {
-		ls.waits.Observe(w.now() - came)
+		ls.waits.Observe(w.keys.Now() - came)
 	}
-	grant.Next, grant.Turns = p.reserveTurns(l, req.Turns)
+	grant.Next, grant.Turns = ls.of(p).reserveTurns(l, req.Turns)
 	return grant, nil
 }
 
 // reserveTurns reserves tokens for a caller that passes l on: each turn has a token above those of all earlier holders of
 // the key, and below those of all later ones, since nobody else gets the key before l ends. A repeated call gets other
 // tokens, and the earlier ones are not used.
-func (p *partition) reserveTurns(l *remote.Lock, turns int) (next int64, reserved int) {
-	p.locks.lock()
-	defer p.locks.unlock()
-	if turns == 0 || !p.locks.machine.Has(l) {
+func (t *lockTable) reserveTurns(l *remote.Lock, turns int) (next int64, reserved int) {
+	t.lock()
+	defer t.unlock()
+	if turns == 0 || !t.machine.Has(l) {
 		return 0, 0
 	}
-	if next, reserved = p.table.Reserve(turns); reserved > 0 {
-		p.minted(next + int64(reserved) - 1)
-	}
-	return next, reserved
+	return t.part.Reserve(turns)
 }
 
-func (p *partition) abandonLock(id remote.ID, unknown func(*remote.Lock) bool) {
-	at := p.locks.lock()
-	defer p.locks.unlock()
-	p.locks.machine.Abandon(at, id, unknown)
+func (t *lockTable) abandon(id remote.ID, unknown func(*remote.Lock) bool) {
+	at := t.lock()
+	defer t.unlock()
+	t.machine.Abandon(at, id, unknown)
 }
 
 // lockLease returns the lease with which a lock begins for which that much is wanted: a
@@ -267,7 +265,7 @@ func (w *Worker) lockLease(wanted time.Duration) time.Duration {
 
 // get returns the lock with the id of l: the one that exists, or l once its key is won.
 // gaveUp reports whether the call has ended meanwhile, or another call has ended its wait.
-func (ls *locks) get(ctx context.Context, p *partition, l *remote.Lock, how asking) (_ *remote.Lock, gaveUp func() bool, err error) {
+func (ls *locks) get(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (_ *remote.Lock, gaveUp func() bool, err error) {
 	for {
 		wait, giveUp := context.WithCancel(ctx)                               // until the call ends
 		gaveUp = func() bool { return wait.Err() != nil || ctx.Err() != nil } // wait follows ctx a little later
@@ -292,8 +290,8 @@ func (ls *locks) get(ctx context.Context, p *partition, l *remote.Lock, how aski
 // enter returns the lock with the id of l if it is held already; otherwise, unless a call
 // before this one waits for it, which is given up, and after which this one is to try
 // again, this one waits from now on.
-func (ls *locks) enter(giveUp func(), p *partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
-	t, most := &p.locks, int64(ls.worker.cfg.MaxHolds)
+func (ls *locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
+	t, most := ls.of(p), int64(ls.worker.cfg.MaxHolds)
 	at := t.lock()
 	defer t.unlock()
 	if ls.sweeps.closed.Load() {
@@ -316,23 +314,23 @@ func (ls *locks) enter(giveUp func(), p *partition, l *remote.Lock) (held *remot
 }
 
 // await waits for the key of l, and makes it a lock then. It reports true if a lock of that id has come with the partition meanwhile.
-func (ls *locks) await(ctx context.Context, p *partition, l *remote.Lock, how asking) (again bool, err error) {
-	token, cancels, err := ls.worker.win(ctx, p, l.Key, how)
-	won, t := err == nil, &p.locks
+func (ls *locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (again bool, err error) {
+	token, cancels, err := ls.worker.keys.Win(ctx, p, l.Key, how)
+	won, t := err == nil, ls.of(p)
 	at := t.lock()
 	t.Settle(l, won)
 	if !won {
 		again = t.machine.Refused(l)
-	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.timing != nil {
-		how.timing.begin(context.Background(), p, l.Key, token)
+	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.Trace != nil {
+		how.Trace.Begin(context.Background(), p, l.Key, token)
 		if t.timings == nil {
 			t.timings = make(map[*remote.Lock]*timing)
 		}
-		t.timings[l] = how.timing
+		t.timings[l] = asTiming(how.Trace)
 	}
 	t.unlock()
 	if won && err != nil { // an execution for those who have listed it
-		p.unlock(l.Key, token)
+		p.Unlock(l.Key, token)
 	}
 	return again, err
 }
@@ -360,7 +358,7 @@ func (ls *locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error)
 
 // prolong gives a lock a lease from now on, once the store keeps the lock if it has to. A call that waits for the store
 // counts among the waiting calls of its link.
-func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, x remote.Extension) (holds.Grant, error) {
+func (ls *locks) prolong(ctx context.Context, p *keyed.Partition, r *link.ServerRequest, x remote.Extension) (holds.Grant, error) {
 	if x.Lease == 0 {
 		x.Lease = ls.worker.settings.TTL
 	}
@@ -370,9 +368,9 @@ func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerReques
 			return grant, err
 		}
 		if !r.BeginWait() {
-			return holds.Grant{}, errLinkFull
+			return holds.Grant{}, keyed.ErrLinkFull
 		}
-		err = p.keep(ctx, x)
+		err = ls.of(p).keep(ctx, x)
 		r.EndWait()
 		if err != nil {
 			return holds.Grant{}, err
@@ -380,10 +378,10 @@ func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerReques
 	}
 }
 
-func (ls *locks) tryProlong(p *partition, x remote.Extension) (holds.Grant, error) {
+func (ls *locks) tryProlong(p *keyed.Partition, x remote.Extension) (holds.Grant, error) {
 	promise := ls.promise()
 	x.Vouch = promise.Surrender
-	t := &p.locks
+	t := ls.of(p)
 	at := t.lock()
 	defer t.unlock()
 	l, firm, err := t.machine.Extend(at, x)
@@ -398,13 +396,13 @@ func (ls *locks) tryProlong(p *partition, x remote.Extension) (holds.Grant, erro
 
 // keep waits until the store keeps a lock with that lease at least, or the lock is none any
 // more.
-func (p *partition) keep(ctx context.Context, x remote.Extension) error {
-	ctx, cancel := context.WithTimeout(ctx, p.worker.cfg.MaxWait)
+func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
+	ctx, cancel := context.WithTimeout(ctx, t.locks.worker.cfg.MaxWait)
 	defer cancel()
 	for {
-		at := p.locks.lock()
-		w := p.locks.waitFor(p.locks.machine.Keep(at, x))
-		p.locks.unlock()
+		at := t.lock()
+		w := t.waitFor(t.machine.Keep(at, x))
+		t.unlock()
 		if w == nil {
 			return nil
 		}

@@ -21,7 +21,7 @@ type sweeps struct {
 }
 
 // wantBy has a sweep made at that time, or earlier.
-func (s *sweeps) wantBy(w *Worker, at time.Duration) {
+func (s *sweeps) wantBy(ls *locks, at time.Duration) {
 	if next := s.at.Load(); next != 0 && next <= int64(at) {
 		return
 	}
@@ -31,35 +31,34 @@ func (s *sweeps) wantBy(w *Worker, at time.Duration) {
 		return
 	}
 	s.at.Store(int64(at))
-	if wait := at - w.now(); s.timer == nil {
-		s.timer = time.AfterFunc(wait, func() { s.sweep(w) })
+	if wait := at - ls.worker.keys.Now(); s.timer == nil {
+		s.timer = time.AfterFunc(wait, func() { s.sweep(ls) })
 	} else {
 		s.timer.Reset(wait)
 	}
 }
 
 // sweep looks at all partitions once.
-func (s *sweeps) sweep(w *Worker) {
+func (s *sweeps) sweep(ls *locks) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	s.mu.Lock()
 	s.at.Store(0) // who adds a lock from here on is seen, or sets the timer
 	s.mu.Unlock()
-	now, next := w.now(), int64(math.MaxInt64)
-	for i := range w.parts {
-		p := &w.parts[i]
-		for due := p.locks.next.Load(); due != 0; due = p.locks.next.Load() {
+	now, next := ls.worker.keys.Now(), int64(math.MaxInt64)
+	for i := range ls.tables {
+		t := &ls.tables[i]
+		for due := t.next.Load(); due != 0; due = t.next.Load() {
 			if due > int64(now) {
 				next = min(next, due)
 				break
 			}
-			at := p.locks.lock()
-			p.locks.machine.Tick(at)
-			p.locks.unlock()
+			t.machine.Tick(t.lock())
+			t.unlock()
 		}
 	}
 	if next != math.MaxInt64 {
-		s.wantBy(w, max(time.Duration(next), now+w.settings.TTL/sweepPause))
+		s.wantBy(ls, max(time.Duration(next), now+ls.worker.settings.TTL/sweepPause))
 	}
 }
 
@@ -74,8 +73,8 @@ func (ls *locks) close() {
 		s.timer.Stop()
 	}
 	s.mu.Unlock()
-	for i := range ls.worker.parts {
-		t := &ls.worker.parts[i].locks
+	for i := range ls.tables {
+		t := &ls.tables[i]
 		t.mu.Lock()
 		for _, wait := range t.waits {
 			if wait.giveUp != nil {

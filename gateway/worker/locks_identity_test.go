@@ -16,11 +16,11 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// islandStore is a cutStore that keeps its worker from moving partitions too.
-type islandStore struct{ cutStore }
+// islandStore is a workertest.CutStore that keeps its worker from moving partitions too.
+type islandStore struct{ workertest.CutStore }
 
 func (s *islandStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
-	if err := s.reach(ctx); err != nil {
+	if err := s.Reach(ctx); err != nil {
 		return nil, err
 	}
 	return s.Store.Apply(ctx, generation, incarnation, changes)
@@ -40,7 +40,7 @@ func TestTrapLostLockShadowsNoOther(t *testing.T) {
 			})
 			id := holds.NewID()
 			time.Sleep(time.Second)
-			store.set(true)
+			store.Set(true)
 			time.Sleep(4500 * time.Millisecond) // it admits for 7 s from its last renewal on
 			lost := toA.acquire(key, id)
 			granted := time.Now()
@@ -49,7 +49,7 @@ func TestTrapLostLockShadowsNoOther(t *testing.T) {
 			_ = a.LeaveRing(ctx)
 			awaitServed(t, b, key)
 			grant := toB.acquireAs(key, holds.Request{ID: id, Lease: lease})
-			store.set(false)
+			store.Set(false)
 			if err := a.JoinRing(); err != nil {
 				t.Fatal(err)
 			}
@@ -185,17 +185,17 @@ func TestReleasesAreBounded(t *testing.T) {
 func TestTrapCancelledLockIsNobodys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		caller, id, life := newCaller(t, w), holds.NewID(), w.Incarnation()
 		lost := caller.acquire("k", id)
-		store.set(true)
+		store.Set(true)
 		_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
 			<-x.Context().Done()
 			return nil
 		})
-		store.set(false)
+		store.Set(false)
 		awaitServed(t, w, "k")
 		caller.renew(id)
 		for !free(t, w, "other") {

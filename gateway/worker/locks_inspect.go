@@ -12,26 +12,26 @@ func (ls *locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, served := p.inspect(r.Key)
+	o, served := ls.of(p).inspect(r.Key)
 	if !served { // it has just been closed
-		return nil, p.elsewhere(r.Key)
+		return nil, p.Elsewhere(r.Key)
 	}
 	return o.Append(nil), nil
 }
 
 // inspect says who has a key of the partition, and whether the partition is served here.
-func (p *partition) inspect(key string) (o holds.Occupancy, served bool) {
-	p.locks.do(func(m *remote.Machine) { served = m.Serves() })
-	state := p.table.Inspect(key)
+func (t *lockTable) inspect(key string) (o holds.Occupancy, served bool) {
+	t.do(func(m *remote.Machine) { served = m.Serves() })
+	state := t.part.Table.Inspect(key)
 	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
-	if l, shared, ok := p.holderOf(key, state.Token); ok && state.Token != 0 {
-		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(p.worker.now())
+	if l, shared, ok := t.holderOf(key, state.Token); ok && state.Token != 0 {
+		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(t.locks.worker.keys.Now())
 	}
 	return o, served
 }
 
 // holderOf returns the lock that holds a key with that token, see [remote.Machine.Holder].
-func (p *partition) holderOf(key string, token int64) (l remote.Lock, shared int, ok bool) {
-	p.locks.do(func(m *remote.Machine) { l, shared, ok = m.Holder(key, token) })
+func (t *lockTable) holderOf(key string, token int64) (l remote.Lock, shared int, ok bool) {
+	t.do(func(m *remote.Machine) { l, shared, ok = m.Holder(key, token) })
 	return l, shared, ok
 }

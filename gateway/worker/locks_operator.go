@@ -18,8 +18,8 @@ func (w *Worker) Locks(after string) (page gateway.LockPage) {
 	if after != "" {
 		first = w.settings.Ring.Partition(after)
 	}
-	for i := first; i < len(w.parts); i++ {
-		for _, row := range w.parts[i].lockRows() {
+	for i := first; i < len(w.locks.tables); i++ {
+		for _, row := range w.locks.tables[i].rows() {
 			if i == first && row.Key <= after {
 				continue
 			}
@@ -34,9 +34,8 @@ func (w *Worker) Locks(after string) (page gateway.LockPage) {
 	return page
 }
 
-// lockRows returns the keys that are locked, in their order.
-func (p *partition) lockRows() []gateway.LockRow {
-	t := &p.locks
+// rows returns the keys that are locked, in their order.
+func (t *lockTable) rows() []gateway.LockRow {
 	if t.next.Load() == 0 {
 		return nil
 	}
@@ -68,33 +67,32 @@ func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.Loc
 	if err := gateway.CheckKey(key); err != nil {
 		return nil, err
 	}
-	p := &w.parts[w.settings.Ring.Partition(key)]
+	p := w.keys.Of(key)
 	ctx, cancel := context.WithTimeout(ctx, w.settings.TTL)
 	defer cancel()
-	for _, removal := range p.forceLocks(key, by, &rows) {
+	for _, removal := range w.locks.of(p).force(key, by, &rows) {
 		if !removal.await(ctx) {
 			return nil, fmt.Errorf("%w: the store may keep a lock of key %q: try again", ErrUnavailable, key)
 		}
 	}
 	switch {
-	case !p.open.Load():
-		return nil, p.elsewhere(key)
+	case !p.Open.Load():
+		return nil, p.Elsewhere(key)
 	case len(rows) == 0:
 		return nil, fmt.Errorf("%w: %q", gateway.ErrNotLocked, key)
 	}
 	return rows, nil
 }
 
-// forceLocks ends all locks of a key in a partition that is served, and adds them to rows.
-func (p *partition) forceLocks(key, by string, rows *[]gateway.LockRow) (removals []*lockWait) {
-	t := &p.locks
+// force ends all locks of a key in a partition that is served, and adds them to rows.
+func (t *lockTable) force(key, by string, rows *[]gateway.LockRow) (removals []*lockWait) {
 	at := t.lock()
 	defer t.unlock()
 	removed := t.machine.Unlock(at, key, func(l *remote.Lock) {
 		row := rowOf(l, at.Now)
 		row.Readers = number(l.Shared)
 		*rows = append(*rows, row)
-		p.worker.log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.Token, "label", l.Label, "from", l.From, "written", row.Written, "left", row.LeaseSeconds)
+		t.locks.worker.log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.Token, "label", l.Label, "from", l.From, "written", row.Written, "left", row.LeaseSeconds)
 	})
 	for _, l := range removed {
 		removals = append(removals, t.waitFor(l))

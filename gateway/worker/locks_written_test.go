@@ -400,14 +400,14 @@ func TestTrapLongLocksComeBack(t *testing.T) {
 		time.Sleep(longLease - 20*time.Second)
 		beside := sameAs(toA.ring, key)
 		toA.acquire(beside, short)
-		store.set(true)
+		store.Set(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_ = a.LeaveRing(ctx)
 		if explain(t, a, key).Served {
 			t.Fatal("the partition is not closed")
 		}
-		store.set(false)
+		store.Set(false)
 		if err := a.JoinRing(); err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -50,7 +51,7 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 			w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {
 				cfg.Keys, cfg.Logger = kit.KeySources(t, "header:X-Key"), l
 			})
-			return w.SidecarOver(dial)
+			return kit.Must(sidecar.Over(w.Worker, dial))
 		}
 	}
 	for _, tt := range []struct {
@@ -105,7 +106,7 @@ func TestCloseLogsWhatIsHeld(t *testing.T) {
 		w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {
 			cfg.Keys, cfg.Logger = kit.KeySources(t, "header:X-Key"), logger
 		})
-		for _, h := range []http.Handler{rt, w.SidecarOver(failing)} {
+		for _, h := range []http.Handler{rt, kit.Must(sidecar.Over(w.Worker, failing))} {
 			for range 5 {
 				r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 				r.Header.Set("X-Key", "k")
@@ -165,7 +166,7 @@ func TestBrokenUploadsAreNoWarnings(t *testing.T) {
 			cfg.Keys, cfg.Logger = kit.KeySources(t, "header:X-Key"), slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		})
 		var answers atomic.Bool // the app does, with half an answer; before, it only reads
-		h := w.SidecarOver(func(context.Context) (net.Conn, error) {
+		h := kit.Must(sidecar.Over(w.Worker, func(context.Context) (net.Conn, error) {
 			near, far := net.Pipe()
 			answers := answers.Load()
 			go func() {
@@ -180,7 +181,7 @@ func TestBrokenUploadsAreNoWarnings(t *testing.T) {
 				far.Close()
 			}()
 			return obeyed{near, far}, nil
-		})
+		}))
 		serve := func(r *http.Request) {
 			defer func() { recover() }()
 			r.Header.Set("X-Key", "k")

@@ -44,8 +44,8 @@ func TestMaxWait(t *testing.T) {
 func TestMaxWaitBoundsAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
-		store.set(true)
+		store := &workertest.CutStore{Store: c.Store}
+		store.Set(true)
 		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.MaxWait = store, time.Minute })
 		_ = w.Member.Announce(func(self *ring.Member) { self.State = ring.StateActive })
 		began := time.Now()
@@ -56,7 +56,7 @@ func TestMaxWaitBoundsAllWaits(t *testing.T) {
 			}()
 		}
 		time.Sleep(40 * time.Second)
-		store.set(false)
+		store.Set(false)
 		if err := <-done; !errors.Is(err, worker.ErrWaited) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}

@@ -1,12 +1,11 @@
 package worker
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
@@ -117,22 +116,14 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 		}
 	}
 	metrics.Send(ch, families[problemsMetric], c.left.Load(), "left")
-	for cause := range cancelCauses {
-		metrics.Send(ch, families[cancelledMetric], c.cancelled[cause].Load(), cause.String())
+	for cause := range keyed.CancelCauses {
+		metrics.Send(ch, families[cancelledMetric], w.keys.Counts.Cancellations(cause), cause.String())
 	}
-	metrics.Send(ch, families[waitingMetric], w.queue.Waiting(), "key")
-	metrics.Send(ch, families[waitingMetric], w.awaiting.Load(), "partition")
-	var waits metrics.Distribution
-	for i := range c.waits {
-		waits.Add(c.waits[i].Distribution())
-	}
-	metrics.SendHistogram(ch, families[waitMetric], waits)
-	for kind := range runKinds {
-		var runs metrics.Distribution
-		for i := range c.runs[kind] {
-			runs.Add(c.runs[kind][i].Distribution())
-		}
-		metrics.SendHistogram(ch, families[runMetric], runs, kind.String())
+	metrics.Send(ch, families[waitingMetric], w.keys.Waiting(), "key")
+	metrics.Send(ch, families[waitingMetric], w.keys.Awaiting.Load(), "partition")
+	metrics.SendHistogram(ch, families[waitMetric], w.keys.Counts.WaitsOf())
+	for kind := range keyed.RunKinds {
+		metrics.SendHistogram(ch, families[runMetric], w.keys.Counts.RunsOf(kind), kind.String())
 	}
 }
 
@@ -141,15 +132,15 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	var executions int64
 	var busy, residue, serving, arriving, departing int
 	view, incarnation := w.cfg.Members.View(), w.Incarnation()
-	for i := range w.parts {
-		p := &w.parts[i]
-		s := p.table.Stats()
+	for i := range w.keys.Parts {
+		p := &w.keys.Parts[i]
+		s := p.Table.Stats()
 		executions += s.Granted
 		busy += s.Held
 		residue += s.Blocked
 		owner, _ := view.Owner(i)
 		given := owner.Incarnation == incarnation
-		switch open := p.open.Load(); {
+		switch open := p.Open.Load(); {
 		case open && given:
 			serving++
 		case open:
@@ -164,41 +155,21 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[partitionsMetric], arriving, "arriving")
 	metrics.Send(ch, families[partitionsMetric], departing, "departing")
 	metrics.Send(ch, families[residueKeysMetric], residue)
-	metrics.Send(ch, families[residueAgeMetric], w.shell.moves.oldest().Seconds())
-	w.shell.moves.collect(ch)
-	metrics.Send(ch, families[slackMetric], w.lease.Load().Admit.Left(w.instant(time.Now())).Seconds())
-	metrics.Send(ch, families[sessionsLostMetric], w.counts.sessions.Load())
+	metrics.Send(ch, families[residueAgeMetric], w.shell.OldestResidue().Seconds())
+	w.shell.MovesOf(func(direction, reason string, n int64) {
+		metrics.Send(ch, families[movesMetric], n, direction, reason)
+	}, func(direction string, took metrics.Distribution) {
+		metrics.SendHistogram(ch, families[moveDurationMetric], took, direction)
+	})
+	metrics.Send(ch, families[slackMetric], w.keys.Slack().Seconds())
+	metrics.Send(ch, families[sessionsLostMetric], w.shell.SessionsLost())
 	metrics.Send(ch, families[readyMetric], number(w.Ready() == nil))
-}
-
-// collect collects how partitions have moved.
-func (m *moves) collect(ch chan<- prometheus.Metric) {
-	for d := range directions {
-		for why := range reasons {
-			if n := m.counts[d][why].Load(); n > 0 {
-				metrics.Send(ch, families[movesMetric], n, directionNames[d], reasonNames[why])
-			}
-		}
-		metrics.SendHistogram(ch, families[moveDurationMetric], m.took[d].Distribution(), directionNames[d])
-	}
 }
 
 // collectStore collects what concerns calls to the store.
 func (w *Worker) collectStore(ch chan<- prometheus.Metric) {
-	for call := range storeCallKinds {
-		metrics.SendHistogram(ch, families[storeCallMetric], w.counts.stored[call].Distribution(), call.String())
-		metrics.Send(ch, families[storeErrorsMetric], w.counts.failed[call].Load(), call.String())
-	}
-}
-
-// appUp reports whether all apps behind sidecars of the worker answer, and whether there
-// are any.
-func (w *Worker) appUp() (up, watched bool) {
-	w.apps.mu.Lock()
-	defer w.apps.mu.Unlock()
-	up = true
-	for _, h := range w.apps.list {
-		up = up && h.state.Load().down == nil
-	}
-	return up, len(w.apps.list) > 0
+	w.shell.StoreCalls(func(call string, took metrics.Distribution, failed int64) {
+		metrics.SendHistogram(ch, families[storeCallMetric], took, call)
+		metrics.Send(ch, families[storeErrorsMetric], failed, call)
+	})
 }

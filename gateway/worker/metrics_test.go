@@ -101,12 +101,12 @@ func TestMetricsOfRequests(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 		}))
-		askApp(t, h, "/", "k")
+		workertest.Ask(t, h, "/", "k")
 		expectMetrics(t, w, metrictest.Values{
 			`keyway_worker_run_seconds_count{of="request"}`: 1,
 			`keyway_worker_run_seconds_sum{of="request"}`:   2,
 		})
-		askApp(t, h, "/slow", "k")
+		workertest.Ask(t, h, "/slow", "k")
 		expectMetrics(t, w, metrictest.Values{
 			`keyway_worker_executions_cancelled_total{reason="timeout"}`: 1,
 			`keyway_worker_problems_total{kind="timed-out"}`:             1,
@@ -128,9 +128,11 @@ func TestMetricsOfProblems(t *testing.T) {
 		"bad form": {func(t *testing.T, w *workertest.Worker) {
 			w.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "TRACE", "/", nil))
 		}, "trace", 1},
-		"held":     {func(t *testing.T, w *workertest.Worker) { _ = w.TryDo(t.Context(), "held", ok) }, "key-held", 1},
-		"full":     {func(t *testing.T, w *workertest.Worker) { _ = w.Do(t.Context(), "full", ok) }, "too-many-wait", 1},
-		"request":  {func(t *testing.T, w *workertest.Worker) { askApp(t, w.Handler(http.NotFoundHandler()), "/", "full") }, "too-many-wait", 1},
+		"held": {func(t *testing.T, w *workertest.Worker) { _ = w.TryDo(t.Context(), "held", ok) }, "key-held", 1},
+		"full": {func(t *testing.T, w *workertest.Worker) { _ = w.Do(t.Context(), "full", ok) }, "too-many-wait", 1},
+		"request": {func(t *testing.T, w *workertest.Worker) {
+			workertest.Ask(t, w.Handler(http.NotFoundHandler()), "/", "full")
+		}, "too-many-wait", 1},
 		"too long": {func(t *testing.T, w *workertest.Worker) { _ = w.Do(t.Context(), "held", ok) }, "key-waited", 2},
 		"left": {func(t *testing.T, w *workertest.Worker) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -400,11 +402,10 @@ func TestMetricsOfHoldsAndApps(t *testing.T) {
 		<-left
 		synctest.Wait()
 		expectMetrics(t, w, metrictest.Values{"keyway_worker_locks": 1, "keyway_worker_locks_waiting": 0, `keyway_worker_lock_events_total{event="granted"}`: 1, "keyway_worker_busy_keys": 1})
-		app := newSwitchedApp()
-		w.SidecarOver(app.dial)
+		app := watchApp(w)
 		time.Sleep(time.Second)
 		expectMetrics(t, w, metrictest.Values{"keyway_worker_app_up": 1})
-		app.set(errNoListener)
+		app(fmt.Errorf("%w: connection refused", worker.ErrAppDown))
 		time.Sleep(3 * time.Second)
 		expectMetrics(t, w, metrictest.Values{"keyway_worker_app_up": 0})
 	})

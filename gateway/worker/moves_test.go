@@ -185,23 +185,22 @@ func TestReasonsOfMoves(t *testing.T) {
 			moved(t, b, "taken", "withdrawn")
 		}},
 		{"app", func(t *testing.T, c *workertest.Cluster) {
-			app := newSwitchedApp()
 			a := c.StartReady()
-			a.SidecarOver(app.dial)
+			app := watchApp(a)
 			b := c.Start()
 			together(t, a, b)
-			app.set(errNoListener)
+			app(fmt.Errorf("%w: connection refused", worker.ErrAppDown))
 			b.AwaitServing(t, 16)
 			moved(t, a, "given", "app")
 			moved(t, b, "taken", "withdrawn")
 		}},
 		{"session", func(t *testing.T, c *workertest.Cluster) {
-			cut := &cutStore{Store: c.Store}
+			cut := &workertest.CutStore{Store: c.Store}
 			a := c.StartReady(func(cfg *worker.Config) { cfg.Store = cut })
-			cut.set(true)
+			cut.Set(true)
 			kit.Eventually(t, "it has lost its session", func() bool { return a.Serving() == 0 })
 			time.Sleep(time.Second)
-			cut.set(false)
+			cut.Set(false)
 			a.AwaitServing(t, 16)
 			if m := moved(t, a, "lost", "session"); m.Partitions != 16 {
 				t.Errorf("%+v", m)
@@ -298,17 +297,17 @@ func TestTrapWhyTheSessionWasLost(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want string
-		fail func(c *cutStore, stopped *time.Duration)
+		fail func(c *workertest.CutStore, stopped *time.Duration)
 	}{
-		{"store", "the store did not", func(c *cutStore, _ *time.Duration) { c.set(true) }},
-		{"process", "this process did not run for", func(_ *cutStore, stopped *time.Duration) { *stopped = 12 * time.Second }},
+		{"store", "the store did not", func(c *workertest.CutStore, _ *time.Duration) { c.Set(true) }},
+		{"process", "this process did not run for", func(_ *workertest.CutStore, stopped *time.Duration) { *stopped = 12 * time.Second }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, logs := workertest.New(t, 4), new(kit.Buffer)
 				var mu sync.Mutex
 				var stopped time.Duration // the worker's goroutine, the next time that it calls out
-				cut := &cutStore{Store: c.Store}
+				cut := &workertest.CutStore{Store: c.Store}
 				a := c.Start(logged(logs), func(cfg *worker.Config) {
 					cfg.Store = cut
 					cfg.OnPeers = func([]string) {

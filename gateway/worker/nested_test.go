@@ -128,7 +128,7 @@ func TestNestedCallHoldsItsKey(t *testing.T) {
 func TestNestedCallTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		ran := func(worker.Execution) error { t.Error("it ran"); return nil }
@@ -141,7 +141,7 @@ func TestNestedCallTooLate(t *testing.T) {
 			if _, _, err := worker.Share(gone, w.Worker, "k", "read", func(x worker.Execution) (int, error) { return 0, ran(x) }); !errors.Is(err, context.Canceled) {
 				t.Errorf("done context: %v", err)
 			}
-			store.set(true)
+			store.Set(true)
 			<-x.Context().Done()
 			if err := w.Do(x.Context(), "k", ran); !errors.Is(err, worker.ErrOwnershipLost) {
 				t.Errorf("ownership lost: %v", err)
@@ -223,7 +223,7 @@ func TestNestedRequestIsRefused(t *testing.T) {
 func TestTryDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
+		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		at := func(what string, want error, w *workertest.Worker, key string) {
 			t.Helper()
@@ -263,7 +263,7 @@ func TestTryDo(t *testing.T) {
 				t.Errorf("partition %d at the other worker: %v", p, err)
 			}
 		}
-		store.set(true)
+		store.Set(true)
 		time.Sleep(7500 * time.Millisecond)
 		for p := range 16 {
 			if err := w.TryDo(t.Context(), keyIn(c.Ring, p), ok); err == nil {

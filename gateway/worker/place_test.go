@@ -43,7 +43,7 @@ func TestLeaveAndJoinRing(t *testing.T) {
 		if err := a.LeaveRing(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 keys busy") {
 			t.Errorf("left although a key of it runs: %v", err)
 		}
-		if b.Serving() != 16 || isActive(a) {
+		if b.Serving() != 16 || a.IsActive() {
 			t.Errorf("the other one serves %d", b.Serving())
 		}
 		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "drained") {
@@ -61,7 +61,7 @@ func TestLeaveAndJoinRing(t *testing.T) {
 		close(release)
 		wg.Wait()
 		time.Sleep(time.Minute)
-		if isActive(a) {
+		if a.IsActive() {
 			t.Error("it came back by itself")
 		}
 		if err := a.JoinRing(); err != nil {
@@ -86,18 +86,18 @@ func TestLeaveAndJoinRing(t *testing.T) {
 func TestDrainedWorkerLosesItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		cut := &cutStore{Store: c.Store}
+		cut := &workertest.CutStore{Store: c.Store}
 		a, b := c.Start(func(cfg *worker.Config) { cfg.Store = cut }), c.Start()
 		together(t, a, b)
 		if err := a.LeaveRing(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		was := a.Incarnation()
-		cut.set(true)
+		cut.Set(true)
 		time.Sleep(15 * time.Second)
-		cut.set(false)
+		cut.Set(false)
 		time.Sleep(15 * time.Second)
-		if a.Incarnation() == was || isActive(a) || b.Serving() != 16 {
+		if a.Incarnation() == was || a.IsActive() || b.Serving() != 16 {
 			t.Errorf("the new incarnation is on the ring, or it is none; the other one serves %d", b.Serving())
 		}
 	})
@@ -115,7 +115,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 		if err := a.LeaveRing(ctx); !errors.Is(err, worker.ErrAlone) {
 			t.Errorf("the only one: %v", err)
 		}
-		if !isActive(a) || a.Ready() != nil || strings.Contains(logs.String(), "told to leave") {
+		if !a.IsActive() || a.Ready() != nil || strings.Contains(logs.String(), "told to leave") {
 			t.Errorf("it has left the ring: %s", logs)
 		}
 		b := c.Start()
@@ -130,7 +130,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 		synctest.Wait()
 		left := make(chan error, 1)
 		wg.Go(func() { left <- a.LeaveRing(ctx) })
-		kit.Eventually(t, "the other one has taken over", func() bool { return b.Serving() == 16 && !isActive(a) })
+		kit.Eventually(t, "the other one has taken over", func() bool { return b.Serving() == 16 && !a.IsActive() })
 		b.Close()
 		_ = b.Member.Vanish()
 		if err := <-left; !errors.Is(err, worker.ErrAlone) {

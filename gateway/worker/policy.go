@@ -2,7 +2,6 @@ package worker
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,8 +13,8 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/localmutex"
 )
 
 // maxPolicies is how many policies are kept decoded. Routers have one for each
@@ -55,20 +54,20 @@ func (ps *policies) get(encoded []byte) (*policy.Policy, error) {
 }
 
 // askingOf returns how a request over HTTP asks for its key.
-func (w *Worker) askingOf(r *http.Request) (how asking, err error) {
-	how.epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
-	how.client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
+func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
+	how.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+	how.Client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
 	encoded, err := policy.FromText(r.Header.Get(hop.HeaderPolicy))
 	if err == nil {
-		how.policy, err = w.policies.get(encoded)
+		how.Policy, err = w.policies.get(encoded)
 	}
 	return how, w.policyError(err)
 }
 
 // askingOfLink returns how a request over the link asks for its key.
-func (w *Worker) askingOfLink(r *link.ServerRequest) (how asking, err error) {
-	how.epoch, how.share, how.client = r.Epoch, r, r.Client
-	how.policy, err = w.policies.get(r.Policy)
+func (w *Worker) askingOfLink(r *link.ServerRequest) (how keyed.Asking, err error) {
+	how.Epoch, how.Share, how.Client = r.Epoch, r, r.Client
+	how.Policy, err = w.policies.get(r.Policy)
 	return how, w.policyError(err)
 }
 
@@ -89,43 +88,15 @@ func (w *Worker) timeoutOf(p *policy.Policy) time.Duration {
 	return cmp.Or(p.Timeout, w.cfg.Timeout)
 }
 
-// maxWait returns how long the caller may wait for its key.
-func (w *Worker) maxWait(how asking) time.Duration {
-	if how.policy == nil {
-		return cmp.Or(how.maxWait, w.cfg.MaxWait)
-	}
-	return cmp.Or(how.policy.MaxWait, w.cfg.MaxWait)
-}
-
-// wait returns how the caller waits in the queue of its key.
-func (how *asking) wait() localmutex.Wait {
-	wait := localmutex.Wait{Client: how.client, MaxWait: how.maxWait, Shared: how.shared}
-	if how.policy != nil {
-		wait.PerKey, wait.MaxWait = how.policy.QueuePerKey, how.policy.MaxWait
-	}
-	return wait
-}
-
-// limited reports whether the caller's route has a rate.
-func (how *asking) limited() bool { return how.policy != nil && how.policy.Rate != policy.Rate{} }
-
-// pay takes a token of the caller's route for key, if that has a rate. It waits for
-// the partition to arrive, as a request does: only the key's owner knows how many are
-// left. The token can be given back in the term that it returns, unless the error says
-// that there is none, or that the key is another worker's.
-func (w *Worker) pay(ctx context.Context, p *partition, key string, how asking) (term uint64, err error) {
-	if !p.open.Load() {
-		if how.share != nil && !how.share.BeginWait() {
-			return 0, errLinkFull
-		}
-		err := p.awaitOwnership(ctx, key, how, time.Now().Add(w.maxWait(how)))
-		if how.share != nil {
-			how.share.EndWait()
-		}
-		if err != nil {
-			return 0, err
+// limits returns the policies with a rate, one for each route.
+func (ps *policies) limits() map[string]policy.Rate {
+	limits := make(map[string]policy.Rate)
+	if known := ps.known.Load(); known != nil {
+		for _, p := range *known {
+			if p.Rate != (policy.Rate{}) {
+				limits[p.Route] = p.Rate
+			}
 		}
 	}
-	term = p.term.Load()
-	return term, w.rates.take(how.policy, key, term, w.now())
+	return limits
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
@@ -61,7 +62,7 @@ func (r *recorder) Write(p []byte) (n int, err error) {
 	case !r.failed:
 		return len(p), nil
 	case r.gone && err == nil:
-		err = errClientLeft
+		err = keyed.ErrClientLeft
 	}
 	return n, err
 }

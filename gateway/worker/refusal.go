@@ -9,6 +9,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -55,7 +56,7 @@ func refusalOf(err error) *link.RefusedError {
 	case isNotOwner:
 		return &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
 	case isUnowned:
-		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.owner, Epoch: unowned.epoch}
+		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.Owner, Epoch: unowned.Epoch}
 	case errors.Is(err, ErrUnavailable):
 		return &link.RefusedError{Reason: link.Unavailable}
 	case errors.Is(err, ErrBusy):
@@ -68,11 +69,11 @@ func refusalOf(err error) *link.RefusedError {
 func problemOf(err error) problem.Problem {
 	_, isNotOwner := errors.AsType[*NotOwnerError](err)
 	_, isUnowned := errors.AsType[*UnownedError](err)
-	rate, limited := errors.AsType[*rateError](err)
+	rate, limited := errors.AsType[*keyed.RateError](err)
 	switch {
 	case limited:
 		p := problem.Of(problem.RateOfKey)
-		p.RetryAfter = rate.retryAfter()
+		p.RetryAfter = rate.RetryAfter()
 		return p
 	case errors.Is(err, errPolicy):
 		return problem.Of(problem.OtherVersion)

@@ -39,7 +39,7 @@ type Server struct {
 func linkShare(connections int) int { return max(connections/8, 1) }
 
 // NewServer returns a server for a handler that [Worker.Handler] or
-// [Worker.Sidecar] returned.
+// sidecar.New returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
 	config := hop.LinkConfig(w.cfg.Members, hop.MaxHeaderBytes, w.log)
 	config.MaxStreams = w.cfg.StreamsPerLink

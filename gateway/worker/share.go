@@ -20,11 +20,11 @@ func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(Execut
 	if ctx.Err() != nil {
 		return v, false, context.Cause(ctx)
 	}
-	if x, nested, err := w.nest(ctx, key, true); err != nil {
+	if x, nested, err := w.keys.Nest(ctx, key, true); err != nil {
 		return v, false, err
 	} else if nested {
-		defer w.release(x)
-		v, err = fn(x.public())
+		defer w.keys.Release(x)
+		v, err = fn(x.Public())
 		return v, false, err
 	}
 	id := flightID{key, op, reflect.TypeFor[T]()}

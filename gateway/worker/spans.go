@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -36,50 +37,59 @@ type timing struct {
 	failed string            // why there is none of the app
 }
 
+// asTiming returns the timing that a request or call has for a trace, nil for none.
+func asTiming(t keyed.Trace) *timing {
+	own, _ := t.(*timing)
+	return own
+}
+
+// timingOf is asTiming for an execution.
+func timingOf(x keyed.Execution) *timing { return asTiming(x.Trace()) }
+
 // observe has the times of a request noted, if its router wants to know or there are spans. values returns
 // those of the request's fields.
-func (w *Worker) observe(ctx context.Context, how *asking, way, method, path string, values func(name string) []string) {
-	timed := how.policy != nil && how.policy.Timed
+func (w *Worker) observe(ctx context.Context, how *keyed.Asking, way, method, path string, values func(name string) []string) {
+	timed := how.Policy != nil && how.Policy.Timed
 	if !timed && w.spans == nil {
 		return
 	}
 	t := &timing{timed: timed}
-	if how.timing = t; w.spans != nil {
+	if how.Trace = t; w.spans != nil {
 		t.spans, t.kind, t.ctx = w.spans, trace.SpanKindServer, spans.Within(ctx, values)
 		t.way, t.method, t.path = way, method, path
 	}
 }
 
 // observeLink is observe for a request over the link.
-func (w *Worker) observeLink(r *link.ServerRequest, how *asking) {
+func (w *Worker) observeLink(r *link.ServerRequest, how *keyed.Asking) {
 	path, _, _ := strings.Cut(r.Target, "?")
-	w.observe(r.Context(), how, "link", r.Method, path, func(name string) []string { return fieldValues(r.Fields, name) })
+	w.observe(r.Context(), how, "link", r.Method, path, r.Fields.Values)
 }
 
 // observeHTTP is observe for a request in net/http's form, which has come that way.
-func (w *Worker) observeHTTP(r *http.Request, how *asking, way string) {
+func (w *Worker) observeHTTP(r *http.Request, how *keyed.Asking, way string) {
 	w.observe(r.Context(), how, way, r.Method, r.URL.EscapedPath(), func(name string) []string { return r.Header[name] })
 }
 
-// timingOfCall is observe for a call of this program.
-func (w *Worker) timingOfCall(ctx context.Context) *timing {
+// traceOfCall is observe for a call of this program.
+func (w *Worker) traceOfCall(ctx context.Context) keyed.Trace {
 	if w.spans == nil {
 		return nil
 	}
 	return &timing{spans: w.spans, kind: trace.SpanKindInternal, ctx: ctx, way: "call"}
 }
 
-// timingOfLock is observe for a call that asks for a lock. It keeps nothing of the call, which the lock outlives.
-func (w *Worker) timingOfLock(r *link.ServerRequest) *timing {
+// traceOfLock is observe for a call that asks for a lock. It keeps nothing of the call, which the lock outlives.
+func (w *Worker) traceOfLock(r *link.ServerRequest) keyed.Trace {
 	if w.spans == nil {
 		return nil
 	}
-	ctx := spans.Within(context.Background(), func(name string) []string { return fieldValues(r.Fields, name) })
+	ctx := spans.Within(context.Background(), r.Fields.Values)
 	return &timing{spans: w.spans, kind: trace.SpanKindServer, ctx: ctx, way: "lock"}
 }
 
-// waited notes a wait for key that has ended now, with err if the key was not had.
-func (t *timing) waited(p *partition, key string, took time.Duration, err error) {
+// Waited implements [Trace].
+func (t *timing) Waited(p *keyed.Partition, key string, took time.Duration, err error) {
 	if t == nil {
 		return
 	}
@@ -98,9 +108,8 @@ func (t *timing) waited(p *partition, key string, took time.Duration, err error)
 	t.spans.Add(t.ctx, spans.QueueWait, now.Add(-took), now, failed, func() []attribute.KeyValue { return t.attributes(p, key) })
 }
 
-// ran notes how long the execution has held the key, unless it was one of a batch: that goes on when its requests
-// have been answered.
-func (t *timing) ran(took time.Duration) {
+// Ran implements [Trace]. The execution of a batch goes on when its requests have been answered.
+func (t *timing) Ran(took time.Duration) {
 	if t != nil && !t.batched {
 		t.run = took
 	}
@@ -123,22 +132,21 @@ func (t *timing) ranIn(b *batch, came time.Duration) {
 // waitedFor notes the wait of a batch's item that has come at that time.
 func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
 	if t != nil && t.spans != nil {
-		base := b.part.worker.base
-		t.spans.Add(t.ctx, spans.QueueWait, base.Add(came), base.Add(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
+		t.spans.Add(t.ctx, spans.QueueWait, b.part.At(came), b.part.At(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
 	}
 }
 
 // attributes returns what spans say of a key at the worker.
-func (t *timing) attributes(p *partition, name string) []attribute.KeyValue {
-	list := t.spans.KeyAttributes(keyOf(name))
-	if keyOf(name) != "" {
-		list = append(list, spans.Partition.Int(p.number))
+func (t *timing) attributes(p *keyed.Partition, name string) []attribute.KeyValue {
+	list := t.spans.KeyAttributes(keyed.KeyOf(name))
+	if keyed.KeyOf(name) != "" {
+		list = append(list, spans.Partition.Int(p.Number))
 	}
-	return append(list, spans.Worker.String(p.worker.name))
+	return append(list, spans.Worker.String(p.Worker()))
 }
 
-// begin begins the span of an execution, and returns the caller's ctx with it.
-func (t *timing) begin(ctx context.Context, p *partition, key string, token int64) context.Context {
+// Begin implements [Trace]: it begins the span of an execution.
+func (t *timing) Begin(ctx context.Context, p *keyed.Partition, key string, token int64) context.Context {
 	if t == nil || t.spans == nil {
 		return ctx
 	}
@@ -147,7 +155,7 @@ func (t *timing) begin(ctx context.Context, p *partition, key string, token int6
 		if t.method != "" {
 			attrs = append(attrs, spans.RequestAttributes(t.method, t.path)...)
 		}
-		if !isKeyless(key) {
+		if !keyed.IsKeyless(key) {
 			attrs = append(attrs, spans.Token.Int64(token))
 		}
 		return attrs
@@ -186,8 +194,8 @@ func (t *timing) link(others []*timing) {
 	t.span.SetAttributes(spans.Batch.Int(len(others) + 1))
 }
 
-// end ends the span of the execution, whose context is ctx, nil for none.
-func (t *timing) end(ctx *runContext) {
+// End implements [Trace]: it ends the span of the execution.
+func (t *timing) End(cancelled string) {
 	if t == nil || t.span == nil {
 		return
 	}
@@ -197,9 +205,9 @@ func (t *timing) end(ctx *runContext) {
 		if t.status != 0 {
 			span.SetAttributes(spans.Status.Int(t.status))
 		}
-		switch cause := ctx.cancelled(); {
-		case cause != "":
-			spans.Fail(span, cause)
+		switch {
+		case cancelled != "":
+			spans.Fail(span, cancelled)
 		case t.failed != "":
 			spans.Fail(span, t.failed)
 		default:

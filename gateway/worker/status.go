@@ -2,14 +2,12 @@ package worker
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/metrics"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // maxFormer is how many former owners [Worker.Status] names, and maxHot how many keys.
@@ -18,13 +16,14 @@ const maxFormer, maxHot = 16, 20
 // Status returns what the worker does at the moment.
 func (w *Worker) Status() gateway.WorkerStatus {
 	now := time.Now()
+	residue := w.shell.Residue(now)
 	s := gateway.WorkerStatus{
-		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.stateName(),
-		BusyKeys: w.running(), Waiting: w.queue.Waiting(), Queue: w.cfg.Queue,
-		Awaiting: int(w.awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
-		SessionSlackSeconds: w.lease.Load().Admit.Left(w.instant(now)).Seconds(),
-		Store:               w.shell.calls.status(),
-		Residue:             w.shell.moves.residue(now), Moves: w.shell.moves.recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
+		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.shell.Standing(),
+		BusyKeys: w.keys.Running(), Waiting: w.keys.Waiting(), Queue: w.cfg.Queue,
+		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
+		SessionSlackSeconds: w.keys.Slack().Seconds(),
+		Store:               w.shell.StoreStatus(),
+		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.RecentMoves(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
 	}
 	if err := w.Ready(); err != nil {
 		s.NotReady = err.Error()
@@ -34,10 +33,10 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	}
 	view := w.cfg.Members.View()
 	missing := make(map[formerOwner]*gateway.MissingStatus)
-	for i := range w.parts {
-		s.Executions += w.parts[i].table.Stats().Granted
+	for i := range w.keys.Parts {
+		s.Executions += w.keys.Parts[i].Table.Stats().Granted
 		m, _ := view.Owner(i)
-		wanted, served := m.Incarnation == s.Incarnation, w.parts[i].open.Load()
+		wanted, served := m.Incarnation == s.Incarnation, w.keys.Parts[i].Open.Load()
 		switch {
 		case wanted && served:
 			s.Wanted++
@@ -45,7 +44,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 		case wanted:
 			s.Wanted++
 			s.Arriving++
-			w.parts[i].addMissing(missing)
+			w.addMissing(&w.keys.Parts[i], missing)
 		case served:
 			s.Served++
 			s.Departing++
@@ -69,11 +68,11 @@ type formerOwner struct {
 
 // addMissing adds the partition, which the ring gives to this worker and which it does
 // not serve.
-func (p *partition) addMissing(missing map[formerOwner]*gateway.MissingStatus) {
-	record, owner, owned := p.owner()
+func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*gateway.MissingStatus) {
+	record, owner, owned := p.Owner()
 	former := formerOwner{name: owner.Name}
-	if !owned && record != nil && record.Owner != "" && record.Owner != p.worker.Incarnation() {
-		former = formerOwner{p.worker.shell.moves.name(record.Owner), true}
+	if !owned && record != nil && record.Owner != "" && record.Owner != w.Incarnation() {
+		former = formerOwner{w.shell.NameOf(record.Owner), true}
 	}
 	m := missing[former]
 	if m == nil {
@@ -84,22 +83,9 @@ func (p *partition) addMissing(missing map[formerOwner]*gateway.MissingStatus) {
 	if owned {
 		return
 	}
-	if wait, what := p.waiting(record); m.WaitsFor == "" || wait.Seconds() > m.WaitsSeconds {
+	if wait, what := w.shell.Waiting(p.Number, record); m.WaitsFor == "" || wait.Seconds() > m.WaitsSeconds {
 		m.WaitsFor, m.WaitsSeconds = what, wait.Seconds()
 	}
-}
-
-// stateName says where the worker stands with the ring.
-func (w *Worker) stateName() string {
-	switch {
-	case w.draining.Load():
-		return ring.StateLeaving.String()
-	case w.offRing.Load():
-		return "drained"
-	case w.onRing():
-		return ring.StateActive.String()
-	}
-	return ring.StateJoining.String()
 }
 
 func (w *Worker) appStatus() *gateway.AppStatus {
@@ -118,23 +104,23 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return gateway.KeyStatus{}, err
 	}
-	p := &w.parts[w.settings.Ring.Partition(key)]
-	now, state := time.Now(), p.table.Inspect(key)
+	p := w.keys.Of(key)
+	now, state := time.Now(), p.Table.Inspect(key)
 	s := gateway.KeyStatus{
-		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.number, Served: p.open.Load(),
+		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.Number, Served: p.Open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
-		Residue: w.shell.moves.residueOfKey(p.number, key, now), Rates: w.rates.explain(w.policies.limits(), key, p.term.Load(), w.now()),
+		Residue: w.shell.ResidueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
 		Mismatch: w.claims.of(key),
 	}
-	record, owner, owned := p.owner()
+	record, owner, owned := p.Owner()
 	if record != nil {
-		s.Epoch, s.Owner = record.Epoch, w.shell.moves.name(record.Owner)
+		s.Epoch, s.Owner = record.Epoch, w.shell.NameOf(record.Owner)
 	}
 	if owned {
 		s.Owner = owner.Name
 	} else if !s.Served {
 		var wait time.Duration
-		wait, s.WaitsFor = p.waiting(record)
+		wait, s.WaitsFor = w.shell.Waiting(p.Number, record)
 		s.WaitsSeconds = wait.Seconds()
 	}
 	if state.Token != 0 {
@@ -144,67 +130,16 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 }
 
 // explainHolder says who holds a key here.
-func (w *Worker) explainHolder(p *partition, key string, token int64, now time.Time) *gateway.KeyHolder {
-	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.slow.heldFor(p.number, token, now).Seconds(), AtLeast: true}
-	if l, shared, ok := p.holderOf(key, token); ok {
+func (w *Worker) explainHolder(p *keyed.Partition, key string, token int64, now time.Time) *gateway.KeyHolder {
+	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.HeldFor(p, token, now).Seconds(), AtLeast: true}
+	if l, shared, ok := w.locks.of(p).holderOf(key, token); ok {
 		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
-		h.LeaseSeconds = l.Left(now.Sub(w.base)).Seconds()
+		h.LeaseSeconds = l.Left(w.keys.Now()).Seconds()
 		return h
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := p.live; c != nil; c = c.next {
-		if c.token != token {
-			continue
-		}
-		h.ClientGone = !c.left.IsZero()
-		if c.timeout != 0 {
-			h.Seconds, h.AtLeast, h.LimitSeconds = (now.Sub(w.base) - c.began).Seconds(), false, c.timeout.Seconds()
-		}
+	gone, ran, limit := p.Running(token)
+	if h.ClientGone = gone; limit != 0 {
+		h.Seconds, h.AtLeast, h.LimitSeconds = ran.Seconds(), false, limit.Seconds()
 	}
 	return h
-}
-
-// heldFor returns for how long, at least, an execution has held its key.
-func (s *slowKeys) heldFor(partition int, token int64, now time.Time) (d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h, ok := s.held[slowID{partition, token}]; ok {
-		return now.Sub(h.since)
-	}
-	for _, look := range s.looks {
-		if look.marks[partition].Minted(token) {
-			return now.Sub(look.at)
-		}
-	}
-	return 0
-}
-
-// limits returns the policies with a rate, one for each route.
-func (ps *policies) limits() map[string]policy.Rate {
-	limits := make(map[string]policy.Rate)
-	if known := ps.known.Load(); known != nil {
-		for _, p := range *known {
-			if p.Rate != (policy.Rate{}) {
-				limits[p.Route] = p.Rate
-			}
-		}
-	}
-	return limits
-}
-
-// explain returns the rates of a key that not all executions are left of, as of now
-// since the worker's start and in that term of its partition.
-func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, now time.Duration) (list []gateway.KeyRate) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, route := range slices.Sorted(maps.Keys(limits)) {
-		b, rate := r.buckets[newBucketID(route, key, term)], limits[route]
-		if b == nil {
-			continue
-		}
-		used := float64(max(b.full-now, 0)) / float64(rate.Interval())
-		list = append(list, gateway.KeyRate{Route: route, PerSecond: rate.PerSecond, Burst: rate.Burst, Left: max(float64(rate.Burst)-used, 0)})
-	}
-	return list
 }

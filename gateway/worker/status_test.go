@@ -197,20 +197,27 @@ func TestExplainHoldsAndRates(t *testing.T) {
 	})
 }
 
+// watchApp has a worker watch an app, and returns what says why that is down; nil while it is up.
+func watchApp(w *workertest.Worker) (set func(down error)) {
+	tells := make(chan func(worker.AppState), 1)
+	w.WatchApp(worker.AppState{}, func(_ context.Context, tell func(worker.AppState)) { tells <- tell })
+	tell := <-tells
+	return func(down error) { tell(worker.AppState{Down: down}) }
+}
+
 // Status tells of trouble with the store and with the app.
 func TestStatusOfTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		cut := &cutStore{Store: c.Store}
+		cut := &workertest.CutStore{Store: c.Store}
 		w := c.StartReady(func(cfg *worker.Config) { cfg.Store = cut })
-		app := newSwitchedApp()
-		w.SidecarOver(app.dial)
+		app := watchApp(w)
 		time.Sleep(2 * time.Second)
 		if s := w.Status(); s.App == nil || !s.App.Up {
 			t.Errorf("app: %+v", s.App)
 		}
-		app.set(errNoListener)
-		cut.set(true)
+		app(fmt.Errorf("%w: connection refused", worker.ErrAppDown))
+		cut.Set(true)
 		time.Sleep(5 * time.Second)
 		s := w.Status()
 		if s.App == nil || s.App.Up || !strings.Contains(s.App.Trouble, "connection refused") {

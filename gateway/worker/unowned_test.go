@@ -32,8 +32,8 @@ func ask(t *testing.T, w *workertest.Worker, key string) *httptest.ResponseRecor
 func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
-		store.set(true)
+		store := &workertest.CutStore{Store: c.Store}
+		store.Set(true)
 		w := c.Start(func(cfg *worker.Config) {
 			cfg.Store, cfg.AwaitTimeout, cfg.MaxWait = store, time.Second, time.Minute
 		})
@@ -58,7 +58,7 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 		if err := w.Do(ctx, "k", ok); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, worker.ErrUnavailable) || time.Since(began) != time.Second {
 			t.Errorf("a caller with less time: %v after %v", err, time.Since(began))
 		}
-		store.set(false)
+		store.Set(false)
 		if err := w.Do(t.Context(), "k", ok); err != nil {
 			t.Error(err)
 		}

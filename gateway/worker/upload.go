@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
 // How much a client of a worker's own port has to send of a body within each such
@@ -27,7 +28,7 @@ const (
 // request with it; nil if it has answered r instead. A call to an app that takes them streams. Of a body
 // that is not small nothing is read before the worker owns the key. end gives back what
 // the body takes.
-func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key string, how asking) (whole *http.Request, end func()) {
+func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (whole *http.Request, end func()) {
 	w := h.worker
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
@@ -45,8 +46,8 @@ func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key str
 		w.refuseBody(rw, r, spool.ErrTooLong, false)
 		return nil, nil
 	}
-	if p := &w.parts[w.settings.Ring.Partition(key)]; !how.unkeyed() && (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody) && !p.open.Load() {
-		if err := p.awaitOwnership(r.Context(), key, how, time.Now().Add(w.maxWait(how))); err != nil {
+	if p := w.keys.Of(key); !how.Unkeyed() && (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody) && !p.Open.Load() {
+		if err := p.AwaitOwnership(r.Context(), key, how, time.Now().Add(w.keys.MaxWait(how))); err != nil {
 			w.refuse(rw, r, err)
 			return nil, nil
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -297,7 +298,7 @@ func InFrontOf(t testing.TB, app string, change ...func(*worker.Config)) (s *Sit
 	t.Helper()
 	c := workertest.New(t, 16)
 	w = c.StartReady(append(change, func(cfg *worker.Config) { cfg.GRPC = strings.HasPrefix(app, "h2c:") })...)
-	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app)))))
+	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app)))))
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 		t.Fatal(err)
 	}

@@ -4,13 +4,16 @@ package workertest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -139,4 +142,55 @@ func (w *Worker) AwaitServing(t testing.TB, partitions int) {
 	for w.Serving() < partitions {
 		time.Sleep(10 * time.Millisecond) // of a bubble's clock
 	}
+}
+
+// IsActive reports whether the worker has a place on the ring.
+func (w *Worker) IsActive() bool { return w.Member.Self().State == ring.StateActive }
+
+// HoldKey holds the key k until n callers wait for it.
+func (w *Worker) HoldKey(t testing.TB, n int) (wait func()) {
+	held := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := w.Do(t.Context(), "k", func(worker.Execution) error {
+			close(held)
+			kit.Eventually(t, "the callers wait", func() bool { return w.Queued("k") == n })
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	<-held
+	return func() { <-done }
+}
+
+// Ask sends a request for a key to a handler and returns the answer.
+func Ask(t testing.TB, h http.Handler, path, key string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(t.Context(), "GET", path, nil)
+	r.Header.Set(gateway.HeaderKey, key)
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	return rec
+}
+
+// Post sends one POST for the key k.
+func Post(t testing.TB, client *http.Client, target, contentType, body string) (int, http.Header, string) {
+	t.Helper()
+	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body)))
+	req.Header.Set("X-Key", "k")
+	req.Header.Set(gateway.HeaderKey, "k")
+	req.Header.Set("Content-Type", contentType)
+	res, err := client.Do(req)
+	if err != nil {
+		t.Error(err)
+		return 0, nil, ""
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode, res.Header, string(got)
 }

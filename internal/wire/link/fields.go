@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"net/textproto"
+	"strings"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -58,6 +59,16 @@ func (f Fields) All() iter.Seq2[string, string] {
 			rest = r
 		}
 	}
+}
+
+// Values returns the values of a field, in any case.
+func (f Fields) Values(name string) (values []string) {
+	for n, v := range f.All() {
+		if len(n) == len(name) && strings.EqualFold(n, name) {
+			values = append(values, v)
+		}
+	}
+	return values
 }
 
 // Header returns the fields as an http.Header with canonical names, nil if

@@ -1,0 +1,54 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+)
+
+// Execution is one admitted run of a function or handler, see [gateway.Execution].
+type Execution = gateway.Execution
+
+// Do runs fn while it holds key: no other execution of the key runs at the
+// same time, here or on another worker (see docs/guarantees.md for the
+// conditions). Callers of one key run in the order in which they came. Within an
+// execution, that is with its context, a call for the key that it holds runs at
+// once as a part of it, with the same token. Do
+// returns fn's error, or without having run it: ctx's cause, an error that
+// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrWaited] or
+// [ErrUnavailable], a [*DeadlockError] or a [*NotOwnerError]. While no live worker owns the key it
+// waits, for at most Limits.MaxWait: then the error is an [*UnownedError].
+func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
+	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Trace: w.traceOfCall(ctx)})
+	if err != nil {
+		return w.counts.refused(ctx, err)
+	}
+	defer w.keys.Release(x)
+	return fn(x.Public())
+}
+
+// TryDo is [Worker.Do] for a caller that does not wait. Its error wraps [ErrLocked] if
+// another execution holds key, or others wait for it, and [ErrUnavailable] if the worker
+// admits nothing. It is a [*NotOwnerError] or [*UnownedError] if this worker does not
+// serve key.
+func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
+	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: true, Trace: w.traceOfCall(ctx)})
+	if err != nil {
+		return w.counts.refused(ctx, err)
+	}
+	defer w.keys.Release(x)
+	return fn(x.Public())
+}
+
+// TokenFrom returns the fencing token of the innermost execution that ctx
+// belongs to, if that holds a key.
+func TokenFrom(ctx context.Context) (token int64, ok bool) { return keyed.TokenFrom(ctx) }
+
+// TokenEpoch returns the epoch of the ownership under which a token was minted.
+func TokenEpoch(token int64) int64 { return keyed.TokenEpoch(token) }
+
+// Baggage returns baggage, the values of a header of that name, with the keys added
+// that are held along the executions to which ctx belongs. A request that carries
+// it fails with status 508 if it comes back to one of these keys.
+func Baggage(ctx context.Context, baggage []string) []string { return keyed.Baggage(ctx, baggage) }

@@ -1,0 +1,169 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// Forwarder admits requests that an app in another process answers. Package sidecar makes one
+// with [Worker.Forward]. A key stays held when the client has left, until the app has answered.
+type Forwarder struct {
+	keyedHandler
+	takes func(*link.ServerRequest) bool
+	send  func(*link.ResponseWriter, *link.ServerRequest, Held) error
+	batch *submitHandler // of requests that go to the app together; nil if each goes by itself
+	items isItem         // which these are
+}
+
+// isItem reports whether a request with a body of that length may go to the app with others. values returns
+// those of a field.
+type isItem func(method string, length int64, values func(name string) []string) bool
+
+// Forward returns a Forwarder whose requests next sends on with net/http. send does so with
+// requests that have come over the link and that takes is true for: it answers them, or it returns why the
+// app has not begun with one. Of another ResponseWriter, next says that by its method Unsent.
+func (w *Worker) Forward(next http.Handler, takes func(*link.ServerRequest) bool, send func(*link.ResponseWriter, *link.ServerRequest, Held) (unsent error)) *Forwarder {
+	w.watch()
+	return &Forwarder{keyedHandler: keyedHandler{worker: w, next: next, detach: true}, takes: takes, send: send}
+}
+
+// ForwardBatches has f submit to b those requests that isItem is true for, unless their routes do not want it. decode makes an
+// item of one. answer returns what writes the answer, or why the app has not begun with the item.
+func ForwardBatches[In, Out any](f *Forwarder, b *Batcher[In, Out], isItem func(method string, length int64, values func(name string) []string) bool,
+	decode func(*http.Request) (In, error), answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) {
+	b.detach, f.items = true, isItem
+	f.batch = newSubmitHandler(f.worker, func(_ http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
+		in, err := decode(r)
+		if err != nil {
+			return func(rw http.ResponseWriter) { f.worker.refuseItem(rw, r, err) }, nil
+		}
+		item, err := b.submit(r.Context(), key, how, in)
+		switch {
+		case err == nil:
+			return answer(r, key, item)
+		case errors.Is(err, ErrMayHaveRun):
+			return func(rw http.ResponseWriter) { f.worker.answerLost(rw, r, err) }, nil
+		}
+		return nil, err
+	})
+	f.batch.detach = true
+}
+
+// ServeHTTP implements [http.Handler].
+func (f *Forwarder) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if f.batch != nil && f.items(r.Method, r.ContentLength, func(name string) []string { return r.Header[name] }) && maySubmit(f.worker.askingOf(r)) {
+		f.batch.ServeHTTP(rw, r)
+		return
+	}
+	f.keyedHandler.ServeHTTP(rw, r)
+}
+
+// ServeLink is ServeHTTP for a request that came over the link.
+func (f *Forwarder) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	if f.batch != nil && f.items(r.Method, r.ContentLength, r.Fields.Values) && maySubmit(f.worker.askingOfLink(r)) {
+		f.batch.ServeLink(w, r)
+		return
+	}
+	x, c, baggage, ok := f.admitLink(w, r)
+	switch {
+	case !ok:
+		return
+	case c != nil || !f.takes(r):
+		f.serveLink(w, r, x, c, baggage)
+		return
+	}
+	if unsent := f.forward(w, r, x, baggage); unsent != nil {
+		f.worker.refuseLink(w, r, unsent)
+	}
+}
+
+func maySubmit(how keyed.Asking, err error) bool { return err == nil && how.Batches() }
+
+// forward has a request sent on, and releases x.
+func (f *Forwarder) forward(w *link.ResponseWriter, r *link.ServerRequest, x keyed.Execution, baggage string) (unsent error) {
+	defer timingOf(x).tell(w)
+	defer f.worker.keys.Release(x)
+	x.Carry(baggage)
+	if unsent = f.send(w, r, f.Held(x.Context())); unsent != nil {
+		timingOf(x).noteFailure("unavailable")
+	}
+	return unsent
+}
+
+// Own counts an answer in place of the app's, and returns it.
+func (f *Forwarder) Own(kind problem.Kind) problem.Problem { return f.worker.counts.own(kind) }
+
+// Logger returns the logger for what clients can bring about.
+func (f *Forwarder) Logger() *slog.Logger { return f.worker.log }
+
+// Held is an execution whose request an app in another process answers, and its context. It may be used until the
+// execution ends.
+type Held struct {
+	*keyed.Context
+	worker *Worker
+}
+
+// Held returns the execution that ctx belongs to, which must be one of f.
+func (f *Forwarder) Held(ctx context.Context) Held { return Held{keyed.Innermost(ctx), f.worker} }
+
+// Fail notes why the app has not answered.
+func (h Held) Fail(kind string) { timingOf(h.Context.Execution()).noteFailure(kind) }
+
+// AppendHead appends the head of the request in HTTP/1.1, as the app gets to see it.
+func (h Held) AppendHead(b []byte, r *link.ServerRequest) []byte {
+	rules, traced := &h.worker.fields, timingOf(h.Context.Execution()).hasFields()
+	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
+	for name, value := range r.Fields.All() {
+		if rules.Drops(fields.KindOf(name), name) || strings.EqualFold(name, "Baggage") || traced && spans.IsField(name) {
+			continue
+		}
+		b = http1.AppendValidField(b, name, value) // the link takes no other
+	}
+	b = h.AppendFields(b, h.Token())
+	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
+}
+
+// AppendFields appends what the app is told of the execution, with that token.
+func (h Held) AppendFields(b []byte, token int64) []byte {
+	var numbers [maxNumbers]byte
+	for i, value := range appValues(numbers[:], h.Context.Execution(), token, h.Carried()) {
+		if value != "" {
+			b = http1.AppendValidField(b, appNames[i], value)
+		}
+	}
+	if t := timingOf(h.Context.Execution()); t.hasFields() {
+		for name, value := range spans.Fields(t.onward) {
+			b = http1.AppendValidField(b, name, value)
+		}
+	}
+	return b
+}
+
+// CheckClaim compares the key that the app names in the fields of its answer.
+func (h Held) CheckClaim(fields []http1.Field) {
+	h.worker.checkClaimOf(h.Context.Execution(), fields)
+}
+
+// Begin notes the head of the app's answer, which is taken from now on at the app's speed. If it is a stream that goes
+// on without the key, Begin returns what ends it, otherwise nil.
+func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (end func()) {
+	timingOf(h.Context.Execution()).note(status)
+	h.CheckClaim(fields)
+	if hasEventStream(fields) {
+		if open := letGo(h.Context.Execution()); open != nil {
+			return open.End
+		}
+	}
+	h.worker.takeAnswer(h.Context, w)
+	return nil
+}

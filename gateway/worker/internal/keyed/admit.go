@@ -1,0 +1,333 @@
+package keyed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// Admit waits for key and returns the execution that holds it. If the holder of
+// the key has taken the caller's item along, admit returns no execution once it
+// is finished.
+//
+// The order matters: what cancels executions is read before the key is asked
+// for and the lease is compared after it was granted, so neither a cancellation
+// nor an expiry in between is missed, however long the process was stopped.
+func (k *Keys) Admit(ctx context.Context, key string, how Asking) (Execution, error) {
+	p, name, err := k.PlaceOf(key, &how)
+	if err != nil {
+		return Execution{}, err
+	}
+	if ctx.Err() != nil {
+		return Execution{}, context.Cause(ctx)
+	}
+	if !how.limited() {
+		return k.admitTo(ctx, p, name, how)
+	}
+	term, err := k.pay(ctx, p, key, how)
+	if err != nil {
+		return Execution{}, err
+	}
+	x, err := k.admitTo(ctx, p, name, how)
+	if notRun := err != nil || how.Alike && x.run == nil; notRun {
+		k.rates.giveBack(how.Policy, key, term)
+	}
+	return x, err
+}
+
+// admitTo is admit for a key that has been checked, of that partition, and where no
+// rate speaks against it.
+func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking) (Execution, error) {
+	token, cancels, err := k.tryKey(p, key, false)
+	waited := err != nil
+	if waited {
+		if x, nested, err := k.Nest(ctx, key, how.Call); nested {
+			return x, err
+		}
+		if how.Along && ctx.Value(holds.Along(key)) != nil {
+			return Execution{}, ErrAlong
+		}
+		token, cancels, err = k.awaitKey(ctx, p, key, how, err)
+		if token == 0 {
+			return Execution{}, err
+		}
+	}
+	k.won(p, token)
+	r := runs.Get().(*run)
+	r.part, r.parent, r.token, r.cancels = p, ctx, token, cancels
+	if p.sampled(token) {
+		r.look(key, waited)
+	}
+	if r.trace = how.Trace; r.trace != nil {
+		r.parent = r.trace.Begin(ctx, p, key, token)
+	}
+	r.policy = how.Policy
+	return Execution{run: r, life: r.state.Load(), Key: key}, nil
+}
+
+// Win waits for key, for something that holds it without an execution of this
+// process: it returns the token, and p.cancels as it was when the key was asked for.
+func (k *Keys) Win(ctx context.Context, p *Partition, key string, how Asking) (token int64, cancels uint64, err error) {
+	token, cancels, err = k.tryKey(p, key, how.Shared)
+	if waited := err != nil; waited {
+		token, cancels, err = k.awaitKey(ctx, p, key, how, err)
+	} else if p.sampled(token) {
+		k.hot.looked(key, k.Now())
+	}
+	if err == nil {
+		k.won(p, token)
+	}
+	return token, cancels, err
+}
+
+// tryKey returns the token of key if that is free, and p.cancels as it was before.
+func (k *Keys) tryKey(p *Partition, key string, shared bool) (token int64, cancels uint64, err error) {
+	cancels = p.Cancels.Load()
+	if shared {
+		token, err = p.Table.TryShare(key)
+	} else {
+		token, err = p.Table.TryLock(key)
+	}
+	if err == nil {
+		err = k.confirm(p, key, token, cancels)
+	}
+	return token, cancels, err
+}
+
+// awaitKey goes on where tryKey has failed with err. The token is 0 unless the caller
+// holds the key.
+func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Asking, err error) (token int64, cancels uint64, _ error) {
+	came := k.Now()
+	k.hot.taken(key, came)
+	if how.Try {
+		return 0, 0, k.refuseTry(p, key, err)
+	}
+	token, cancels, err = k.admitSlowly(ctx, p, key, how, err)
+	took := k.Now() - came
+	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along
+	if ended {
+		k.Counts.waited(p, took)
+	}
+	if how.Trace != nil && (ended || how.Alike) {
+		how.Trace.Waited(p, key, took, err)
+	}
+	return token, cancels, err
+}
+
+// won does what there is to do when a key is held from now on.
+func (k *Keys) won(p *Partition, token int64) {
+	if !k.slow.on.Load() {
+		k.slow.begin()
+	}
+	p.minted(token)
+}
+
+// errCancelled: all that the partition had admitted was cancelled while a key
+// of it was asked for.
+var errCancelled = errors.New("worker: cancelled while the key was asked for")
+
+// confirm compares the lease, and then what cancels, once key was granted. It
+// frees key again if either says no. In this order, because the lease may be
+// that of the worker's next incarnation: it came after the cancellation of all
+// that the one before had admitted.
+func (k *Keys) confirm(p *Partition, key string, token int64, cancels uint64) (err error) {
+	admits := k.Admits(time.Now())
+	if k.Confirming != nil {
+		k.Confirming()
+	}
+	switch {
+	case !admits:
+		err = gateway.ErrUnavailable
+	case p.Cancels.Load() != cancels:
+		err = errCancelled
+	default:
+		return nil
+	}
+	p.Unlock(key, token)
+	return err
+}
+
+// admitSlowly goes on where the key was not granted at once, or could not be
+// confirmed, with err. The token is 0 unless the caller holds the key.
+func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how Asking, err error) (token int64, cancels uint64, _ error) {
+	if how.Share != nil {
+		if !how.Share.BeginWait() {
+			return 0, 0, ErrLinkFull
+		}
+		defer how.Share.EndWait()
+	}
+	ctx, end := k.WaitAlong(ctx, key)
+	defer end()
+	wait, limit, waited := how.wait(), time.Now().Add(k.MaxWait(how)), false
+	for ; ; waited = true {
+		switch {
+		case errors.Is(err, localmutex.ErrClosed):
+			waited = true
+			if err := p.AwaitOwnership(ctx, key, how, limit); err != nil {
+				return 0, 0, err
+			}
+		case errors.Is(err, gateway.ErrUnavailable), !k.Admits(time.Now()):
+			return 0, 0, k.unconfirmed(key)
+		}
+		if waited {
+			wait.MaxWait = max(time.Until(limit), 1)
+		}
+		cancels = p.Cancels.Load()
+		if how.Item != nil {
+			how.Item.Wait = wait
+			token, err = p.Table.LockItem(ctx, key, how.Item)
+		} else {
+			token, err = p.Table.LockWait(ctx, key, wait)
+		}
+		if token != 0 && how.Share != nil {
+			if err := how.Share.Begin(); err != nil { // before the lease is compared, since it takes time
+				p.Unlock(key, token)
+				return 0, 0, cmp.Or(context.Cause(ctx), fmt.Errorf("%w for key %q: %w", gateway.ErrUnavailable, key, err))
+			}
+		}
+		if token != 0 {
+			err = k.confirm(p, key, token, cancels)
+		}
+		switch {
+		case err == nil:
+			return token, cancels, nil
+		case errors.Is(err, localmutex.ErrQueueFull):
+			return 0, 0, fmt.Errorf("%w for key %q: %w", gateway.ErrBusy, key, err)
+		case ctx.Err() != nil:
+			return 0, 0, context.Cause(ctx)
+		case errors.Is(err, localmutex.ErrWaited):
+			return 0, 0, &holds.Refused{Why: gateway.ErrWaited, Key: key, Text: fmt.Sprintf("was not free within %v at worker %s, and %d others wait for it: try again later", k.MaxWait(how), k.cfg.Name, p.Table.Queued(key))}
+		case errors.Is(err, gateway.ErrUnavailable):
+			return 0, 0, k.unconfirmed(key)
+		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):
+			return 0, 0, err
+		}
+	}
+}
+
+// Release ends x and frees its key, once: it may be called again.
+func (k *Keys) Release(x Execution) {
+	r := x.run
+	ctx, ok := r.end(x.life)
+	if !ok {
+		return
+	}
+	p, token, outer, trace := r.part, r.token, r.outer, r.trace
+	if r.began != 0 {
+		k.Counts.ran(r)
+	}
+	r.reset()
+	if ctx == nil || !ctx.end() {
+		p.free(x.Key, token, outer)
+	}
+	if ctx != nil {
+		ctx.noteEnd()
+	}
+	if trace != nil {
+		trace.End(ctx.cancelled())
+	}
+}
+
+// refuseTry returns the error of a caller that would have to wait because of err.
+func (k *Keys) refuseTry(p *Partition, key string, err error) error {
+	switch {
+	case errors.Is(err, localmutex.ErrLocked):
+		return &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is held or waited for at worker " + k.cfg.Name + ": wait for it, or try again"}
+	case errors.Is(err, localmutex.ErrClosed):
+		return p.Elsewhere(key)
+	case errors.Is(err, gateway.ErrUnavailable):
+		return k.unconfirmed(key)
+	}
+	return fmt.Errorf("%w for key %q: partition %d is between two epochs; try again", gateway.ErrUnavailable, key, p.Number)
+}
+
+// unconfirmed says that nothing may start without the session.
+func (k *Keys) unconfirmed(key string) error {
+	return fmt.Errorf("%w for key %q: the session of worker %s is not confirmed by the store", gateway.ErrUnavailable, key, k.cfg.Name)
+}
+
+// MaxWait returns how long the caller may wait for its key.
+func (k *Keys) MaxWait(how Asking) time.Duration {
+	if how.Policy == nil {
+		return cmp.Or(how.MaxWait, k.cfg.MaxWait)
+	}
+	return cmp.Or(how.Policy.MaxWait, k.cfg.MaxWait)
+}
+
+// pay takes a token of the caller's route for key, if that has a rate. It waits for
+// the partition to arrive, as a request does: only the key's owner knows how many are
+// left. The token can be given back in the term that it returns, unless the error says
+// that there is none, or that the key is another worker's.
+func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (term uint64, err error) {
+	if !p.Open.Load() {
+		if how.Share != nil && !how.Share.BeginWait() {
+			return 0, ErrLinkFull
+		}
+		err := p.AwaitOwnership(ctx, key, how, time.Now().Add(k.MaxWait(how)))
+		if how.Share != nil {
+			how.Share.EndWait()
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	term = p.Term.Load()
+	return term, k.rates.take(how.Policy, key, term, k.Now())
+}
+
+// Nest looks for the execution that holds key along ctx, and begins one that
+// runs within it, with the same token. The key stays held until both have ended.
+// nested is false if there is none; if there is one, but the ownership was lost or
+// the caller may not run within it, nested comes with an error.
+func (k *Keys) Nest(ctx context.Context, key string, call bool) (x Execution, nested bool, err error) {
+	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
+		if c.part.keys != k || c.key != key || !c.enter() {
+			continue
+		}
+		switch {
+		case !call:
+			err = fmt.Errorf("%w: %q, of %s", gateway.ErrNested, key, chainOf(ctx))
+		case c.part.Cancels.Load() != c.cancels:
+			err = fmt.Errorf("%w: key %q is asked for within the execution that held it", gateway.ErrOwnershipLost, key)
+		default:
+			keepApart(ctx, c)
+			r := runs.Get().(*run)
+			r.part, r.parent, r.token, r.cancels, r.outer = c.part, ctx, c.token, c.cancels, c
+			return Execution{run: r, life: r.state.Load(), Key: key}, true, nil
+		}
+		c.leave()
+		return Execution{}, true, err
+	}
+	return Execution{}, false, nil
+}
+
+// PlaceOf returns the partition in which a caller with that key is admitted, and
+// under which name.
+func (k *Keys) PlaceOf(key string, how *Asking) (p *Partition, name string, err error) {
+	if !how.Unkeyed() {
+		if err := gateway.CheckKey(key); err != nil {
+			return nil, "", err
+		}
+		p = k.Of(key)
+		if !how.keyless() {
+			return p, key, nil
+		}
+	}
+	n := k.keyless.Add(1)
+	for i := 0; p == nil && i < len(k.Parts); i++ {
+		if other := &k.Parts[(int(n%uint64(len(k.Parts)))+i)%len(k.Parts)]; other.Open.Load() {
+			p = other
+		}
+	}
+	if p == nil {
+		return nil, "", fmt.Errorf("%w: worker %s serves no partition", gateway.ErrUnavailable, k.cfg.Name)
+	}
+	return p, "\x00" + strconv.FormatUint(n, 36) + "\x00" + key, nil
+}

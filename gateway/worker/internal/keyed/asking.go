@@ -1,0 +1,98 @@
+package keyed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// Origin is a request's origin, which bounds how many of its requests wait for their
+// keys, and knows of each that waits that it has not begun.
+// [link.ServerRequest] implements it.
+type Origin interface {
+	BeginWait() bool
+	NoteBegin()
+	Begin() error
+	EndWait()
+}
+
+// Trace is told what becomes of a request or call.
+type Trace interface {
+	// Waited notes a wait for key that has ended now, with err if the key was not had.
+	Waited(p *Partition, key string, took time.Duration, err error)
+	// Begin notes that an execution begins, and returns the caller's ctx for it.
+	Begin(ctx context.Context, p *Partition, key string, token int64) context.Context
+	// Ran notes for how long the execution has held the key.
+	Ran(took time.Duration)
+	// End notes its end, and why it was cancelled; "" if it was not.
+	End(cancelled string)
+}
+
+// Joined is what several callers share who run as one execution.
+type Joined interface {
+	// KeepApart says that an execution begins within theirs, so that what they share is of the first one alone.
+	KeepApart()
+}
+
+// Asking is how a caller asks for a key.
+type Asking struct {
+	Call    bool             // a call of this program, which cannot be sent elsewhere; not a request
+	Try     bool             // without waiting
+	Along   bool             // not if ctx descends from a hold that is not of this worker: ErrAlong
+	Shared  bool             // together with others, see [localmutex.Wait]
+	MaxWait time.Duration    // of a caller without a policy: how long it may wait, at most Limits.MaxWait; 0 for that long
+	Epoch   int64            // the highest that the caller knows for the key's partition, or 0
+	Share   Origin           // where the request comes from; nil for no bound but the worker's own
+	Item    *localmutex.Item // what the holder of the key may take along, or nil
+
+	Alike bool // the item is of a request that may get the answer to an equal one
+
+	Policy *policy.Policy // of the caller's route; nil for none
+	Client uint64         // for whom it asks, see [localmutex.Wait]; 0 for the program itself
+	Trace  Trace          // is told what becomes of it; nil for none
+}
+
+// ErrAlong: the caller asked not to wait where a hold elsewhere has the key.
+var ErrAlong = errors.New("worker: the key is held along the context")
+
+// ErrLinkFull: the link that a request came over carries many that wait.
+var ErrLinkFull = fmt.Errorf("%w: half of what its link carries", gateway.ErrBusy)
+
+// wait returns how the caller waits in the queue of its key.
+func (how *Asking) wait() localmutex.Wait {
+	wait := localmutex.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared}
+	if how.Policy != nil {
+		wait.PerKey, wait.MaxWait = how.Policy.QueuePerKey, how.Policy.MaxWait
+	}
+	return wait
+}
+
+// limited reports whether the caller's route has a rate.
+func (how *Asking) limited() bool { return how.Policy != nil && how.Policy.Rate != policy.Rate{} }
+
+// keyless reports whether the caller's route holds no key.
+func (how *Asking) keyless() bool {
+	return how.Policy != nil && (how.Policy.Mode == policy.Affinity || how.Policy.Mode == policy.Unkeyed)
+}
+
+// Unkeyed reports whether the caller's route has requests without a key.
+func (how *Asking) Unkeyed() bool { return how.Policy != nil && how.Policy.Mode == policy.Unkeyed }
+
+// Batches reports whether requests of the caller's route may go to an app together.
+func (how *Asking) Batches() bool {
+	return how.Policy == nil || how.Policy.Mode == policy.Auto || how.Policy.Mode == policy.Batch
+}
+
+// Carried returns the baggage of a request for key that it goes on with.
+func (how *Asking) Carried(baggage []string, key string) (string, error) {
+	if how.keyless() {
+		return strings.Join(baggage, ","), nil
+	}
+	return AddHeld(baggage, key)
+}

@@ -1,0 +1,25 @@
+// Package keyed admits executions of keys, runs them and frees their keys, at one worker. It knows neither HTTP nor the
+// store: who owns a partition is told to it, and it tells its [Owner] what that has to know.
+//
+// An execution waits for its key, runs, and ends. The partition's keyed mutex grants keys in the order of
+// arrival. The lease is compared before and after the wait, as it may have run out
+// meanwhile. A call that would wait for itself or close a cycle of waits is refused. A running
+// execution is cancelled when its worker may no longer own the key, or when its time is over.
+//
+// Files, from the outside inwards:
+//
+//	admit.go      how a caller gets a key, and gives it back
+//	keys.go       the keys of all partitions, their settings and who owns them
+//	asking.go     how a caller asks for a key: as a request of some route, or as a call
+//	exec.go       an execution, as its caller has it
+//	context.go    its context: who runs within it, and what ends it
+//	stream.go     an answer that goes on while its request holds no key
+//	partition.go  the keys of one partition: open or closed, what runs, and who else owns it
+//	deadlock.go   callers that would wait for each other for ever
+//	rate.go       how often a key may be had
+//	slow.go       keys that are held or waited for long
+//	hot.go        keys that are asked for most
+//	executions.go what is counted
+//	baggage.go    the keys that are held along a chain of calls, as requests carry them
+//	keyless.go    names of executions that hold no key
+package keyed

@@ -1,0 +1,202 @@
+package keyed
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// Execution is a [gateway.Execution] as its worker has it.
+type Execution struct {
+	run  *run
+	life uint64
+	Key  string
+}
+
+// Public returns x as functions of callers get it.
+func (x Execution) Public() gateway.Execution {
+	return gateway.NewExecution(x.run, x.life, x.Key, x.run.token)
+}
+
+// Context returns the context of [gateway.Execution].
+func (x Execution) Context() context.Context { return x.run.ExecutionContext(x.life, x.Key) }
+
+// IsNone reports whether x is no execution.
+func (x Execution) IsNone() bool { return x.run == nil }
+
+// Token returns the fencing token.
+func (x Execution) Token() int64 { return x.run.token }
+
+// Partition returns the partition of the key.
+func (x Execution) Partition() *Partition { return x.run.part }
+
+// Trace returns what is told of the execution, nil for nothing.
+func (x Execution) Trace() Trace { return x.run.trace }
+
+// Policy returns the policy of the request's route, nil for none.
+func (x Execution) Policy() *policy.Policy { return x.run.policy }
+
+// Nested reports whether the execution runs within another one, which goes on to hold the key.
+func (x Execution) Nested() bool { return x.run.outer != nil }
+
+// Lost reports whether all that the partition had admitted was cancelled since the key was asked for.
+func (x Execution) Lost() bool { return x.run.part.Cancels.Load() != x.run.cancels }
+
+// Join says with what other callers the execution runs. It must be called before its context is used.
+func (x Execution) Join(j Joined) { x.run.joined = j }
+
+// LeaveChain makes the execution one of no caller: its context never ends with theirs, and belongs to no execution of
+// theirs. It must be called before its context is used.
+func (x Execution) LeaveChain() { x.run.parent = withoutExecutions(x.run.parent) }
+
+// SetClient makes client the one whose execution it is, as detach does.
+func (x Execution) SetClient(client context.Context) {
+	if c, ok := x.Context().(*Context); ok {
+		c.client = client
+	}
+}
+
+// Take offers accept the items of those that wait for the key, see [localmutex.Table.Take].
+func (x Execution) Take(accept func(*localmutex.Item) (take, more bool)) {
+	x.run.part.Table.Take(x.Key, x.run.token, accept)
+}
+
+// Gather returns a channel that is closed when n more wait for the key, see [localmutex.Table.Gather].
+func (x Execution) Gather(n int) <-chan struct{} {
+	return x.run.part.Table.Gather(x.Key, x.run.token, n)
+}
+
+// Queued returns how many wait for the key.
+func (x Execution) Queued() int { return x.run.part.Table.Queued(x.Key) }
+
+// ExecutionContext implements [gateway.Holder]. [TokenFrom] finds the token in the
+// context.
+func (r *run) ExecutionContext(life uint64, key string) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ask(life) {
+		return endedContext
+	}
+	if r.ctx == nil {
+		r.ctx = &Context{
+			parent: r.parent, run: r, life: life, part: r.part, cancels: r.cancels, key: key, token: r.token,
+			outer: r.outer, joined: r.joined, born: r.part.keys.births.Add(1),
+			began: r.began, timeout: r.timeout,
+		}
+	}
+	return r.ctx
+}
+
+// Detach makes x outlive its caller, the client, until the app has answered or
+// for AbandonedTimeout. It must be called before x's context is used.
+func (x Execution) Detach() {
+	client := x.run.parent
+	x.run.parent = context.WithoutCancel(client)
+	x.SetClient(client)
+}
+
+// run is the part of an execution that the worker keeps. Runs are pooled; state
+// tells the executions that used one apart.
+type run struct {
+	part    *Partition
+	parent  context.Context
+	token   int64
+	cancels uint64         // part.cancels when the key was asked for
+	outer   *Context       // within which the execution runs, if it does not hold the key by itself
+	joined  Joined         // what else runs with it, or nil
+	began   time.Duration  // since the worker's start; set if there is a timeout, or to time the execution
+	timeout time.Duration  // how long the execution may take; 0 for no bound
+	policy  *policy.Policy // of the request's route; nil for none
+	trace   Trace          // nil if nobody wants it
+
+	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
+	mu    sync.Mutex    // guards ctx, which is not touched in an even state
+	ctx   *Context      // nil until it is asked for
+}
+
+// ask reports whether the execution of that life goes on, in which case its
+// context will be ended with it. It needs r.mu.
+func (r *run) ask(life uint64) bool {
+	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
+}
+
+// end ends the execution of that life, unless it has ended, which it reports. It
+// returns the execution's context, if it has one, for the caller to end.
+func (r *run) end(life uint64) (ctx *Context, ok bool) {
+	if r.state.Load() == life && r.state.CompareAndSwap(life, life+2) {
+		return nil, true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.state.CompareAndSwap(life+1, life+2) {
+		return nil, false
+	}
+	ctx, r.ctx = r.ctx, nil
+	return ctx, true
+}
+
+// look has the time taken that the execution of r holds its key, and counts the key unless
+// that was done when it had to wait.
+func (r *run) look(key string, waited bool) {
+	k := r.part.keys
+	r.began = k.Now()
+	if !waited {
+		k.hot.looked(key, r.began)
+	}
+}
+
+// reset gives r back for another execution.
+func (r *run) reset() {
+	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace = nil, nil, nil, nil, 0, 0, nil, nil
+	runs.Put(r)
+}
+
+var runs = sync.Pool{New: func() any { return new(run) }}
+
+// Bound ends x when it has taken that long. It must be called before x's context
+// is used.
+func (x Execution) Bound(timeout time.Duration) {
+	x.run.began, x.run.timeout = x.run.part.keys.Now(), timeout
+}
+
+// Carry notes what baggage x goes on with. It must be called before x's context is
+// used.
+func (x Execution) Carry(baggage string) {
+	if c, ok := x.Context().(*Context); ok {
+		c.baggage = baggage
+	}
+}
+
+// LetGo frees the key of an execution whose answer begins and is a stream, if its
+// route's mode lets such ones go on without: only what the app answers brings that
+// about. The execution's context goes on until the stream ends, the client leaves or
+// the partition is given away. LetGo returns nil if the key stays held.
+func (x Execution) LetGo() *Stream {
+	r := x.run
+	if r.policy != nil && r.policy.Mode == policy.Serialize {
+		return nil
+	}
+	c, ok := x.Context().(*Context)
+	if !ok {
+		return nil
+	}
+	c.make()
+	if _, ok := r.end(x.life); !ok {
+		return nil
+	}
+	p, token, outer := r.part, r.token, r.outer
+	if r.began != 0 {
+		p.keys.Counts.ran(r)
+	}
+	r.reset()
+	s := c.stream()
+	if !c.letGo() {
+		p.free(x.Key, token, outer)
+	}
+	return s
+}

@@ -1,0 +1,107 @@
+package keyed
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/metrics"
+)
+
+// Counts is what executions count. What they count often is in parts, by their
+// partitions' numbers.
+type Counts struct {
+	waits     [metrics.Stripes]metrics.Latencies           // of those that had to wait for their key
+	runs      [RunKinds][metrics.Stripes]metrics.Latencies // of executions
+	cancelled [CancelCauses]atomic.Int64                   // executions
+}
+
+// runKind tells whose runs are counted.
+type runKind uint8
+
+const (
+	runRequest runKind = iota // each
+	runCall                   // of this program, one of sampleEvery
+	RunKinds
+)
+
+func (k runKind) String() string { return [RunKinds]string{"request", "call"}[k] }
+
+// waited counts a wait for a key of p.
+func (c *Counts) waited(p *Partition, d time.Duration) {
+	c.waits[p.Number%metrics.Stripes].Observe(d)
+}
+
+// ran counts an execution that has begun at r.began.
+func (c *Counts) ran(r *run) {
+	kind := runCall
+	if r.timeout != 0 {
+		kind = runRequest
+	}
+	took := r.part.keys.Now() - r.began
+	c.runs[kind][r.part.Number%metrics.Stripes].Observe(took)
+	if r.trace != nil {
+		r.trace.Ran(took)
+	}
+}
+
+// cancelCause is why an execution was cancelled.
+type cancelCause uint8
+
+const (
+	cancelTimeout cancelCause = iota
+	cancelOwnership
+	cancelAbandoned
+	CancelCauses
+)
+
+func (c cancelCause) String() string {
+	return [CancelCauses]string{"timeout", "ownership-lost", "abandoned"}[c]
+}
+
+// cancelCauseOf returns what an execution was cancelled with.
+func cancelCauseOf(err error) (c cancelCause, cancelled bool) {
+	switch err {
+	case gateway.ErrTimeout:
+		return cancelTimeout, true
+	case gateway.ErrOwnershipLost:
+		return cancelOwnership, true
+	case errAbandoned, ErrAllLeft:
+		return cancelAbandoned, true
+	}
+	return 0, false
+}
+
+// end counts an execution that has ended, if it was cancelled with one of the causes.
+func (c *Counts) end(err error) {
+	if cause, cancelled := cancelCauseOf(err); cancelled {
+		c.cancelled[cause].Add(1)
+	}
+}
+
+// WaitsOf returns how long callers have waited for their keys.
+func (c *Counts) WaitsOf() (d metrics.Distribution) {
+	for i := range c.waits {
+		d.Add(c.waits[i].Distribution())
+	}
+	return d
+}
+
+// RunsOf returns how long executions of a kind have held their keys.
+func (c *Counts) RunsOf(kind runKind) (d metrics.Distribution) {
+	for i := range c.runs[kind] {
+		d.Add(c.runs[kind][i].Distribution())
+	}
+	return d
+}
+
+// Cancellations returns how many executions were cancelled with a cause.
+func (c *Counts) Cancellations(cause cancelCause) int64 { return c.cancelled[cause].Load() }
+
+// errAbandoned is the cause with which an execution at an app is cancelled.
+var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Limits.AbandonedTimeout)")
+
+// ErrAllLeft is the cause with which the context of a batch is cancelled when
+// nobody waits for it any more.
+var ErrAllLeft = errors.New("worker: the callers of all items of the batch have left")

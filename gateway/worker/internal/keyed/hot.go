@@ -1,0 +1,89 @@
+package keyed
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
+)
+
+// hotWindow is how long a sketch counts until the next one takes its place.
+const hotWindow = 10 * time.Second
+
+// Of those that have to wait, hotExact are counted each in a window. While it lasts, one of
+// hotThinned of the further ones is, as so many: hundreds a second wait then, and to count is
+// to wait for a mutex of the whole worker.
+const hotExact, hotThinned = 4096, 8
+
+// hot counts which keys are asked for: requests and calls that have to wait, when they
+// begin to, or may not, and of those that need not one of sampleEvery. Times are since the worker's start.
+type hot struct {
+	queued func(key string) int // how many wait for it
+	thin   atomic.Int64         // until when one of hotThinned counts
+
+	mu            sync.Mutex // guards what follows
+	now, before   *hotkeys.Sketch
+	began, former time.Duration // when they did
+	came          int           // how often somebody had to wait and was counted, in now
+}
+
+func (h *hot) init(queued func(key string) int) {
+	h.queued, h.now, h.before = queued, new(hotkeys.Sketch), new(hotkeys.Sketch)
+}
+
+// taken counts a request or call that has found its key taken.
+func (h *hot) taken(key string, at time.Duration) {
+	n := int64(1)
+	if at < time.Duration(h.thin.Load()) {
+		if rand.Uint32()%hotThinned != 0 {
+			return
+		}
+		n = hotThinned
+	}
+	if IsKeyless(key) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turnLocked(at)
+	h.now.Add(key, n)
+	if h.came++; h.came == hotExact {
+		h.thin.Store(int64(h.began + hotWindow))
+	}
+}
+
+// looked counts one of sampleEvery executions that have found their keys free.
+func (h *hot) looked(key string, at time.Duration) {
+	if IsKeyless(key) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turnLocked(at)
+	h.now.Add(key, sampleEvery)
+}
+
+// turnLocked begins another sketch if the present one has counted for long enough. Keys that
+// would be forgotten are counted anew with those who still wait for them.
+func (h *hot) turnLocked(at time.Duration) {
+	forgotten := []*hotkeys.Sketch{h.before}
+	switch age := at - h.began; {
+	case age >= 2*hotWindow: // nothing has come since
+		forgotten = append(forgotten, h.now)
+		h.before, h.former = new(hotkeys.Sketch), at-hotWindow
+	case age >= hotWindow:
+		h.before, h.former = h.now, h.began
+	default:
+		return
+	}
+	h.now, h.began, h.came = new(hotkeys.Sketch), at, 0
+	for _, s := range forgotten {
+		for key := range s.Keys() {
+			if n := h.queued(key); n > 0 && !h.before.Has(key) && !h.now.Has(key) {
+				h.now.Add(key, int64(n))
+			}
+		}
+	}
+}

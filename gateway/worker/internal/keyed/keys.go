@@ -1,0 +1,238 @@
+package keyed
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
+	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+// Config configures [Keys].
+type Config struct {
+	Name             string // the worker's
+	Settings         ring.Settings
+	View             func() *ring.View
+	Log              *slog.Logger // for what clients can bring about
+	QueuePerKey      int          // and the following as in the worker's Limits
+	Queue            int
+	MaxAwaiting      int
+	AwaitTimeout     time.Duration
+	MaxWait          time.Duration
+	SlowKey          time.Duration
+	Timeout          time.Duration
+	AbandonedTimeout time.Duration
+}
+
+// Owner has the partitions of the keys.
+type Owner interface {
+	// Post passes on that an execution has ended whose partition is given away, or that a partition has few tokens left.
+	Post(in handoff.Input)
+	// Waiting says what has to happen before a partition that nobody else is known to own is served, and how long that
+	// takes; 0 if that is not known.
+	Waiting(partition int, record *handoff.Record) (wait time.Duration, what string)
+}
+
+// Keys are the keys of all partitions, at one worker.
+type Keys struct {
+	Owner Owner // set before the first use
+
+	cfg         Config
+	Parts       []Partition
+	queue       *localmutex.Queue // of all partitions
+	base        time.Time         // origin of the monotonic clock in handoff.Instant
+	Lease       atomic.Pointer[handoff.Lease]
+	incarnation atomic.Pointer[string] // the present one
+	Draining    atomic.Bool            // the worker leaves for good
+	Awaiting    atomic.Int64           // callers that wait for a partition to arrive
+	births      atomic.Uint64          // of executions' contexts
+	keyless     atomic.Uint64          // requests that hold no key
+	graph       waitGraph
+	slow        slowKeys
+	rates       rates
+	hot         hot
+	Counts      Counts
+
+	Confirming func() // called between the two comparisons of confirm; nil but in tests
+}
+
+// New returns the keys of closed partitions.
+func New(cfg Config) *Keys {
+	k := &Keys{cfg: cfg, base: time.Now(), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
+	k.queue = &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
+	k.rates.most = maxBuckets
+	k.hot.init(k.Queued)
+	for i := range k.Parts {
+		k.Parts[i].init(k, i)
+	}
+	k.slow.keys = k
+	k.Lease.Store(new(handoff.Lease))
+	k.incarnation.Store(new(string))
+	return k
+}
+
+// Now returns the time since the worker's start.
+func (k *Keys) Now() time.Duration { return time.Since(k.base) }
+
+// Instant returns t as a reading of the worker's clocks.
+func (k *Keys) Instant(t time.Time) handoff.Instant { return lease.At(k.base, t) }
+
+// Admits reports whether the lease lets executions begin at t.
+func (k *Keys) Admits(t time.Time) bool { return k.Lease.Load().Admits(k.Instant(t)) }
+
+// Incarnation returns the id of the worker's present session.
+func (k *Keys) Incarnation() string { return *k.incarnation.Load() }
+
+// SetIncarnation sets it.
+func (k *Keys) SetIncarnation(id string) { k.incarnation.Store(&id) }
+
+// LooksForSlow reports whether looks for keys that are held long are made.
+func (k *Keys) LooksForSlow() bool { return k.slow.on.Load() }
+
+// Of returns the partition of a key.
+func (k *Keys) Of(key string) *Partition { return &k.Parts[k.cfg.Settings.Ring.Partition(key)] }
+
+// Running counts the keys that are held.
+func (k *Keys) Running() int {
+	n := 0
+	for i := range k.Parts {
+		n += k.Parts[i].Table.Len()
+	}
+	return n
+}
+
+// Queued returns how many callers wait for key at this worker.
+func (k *Keys) Queued(key string) int { return k.Of(key).Table.Queued(key) }
+
+// Waiting returns how many callers wait for any key.
+func (k *Keys) Waiting() int { return k.queue.Waiting() }
+
+// Waited counts a wait for a key of p.
+func (k *Keys) Waited(p *Partition, d time.Duration) { k.Counts.waited(p, d) }
+
+// Left returns for how long the worker may yet work with keys without another renewal of its session: until it cancels
+// what runs, and until others may have the keys.
+func (k *Keys) Left() (cancel, surrender time.Duration) {
+	now, lease := k.Instant(time.Now()), k.Lease.Load()
+	return lease.Cancel.Left(now), lease.Surrender.Left(now)
+}
+
+// Slack returns how long the worker admits without another renewal.
+func (k *Keys) Slack() time.Duration { return k.Lease.Load().Admit.Left(k.Instant(time.Now())) }
+
+// RatesOf returns the rates of a key, of which limits has one for each route, that not all executions are left of.
+func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) []gateway.KeyRate {
+	return k.rates.explain(limits, key, k.Of(key).Term.Load(), k.Now())
+}
+
+// HeldFor returns for how long, at least, an execution has held its key.
+func (k *Keys) HeldFor(p *Partition, token int64, now time.Time) time.Duration {
+	return k.slow.heldFor(p.Number, token, now)
+}
+
+// Serving returns how many partitions are open.
+func (k *Keys) Serving() int {
+	n := 0
+	for i := range k.Parts {
+		if k.Parts[i].Open.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// Close admits nothing more, and cancels what runs.
+func (k *Keys) Close() {
+	k.Lease.Store(new(handoff.Lease))
+	for i := range k.Parts {
+		p := &k.Parts[i]
+		p.Open.Store(false)
+		p.Table.Close()
+		p.CancelRunning()
+		p.Announce()
+	}
+	k.slow.close()
+}
+
+// sweepStep is the longest time between two looks of cancelOverdue.
+const sweepStep = 100 * time.Millisecond
+
+// CancelOverdue cancels the executions that have taken their timeout, and those
+// whose clients left AbandonedTimeout ago. Since it looks at all from time to
+// time, neither a timer nor anything else is made for a single one.
+func (k *Keys) CancelOverdue(ctx context.Context) {
+	tick := time.NewTicker(max(min(k.cfg.Timeout/10, k.cfg.AbandonedTimeout/10, sweepStep), time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if !k.slow.on.Load() {
+				continue // no key is held
+			}
+			for i := range k.Parts {
+				for c, cause := range k.Parts[i].overdue(now) {
+					c.Cancel(cause)
+				}
+			}
+		}
+	}
+}
+
+// HotKeys returns the n keys that were asked for most, see Worker.HotKeys.
+func (k *Keys) HotKeys(n int) []gateway.HotKey {
+	h, now := &k.hot, k.Now()
+	h.mu.Lock()
+	h.turnLocked(now)
+	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
+	h.mu.Unlock()
+	list := make([]gateway.HotKey, 0, min(max(n, 0), len(top)))
+	for _, c := range top {
+		if len(list) >= n {
+			break
+		}
+		waiting := k.Queued(c.Key)
+		if c.Count-c.Error == sampleEvery && waiting == 0 {
+			continue // one look does not tell how often it comes
+		}
+		list = append(list, gateway.HotKey{
+			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
+		})
+	}
+	return list
+}
+
+// WaitAlong notes that the executions that ctx belongs to, if there are any, wait for key, until
+// end is called. The context that it returns is ctx, and is cancelled with a
+// [*gateway.DeadlockError] if the wait has to fail.
+func (k *Keys) WaitAlong(ctx context.Context, key string) (_ context.Context, end func()) {
+	c := Innermost(ctx)
+	if c == nil {
+		return ctx, func() {}
+	}
+	return k.graph.wait(ctx, c, k, key)
+}
+
+// HeldBy reports whether the innermost execution that ctx belongs to is one of key at this worker.
+func (k *Keys) HeldBy(ctx context.Context, key string) bool {
+	c := Innermost(ctx)
+	return c != nil && c.part.keys == k && c.key == key
+}
+
+// TokenAlong returns the token of the execution along ctx that holds key at this worker.
+func (k *Keys) TokenAlong(ctx context.Context, key string) (token int64, ok bool) {
+	for c := range chain(ctx) {
+		if c.part.keys == k && c.key == key && c.holds() {
+			return c.token, true
+		}
+	}
+	return 0, false
+}

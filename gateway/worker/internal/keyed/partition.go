@@ -1,0 +1,344 @@
+package keyed
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Token layout: epoch<<sequenceBits | sequence.
+const (
+	sequenceBits = 20
+	// A worker asks for the next epoch when half of the sequence is used, so
+	// that it has it long before the rest runs out.
+	sequenceLow = 1 << (sequenceBits - 1)
+)
+
+// TokenEpoch returns the epoch of the ownership under which a token was minted.
+func TokenEpoch(token int64) int64 { return token >> sequenceBits }
+
+// Partition is the request path's side of one partition. The shell, which
+// drives the ownership machine, opens and closes it.
+type Partition struct {
+	keys   *Keys
+	Number int
+	Table  localmutex.Table
+	Open   atomic.Bool                    // what the table is; for those who wait
+	Record atomic.Pointer[handoff.Record] // the last one known; for refused requests
+	asked  atomic.Int64                   // the epoch whose successor was asked for
+	Term   atomic.Uint64                  // goes up each time the partition is given away
+
+	Cancels atomic.Uint64         // goes up with each cancellation of running executions
+	mu      sync.Mutex            // guards what follows
+	live    *Context              // the first of those that somebody waits for, or that serve an exchange
+	streams map[*Context]struct{} // whose answers are streams, which go on without their keys
+	changed chan struct{}         // closed when open or record changes; nil while nobody waits
+}
+
+func (p *Partition) init(k *Keys, number int) {
+	p.keys, p.Number, p.Table.Queue = k, number, k.queue
+	p.Table.Close()
+}
+
+// track registers c to be cancelled with the partition's ownership. It reports
+// false if that has already happened.
+func (p *Partition) track(c *Context) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Cancels.Load() != c.cancels {
+		return false
+	}
+	if !c.tracked {
+		c.tracked, c.next = true, p.live
+		if p.live != nil {
+			p.live.prev = c
+		}
+		p.live = c
+	}
+	return true
+}
+
+// untrack undoes track.
+func (p *Partition) untrack(c *Context) {
+	p.mu.Lock()
+	p.untrackLocked(c)
+	p.mu.Unlock()
+}
+
+func (p *Partition) untrackLocked(c *Context) {
+	switch {
+	case !c.tracked:
+		return
+	case c.prev != nil:
+		c.prev.next = c.next
+	default:
+		p.live = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.tracked, c.prev, c.next = false, nil, nil
+}
+
+// CancelRunning cancels the contexts of all executions admitted so far.
+func (p *Partition) CancelRunning() {
+	p.mu.Lock()
+	p.Cancels.Add(1)
+	var lost []*Context
+	for p.live != nil {
+		lost = append(lost, p.live)
+		p.untrackLocked(p.live)
+	}
+	p.mu.Unlock()
+	for _, c := range lost {
+		c.Cancel(gateway.ErrOwnershipLost)
+	}
+	p.EndStreams()
+}
+
+// free frees key when an execution and those that ran within it have ended. If it
+// ran within another one itself, that goes on to hold key.
+func (p *Partition) free(key string, token int64, outer *Context) {
+	if outer != nil {
+		outer.leave()
+		return
+	}
+	p.Unlock(key, token)
+}
+
+// Unlock ends an execution, and tells the shell if the partition was moved
+// away while it ran.
+func (p *Partition) Unlock(key string, token int64) {
+	if p.Table.Unlock(key, token) {
+		p.keys.Owner.Post(handoff.Finished{Partition: p.Number, Key: key, Token: token})
+	}
+}
+
+// minted asks for another epoch if this one, of which token is, has few tokens left.
+func (p *Partition) minted(token int64) {
+	if token&(1<<sequenceBits-1) >= sequenceLow {
+		p.sequenceLow(token >> sequenceBits)
+	}
+}
+
+// Reserve reserves up to n tokens above those minted: reserved of them, from first on.
+func (p *Partition) Reserve(n int) (first int64, reserved int) {
+	if first, reserved = p.Table.Reserve(n); reserved > 0 {
+		p.minted(first + int64(reserved) - 1)
+	}
+	return first, reserved
+}
+
+// TokensOf returns the first token of an epoch, and the first one above all of it.
+func TokensOf(epoch int64) (first, limit int64) {
+	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits
+}
+
+// At returns the time that was d after the worker's start.
+func (p *Partition) At(d time.Duration) time.Time { return p.keys.base.Add(d) }
+
+// Worker returns the worker's name.
+func (p *Partition) Worker() string { return p.keys.cfg.Name }
+
+// sequenceLow asks for the epoch after this one, once.
+func (p *Partition) sequenceLow(epoch int64) {
+	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: epoch})
+	}
+}
+
+// CheckSequence asks for a higher epoch where the table has given all tokens of
+// the one that it has just got: nobody would be granted a key, and so nobody
+// would ask.
+func (p *Partition) CheckSequence() {
+	if last, exhausted := p.Table.Exhausted(); exhausted {
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: last >> sequenceBits})
+	}
+}
+
+// Announce wakes those who wait in AwaitOwnership.
+func (p *Partition) Announce() {
+	p.mu.Lock()
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+	p.mu.Unlock()
+}
+
+func (p *Partition) change() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return p.changed
+}
+
+// AwaitOwnership waits for the partition to open. A call is one of
+// this program: it waits until limit while no other live worker owns the
+// partition. Any other is a request that can be sent elsewhere: it waits for
+// AwaitTimeout where the partition is about to open here. It returns a *NotOwnerError or *UnownedError
+// for key.
+func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, limit time.Time) error {
+	k := p.keys
+	if k.Awaiting.Add(1) > int64(k.cfg.MaxAwaiting) {
+		k.Awaiting.Add(-1)
+		return fmt.Errorf("%w for partition %d to arrive", gateway.ErrBusy, p.Number)
+	}
+	defer k.Awaiting.Add(-1)
+	patience := time.Until(limit)
+	if !how.Call {
+		patience = min(patience, k.cfg.AwaitTimeout)
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		changed := p.change()
+		switch {
+		case k.Draining.Load():
+			return p.Elsewhere(key)
+		case p.Open.Load():
+			return nil
+		case how.Call && p.owned():
+			return p.Elsewhere(key)
+		case !how.Call && !p.expected(how.Epoch):
+			return p.Elsewhere(key)
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return p.Elsewhere(key)
+		case <-ctx.Done():
+			if how.Call {
+				return fmt.Errorf("%w: %w", context.Cause(ctx), p.Elsewhere(key))
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// expected reports whether the partition can be expected to open here soon:
+// the caller was sent here by an owner whose epoch we have not seen yet, or no
+// living member owns it and the ring names us, or nobody yet.
+func (p *Partition) expected(epoch int64) bool {
+	known := p.Record.Load()
+	if known != nil && epoch > known.Epoch {
+		return true
+	}
+	view := p.keys.cfg.View()
+	target, ok := view.Owner(p.Number)
+	if ok && target.Name != p.keys.cfg.Name {
+		return false
+	}
+	if known == nil || known.Owner == "" {
+		return true
+	}
+	_, alive := view.Find(known.Owner)
+	return !alive || known.Owner == p.keys.Incarnation()
+}
+
+// Owner returns the living worker, other than this one, that the partition's
+// record names.
+func (p *Partition) Owner() (record *handoff.Record, m ring.Member, ok bool) {
+	record = p.Record.Load()
+	if record == nil || record.Owner == "" || record.Owner == p.keys.Incarnation() {
+		return record, m, false
+	}
+	m, ok = p.keys.cfg.View().Find(record.Owner)
+	return record, m, ok
+}
+
+func (p *Partition) owned() bool {
+	_, _, owned := p.Owner()
+	return owned
+}
+
+// Elsewhere returns the error that names the worker that owns key, or says what
+// is waited for where none is known to.
+func (p *Partition) Elsewhere(key string) error {
+	record, m, owned := p.Owner()
+	if owned {
+		return &gateway.NotOwnerError{Key: key, Partition: p.Number, Worker: m.Name, Addr: m.Addr, Owner: record.Owner, Epoch: record.Epoch}
+	}
+	err := &gateway.UnownedError{Key: key, Partition: p.Number}
+	if record != nil && record.Owner != p.keys.Incarnation() {
+		err.Owner, err.Epoch = record.Owner, record.Epoch
+	}
+	err.Wait, err.WaitsFor = p.keys.Owner.Waiting(p.Number, record)
+	return err
+}
+
+// overdue returns the contexts of executions that are to be cancelled, and why.
+func (p *Partition) overdue(now time.Time) (list map[*Context]error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	note := func(c *Context, cause error) {
+		if list == nil {
+			list = make(map[*Context]error)
+		}
+		list[c] = cause
+	}
+	since := now.Sub(p.keys.base)
+	for c := p.live; c != nil; c = c.next {
+		switch {
+		case c.timeout != 0 && since >= c.began+c.timeout:
+			note(c, gateway.ErrTimeout)
+		case c.client == nil:
+		case c.left != 0 && since-c.left >= p.keys.cfg.AbandonedTimeout:
+			note(c, errAbandoned)
+		case c.left == 0 && c.client.Err() != nil:
+			c.left = since
+		}
+	}
+	return list
+}
+
+// EndStreams ends the streams of a partition that is given away.
+func (p *Partition) EndStreams() {
+	p.mu.Lock()
+	ended := p.streams
+	p.streams = nil
+	aways := make([]func(), 0, len(ended))
+	for c := range ended {
+		if c.away != nil {
+			aways = append(aways, c.away)
+		} else {
+			aways = append(aways, func() { c.Cancel(ErrStreamEnds) })
+		}
+	}
+	p.mu.Unlock()
+	for _, away := range aways {
+		away()
+	}
+}
+
+// sampleEvery is of how many executions that need not wait one is looked at: to look costs
+// about as much as a call of Worker.Do. It is a prime, so that keys that take turns in a
+// partition are looked at in turn.
+const sampleEvery = 127
+
+// sampled reports whether the execution with that token is to be looked at.
+func (p *Partition) sampled(token int64) bool {
+	return uint32(token+int64(p.Number))%sampleEvery == 0
+}
+
+// Running returns what is known of the execution with that token: whether its client has left, how long it runs and may
+// run; 0 for no bound.
+func (p *Partition) Running(token int64) (gone bool, ran, limit time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := p.live; c != nil; c = c.next {
+		if c.token == token {
+			return c.left != 0, p.keys.Now() - c.began, c.timeout
+		}
+	}
+	return false, 0, 0
+}

@@ -1,0 +1,166 @@
+package keyed
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+const (
+	slowSteps  = 4  // looks per Limits.SlowKey
+	slowAtOnce = 16 // keys logged per look
+)
+
+// slowKeys logs keys that are held or waited for longer than Limits.SlowKey. It
+// looks at all tables from time to time while keys are held, and never otherwise. It
+// keeps no time for a key: tokens and places in queues rise, so what is not above
+// those of an earlier look was there then.
+type slowKeys struct {
+	keys *Keys
+	on   atomic.Bool // looks are made
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	timer  *time.Timer
+	looks  []slowLook // the latest, the oldest first
+	held   map[slowID]slowHold
+}
+
+// slowID is an execution that was found to hold its key for long, and slowHold which key
+// and since when at least.
+type slowID struct {
+	partition int
+	token     int64
+}
+
+type slowHold struct {
+	key   string
+	since time.Time
+}
+
+// forgetLocked forgets the executions that hold their keys no more.
+func (s *slowKeys) forgetLocked() {
+	for id, h := range s.held {
+		if state := s.keys.Parts[id.partition].Table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
+			delete(s.held, id)
+		}
+	}
+}
+
+// slowLook is what a look found.
+type slowLook struct {
+	at    time.Time
+	marks []localmutex.Mark // of each partition
+}
+
+func (s *slowKeys) step() time.Duration {
+	return max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)
+}
+
+// begin makes looks from now on. Who holds a key has to call it unless they are
+// made already.
+func (s *slowKeys) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.on.CompareAndSwap(false, true) {
+		return
+	}
+	s.arm()
+}
+
+func (s *slowKeys) arm() {
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.step(), s.look)
+	} else {
+		s.timer.Reset(s.step())
+	}
+}
+
+// look looks at all tables once.
+func (s *slowKeys) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	now := time.Now()
+	var past slowLook
+	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.keys.cfg.SlowKey {
+		past, s.looks = s.looks[0], s.looks[1:]
+	}
+	s.forgetLocked()
+	next, busy := s.compareLocked(past, now)
+	if busy {
+		s.looks = append(s.looks, next)
+		s.arm()
+		return
+	}
+	// A key that is asked for from now on begins anew; one that was, meanwhile, has
+	// found that looks are made, and is there now.
+	s.looks = nil
+	s.on.Store(false)
+	if s.keys.Running() > 0 && s.on.CompareAndSwap(false, true) {
+		s.arm()
+	}
+}
+
+// compareLocked logs what has been held or waited for since a past look, and returns
+// what there is now.
+func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, busy bool) {
+	k := s.keys
+	next = slowLook{now, make([]localmutex.Mark, len(k.Parts))}
+	left := slowAtOnce
+	for i := range k.Parts {
+		var since localmutex.Mark
+		if past.marks != nil {
+			since = past.marks[i]
+		}
+		found, mark, some := k.Parts[i].Table.Slow(since, left)
+		next.marks[i] = mark
+		busy = busy || some
+		left -= len(found)
+		for _, f := range found {
+			args := []any{"key", f.Key, "partition", i, "for", now.Sub(past.at), "waiting", f.Waiters, "holder", f.Token}
+			switch {
+			case f.Held:
+				if s.held == nil {
+					s.held = make(map[slowID]slowHold)
+				}
+				s.held[slowID{i, f.Token}] = slowHold{f.Key, past.at}
+				k.cfg.Log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
+			case f.Token == 0:
+				k.cfg.Log.Warn("a key is waited for for long: an execution at a former owner holds it", args...)
+			default:
+				k.cfg.Log.Warn("a key is waited for for long, by many or behind long executions", args...)
+			}
+		}
+	}
+	return next, busy
+}
+
+// heldFor returns for how long, at least, an execution has held its key.
+func (s *slowKeys) heldFor(partition int, token int64, now time.Time) (d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, ok := s.held[slowID{partition, token}]; ok {
+		return now.Sub(h.since)
+	}
+	for _, look := range s.looks {
+		if look.marks[partition].Minted(token) {
+			return now.Sub(look.at)
+		}
+	}
+	return 0
+}
+
+// close makes no more looks. It waits for one under way.
+func (s *slowKeys) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}

@@ -1,0 +1,51 @@
+package keyed
+
+import "errors"
+
+// ErrStreamEnds is the cause with which the context of a stream is cancelled whose
+// partition is given away.
+var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")
+
+// ErrClientLeft is the cause with which the context of a stream is cancelled whose
+// client has left.
+var ErrClientLeft = errors.New("worker: the client has left")
+
+// Stream is an answer that goes on while its request holds no key: an event stream
+// or a change of protocols. It ends when its partition is given away, so that its
+// client connects again and finds the next owner.
+type Stream struct {
+	run    *Context
+	unhook func() bool // ends the watch of the client; nil if there is none
+}
+
+// Cancel ends the context of the stream, whose partition is given away.
+func (s *Stream) Cancel() { s.run.Cancel(ErrStreamEnds) }
+
+// OnAway sets what tells the client of the stream to connect again, in place of the end of the context. It reports
+// false if that is to be done at once.
+func (s *Stream) OnAway(away func()) (stays bool) {
+	c, p := s.run, s.run.part
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.away = away
+	_, stays = p.streams[c]
+	return stays
+}
+
+// End ends the stream and its context. It may be called of no stream.
+func (s *Stream) End() {
+	if s == nil {
+		return
+	}
+	if s.unhook != nil {
+		s.unhook()
+	}
+	c, p := s.run, s.run.part
+	p.mu.Lock()
+	delete(p.streams, c)
+	if c.gone != nil {
+		c.gone.Stop()
+	}
+	p.mu.Unlock()
+	c.Cancel(nil)
+}

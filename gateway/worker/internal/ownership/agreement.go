@@ -1,0 +1,199 @@
+package ownership
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// detection is how long gossip may take, at most, to notice that a member died.
+const detection = 5 * time.Second
+
+// agreement sees to it that workers which share a ring share a store as well.
+// Otherwise a key would have an owner in each. The shell's goroutine owns it.
+//
+// A worker that joins begins nothing while active workers use another store.
+// Of active workers that meet, those of the younger store stop, and those of
+// the older one go on. Where stores cannot be told apart by their identity,
+// because one is a copy of the other, a worker notices active ones that have no
+// session in its store; then the fewer stop, or on a tie those without the
+// lowest incarnation.
+type agreement struct {
+	rivals   map[string]time.Time // by incarnation: when one before which we stop was last seen at work
+	blocked  bool                 // there are rivals
+	lease    handoff.Lease        // what the worker's would be if it were not blocked
+	sessions map[string]bool      // incarnations in the last snapshot; nil for none
+	missing  map[string]time.Time // active workers that are not among them, and since when
+	trouble  error                // why the worker may not begin; nil for no reason
+	since    time.Time            // when trouble began
+	began    bool                 // a session was confirmed
+	warned   bool                 // of workers that should stop
+}
+
+// arrive takes note of the store's identity as it is in the generation that a
+// life has fetched, and returns why the life must not register there.
+func (s *Shell) arrive(l *life, store ring.StoreID) error {
+	if l.store != 0 && l.store != store {
+		s.cfg.Logger.Error("the store is another one than before: this incarnation ends", "worker", s.cfg.Name, "was", l.store, "is", store)
+		l.astray = true
+		return nil
+	}
+	l.store = store
+	if l != s.current {
+		return nil
+	}
+	s.announce(func(self *ring.Member) { self.StoreID = store })
+	s.look()
+	if refused := ring.ActiveWorkers(s.view.Refused); len(refused) > 0 && !l.confirmed {
+		return hop.OtherStore(s.current.store, refused[0])
+	}
+	return nil
+}
+
+// used reports whether another worker is at work, which then has a store.
+func (s *Shell) used() bool {
+	view := s.cfg.Members.View()
+	self := s.cfg.Keys.Incarnation()
+	other := func(m ring.Member) bool { return m.Incarnation != self }
+	return slices.ContainsFunc(view.Workers(), other) || len(ring.ActiveWorkers(view.Refused)) > 0
+}
+
+// note remembers why the store was not to be used, or that it was.
+func (s *Shell) note(err error) {
+	if !errors.Is(err, ring.ErrSettings) {
+		return
+	}
+	if s.agree.trouble == nil {
+		s.agree.since = time.Now()
+	}
+	if s.agree.trouble == nil || s.agree.trouble.Error() != err.Error() {
+		s.cfg.Logger.Error("this worker does not begin", "worker", s.cfg.Name, "error", err)
+	}
+	s.agree.trouble = err
+	s.trouble.Store(&err)
+}
+
+// judge decides whether the worker stops, and whether it gives up beginning.
+func (s *Shell) judge() {
+	a, now := &s.agree, time.Now()
+	if a.trouble != nil && !a.began && now.Sub(a.since) >= s.cfg.Settings.TTL {
+		select {
+		case <-s.refused:
+		default:
+			s.refusal = a.trouble
+			close(s.refused)
+		}
+	}
+	why := cmp.Or(s.olderStore(now), s.copiedStore(now))
+	for inc, seen := range a.rivals {
+		if _, agrees := s.view.Find(inc); agrees && !a.isMissing(inc, now, s.cfg.Settings.TTL) || now.Sub(seen) > s.cfg.Settings.TTL {
+			delete(a.rivals, inc)
+		}
+	}
+	switch blocked := len(a.rivals) > 0; {
+	case blocked && !a.blocked:
+		a.blocked = true
+		s.cfg.Logger.Error("this worker stops", "worker", s.cfg.Name, "error", why)
+		s.trouble.Store(&why)
+		s.cfg.Keys.Lease.Store(new(handoff.Lease))
+		s.cancelHandlers(handoff.CancelHandlers{All: true})
+		s.announceState()
+	case !blocked && a.blocked:
+		a.blocked = false
+		s.cfg.Logger.Warn("this worker goes on", "worker", s.cfg.Name)
+		s.trouble.Store(nil)
+		lease := a.lease
+		s.cfg.Keys.Lease.Store(&lease)
+		s.announceState()
+	}
+}
+
+// olderStore notes active workers of an older store.
+func (s *Shell) olderStore(now time.Time) (why error) {
+	for _, m := range ring.ActiveWorkers(s.view.Refused) {
+		if s.current.confirmed && m.StoreID < s.current.store {
+			s.agree.rivals[m.Incarnation] = now
+			why = hop.OtherStore(s.current.store, m)
+		}
+	}
+	return why
+}
+
+// observed takes the sessions that the store shows.
+func (s *Shell) observed(sessions []handoff.SessionState) {
+	s.agree.sessions = make(map[string]bool, len(sessions))
+	for _, session := range sessions {
+		s.agree.sessions[session.Incarnation] = true
+		s.moves.session(session.Incarnation, session.Name)
+	}
+}
+
+// copiedStore notes active workers that have had no session in our store for
+// long enough, if it is for us to stop.
+func (s *Shell) copiedStore(now time.Time) (why error) {
+	a := &s.agree
+	if a.sessions == nil {
+		return nil
+	}
+	var here, elsewhere []ring.Member
+	missing := make(map[string]time.Time)
+	for _, m := range s.view.Workers() {
+		if a.sessions[m.Incarnation] || m.Incarnation == s.current.incarnation {
+			here = append(here, m)
+			continue
+		}
+		missing[m.Incarnation] = now
+		if since, ok := a.missing[m.Incarnation]; ok {
+			missing[m.Incarnation] = since
+		}
+	}
+	a.missing = missing
+	for _, m := range s.view.Workers() {
+		if a.isMissing(m.Incarnation, now, s.cfg.Settings.TTL) {
+			elsewhere = append(elsewhere, m)
+		}
+	}
+	if len(elsewhere) == 0 {
+		return nil
+	}
+	first := elsewhere[0]
+	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --store or --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
+	if len(elsewhere) < len(here) || len(elsewhere) == len(here) && lowest(here) < lowest(elsewhere) {
+		if !a.warned {
+			s.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.cfg.Name, "error", why)
+		}
+		a.warned = true
+		return nil
+	}
+	for _, m := range elsewhere {
+		a.rivals[m.Incarnation] = now
+	}
+	return why
+}
+
+func (a *agreement) isMissing(incarnation string, now time.Time, ttl time.Duration) bool {
+	since, ok := a.missing[incarnation]
+	return ok && now.Sub(since) >= max(ttl, detection)
+}
+
+func lowest(members []ring.Member) string {
+	return slices.MinFunc(members, func(a, b ring.Member) int { return cmp.Compare(a.Incarnation, b.Incarnation) }).Incarnation
+}
+
+// announceState tells the members whether the worker is on the ring.
+func (s *Shell) announceState() {
+	if s.leaving || !s.current.announced {
+		return
+	}
+	state := ring.StateActive
+	if s.agree.blocked || s.appless != nil || s.drained {
+		state = ring.StateJoining
+	}
+	s.announce(func(self *ring.Member) { self.State = state })
+}

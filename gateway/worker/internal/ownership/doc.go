@@ -1,0 +1,26 @@
+// Package ownership decides with the other members which partitions a worker serves, by the machine of ring/handoff.
+//
+// One goroutine, the shell, steps the machine with what the store, the
+// members and the clock say, and carries out what the machine orders. Everything else only
+// posts to it, so ownership has one writer.
+//
+// An incarnation is one life of a worker, with one session in the store. It admits keys until
+// its lease's admit deadline, which each confirmed renewal moves on. A lost session is never taken
+// up again: the shell begins another incarnation, and the old one only waits for what still runs.
+//
+// A partition is open or closed. The shell opens it when the store's record names this
+// incarnation, and closes it before it gives it away. Closing and listing the keys that run is one
+// step, so that no request slips in between.
+//
+// Files, from the outside inwards:
+//
+//	standing.go       whether the worker is ready and on the ring, what it waits for, and how it leaves
+//	shell.go          the goroutine, and the lives of the worker
+//	effects.go        what the machine orders
+//	agreement.go      whether all members use one store
+//	config.go         what the shell needs: settings, members, store, keys, and locks of members elsewhere
+//	renewals.go       for want of what a session was lost
+//	storecalls.go     how calls to the store end
+//	moves.go          partitions taken over, given away and lost: moves_reasons.go says why, moves_log.go logs it,
+//	moves_residue.go  and knows the keys of these that still run at their former owner
+package ownership

@@ -1,0 +1,73 @@
+package ownership
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Of many workers each waits for a while of its own before it follows a hint, unless it waits for
+// what the hint may tell.
+func TestHintsOfACrowdSpread(t *testing.T) {
+	h, err := hub.New(ring.Settings{Ring: ring.Config{Partitions: 512}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var self *hub.Handle
+	join := func(from, to int) {
+		for i := from; i <= to; i++ {
+			name := fmt.Sprint("w", i)
+			member, err := h.Join(ring.Member{Name: name, Incarnation: name, Role: ring.RoleWorker, State: ring.StateActive, Addr: name + ":80"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 1 {
+				self = member
+			}
+		}
+	}
+	join(1, 8)
+	k := keyed.New(keyed.Config{Settings: self.Settings()})
+	s := &Shell{cfg: Config{Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
+	s.moves.init(s)
+	longest := func() (d time.Duration) {
+		s.view = self.View()
+		for range 1000 {
+			d = max(d, s.hintDelay())
+		}
+		return d
+	}
+	serve := func(all bool) {
+		for i := range k.Parts {
+			k.Parts[i].Open.Store(all)
+		}
+	}
+	serve(true)
+	if d := longest(); d > 0 {
+		t.Errorf("each of 8 workers waits for up to %v", d)
+	}
+	join(9, 40)
+	if d := longest(); d < 30*time.Millisecond || d > 40*time.Millisecond {
+		t.Errorf("each of 40 workers waits for up to %v", d)
+	}
+	s.moves.inherited[3] = []lingering{{Residue: handoff.Residue{Key: "k"}}}
+	if d := longest(); d > 0 {
+		t.Errorf("one that has residue waits for up to %v", d)
+	}
+	delete(s.moves.inherited, 3)
+	serve(false)
+	if d := longest(); d == 0 {
+		t.Error("one that waits for partitions which nobody has does not wait")
+	}
+	for i := range k.Parts {
+		k.Parts[i].Record.Store(&handoff.Record{Owner: "w2", Epoch: 1})
+	}
+	if d := longest(); d > 0 {
+		t.Errorf("one that waits for partitions of another worker waits for up to %v", d)
+	}
+}

@@ -1,0 +1,271 @@
+package ownership
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// moves remembers which partitions the worker took over, gave away and lost, and
+// which keys of these still run at their former owner. The shell's goroutine tells it
+// of what happens; it logs one line for moves of one kind that come close together.
+type moves struct {
+	shell *Shell
+
+	// What follows belongs to the shell's goroutine.
+	parts      []movingPartition
+	members    map[string]*seenMember // by incarnation
+	looks      int                    // views seen
+	quarantine time.Duration          // the latest end of one, since the worker's start
+
+	mu        sync.Mutex // guards what follows
+	bursts    []*burst   // the oldest first
+	inherited map[int][]lingering
+	left      map[int][]lingering
+	names     map[string]string        // of members, by incarnation
+	alarms    map[string]time.Duration // by holder: the age of its residue that is logged next
+	alarmAt   time.Time                // when to look at residue; zero for never
+
+	counts [directions][reasons]atomic.Int64 // of partitions
+	took   [directions]metrics.Latencies
+}
+
+// movingPartition is what moves knows of one partition. Times are since the worker's start.
+type movingPartition struct {
+	target string        // incarnation that the ring wants to own it
+	since  time.Duration // when that began
+	owner  string        // incarnation that the record names
+	from   string        // that it named before
+	closed time.Duration // when this worker closed it, while nobody else owns it; 0 if it has not
+	runs   int           // keys that ran on then
+}
+
+// seenMember is what moves knows of an incarnation.
+type seenMember struct {
+	name   string
+	own    bool // a life of this process
+	state  ring.State
+	active time.Duration // when it came onto the ring, since the worker's start
+	look   int           // at which it was seen last
+	gone   bool
+}
+
+func (m *moves) init(s *Shell) {
+	m.shell, m.parts, m.members = s, make([]movingPartition, len(s.cfg.Keys.Parts)), make(map[string]*seenMember)
+	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
+	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
+}
+
+// now returns the time since the worker's start, which is not 0.
+func (m *moves) now() time.Duration { return max(m.shell.cfg.Keys.Now(), 1) }
+
+// begin notes a new life of this worker.
+func (m *moves) begin(incarnation string) {
+	m.know(incarnation, &seenMember{name: m.shell.cfg.Name, own: true})
+}
+
+// session notes whose an incarnation is, which may be gone already.
+func (m *moves) session(incarnation, name string) {
+	if m.members[incarnation] == nil {
+		m.know(incarnation, &seenMember{name: name, gone: true})
+	}
+}
+
+// know adds a member.
+func (m *moves) know(incarnation string, s *seenMember) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.members[incarnation], m.names[incarnation] = s, s.name
+}
+
+// name returns the name of an incarnation, or the incarnation if that is not known.
+func (m *moves) name(incarnation string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.nameLocked(incarnation)
+}
+
+func (m *moves) nameLocked(incarnation string) string {
+	return cmp.Or(m.names[incarnation], incarnation)
+}
+
+// view takes a changed view, of the same ring or another one. It returns the
+// incarnations that are gone without having said that they leave, and whether
+// another worker came, went or changed its state.
+func (m *moves) view(v *ring.View, sameRing bool) (died []string, changed bool) {
+	now := m.now()
+	m.looks++
+	for _, member := range v.Members {
+		if member.Role != ring.RoleWorker || member.Incarnation == "" {
+			continue
+		}
+		s := m.members[member.Incarnation]
+		if s == nil {
+			s = &seenMember{name: member.Name}
+			m.know(member.Incarnation, s)
+		}
+		if member.State == ring.StateActive && (s.state != ring.StateActive || s.gone) {
+			s.active = now
+		}
+		changed = changed || !s.own && (s.state != member.State || s.gone)
+		s.state, s.look, s.gone = member.State, m.looks, false
+	}
+	for inc, s := range m.members {
+		if s.look == m.looks || s.gone {
+			continue
+		}
+		changed = true
+		if s.gone = true; s.state != ring.StateLeaving && !s.own {
+			died = append(died, inc)
+		}
+	}
+	m.prune(len(v.Members))
+	if sameRing {
+		return died, changed
+	}
+	for p := range m.parts {
+		target, _ := v.Owner(p)
+		if part := &m.parts[p]; part.target != target.Incarnation {
+			part.target, part.since = target.Incarnation, now
+		}
+	}
+	return died, changed
+}
+
+// prune forgets members that are gone and own nothing, once there are many.
+func (m *moves) prune(members int) {
+	if len(m.members) <= 2*members+64 {
+		return
+	}
+	needed := make(map[string]bool)
+	for p := range m.parts {
+		needed[m.parts[p].owner], needed[m.parts[p].from] = true, true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for inc, s := range m.members {
+		if s.gone && !needed[inc] {
+			delete(m.members, inc)
+			delete(m.names, inc)
+		}
+	}
+}
+
+// waits reports whether a key that this worker serves waits for its former owner.
+func (m *moves) waits() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.inherited) > 0
+}
+
+// owned returns how many partitions the records give an incarnation.
+func (m *moves) owned(incarnation string) (n int) {
+	for p := range m.parts {
+		if m.parts[p].owner == incarnation {
+			n++
+		}
+	}
+	return n
+}
+
+// owner takes a partition's record, as the life self of this worker has learnt it.
+func (m *moves) owner(self string, p int, owner string) {
+	part := &m.parts[p]
+	if part.owner == owner {
+		return
+	}
+	part.from, part.owner = part.owner, owner
+	if part.closed != 0 && owner != self {
+		m.given(p, owner)
+	}
+}
+
+// opened notes that a life begins to serve a partition.
+func (m *moves) opened(self string, e handoff.OpenTable) {
+	part, now := &m.parts[e.Partition], m.now()
+	back := part.closed != 0 // before anybody else had it
+	part.closed = 0
+	took := time.Duration(0)
+	if part.target == self {
+		took = now - part.since
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b *burst
+	if !back && part.from != self {
+		b = m.noteLocked(moveTaken, m.whyTaken(part), part.from, took, len(e.Blocked))
+	}
+	part.from = self
+	since := time.Now()
+	for _, r := range e.Blocked {
+		m.inherited[e.Partition] = append(m.inherited[e.Partition], lingering{r, since, b})
+		m.alarmLocked(since.Add(m.shell.cfg.SlowKey))
+	}
+}
+
+// closed notes that a life has closed a partition.
+func (m *moves) closed(self string, c handoff.Closed) {
+	part := &m.parts[c.Partition]
+	part.closed, part.runs = m.now(), len(c.Running)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.inherited, c.Partition) // it goes along
+	m.calmLocked()
+	since := time.Now()
+	for _, e := range c.Running {
+		r := handoff.Residue{Key: e.Key, Holder: self, Token: e.Token}
+		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
+			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
+			m.alarmLocked(since.Add(m.shell.cfg.SlowKey))
+		}
+	}
+	if part.owner != self {
+		m.endLocked(c.Partition, moveLost, moveClaimed, part.owner)
+	}
+}
+
+// given notes that a partition which this worker has closed is another one's.
+func (m *moves) given(p int, to string) {
+	part := &m.parts[p]
+	s := m.shell
+	why := moveRebalance
+	switch {
+	case s.leaving:
+		why = moveLeave
+	case s.drained:
+		why = moveDrain
+	case s.appless != nil:
+		why = moveApp
+	case s.agree.blocked:
+		why = moveStore
+	case part.target == to:
+		why = m.whyRing(part)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.endLocked(p, moveGiven, why, to)
+}
+
+// untaken notes what became of the partitions that a life had closed and nobody took.
+func (m *moves) untaken(self string, became direction, why reason) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range m.parts {
+		if part := &m.parts[p]; part.closed != 0 && part.owner == self {
+			m.endLocked(p, became, why, "")
+		}
+	}
+}
+
+// endLocked notes what became of a partition that was closed.
+func (m *moves) endLocked(p int, became direction, why reason, to string) {
+	part := &m.parts[p]
+	m.noteLocked(became, why, to, m.now()-part.closed, part.runs)
+	part.closed = 0
+}

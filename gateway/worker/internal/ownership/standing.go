@@ -1,0 +1,336 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// ErrAlone means that nobody would take a worker's partitions.
+var ErrAlone = errors.New("worker: no other worker is on the ring to take the partitions over")
+
+// LeaveRing is Worker.LeaveRing.
+func (s *Shell) LeaveRing(ctx context.Context) error {
+	if !s.othersServe() {
+		return fmt.Errorf("%w; add a worker first, or end this one, %s", ErrAlone, s.cfg.Name)
+	}
+	s.offRing.Store(true)
+	s.Poke()
+	for {
+		turn := s.nextTurn()
+		switch {
+		case s.cfg.Keys.Draining.Load():
+			return s.Drain(ctx)
+		case !s.offRing.Load():
+			return fmt.Errorf("worker: %s was told to come back onto the ring", s.cfg.Name)
+		case !s.onRing() && !s.othersServe():
+			s.offRing.Store(false)
+			s.Poke()
+			return fmt.Errorf("%w: the others have left it too, and %s is back", ErrAlone, s.cfg.Name)
+		case !s.onRing() && s.cfg.Keys.Serving() == 0 && s.cfg.Keys.Running() == 0:
+			return nil
+		}
+		select {
+		case <-turn:
+		case <-s.ctx.Done():
+			return fmt.Errorf("worker: %s was closed", s.cfg.Name)
+		case <-ctx.Done():
+			return fmt.Errorf("worker: %s is off the ring: %w with %d partitions not yet taken over and %d keys busy", s.cfg.Name, context.Cause(ctx), s.cfg.Keys.Serving(), s.cfg.Keys.Running())
+		}
+	}
+}
+
+// JoinRing is Worker.JoinRing.
+func (s *Shell) JoinRing() error {
+	if s.cfg.Keys.Draining.Load() {
+		return fmt.Errorf("worker: %s leaves for good, since its process ends: start it again", s.cfg.Name)
+	}
+	s.offRing.Store(false)
+	s.Poke()
+	return nil
+}
+
+// onRing reports whether the present incarnation has a place on the ring.
+func (s *Shell) onRing() bool {
+	id := s.cfg.Keys.Incarnation()
+	return slices.ContainsFunc(s.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Incarnation == id })
+}
+
+// othersServe reports whether a worker of another name has a place on the ring.
+func (s *Shell) othersServe() bool {
+	return slices.ContainsFunc(s.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Name != s.cfg.Name })
+}
+
+// followOrders takes the worker off the ring if it was told to leave, and puts it back.
+func (s *Shell) followOrders() {
+	off := s.offRing.Load()
+	if off == s.drained {
+		return
+	}
+	s.drained = off
+	if off {
+		s.isSettled.Store(false)
+		s.cfg.Logger.Info("this worker was told to leave the ring: its partitions are handed over, and it stays away until it is told to come back", "worker", s.cfg.Name)
+	} else {
+		s.cfg.Logger.Info("this worker was told to come back onto the ring", "worker", s.cfg.Name)
+	}
+	s.announceState()
+}
+
+// nextTurn returns a channel that is closed when run has looked around once more.
+func (s *Shell) nextTurn() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turn == nil {
+		s.turn = make(chan struct{})
+	}
+	return s.turn
+}
+
+func (s *Shell) endTurn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turn != nil {
+		close(s.turn)
+		s.turn = nil
+	}
+}
+
+// Await is Worker.Await. ask returns why an app does not answer, when it has been asked.
+func (s *Shell) Await(ctx context.Context, ask func(context.Context) error) error {
+	registered := s.registered
+	for {
+		select {
+		case <-s.settled:
+			return nil
+		case <-registered:
+			registered = nil
+			if err := ask(ctx); err != nil {
+				return fmt.Errorf("worker: %s takes no keys yet: %w", s.cfg.Name, err)
+			}
+		case <-s.refused:
+			return fmt.Errorf("worker: %s may not begin: %w", s.cfg.Name, s.refusal)
+		case <-s.ctx.Done():
+			return fmt.Errorf("worker: %s was closed", s.cfg.Name)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", s.unsettled(), context.Cause(ctx))
+		}
+	}
+}
+
+// Ready is Worker.Ready.
+func (s *Shell) Ready() error {
+	appDown := s.cfg.Health(s.isSettled.Load())
+	switch {
+	case s.cfg.Keys.Draining.Load():
+		return errors.New("worker: the worker is leaving")
+	case s.trouble.Load() != nil:
+		return fmt.Errorf("%w: %w", gateway.ErrUnavailable, *s.trouble.Load())
+	case !s.cfg.Keys.Admits(time.Now()):
+		return s.calls.because(fmt.Errorf("%w: its session is not confirmed by the store", gateway.ErrUnavailable))
+	case appDown != nil:
+		return fmt.Errorf("worker: %s takes no keys: %w", s.cfg.Name, appDown)
+	case s.offRing.Load():
+		return fmt.Errorf("worker: %s was drained: it is off the ring until it is told to come back", s.cfg.Name)
+	case !s.isSettled.Load():
+		return s.unsettled()
+	}
+	return nil
+}
+
+// unsettled says what the worker still waits for.
+func (s *Shell) unsettled() error {
+	given, served, onRing := s.share(s.cfg.Keys.Incarnation())
+	switch {
+	case !s.cfg.Keys.Admits(time.Now()):
+		return s.calls.because(fmt.Errorf("worker: %s has no session in the store", s.cfg.Name))
+	case !onRing:
+		if err := s.cfg.Health(false); err != nil {
+			return fmt.Errorf("worker: %s takes no keys: %w", s.cfg.Name, err)
+		}
+		return fmt.Errorf("worker: %s is not yet on the ring", s.cfg.Name)
+	}
+	why := ""
+	if wait, what := s.obstacle(handoff.Record{}); what != "" {
+		why = fmt.Sprintf(": %s (%v left)", what, wait.Round(100*time.Millisecond))
+	}
+	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", s.cfg.Name, served, given, why)
+}
+
+// share returns how many partitions the ring gives an incarnation, how many of
+// these it serves, and whether it is on the ring at all.
+func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
+	view := s.cfg.Members.View()
+	onRing = slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Incarnation == incarnation })
+	for i := range s.cfg.Keys.Parts {
+		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
+			given++
+			if s.cfg.Keys.Parts[i].Open.Load() {
+				served++
+			}
+		}
+	}
+	return given, served, onRing
+}
+
+// awaits reports whether another worker still has a partition that the ring gives an
+// incarnation.
+func (s *Shell) awaits(incarnation string) bool {
+	view := s.cfg.Members.View()
+	for i := range s.cfg.Keys.Parts {
+		m, ok := view.Owner(i)
+		if !ok || m.Incarnation != incarnation || s.cfg.Keys.Parts[i].Open.Load() {
+			continue
+		}
+		if r := s.cfg.Keys.Parts[i].Record.Load(); r != nil && r.Owner != "" && r.Owner != incarnation {
+			return true
+		}
+	}
+	return false
+}
+
+// Drain is Worker.Drain.
+func (s *Shell) Drain(ctx context.Context) error {
+	s.post(nil, handoff.Leave{})
+	var half <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		half = time.After(time.Until(deadline) / 2)
+	}
+	for {
+		select {
+		case <-s.gone:
+			return nil
+		case <-half:
+			s.post(nil, handoff.Leave{Now: true})
+		case <-ctx.Done():
+			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", s.cfg.Name, context.Cause(ctx), s.cfg.Keys.Running(), s.cfg.Settings.TTL)
+		}
+	}
+}
+
+// followApps takes the worker off the ring while an app behind it does not answer,
+// so that others take its partitions over, and puts it back.
+func (s *Shell) followApps() {
+	was := s.appless
+	s.appless = s.cfg.Health(was == nil || !s.othersServe())
+	switch {
+	case s.appless != nil && was == nil:
+		s.isSettled.Store(false)
+		if !s.leaving {
+			s.cfg.Log.Warn("this worker leaves the ring until its app answers", "worker", s.cfg.Name, "error", s.appless)
+		}
+		s.announceState()
+	case s.appless == nil && was != nil:
+		if !s.leaving {
+			s.cfg.Log.Info("the app answers: this worker joins the ring", "worker", s.cfg.Name)
+		}
+		s.announceState()
+	}
+}
+
+// OldestResidue returns for how long keys have been waited for that run on at a former owner of their partition, at the
+// longest; 0 if there are none.
+func (s *Shell) OldestResidue() time.Duration { return s.moves.oldest() }
+
+// Residue returns the residue by holder, that of the most keys first.
+func (s *Shell) Residue(now time.Time) []gateway.ResidueStatus { return s.moves.residue(now) }
+
+// ResidueOfKey returns the execution at a former owner for which a key waits, nil for none.
+func (s *Shell) ResidueOfKey(partition int, key string, now time.Time) *gateway.KeyResidue {
+	return s.moves.residueOfKey(partition, key, now)
+}
+
+// RecentMoves returns the moves that are remembered, the latest first.
+func (s *Shell) RecentMoves() []gateway.Move { return s.moves.recent() }
+
+// NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
+func (s *Shell) NameOf(incarnation string) string { return s.moves.name(incarnation) }
+
+// MovesOf passes on how many partitions have moved, in which direction and why, and how long that took.
+func (s *Shell) MovesOf(count func(direction, reason string, n int64), times func(direction string, took metrics.Distribution)) {
+	for d := range directions {
+		for why := range reasons {
+			if n := s.moves.counts[d][why].Load(); n > 0 {
+				count(directionNames[d], reasonNames[why], n)
+			}
+		}
+		times(directionNames[d], s.moves.took[d].Distribution())
+	}
+}
+
+// StoreCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
+func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, failed int64)) {
+	for call := range storeCallKinds {
+		calls(call.String(), s.counts.stored[call].Distribution(), s.counts.failed[call].Load())
+	}
+}
+
+// SessionsLost returns how many sessions were lost.
+func (s *Shell) SessionsLost() int64 { return s.counts.sessions.Load() }
+
+// StoreStatus returns how calls to the store have ended lately.
+func (s *Shell) StoreStatus() gateway.StoreStatus { return s.calls.status() }
+
+// Standing says where the worker stands with the ring.
+func (s *Shell) Standing() string {
+	switch {
+	case s.cfg.Keys.Draining.Load():
+		return ring.StateLeaving.String()
+	case s.offRing.Load():
+		return "drained"
+	case s.onRing():
+		return ring.StateActive.String()
+	}
+	return ring.StateJoining.String()
+}
+
+// Settled reports whether the present incarnation has served all that the ring gave it.
+func (s *Shell) Settled() bool { return s.isSettled.Load() }
+
+// Waiting says what has to happen before a partition that nobody else is
+// known to own is served, and how long that takes, if it is known.
+func (s *Shell) Waiting(partition int, record *handoff.Record) (wait time.Duration, what string) {
+	if s.cfg.Keys.Draining.Load() {
+		return 0, "this worker is leaving"
+	}
+	if trouble := s.trouble.Load(); trouble != nil {
+		return 0, fmt.Sprintf("this worker, %s, does not work: %v", s.cfg.Name, *trouble)
+	}
+	target, ok := s.cfg.Members.View().Owner(partition)
+	if !ok {
+		return 0, "no active worker is known yet"
+	}
+	if record == nil {
+		record = new(handoff.Record)
+	} else if record.Owner != "" && record.Owner == s.cfg.Keys.Incarnation() {
+		return 0, "it is this worker's, which does not serve it at the moment"
+	}
+	if wait, what = s.obstacle(*record); what != "" {
+		what = ": " + what
+	}
+	return wait, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet%s", target.Name, what)
+}
+
+// obstacle says what keeps a worker from claiming a partition with that record, "" for nothing that is known, and for how
+// long yet.
+func (s *Shell) obstacle(record handoff.Record) (wait time.Duration, what string) {
+	wait, obstacle := s.outlook.Load().Claimable(record, s.cfg.Keys.Instant(time.Now()).Mono)
+	switch obstacle {
+	case handoff.ObstacleSession:
+		return wait, s.calls.because(errors.New("this worker has no session in the store yet")).Error()
+	case handoff.ObstacleSettle:
+		return wait, "the members changed a moment ago"
+	case handoff.ObstacleQuarantine:
+		return wait, fmt.Sprintf("the store has no trace of this cluster, was restarted or lost data: for one TTL (%v) nothing is claimed that a worker may serve of which the store does not know; a cluster that is new skips that with --new-cluster (Config.NewCluster)", s.cfg.Settings.TTL)
+	case handoff.ObstacleOwner:
+		return wait, "the session of its last owner, which is gone, is not over"
+	}
+	return 0, ""
+}

@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/websocket"
+)
+
+// streamGrace is how long a stream may go on that is to end.
+const streamGrace = time.Second
+
+// isEventStream reports whether an answer of that type is an event stream.
+func isEventStream(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
+}
+
+// hasEventStream is isEventStream for the fields of an answer.
+func hasEventStream(fields []http1.Field) bool {
+	for i := range fields {
+		if f := &fields[i]; len(f.Name) == len("Content-Type") && strings.EqualFold(grammar.Text(f.Name), "Content-Type") {
+			return isEventStream(grammar.Text(f.Value))
+		}
+	}
+	return false
+}
+
+// letGo is [execution.letGo], of which the times of the request are told.
+func letGo(x keyed.Execution) *keyed.Stream {
+	t := timingOf(x)
+	s := x.LetGo()
+	if s != nil {
+		t.noteFailure("") // whatever becomes of the stream
+		t.End("")
+	}
+	return s
+}
+
+// tunnel returns the connection on which the app and the client change protocols. If
+// frames says that what is written to it from now on is that protocol, a client of
+// WebSocket is told when the stream ends. Otherwise it is closed a while after.
+func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Conn {
+	out, away := conn, func() {
+		s.Cancel()
+		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
+	}
+	if frames {
+		ws := websocket.NewConn(conn, protocol)
+		out, away = ws, func() { ws.GoAway(websocket.ServiceRestart, "service restart", streamGrace) }
+	}
+	if !s.OnAway(away) {
+		away()
+	}
+	return out
+}
+
+// letGo frees the key of an answer that begins with that status, if it is a stream.
+func (a *appWriter) letGo(status int) {
+	if a.wrote || a.held == (keyed.Execution{}) {
+		return
+	}
+	timingOf(a.held).note(status)
+	if status != http.StatusSwitchingProtocols && !isEventStream(a.Header().Get("Content-Type")) {
+		return
+	}
+	if a.stream = letGo(a.held); a.stream != nil {
+		a.held = keyed.Execution{}
+	}
+}
