@@ -49,7 +49,6 @@ type Point struct {
 	Failed int64
 	P50    time.Duration // 0 without answers
 	P99    time.Duration
-	Max    time.Duration
 }
 
 // Result is what was measured. An answer other than 200 is a failure, and so is
@@ -363,7 +362,6 @@ func (c *course) sample(now time.Duration) {
 	if c.recentCount > 0 {
 		p.P50 = time.Duration(c.recent.ValueAtQuantile(50))
 		p.P99 = time.Duration(c.recent.ValueAtQuantile(99))
-		p.Max = time.Duration(c.recent.Max())
 	}
 	if c.phase == measuring && p.Length > 0 {
 		c.result.Series = append(c.result.Series, p)
