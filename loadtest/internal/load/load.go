@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 )
 
 // Config says what load to make.
@@ -94,7 +96,10 @@ const (
 type course struct {
 	Config
 	*requests
-	poller
+	poll    *rawio.Poll
+	to      netip.AddrPort
+	byFD    map[int32]*conn
+	in      []byte
 	result  Result
 	phase   phase
 	clock   Clock
@@ -275,7 +280,7 @@ func (c *course) free(k *conn, now time.Duration) {
 func (c *course) request(k *conn, due time.Duration) {
 	k.position = (k.position + 1) & (sequenceLen - 1)
 	k.begun, k.waiting, k.body = due, true, k.body[:0]
-	err := k.connect(&c.poller, c.Addr)
+	err := c.connect(k)
 	if err == nil {
 		err = k.write(c.raw[c.sequence[k.position]])
 	}
@@ -350,7 +355,7 @@ func (c *course) fail(k *conn, now time.Duration, why string) {
 
 // broken closes a client's connection, which fails its request.
 func (c *course) broken(k *conn, now time.Duration, err error) {
-	k.close()
+	c.hangUp(k)
 	if k.waiting {
 		c.fail(k, now, err.Error())
 	}
