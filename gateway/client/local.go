@@ -31,10 +31,10 @@ const (
 
 // attemptLocal gives the request to the worker of this process.
 func (x *call) attemptLocal(t routing.Target) routing.Outcome {
-	body := x.Request.Body
+	var body io.Reader
 	switch {
-	case x.Kept:
-		body = bytes.NewReader(x.Data)
+	case x.Request.Body != nil:
+		body = bytes.NewReader(x.Request.AppendKept(nil))
 	case x.Request.Open != nil:
 		opened, err := x.Request.Open()
 		if err != nil {

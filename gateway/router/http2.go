@@ -82,7 +82,7 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	s.fields, s.tls = stream.Fields, stream.Scheme == "https" && c.tls != nil
 	stream.OnFail(s.failed)
 	if !s.isSimple() || !s.serve(stream) {
-		c.serveHTTP(stream, s.Data)
+		c.serveHTTP(stream, s.taken())
 	}
 	s.free()
 }

@@ -89,7 +89,7 @@ func (s *stream) receiveLocked(p []byte, left int) bool {
 			tail = s.chunks[n-1]
 		}
 		if tail == nil || len(tail.b) == cap(tail.b) {
-			tail = s.c.pool.get(len(p) + left)
+			tail = pool.get(len(p) + left)
 			if s.chunks == nil {
 				s.chunks = s.first[:0]
 			}
@@ -156,11 +156,11 @@ func (s *stream) discardLocked() {
 // releaseLocked returns every buffer.
 func (s *stream) releaseLocked() {
 	for i, b := range s.chunks {
-		s.c.pool.put(b)
+		pool.put(b)
 		s.chunks[i] = nil
 	}
 	s.chunks, s.off = nil, 0
-	s.c.pool.put(s.lent)
+	pool.put(s.lent)
 	s.lent = nil
 }
 
@@ -180,7 +180,7 @@ func (s *stream) read(ctx context.Context, p []byte) (int, error) {
 		s.off += m
 		if s.off == len(first.b) {
 			s.shiftLocked()
-			s.c.pool.put(first)
+			pool.put(first)
 		}
 	}
 	grant := s.consumedLocked(n)
@@ -194,7 +194,7 @@ func (s *stream) next(ctx context.Context) ([]byte, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, err
 	}
-	s.c.pool.put(s.lent)
+	pool.put(s.lent)
 	s.lent = s.chunks[0]
 	p := s.lent.b[s.off:]
 	s.shiftLocked()
