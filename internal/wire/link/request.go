@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -356,6 +357,10 @@ func (r *Request) room(st *clientStream) bool {
 	case n < cap(u.kept.b):
 	case n < initialWindow && r.reserve(4*n):
 		u.enlarge(4 * n)
+	case u.total == r.ContentLength: // only the end is left to read: the worker may give no more credit
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.kept.b = slices.Grow(u.kept.b, 1)
 	default:
 		if _, err := st.acquire(0); err != nil {
 			return false

@@ -78,7 +78,7 @@ func (r room) Reserve(n int) bool { return n <= int(r) }
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, echo, Config{})
-		body := strings.Repeat("0123456789abcdef", 3<<10)
+		body := strings.Repeat("0123456789abcdef", initialWindow/16)
 		again := func(r *Request) *Request {
 			r.Body, r.Open = nil, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(body)), nil }
 			return r
