@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"sync"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // stream is what both ends of a stream have in common: a body coming in,
@@ -45,17 +47,6 @@ type streamState struct {
 	writable chan struct{}
 }
 
-// wake wakes the goroutine that waits on ch, which may be nil.
-func wake(ch chan struct{}) {
-	if ch == nil {
-		return
-	}
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
 // waiterLocked returns the channel at *ch, made if need be.
 func waiterLocked(ch *chan struct{}) chan struct{} {
 	if *ch == nil {
@@ -70,7 +61,7 @@ func (s *stream) receive(p []byte, left int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.receiveLocked(p, left)
-	wake(s.readable)
+	wake.Up(s.readable)
 	return in
 }
 
@@ -114,7 +105,7 @@ func (s *stream) endReceiveLocked(err error, trailer Fields) {
 		s.inErr = err
 		s.trailer = trailer
 	}
-	wake(s.readable)
+	wake.Up(s.readable)
 }
 
 // stop ends both halves; what was received stays readable.
@@ -136,7 +127,7 @@ func (s *stream) stopSendingLocked(err error) {
 	if s.over == nil {
 		s.over = err
 	}
-	wake(s.writable)
+	wake.Up(s.writable)
 }
 
 // discard frees what was received. Nothing may be read afterwards.
@@ -255,7 +246,7 @@ func (s *stream) sleepLocked(ctx context.Context) error {
 func (s *stream) poke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wake(s.readable)
+	wake.Up(s.readable)
 }
 
 // consumedLocked notes that n bytes were read and returns what to grant the
@@ -297,7 +288,7 @@ func (s *stream) granted(n uint64) bool {
 		return false
 	}
 	s.credit += int(n)
-	wake(s.writable)
+	wake.Up(s.writable)
 	return true
 }
 
