@@ -130,11 +130,11 @@ const inlineBody = maxData
 // send opens st and starts sending the body.
 func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) error {
 	inline := req.small() && req.Trailer == nil && req.ContentLength <= inlineBody
-	scratch := pool.get(minBuffer)
-	if inline && req.ContentLength > 0 {
-		pool.put(scratch)
-		scratch = pool.get(2 * int(req.ContentLength))
+	room := 0
+	if inline {
+		room = 2 * int(req.ContentLength)
 	}
+	scratch := pool.get(room)
 	defer pool.put(scratch)
 	head := req.head(ctx)
 	b := head.append(openFrame(scratch.b))

@@ -162,7 +162,7 @@ type upload struct {
 	copies   *copies
 }
 
-// small reports whether Do itself reads the body before it sends the head.
+// small reports whether Do keeps the body before it sends the head.
 func (r *Request) small() bool {
 	return r.ContentLength >= 0 && r.ContentLength <= initialWindow && r.Body != nil && r.Open == nil && !r.up.streams
 }
