@@ -131,9 +131,6 @@ func (s KeySource) Header() string {
 	return s.name
 }
 
-// NeedsBody reports whether s reads the request's body.
-func (s KeySource) NeedsBody() bool { return s.kind == fromJSON }
-
 // parsePathPattern returns a pattern and the name of the wildcard that is the key.
 func parsePathPattern(text string) (p pattern.Pattern, key string, err error) {
 	if p, err = pattern.Parse(text); err != nil {

@@ -108,65 +108,37 @@ func isJSON(contentType []string) bool {
 }
 
 // lookUp reads a value, which is well formed, and returns the key to which the
-// pointer leads in it, "" if there is nothing or null.
-func lookUp(d *json.Decoder, pointer []string) (string, error) {
+// pointer leads in it, "" if there is nothing or null. Names that differ in case count
+// as one, since some readers of JSON find either.
+func lookUp(d *json.Decoder, pointer []string) (key string, err error) {
 	token, err := d.Token()
-	if err != nil {
-		return "", err
-	}
 	begin, nested := token.(json.Delim)
 	switch {
-	case len(pointer) == 0 && !nested:
-		return scalarKey(token)
-	case len(pointer) == 0:
+	case err != nil:
+		return "", err
+	case len(pointer) == 0 && nested:
 		return "", errKeyForm
+	case len(pointer) == 0:
+		return scalarKey(token)
 	case !nested:
 		return "", nil
-	case begin == '{':
-		return lookUpMember(d, pointer)
-	default:
-		return lookUpElement(d, pointer)
 	}
-}
-
-// lookUpMember reads the rest of an object. Names that differ in case count as one,
-// since some readers of JSON find either.
-func lookUpMember(d *json.Decoder, pointer []string) (key string, err error) {
 	found := false
-	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return "", err
-		}
-		name, _ := token.(string)
-		if !strings.EqualFold(name, pointer[0]) {
-			if err := skip(d); err != nil {
+	for i := 0; d.More(); i++ {
+		name := strconv.Itoa(i)
+		if begin == '{' {
+			if token, err = d.Token(); err != nil {
 				return "", err
 			}
-			continue
+			name, _ = token.(string)
 		}
-		if found || name != pointer[0] {
+		switch {
+		case !strings.EqualFold(name, pointer[0]):
+			err = d.Decode(new(json.RawMessage))
+		case found || name != pointer[0]:
 			return "", fmt.Errorf("%w: the body has %q more than once, or in another case", ErrBadKey, pointer[0])
-		}
-		found = true
-		if key, err = lookUp(d, pointer[1:]); err != nil {
-			return "", err
-		}
-	}
-	_, err = d.Token()
-	return key, err
-}
-
-// lookUpElement reads the rest of an array.
-func lookUpElement(d *json.Decoder, pointer []string) (key string, err error) {
-	index, err := strconv.Atoi(pointer[0])
-	if err != nil || strconv.Itoa(index) != pointer[0] {
-		index = -1 // no array has it
-	}
-	for i := 0; d.More(); i++ {
-		if i != index {
-			err = skip(d)
-		} else {
+		default:
+			found = true
 			key, err = lookUp(d, pointer[1:])
 		}
 		if err != nil {
@@ -200,5 +172,3 @@ func isInteger(text string) bool {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return err == nil && strconv.FormatInt(n, 10) == text && -maxExact <= n && n <= maxExact
 }
-
-func skip(d *json.Decoder) error { return d.Decode(new(json.RawMessage)) }

@@ -113,9 +113,6 @@ func (t *PeerTLS) OnReload(f func()) (stop func()) {
 // Optional reports whether members that speak no TLS are members too.
 func (t *PeerTLS) Optional() bool { return t.cfg.Optional }
 
-// Files returns the names of the files.
-func (t *PeerTLS) Files() []string { return []string{t.cfg.CertFile, t.cfg.KeyFile, t.cfg.CAFile} }
-
 // Expires returns when this member's certificate ends: nobody takes it from then on.
 func (t *PeerTLS) Expires() time.Time { return t.material.Load().own.Leaf.NotAfter }
 

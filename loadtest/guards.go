@@ -174,15 +174,7 @@ func (a *app) keywayLock() (enter, func(), error) {
 			_ = client.Close()
 		}
 	}
-	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
-		lock, err := locker.Lock(ctx, key)
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		// An unlock that fails is repeated by the Locker; a lock that was
-		// lost shows in the records.
-		return lock.Context(), lock.Token(), func() { _ = lock.Unlock(context.WithoutCancel(ctx)) }, nil
-	}, stop, nil
+	return lockers.Keyway(locker), stop, nil
 }
 
 // release is made once for the process: its hash names the script in Redis.

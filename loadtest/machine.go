@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -54,16 +53,6 @@ func field(path, name string) string {
 		}
 	}
 	return ""
-}
-
-// raiseFileLimit lets the processes have as many connections as the system
-// allows.
-func raiseFileLimit() {
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil && limit.Cur < limit.Max {
-		limit.Cur = limit.Max
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // else it stays as it is
-	}
 }
 
 // Warnings are given above these shares.

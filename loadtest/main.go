@@ -26,6 +26,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/loadtest/internal/delay"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
@@ -60,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r.Text(stdout, o.color || isTerminal(stdout))
+	r.Text(stdout, o.color || console.HasColor(stdout))
 	if err := write(r, out); err != nil {
 		return err
 	}
@@ -102,16 +103,6 @@ func runCompare(args []string, stdout io.Writer) error {
 	}
 	report.Compare(stdout, before, after)
 	return nil
-}
-
-// isTerminal reports whether w is one.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
 // newStage makes a directory and the programs. The caller must call close.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -29,7 +30,7 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 	m := &measurement{options: o, report: &report.Report{
 		Format: report.Format, Started: time.Now(), Command: o.invocation, Machine: machine(), Settings: o.reported(),
 	}}
-	raiseFileLimit()
+	proc.RaiseFileLimit()
 	m.report.Versions = versions(ctx, o.requirements())
 	m.progress = newProgress(o, stderr)
 	m.progress.say("building the programs …")

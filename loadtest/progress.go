@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
@@ -22,7 +23,7 @@ type progress struct {
 }
 
 func newProgress(o *options, out io.Writer) *progress {
-	p := &progress{out: out, terminal: isTerminal(out)}
+	p := &progress{out: out, terminal: console.HasColor(out)}
 	for _, s := range o.scenes {
 		p.left += time.Duration(s.rounds*len(s.ids)) * (s.warmUp + s.time)
 	}

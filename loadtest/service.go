@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -22,12 +23,5 @@ func (a *app) service(ctx context.Context) (enter, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
-		lock, err := client.Lock(ctx, key)
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		// An unlock that fails is repeated by the client; a lock that was lost shows in the records.
-		return lock.Context(), lock.Token(), func() { _ = lock.Unlock(context.WithoutCancel(ctx)) }, nil
-	}, func() { _ = client.Close() }, nil
+	return lockers.Keyway(client), func() { _ = client.Close() }, nil
 }

@@ -83,7 +83,6 @@ type remote struct {
 type member struct {
 	name    string
 	process *proc.Process // worker, or app behind a load balancer
-	app     *proc.Process // behind a sidecar; else nil
 	addr    string        // where it is reached over the network
 }
 
@@ -272,7 +271,7 @@ func (s *stack) addMember() (*member, error) {
 		m.process, m.addr = app, cmp.Or(reached, addr)
 		return m, nil
 	}
-	m.app, m.addr = app, reached
+	m.addr = reached
 	m.process, err = s.start(groupApp, proc.Spec{
 		Name: "sidecar-" + s.name + "-" + m.name, Program: s.built.Worker, Ready: "worker ready",
 		Args: []string{"--name", m.name, "--cluster", s.cluster, "--join", s.gossip, "--upstream", "unix://" + addr, "--redis", "redis://" + s.remote.redis[0],

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // watchPause is between the end of a watch and the next one.
@@ -53,10 +54,7 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 		case r, more = <-ends:
 		}
 		more = more && r.Err() == nil
-		select {
-		case hints <- struct{}{}:
-		default: // one is waiting already
-		}
+		wake.Up(hints)
 	}
 }
 

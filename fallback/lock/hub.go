@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 const (
@@ -24,14 +26,6 @@ type lockBell struct {
 	hubs  *lockHubs
 	at    map[*lockHub][]string // channels listened to
 	locks []string
-}
-
-// wake sends to a channel with room for one, unless it is full.
-func wake(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }
 
 // lockHubs has one hub per server: one, except in a cluster.
@@ -187,10 +181,10 @@ func (h *lockHub) add(b *lockBell, channels []string) {
 		}
 		t.bells[b] = struct{}{}
 		if t.heard {
-			wake(b.C)
+			wake.Up(b.C)
 		}
 		if !t.asked {
-			wake(h.changed)
+			wake.Up(h.changed)
 		}
 	}
 }
@@ -330,7 +324,7 @@ func (h *lockHub) receive(m any) {
 func (t *lockTopic) ringLocked(next string) {
 	for b := range t.bells {
 		if next == "" || next == b.owner {
-			wake(b.C)
+			wake.Up(b.C)
 		}
 	}
 }
@@ -355,5 +349,5 @@ func (h *lockHub) replace(ps *redis.PubSub) {
 		t.asked = false
 	}
 	h.mu.Unlock()
-	wake(h.changed)
+	wake.Up(h.changed)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // A connection that brings no hints is tried this often; a dead one is
@@ -44,10 +46,7 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 				version, _ := strconv.ParseInt(m.Payload, 10, 64)
 				s.hinted.Store(version)
 			}
-			select {
-			case hints <- struct{}{}:
-			default: // one is waiting already
-			}
+			wake.Up(hints)
 		}
 	}
 }

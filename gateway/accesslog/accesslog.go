@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // Config configures a [Log]. File is required.
@@ -128,15 +129,7 @@ func (l *Log) Add(e *Entry) {
 	if !kept {
 		l.dropped.Add(1)
 	}
-	l.poke()
-}
-
-// poke has the writer look at what there is to do.
-func (l *Log) poke() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(l.wake)
 }
 
 // Reopen has what comes from now on written to the file that has the name then, which
@@ -145,7 +138,7 @@ func (l *Log) Reopen() {
 	l.mu.Lock()
 	l.reopen = true
 	l.mu.Unlock()
-	l.poke()
+	wake.Up(l.wake)
 }
 
 // Close writes what there is, and closes the file. Its error is the cause of ctx, if
@@ -158,7 +151,7 @@ func (l *Log) Close(ctx context.Context) error {
 	if !started {
 		return nil
 	}
-	l.poke()
+	wake.Up(l.wake)
 	select {
 	case <-l.done:
 		return nil

@@ -86,11 +86,6 @@ func (x *call) roundTrip() (*http.Response, error) {
 	}
 	x.watch()
 	err := x.Workers.Find(x.Ctx, &x.Destination, x.attempt)
-	if errors.Is(err, send.ErrOtherWay) && x.Request.Body != nil { // there was no memory for it
-		if err = x.keep(x.Data); err == nil {
-			err = x.Workers.Find(x.Ctx, &x.Destination, x.attempt)
-		}
-	}
 	switch {
 	case errors.Is(err, send.ErrOtherWay):
 		return x.relay()
@@ -214,13 +209,11 @@ func (x *call) attempt(t routing.Target) routing.Outcome {
 	if c.closed.Load() {
 		return routing.Outcome{Err: errClientClosed}
 	}
-	if c.local != nil {
-		if err := x.keepSmall(); err != nil {
-			return routing.Outcome{Err: err}
-		}
-		if c.isLocal(t) && (!x.Sent || x.Kept || x.Request.Body == nil) { // the link may have read of the body
-			return x.attemptLocal(t)
-		}
+	if err := x.keepSmall(); err != nil {
+		return routing.Outcome{Err: err}
+	}
+	if c.isLocal(t) {
+		return x.attemptLocal(t)
 	}
 	x.appendFields()
 	return x.Dispatch.Attempt(t, x.Workers.Peer(t.Member))
@@ -234,17 +227,14 @@ func (c *Client) isLocal(t routing.Target) bool {
 // keepSmall reads a small body whole, before anybody holds the key, and for every
 // attempt there may be.
 func (x *call) keepSmall() error {
-	if x.Request.Body == nil || x.Kept || x.Sent {
+	if x.Request.Body == nil {
 		return nil
 	}
-	whole, err := x.KeepBody()
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %w", send.ErrClientBody, err)
-	case !whole:
-		return x.keep(x.Data)
+	whole, err := x.Keep()
+	if err == nil && !whole {
+		err = x.keep(x.Request.AppendKept(nil))
 	}
-	return nil
+	return err
 }
 
 // Carry implements [send.Carrier]: the exchange itself watches the context.

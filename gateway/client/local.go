@@ -19,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/httphandler"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -31,10 +32,10 @@ const (
 
 // attemptLocal gives the request to the worker of this process.
 func (x *call) attemptLocal(t routing.Target) routing.Outcome {
-	body := x.Request.Body
+	var body io.Reader
 	switch {
-	case x.Kept:
-		body = bytes.NewReader(x.Data)
+	case x.Request.Body != nil:
+		body = bytes.NewReader(x.Request.AppendKept(nil))
 	case x.Request.Open != nil:
 		opened, err := x.Request.Open()
 		if err != nil {
@@ -157,13 +158,6 @@ func (s *localStream) run(r *http.Request, h http.Handler, log *slog.Logger) {
 	s.Finish()
 }
 
-func wake(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
 // The handler's side.
 
 // ReadBody implements [httphandler.Stream]. A body that breaks off ends the call.
@@ -237,7 +231,7 @@ func (s *localStream) Abort(err error) { s.end(err, nil) }
 // readyLocked lets the caller see what there is.
 func (s *localStream) readyLocked() {
 	s.ready = true
-	wake(s.readable)
+	wake.Up(s.readable)
 }
 
 // end ends the answer, unless it has ended.
@@ -248,7 +242,7 @@ func (s *localStream) end(err error, trailer link.Fields) {
 		s.over, s.trailer = err, trailer
 	}
 	s.readyLocked()
-	wake(s.writable)
+	wake.Up(s.writable)
 }
 
 // await waits for the head of the answer.
@@ -285,7 +279,7 @@ func (r *localReply) Read(p []byte) (int, error) {
 		over := r.over
 		r.mu.Unlock()
 		if n > 0 {
-			wake(r.writable)
+			wake.Up(r.writable)
 			return n, nil
 		}
 		if over != nil {

@@ -73,7 +73,6 @@ func (x *call) openBody() error {
 	case to.Body == nil:
 		return nil
 	case to.ContentLength >= 0 && to.ContentLength <= hop.MaxRepeatedBody && to.Trailer == nil && x.client.fields.Upgrade(x.in.Header) == "":
-		to.Whole = true
 		return nil
 	case x.in.GetBody != nil:
 		to.Body, to.Open = nil, x.reopen

@@ -59,9 +59,9 @@ func (c *http1Conn) answer() (handed, keep bool) {
 		return false, r.keep
 	}
 	c.enter(stageWorking, 0)
-	read := c.in[:c.have]
-	if c.head.Size+len(r.Data) > c.have {
-		read = append(c.in[:c.head.Size:c.head.Size], r.Data...)
+	read, body := c.in[:c.have], r.taken()
+	if c.head.Size+len(body) > c.have {
+		read = append(c.in[:c.head.Size:c.head.Size], body...)
 	}
 	c.handOver(read)
 	return true, false

@@ -55,7 +55,6 @@ func (c *h2Conn) EndUnused()             { c.EndIdle() }
 type h2Stream struct {
 	upstreamRequest
 	carrier // interrupted when the stream fails
-	conn    *h2Conn
 	stream  *h2.Stream
 	failed  func()     // interrupt, made once
 	out     []h2.Field // memory for the answer's
@@ -76,14 +75,14 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 		return
 	}
 	s := h2Streams.Get().(*h2Stream)
-	s.conn, s.stream = c, stream
+	s.stream = stream
 	s.init(stream.Context(), c.server.router, s, &c.source)
 	s.Request.Method, s.Request.Target, s.Request.Host = stream.Method, stream.Path, stream.Authority
 	s.Request.ContentLength = stream.ContentLength
 	s.fields, s.tls = stream.Fields, stream.Scheme == "https" && c.tls != nil
 	stream.OnFail(s.failed)
 	if !s.isSimple() || !s.serve(stream) {
-		c.serveHTTP(stream, s.Data)
+		c.serveHTTP(stream, s.taken())
 	}
 	s.free()
 }
@@ -96,7 +95,7 @@ func (s *h2Stream) free() {
 	}
 	clear(s.out[:cap(s.out)])
 	s.upstreamRequest.free()
-	s.conn, s.stream, s.headed, s.gone = nil, nil, false, false
+	s.stream, s.headed, s.gone = nil, false, false
 	h2Streams.Put(s)
 }
 

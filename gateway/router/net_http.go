@@ -152,14 +152,14 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 		w.accounting.by = x.By()
 		w.observed.answered(x.problem, &x.Answer)
 	}()
-	x.tls, x.fields, x.stream = r.TLS != nil, headerFields(r), body.stream
+	x.tls, x.fields, x.Stream = r.TLS != nil, headerFields(r), body.stream
 	x.Request.Method, x.Request.Target, x.Request.Host = r.Method, r.URL.RequestURI(), r.Host
 	x.follow(d)
 	x.appendFields()
 	if body.paced != nil {
 		x.attach(body)
 		x.addTrailers(r)
-		if x.stream && r.Header.Get("Expect") != "" {
+		if x.Stream && r.Header.Get("Expect") != "" {
 			w.expected = &x.Body
 		}
 		if !x.TakesLink() && !x.Fits() {
@@ -169,8 +169,10 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 			defer w.awaitBody(x)
 		}
 	}
-	done = x.send()
-	return done, x.Data
+	if x.send() {
+		return true, nil
+	}
+	return false, x.taken()
 }
 
 // attach gives the request its body.
@@ -188,7 +190,7 @@ func (x *upstreamRequest) attach(body *incoming) {
 		return
 	}
 	x.pace, x.Body.Reader = body.paced, body.asItComes()
-	to.Body, to.ContentLength, to.Whole = &x.Body, body.in.ContentLength, !x.stream
+	to.Body, to.ContentLength = &x.Body, body.in.ContentLength
 }
 
 // addTrailers gives the request the trailers of r, which are there when the body has

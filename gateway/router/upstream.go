@@ -30,7 +30,7 @@ type upstreamRequest struct {
 	fields []h2.Field // as the client has sent them
 	coming io.Reader  // the body as it comes from the client
 	pace   *pacedBody // bounds the wait for the body; nil if something else does
-	stream bool       // the body goes to the worker as it comes
+	read   []byte     // the body, if the key stands in it
 
 	stripe  int // of what counts requests
 	traffic *trafficPart
@@ -110,8 +110,8 @@ func (x *upstreamRequest) KeyClient() string {
 // KeyBody implements [gateway.Keyed]. It waits for the client as for any body, and keeps it.
 func (x *upstreamRequest) KeyBody() ([]byte, error) {
 	switch n := x.Request.ContentLength; {
-	case n == 0 || x.Kept:
-		return x.Data, nil
+	case n == 0 || x.read != nil:
+		return x.read, nil
 	case n > gateway.MaxKeyBody:
 		return nil, gateway.ErrBodyOfKey
 	}
@@ -119,14 +119,14 @@ func (x *upstreamRequest) KeyBody() ([]byte, error) {
 	if err != nil {
 		return nil, errors.Join(send.ErrClientBody, err)
 	}
-	x.Data, x.Kept = body, true
+	x.read = body
 	return body, nil
 }
 
 // serve sends a request to its worker and answers it, if its form is simple: it
 // has a key, and needs nothing of net/http. It reports false, before anything was
-// answered, if the request has to go by way of net/http; what has been read of its
-// body then stands in x.data.
+// answered, if the request has to go by way of net/http; taken then returns what has
+// been read of its body.
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.Request
 	x.coming = body
@@ -146,10 +146,10 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	x.appendFields()
 	switch {
 	case r.ContentLength == 0:
-	case x.Kept:
-		r.Body, r.Whole = bytes.NewReader(x.Data), true
+	case x.read != nil:
+		r.Body = bytes.NewReader(x.read)
 	default:
-		x.Body.Reader, r.Body, r.Whole = body, &x.Body, true
+		x.Body.Reader, r.Body = body, &x.Body
 		if s, ok := body.(*h2.Stream); ok {
 			s.Keep(&x.Reserved)
 		}
@@ -174,6 +174,13 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		o.end(rt, x.By(), x.Answer.Status, took)
 	}
 	return true
+}
+
+func (x *upstreamRequest) taken() []byte {
+	if x.read != nil {
+		return x.read
+	}
+	return x.Request.AppendKept(nil)
 }
 
 // follow makes the request one of its route.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -37,9 +36,4 @@ func (r *Route) Key(req gateway.Keyed, memory *[]byte) (string, error) {
 		key = grammar.Text(*memory)
 	}
 	return key, gateway.CheckKey(key)
-}
-
-// NeedsBody reports whether a key or a tenant of the route may stand in the body.
-func (r *Route) NeedsBody() bool {
-	return slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.NeedsBody)
 }

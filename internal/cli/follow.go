@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // lookEvery is how often a program looks whether files have changed.
@@ -56,12 +58,7 @@ func (c *Common) Follow(f *Files, reload func()) (stop func()) {
 // everyLook calls look every second, and with hangup set on SIGHUP, until stop is called.
 func (c *Common) everyLook(look func(hangup bool)) (stop func()) {
 	hangups, ended := make(chan struct{}, 1), make(chan struct{})
-	c.OnHangup(func() {
-		select {
-		case hangups <- struct{}{}:
-		default:
-		}
-	})
+	c.OnHangup(func() { wake.Up(hangups) })
 	var running sync.WaitGroup
 	running.Go(func() {
 		tick := time.NewTicker(lookEvery)

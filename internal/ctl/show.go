@@ -51,8 +51,8 @@ func (a *ask) line(text string) error {
 func (a *ask) members([]string) error {
 	var page struct {
 		Members []struct {
-			Name, Role, State, Address, Gossip, Incarnation, View string
-			Partitions                                            int
+			Name, Role, State, Address, Gossip, View string
+			Partitions                               int
 		}
 	}
 	if shown, err := a.get("/members", nil, &page); err != nil || shown {
@@ -77,7 +77,6 @@ func (a *ask) ring([]string) error {
 			Name, Incarnation string
 			Partitions        int
 		}
-		Owners []int
 	}
 	if shown, err := a.get("/ring", nil, &page); err != nil || shown {
 		return err

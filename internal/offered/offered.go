@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -229,22 +230,16 @@ func (s *Store) Observe(ctx context.Context, generation, incarnation string, sin
 // Watch passes on the hints of whichever store is current.
 func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	out := make(chan struct{}, 1)
-	hint := func() {
-		select {
-		case out <- struct{}{}:
-		default:
-		}
-	}
 	go func() {
 		defer close(out)
 		for {
 			store, changed := s.get()
 			for range store.Watch(ctx) { // until look closes the store
-				hint()
+				wake.Up(out)
 			}
 			select {
 			case <-changed:
-				hint()
+				wake.Up(out)
 			case <-ctx.Done():
 				return
 			}

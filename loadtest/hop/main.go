@@ -22,7 +22,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
@@ -93,7 +92,7 @@ func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (*hop
 			return nil, err
 		}
 	}
-	raiseFileLimit()
+	proc.RaiseFileLimit()
 	if h.programs.Router == "" || h.programs.Worker == "" {
 		fmt.Fprintln(out, "building …")
 		programs, err := cluster.Build(ctx, dir)
@@ -115,30 +114,6 @@ func (h *hop) close(err error) {
 		return
 	}
 	os.RemoveAll(h.dir)
-}
-
-// raiseFileLimit lets the processes have as many connections as the system
-// allows.
-func raiseFileLimit() {
-	limit := syscall.Rlimit{Cur: enoughFiles, Max: enoughFiles}
-	if fileLimit() < enoughFiles && syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		return
-	}
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		limit.Cur = limit.Max
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // else it stays as it is
-	}
-}
-
-const enoughFiles = 1 << 16
-
-// fileLimit returns how many files a process may have open.
-func fileLimit() uint64 {
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
-		return 1024
-	}
-	return min(limit.Cur, enoughFiles)
 }
 
 // childEnv makes this program run as one of the programs of a measurement when

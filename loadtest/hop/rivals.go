@@ -93,7 +93,7 @@ func (h *hop) fronts(name string) (dir string, addrs map[front]string, err error
 
 // maxConnections is what a proxy's files suffice for: an idle connection needs
 // one, a busy one two.
-func maxConnections() uint64 { return fileLimit() * 6 / 10 }
+func maxConnections() uint64 { return proc.FileLimit() * 6 / 10 }
 
 func (h *hop) startHAProxy(name string, upstreams []string) (*proxy, error) {
 	dir, addrs, err := h.fronts(name)

@@ -9,23 +9,14 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
 // series are the values of a figure in each round.
 type series []float64
 
-// median returns 0 for an empty series.
-func (s series) median() float64 {
-	if len(s) == 0 {
-		return 0
-	}
-	s = slices.Sorted(slices.Values(s))
-	middle := len(s) / 2
-	if len(s)%2 == 1 {
-		return s[middle]
-	}
-	return (s[middle-1] + s[middle]) / 2
-}
+func (s series) median() float64 { return report.Median(s) }
 
 // over returns the ratios of the rounds, so that what slows a whole round down
 // cancels out.

@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
@@ -81,7 +82,13 @@ func (b *bench) startPeers(ctx context.Context, stage *proc.Stage, dir string) (
 func (b *bench) maker(ctx context.Context, stage *proc.Stage, dir, name string) (func() (lockers.Enter, func(), error), error) {
 	switch name {
 	case own:
-		return func() (lockers.Enter, func(), error) { return b.ownLocker(ctx) }, nil
+		return func() (lockers.Enter, func(), error) {
+			client, err := b.newClient(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			return lockers.Keyway(client), func() { _ = client.Close() }, nil
+		}, nil
 	case "etcd":
 		client, err := proc.FreeAddr()
 		if err != nil {
@@ -120,21 +127,6 @@ func (b *bench) maker(ctx context.Context, stage *proc.Stage, dir, name string) 
 	return nil, cli.Usagef("-peers: there is no %q; there are etcd, redislock and redsync", name)
 }
 
-// ownLocker returns the locks of another client of the worker.
-func (b *bench) ownLocker(ctx context.Context) (lockers.Enter, func(), error) {
-	client, err := b.newClient(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
-		l, err := client.Lock(ctx, key)
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		return l.Context(), l.Token(), func() { _ = l.Unlock(context.WithoutCancel(ctx)) }, nil
-	}, func() { _ = client.Close() }, nil
-}
-
 // compare lets the peers take turns at each of the scenes, in rounds.
 func (b *bench) compare(ctx context.Context, all []peer) error {
 	b.callers = min(b.callers, mostCallers)
@@ -154,23 +146,18 @@ func (b *bench) compare(ctx context.Context, all []peer) error {
 		}
 		fmt.Fprintf(b.out, scene.title+"\n", b.callers)
 		for i, p := range all {
-			line := fmt.Sprintf("  %-10s %8.0f pairs/s  fairness %.2f", p.name, median(rates[i]), median(fairness[i]))
+			line := fmt.Sprintf("  %-10s %8.0f pairs/s  fairness %.2f", p.name, report.Median(rates[i]), report.Median(fairness[i]))
 			if i > 0 {
 				ratios := make([]float64, b.rounds)
 				for r := range ratios {
 					ratios[r] = rates[0][r] / rates[i][r]
 				}
-				line += fmt.Sprintf("  %s is %.1f × (%.1f–%.1f)", own, median(ratios), slices.Min(ratios), slices.Max(ratios))
+				line += fmt.Sprintf("  %s is %.1f × (%.1f–%.1f)", own, report.Median(ratios), slices.Min(ratios), slices.Max(ratios))
 			}
 			fmt.Fprintln(b.out, line)
 		}
 	}
 	return nil
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 // turn has callers take a lock and give it back again and again for that long. It returns how many pairs they

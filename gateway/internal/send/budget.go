@@ -1,8 +1,6 @@
 package send
 
 import (
-	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -100,25 +98,4 @@ func (r *Reservation) End() {
 	r.over = true
 	r.mu.Unlock()
 	r.Release()
-}
-
-// gather reads a body of n bytes, as far as it may be in memory: whole says
-// whether that is all of it.
-func (r *Reservation) gather(body io.Reader, n int64) (data []byte, whole bool, err error) {
-	for int64(len(data)) < n {
-		room := int(min(n, max(bodyFloor, 16*int64(len(data)))))
-		if !r.Reserve(room) {
-			return data, false, nil
-		}
-		data = slices.Grow(data, room-len(data))
-		read, err := io.ReadAtLeast(body, data[len(data):room], 1)
-		data = data[:len(data)+read]
-		if err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return data, false, err
-		}
-	}
-	return data, true, nil
 }

@@ -26,9 +26,8 @@ type Dispatch struct {
 	Destination
 	Request  link.Request
 	Body     Body
-	Sent     bool   // there has been an attempt over the link
-	Kept     bool   // the body stands in data
-	Data     []byte // for workers that do not take the link; a part of the body if there was no room for more
+	Sent     bool // there has been an attempt over the link
+	Stream   bool // the body goes to the worker as it comes
 	Reserved Reservation
 
 	Answer   Answer
@@ -60,7 +59,18 @@ func (d *Dispatch) TakesLink() bool {
 // Attempt sends the request to a worker, whose connections p has.
 func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 	d.Request.Fields = d.tracedFields()
-	if !t.Link {
+	whole, err := t.Link, error(nil)
+	if t.Link && d.Request.Body != nil && !d.Stream || !t.Link && d.Fits() {
+		whole, err = d.Keep()
+	}
+	switch {
+	case err != nil:
+		return routing.Outcome{Err: err}
+	case !whole && d.Sent && d.Request.Body != nil:
+		return routing.Outcome{Verdict: routing.NotStarted, Err: errBodyRead}
+	case !whole:
+		return routing.Outcome{Err: ErrOtherWay}
+	case !t.Link:
 		return d.attemptPlain(t, p)
 	}
 	d.Sent, d.Peer, d.Request.Epoch = true, p, t.Epoch
@@ -71,17 +81,20 @@ func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 		d.From.Carry(nil)
 		p.Leave()
 		d.Peer = nil
-		if d.Request.Whole && errors.Is(err, link.ErrNotKept) {
-			if d.Sent = false; !d.Kept {
-				d.Data = d.Request.Taken()
-			}
-			return routing.Outcome{Err: ErrOtherWay}
-		}
 		return OutcomeOf(d.Ctx, t.Member, err, d.Body.Failed.Load())
 	}
 	d.Response = res
 	d.Answer = Answer{Status: res.Status, Length: res.ContentLength, Fields: res.Fields, Body: res.Body}
 	return routing.Outcome{}
+}
+
+// Keep reads a small body for this attempt and those that follow, and reports whether there was
+// room for the whole of it. The error wraps ErrClientBody.
+func (d *Dispatch) Keep() (whole bool, err error) {
+	if whole, err = d.Request.Keep(); err != nil {
+		err = fmt.Errorf("%w: %w", ErrClientBody, err)
+	}
+	return whole, err
 }
 
 // By returns what has carried the answer.

@@ -1,7 +1,6 @@
 package send
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
 	"net/url"
@@ -23,21 +22,8 @@ import (
 // has read of a body that cannot be opened again.
 var errBodyRead = errors.New("the body has been read for another worker")
 
-// attemptPlain sends the request to a worker over HTTP/1.1. A small body is read
-// whole before; what has a larger one, or trailers, goes another way.
+// attemptPlain sends the request to a worker over HTTP/1.1, with its body if that is kept.
 func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
-	switch consumed := d.Sent && d.Request.Body != nil && !d.Kept; {
-	case consumed:
-		return routing.Outcome{Verdict: routing.NotStarted, Err: errBodyRead}
-	case !d.Fits():
-		return routing.Outcome{Err: ErrOtherWay}
-	}
-	switch whole, err := d.KeepBody(); {
-	case err != nil:
-		return routing.Outcome{Err: errors.Join(ErrClientBody, err)}
-	case !whole:
-		return routing.Outcome{Err: ErrOtherWay}
-	}
 	e := p.Plain.Begin()
 	e.Method, e.Watched = d.Request.Method, d.From.Carry(e)
 	e.Message = d.appendMessage(e.Message, t.Epoch)
@@ -65,30 +51,8 @@ func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
 // link: its body can be kept, and its head goes into HTTP/1.1.
 func (d *Dispatch) Fits() bool {
 	r := &d.Request
-	small := !d.HasBody() || d.Kept || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
+	small := !d.HasBody() || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
 	return small && http1.SimpleRequest(r.Method, r.Target, r.Host)
-}
-
-// KeepBody reads the body, for this attempt and those that follow, and reports
-// whether there was room for the whole of it.
-func (d *Dispatch) KeepBody() (whole bool, err error) {
-	body := d.Request.Body
-	switch {
-	case d.Kept || !d.HasBody():
-		return true, nil
-	case d.Request.Open != nil:
-		opened, err := d.Request.Open()
-		if err != nil {
-			return false, err
-		}
-		defer opened.Close()
-		body = opened
-	}
-	d.Data, d.Kept, err = d.Reserved.gather(body, d.Request.ContentLength)
-	if d.Kept && d.Request.Body != nil {
-		d.Request.Body = bytes.NewReader(d.Data) // should a worker that takes the link come next
-	}
-	return d.Kept, err
 }
 
 // appendMessage appends the request as it goes to the worker.
@@ -119,7 +83,7 @@ func (d *Dispatch) appendMessage(b []byte, epoch int64) []byte {
 		length = r.ContentLength
 	}
 	b = append(http1.AppendRequestLength(b, r.Method, length), "\r\n"...)
-	return append(b, d.Data...)
+	return r.AppendKept(b)
 }
 
 // plainRefusal returns the worker's refusal of the request, nil for none. It reads

@@ -2,15 +2,14 @@ package spool
 
 import "os"
 
-// Reader reads a [Spool] from its start. It is for one goroutine, but Interrupt and
-// Close may be called by others.
+// Reader reads a [Spool] from its start. It is for one goroutine, but Close
+// may be called by others.
 type Reader struct {
 	spool *Spool
 
 	// What follows is guarded by spool.mu.
-	at          int64
-	interrupted bool
-	closed      bool
+	at     int64
+	closed bool
 }
 
 // NewReader returns a reader of all that was and will be written, which the caller
@@ -54,15 +53,13 @@ func (r *Reader) next(p []byte) (n int, file *os.File, at int64, err error) {
 	s := r.spool
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !r.closed && !r.interrupted && r.at == s.size && s.end == nil {
+	for !r.closed && r.at == s.size && s.end == nil {
 		s.more.Wait()
 	}
 	inMemory := int64(len(s.memory))
 	switch {
 	case r.closed:
 		return 0, nil, 0, ErrClosed
-	case r.interrupted:
-		return 0, nil, 0, ErrInterrupted
 	case r.at < inMemory:
 		n = copy(p, s.memory[r.at:])
 		r.at += int64(n)
@@ -71,15 +68,6 @@ func (r *Reader) next(p []byte) (n int, file *os.File, at int64, err error) {
 		return int(min(int64(len(p)), s.size-r.at)), s.file, r.at - inMemory, nil
 	}
 	return 0, nil, 0, s.end
-}
-
-// Interrupt makes a Read that waits, and all that come later, fail with
-// [ErrInterrupted].
-func (r *Reader) Interrupt() {
-	r.spool.mu.Lock()
-	defer r.spool.mu.Unlock()
-	r.interrupted = true
-	r.spool.more.Broadcast()
 }
 
 // Close ends reading. It may be called more than once; a Read under way fails.

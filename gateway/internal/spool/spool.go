@@ -19,9 +19,6 @@ var (
 
 	// ErrClosed means that the spool was closed before its end was written.
 	ErrClosed = errors.New("spool: closed")
-
-	// ErrInterrupted is the error of a Read that [Reader.Interrupt] has ended.
-	ErrInterrupted = errors.New("spool: read interrupted")
 )
 
 // Spool keeps bytes in the order in which they are written: the first ones in

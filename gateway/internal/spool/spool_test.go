@@ -84,7 +84,6 @@ func TestEndsOfReaders(t *testing.T) {
 		{"written", func(s *spool.Spool, _ *spool.Reader) { s.CloseWrite(nil) }, io.EOF},
 		{"written twice", func(s *spool.Spool, _ *spool.Reader) { s.CloseWrite(nil); s.CloseWrite(broken) }, io.EOF},
 		{"broken off", func(s *spool.Spool, _ *spool.Reader) { s.CloseWrite(broken) }, broken},
-		{"interrupted", func(_ *spool.Spool, r *spool.Reader) { r.Interrupt() }, spool.ErrInterrupted},
 		{"closed", func(_ *spool.Spool, r *spool.Reader) { r.Close() }, spool.ErrClosed},
 		{"spool closed", func(s *spool.Spool, _ *spool.Reader) { s.Close() }, spool.ErrClosed},
 	} {

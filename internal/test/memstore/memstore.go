@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -222,10 +223,7 @@ func (m *Store) changedLocked() {
 
 func (m *Store) publishLocked() {
 	for hints := range m.watchers {
-		select {
-		case hints <- struct{}{}:
-		default: // one is waiting already
-		}
+		wake.Up(hints)
 	}
 }
 

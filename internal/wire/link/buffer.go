@@ -2,7 +2,10 @@ package link
 
 import "sync"
 
-// bufferPool lends byte buffers of a few sizes. The zero value is ready.
+// pool is the one of all connections.
+var pool bufferPool
+
+// bufferPool lends byte buffers of a few sizes.
 type bufferPool struct {
 	classes [4]sync.Pool // of *buffer with a capacity of minBuffer << 2i
 }

@@ -43,7 +43,6 @@ type Client struct {
 	ctx   context.Context // ends with Close
 	stop  context.CancelFunc
 	cfg   Config
-	pool  bufferPool
 	slots []slot
 
 	mu     sync.Mutex // of what follows and of the slots' dials
@@ -87,7 +86,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		return nil, notStarted(fmt.Errorf("%w: the request's body is consumed", ErrClosed))
 	}
 	if req.small() {
-		if err := req.fill(&c.pool); err != nil {
+		if _, err := req.Keep(); err != nil {
 			return nil, notStarted(err)
 		}
 	}
@@ -267,7 +266,7 @@ func (c *Client) connect() (*clientConn, error) {
 		return nil, fmt.Errorf("link: dial %s: %w", c.Addr, err)
 	}
 	cc := &clientConn{streams: map[uint64]*clientStream{}}
-	cc.init(nc, &c.cfg, &c.pool)
+	cc.init(nc, &c.cfg)
 	cc.unwritable, cc.stall = cc.readOut, cc.giveUpRepeatable
 	if err := cc.handshake(ctx); err != nil {
 		nc.Close()

@@ -109,7 +109,7 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 	}
 	err := st.head(ctx, req.Interims)
 	if again := errors.Is(err, ErrNotStarted); req.Body != nil && req.Open == nil {
-		switch kept, dropped := req.detach(again, cc.pool); {
+		switch kept, dropped := req.detach(again); {
 		case !again || kept:
 		case dropped:
 			err = notStarted(fmt.Errorf("%w: %w", ErrNotKept, err))
@@ -130,12 +130,12 @@ const inlineBody = maxData
 // send opens st and starts sending the body.
 func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) error {
 	inline := req.small() && req.Trailer == nil && req.ContentLength <= inlineBody
-	scratch := cc.pool.get(minBuffer)
-	if inline && req.ContentLength > 0 {
-		cc.pool.put(scratch)
-		scratch = cc.pool.get(2 * int(req.ContentLength))
+	room := 0
+	if inline {
+		room = 2 * int(req.ContentLength)
 	}
-	defer cc.pool.put(scratch)
+	scratch := pool.get(room)
+	defer pool.put(scratch)
 	head := req.head(ctx)
 	b := head.append(openFrame(scratch.b))
 	closeFrame(b, 0, header{kind: kindRequest, end: !req.hasBody()})

@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // clientStream is a request at the client's end. Its memory is used again once its
@@ -121,7 +123,7 @@ func (st *clientStream) take(h header, p []byte) bool {
 	case h.end:
 		st.finishLocked(nil)
 	case !st.cc.in.follows(kindData, st.id): // else that wakes whoever waits, once for both
-		wake(st.readable)
+		wake.Up(st.readable)
 	}
 	return true
 }
@@ -140,7 +142,7 @@ func (st *clientStream) announce(head responseHead) bool {
 	}
 	q.heads[q.come] = head
 	q.come++
-	wake(st.readable)
+	wake.Up(st.readable)
 	return true
 }
 

@@ -66,7 +66,6 @@ type conn struct {
 	bare   net.Conn      // nc, of which nothing has been read ahead
 	stream io.ReadWriter // of bare
 	cfg    *Config
-	pool   *bufferPool
 	in     *reader
 	out    *queue
 	mine   settings
@@ -87,8 +86,8 @@ type conn struct {
 	wg       sync.WaitGroup
 }
 
-func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
-	c.nc, c.cfg, c.pool = nc, cfg, pool
+func (c *conn) init(nc net.Conn, cfg *Config) {
+	c.nc, c.cfg = nc, cfg
 	ahead, split := nc.(*netutil.ReadAhead)
 	if split {
 		nc = ahead.Conn

@@ -48,10 +48,10 @@ func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header 
 	if r.ContentLength < 0 {
 		req.TransferEncoding = []string{"chunked"}
 	}
-	x := &httpStream{ctx: ctx, w: w, body: r.Body, memory: w.st.c.pool.get(minBuffer)}
+	x := &httpStream{ctx: ctx, w: w, body: r.Body, memory: pool.get(minBuffer)}
 	x.fields = x.memory.b
 	x.Begin(x, req, !r.Body.empty())
-	defer w.st.c.pool.put(x.memory)
+	defer pool.put(x.memory)
 	h.ServeHTTP(&x.Writer, req)
 	x.Finish()
 }

@@ -66,8 +66,8 @@ func (r *Request) copy(st *clientStream) error {
 		return err
 	}
 	defer body.Close()
-	buf := st.c.pool.get(maxData)
-	defer st.c.pool.put(buf)
+	buf := pool.get(maxData)
+	defer pool.put(buf)
 	var total int64
 	for {
 		n, err := body.Read(buf.b[:maxData])

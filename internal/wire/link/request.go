@@ -1,11 +1,11 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +27,7 @@ type Request struct {
 
 	// Body is what to send; nil for none. ContentLength is its length, -1 if
 	// that is not known. A body whose length is known and at most 64 KiB is
-	// read by Do itself before anything is sent, so a slow client holds
+	// read by Keep, which Do calls before anything is sent, so a slow client holds
 	// nothing up at the worker; any other is read by a goroutine for as long
 	// as the worker wants it, see BodyDone. In both cases bounding a Read in
 	// time is the caller's: Read has no context.
@@ -41,11 +41,8 @@ type Request struct {
 	Open func() (io.ReadCloser, error)
 
 	// Memory bounds what is kept of Body; nil for no bound. A body for which
-	// there is no room is sent as it comes. If Whole is set, and Do itself would
-	// have read it, Do fails with ErrNotKept instead, before anything is sent;
-	// Taken then returns what was read.
+	// there is no room is sent as it comes.
 	Memory Memory
-	Whole  bool
 
 	// Trailer, if set, is called when Body has come to its end.
 	Trailer func() Fields
@@ -165,7 +162,7 @@ type upload struct {
 	copies   *copies
 }
 
-// small reports whether Do itself reads the body before it sends the head.
+// small reports whether Do keeps the body before it sends the head.
 func (r *Request) small() bool {
 	return r.ContentLength >= 0 && r.ContentLength <= initialWindow && r.Body != nil && r.Open == nil && !r.up.streams
 }
@@ -177,11 +174,28 @@ const (
 	growth    = 16
 )
 
-// fill reads all of a small body, as far as there is memory for it.
-func (r *Request) fill(pool *bufferPool) error {
-	u := &r.up
-	if u.err == io.EOF {
-		return nil // an attempt before this one has
+// Keep reads a body of at most 64 KiB, as far as there is memory for it, and reports
+// whether it now has all of it: each attempt then sends that. It reads what Open returns too.
+// It does nothing about another body, nor once Do has sent of this one.
+func (r *Request) Keep() (whole bool, err error) {
+	u, body := &r.up, r.Body
+	switch {
+	case !r.hasBody():
+		return true, nil
+	case r.ContentLength < 0 || r.ContentLength > initialWindow || u.streams:
+		return false, nil
+	case u.err == io.EOF:
+		return u.kept != nil, nil
+	case r.Open != nil:
+		opened, err := r.Open()
+		if err != nil {
+			return false, err
+		}
+		defer opened.Close()
+		body, u.total = opened, 0
+		if u.kept != nil { // of an attempt whose reading failed
+			u.kept.b = u.kept.b[:0]
+		}
 	}
 	if u.kept == nil {
 		u.kept = pool.get(int(min(r.ContentLength, firstRead)))
@@ -189,34 +203,34 @@ func (r *Request) fill(pool *bufferPool) error {
 	for int64(len(u.kept.b)) < r.ContentLength {
 		have := len(u.kept.b)
 		room := min(int(r.ContentLength), max(firstRead, growth*have))
-		switch {
-		case r.reserve(room):
-		case r.Whole:
-			return ErrNotKept
-		default:
+		if !r.reserve(room) {
 			u.streams = true
-			return nil
+			return false, nil
 		}
 		if cap(u.kept.b) < room {
-			u.enlarge(pool, room)
+			u.enlarge(room)
 		}
-		n, err := io.ReadAtLeast(r.Body, u.kept.b[have:room], 1)
+		n, err := io.ReadAtLeast(body, u.kept.b[have:room], 1)
 		u.kept.b = u.kept.b[:have+n]
 		u.total += int64(n)
 		if err != nil {
-			return fmt.Errorf("link: reading the request's body: %w", noEOF(err))
+			return false, fmt.Errorf("link: reading the request's body: %w", noEOF(err))
 		}
 	}
 	u.err = io.EOF
-	return nil
+	return true, nil
 }
 
-// Taken returns what Do has read of Body when it has failed with ErrNotKept, as
-// Whole asks for.
-func (r *Request) Taken() []byte { return bytes.Clone(r.up.kept.b) }
+// AppendKept appends what Keep has read. Only before Do has returned an answer is it there.
+func (r *Request) AppendKept(b []byte) []byte {
+	if r.up.kept != nil {
+		b = append(b, r.up.kept.b...)
+	}
+	return b
+}
 
 // enlarge moves what is kept to a buffer with room for n bytes.
-func (u *upload) enlarge(pool *bufferPool, n int) {
+func (u *upload) enlarge(n int) {
 	bigger := pool.get(n)
 	bigger.b = append(bigger.b, u.kept.b...)
 	u.mu.Lock()
@@ -238,14 +252,14 @@ func (r *Request) attach(st *clientStream) {
 	u.stream, u.sent = st, 0
 	if u.reading == nil {
 		u.reading = make(chan struct{})
-		go r.pump(st.c.pool)
+		go r.pump()
 	}
 }
 
 // detach ends an attempt, and reports whether another one may follow that wants
 // to, with the body from its start; dropped says that it is not there any more
 // for want of memory. Unless another may follow, what was kept is given back.
-func (r *Request) detach(again bool, pool *bufferPool) (kept, dropped bool) {
+func (r *Request) detach(again bool) (kept, dropped bool) {
 	u := &r.up
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -271,10 +285,10 @@ func (r *Request) replayable() bool {
 
 // pump moves the body to the stream that is attached, until there is none,
 // the stream is over, or the body is.
-func (r *Request) pump(pool *bufferPool) {
+func (r *Request) pump() {
 	u := &r.up
 	for {
-		st, more := r.step(pool)
+		st, more := r.step()
 		if more {
 			continue
 		}
@@ -297,7 +311,7 @@ func (r *Request) pump(pool *bufferPool) {
 
 // step sends what is kept to the attached stream, which it returns, and reads
 // on. It reports whether there is more to do for that stream.
-func (r *Request) step(pool *bufferPool) (*clientStream, bool) {
+func (r *Request) step() (*clientStream, bool) {
 	u := &r.up
 	u.mu.Lock()
 	st := u.stream
@@ -321,7 +335,7 @@ func (r *Request) step(pool *bufferPool) (*clientStream, bool) {
 		st.abandon(fmt.Errorf("link: reading the request's body: %w", err))
 		return st, false
 	}
-	return st, r.room(pool, st) && r.read()
+	return st, r.room(st) && r.read()
 }
 
 // finish ends the body on st. Body is at its end.
@@ -340,12 +354,16 @@ func (r *Request) finish(st *clientStream) {
 // room makes room to read into. When kept is full, all of it has been sent. If
 // that was the initial window, that st has credit again says that the worker
 // reads.
-func (r *Request) room(pool *bufferPool, st *clientStream) bool {
+func (r *Request) room(st *clientStream) bool {
 	u := &r.up
 	switch n := len(u.kept.b); {
 	case n < cap(u.kept.b):
 	case n < initialWindow && r.reserve(4*n):
-		u.enlarge(pool, 4*n)
+		u.enlarge(4 * n)
+	case u.total == r.ContentLength: // only the end is left to read: the worker may give no more credit
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.kept.b = slices.Grow(u.kept.b, 1)
 	default:
 		if _, err := st.acquire(0); err != nil {
 			return false

@@ -98,7 +98,7 @@ func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	w.answered = true
 	w.declared = head.length
 	w.bodiless = !grammar.HasBody(w.st.req.Method, status)
-	w.out = w.st.c.pool.get(max(outSize, headerLen+len(f)+32))
+	w.out = pool.get(max(outSize, headerLen+len(f)+32))
 	w.out.b = head.append(openFrame(w.out.b))
 	if size := len(w.out.b) - headerLen; int64(size) > w.st.c.peer.header {
 		return w.fail(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrAnswerHeaderTooLarge, size, w.st.c.peer.header))
@@ -288,7 +288,7 @@ func (w *ResponseWriter) finish() {
 // release gives the buffer back.
 func (w *ResponseWriter) release() {
 	_ = w.endOverflow() // if it is not sent by now, it fails
-	w.st.c.pool.put(w.out)
+	pool.put(w.out)
 	w.out = nil
 	if w.failed == nil {
 		w.failed = ErrClosed

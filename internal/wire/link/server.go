@@ -44,7 +44,6 @@ type Server struct {
 
 	setup sync.Once
 	cfg   Config
-	pool  bufferPool
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -120,7 +119,7 @@ var errCrowded = errors.New("link: too many connections")
 func (s *Server) ServeConn(nc net.Conn) error {
 	s.init()
 	sc := &serverConn{srv: s, remote: nc.RemoteAddr().String(), streams: make(map[uint64]*serverStream)}
-	sc.init(nc, &s.cfg, &s.pool)
+	sc.init(nc, &s.cfg)
 	sc.unread = sc.unreadAnswer
 	if err := s.begin(sc); err != nil {
 		netutil.CloseNow(nc)

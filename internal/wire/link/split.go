@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
@@ -137,10 +138,7 @@ func (s *splitter) giveUpLocked(w *newcomer) {
 
 func (s *splitter) removeLocked(w *newcomer) {
 	s.waiting.Remove(w.at)
-	select {
-	case s.fewer <- struct{}{}:
-	default:
-	}
+	wake.Up(s.fewer)
 }
 
 // end ends the wait of a connection, and reports whether it has not been given

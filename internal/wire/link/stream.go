@@ -5,6 +5,8 @@ import (
 	"context"
 	"io"
 	"sync"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // stream is what both ends of a stream have in common: a body coming in,
@@ -45,17 +47,6 @@ type streamState struct {
 	writable chan struct{}
 }
 
-// wake wakes the goroutine that waits on ch, which may be nil.
-func wake(ch chan struct{}) {
-	if ch == nil {
-		return
-	}
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
 // waiterLocked returns the channel at *ch, made if need be.
 func waiterLocked(ch *chan struct{}) chan struct{} {
 	if *ch == nil {
@@ -70,7 +61,7 @@ func (s *stream) receive(p []byte, left int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in := s.receiveLocked(p, left)
-	wake(s.readable)
+	wake.Up(s.readable)
 	return in
 }
 
@@ -89,7 +80,7 @@ func (s *stream) receiveLocked(p []byte, left int) bool {
 			tail = s.chunks[n-1]
 		}
 		if tail == nil || len(tail.b) == cap(tail.b) {
-			tail = s.c.pool.get(len(p) + left)
+			tail = pool.get(len(p) + left)
 			if s.chunks == nil {
 				s.chunks = s.first[:0]
 			}
@@ -114,7 +105,7 @@ func (s *stream) endReceiveLocked(err error, trailer Fields) {
 		s.inErr = err
 		s.trailer = trailer
 	}
-	wake(s.readable)
+	wake.Up(s.readable)
 }
 
 // stop ends both halves; what was received stays readable.
@@ -136,7 +127,7 @@ func (s *stream) stopSendingLocked(err error) {
 	if s.over == nil {
 		s.over = err
 	}
-	wake(s.writable)
+	wake.Up(s.writable)
 }
 
 // discard frees what was received. Nothing may be read afterwards.
@@ -156,11 +147,11 @@ func (s *stream) discardLocked() {
 // releaseLocked returns every buffer.
 func (s *stream) releaseLocked() {
 	for i, b := range s.chunks {
-		s.c.pool.put(b)
+		pool.put(b)
 		s.chunks[i] = nil
 	}
 	s.chunks, s.off = nil, 0
-	s.c.pool.put(s.lent)
+	pool.put(s.lent)
 	s.lent = nil
 }
 
@@ -180,7 +171,7 @@ func (s *stream) read(ctx context.Context, p []byte) (int, error) {
 		s.off += m
 		if s.off == len(first.b) {
 			s.shiftLocked()
-			s.c.pool.put(first)
+			pool.put(first)
 		}
 	}
 	grant := s.consumedLocked(n)
@@ -194,7 +185,7 @@ func (s *stream) next(ctx context.Context) ([]byte, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, err
 	}
-	s.c.pool.put(s.lent)
+	pool.put(s.lent)
 	s.lent = s.chunks[0]
 	p := s.lent.b[s.off:]
 	s.shiftLocked()
@@ -255,7 +246,7 @@ func (s *stream) sleepLocked(ctx context.Context) error {
 func (s *stream) poke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wake(s.readable)
+	wake.Up(s.readable)
 }
 
 // consumedLocked notes that n bytes were read and returns what to grant the
@@ -297,7 +288,7 @@ func (s *stream) granted(n uint64) bool {
 		return false
 	}
 	s.credit += int(n)
-	wake(s.writable)
+	wake.Up(s.writable)
 	return true
 }
 

@@ -39,7 +39,7 @@ func (n *Network) connect(fd int, to *unix.SockaddrInet4) error {
 		}
 	}
 	if err == nil {
-		err = errors.Join(n.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN), n.watch(unix.EPOLL_CTL_ADD, onward, unix.EPOLLIN))
+		err = errors.Join(n.poll.Watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN), n.poll.Watch(unix.EPOLL_CTL_ADD, onward, unix.EPOLLIN))
 	}
 	if err != nil {
 		unix.Close(onward)
@@ -172,8 +172,8 @@ func (n *Network) rewatch(k *end) {
 	if k.writing {
 		events |= unix.EPOLLOUT
 	}
-	if err := n.watch(unix.EPOLL_CTL_MOD, k.fd, events); err == unix.ENOENT && events != 0 {
-		_ = n.watch(unix.EPOLL_CTL_ADD, k.fd, events) // what else can fail shows in the connection
+	if err := n.poll.Watch(unix.EPOLL_CTL_MOD, k.fd, events); err == unix.ENOENT && events != 0 {
+		_ = n.poll.Watch(unix.EPOLL_CTL_ADD, k.fd, events) // what else can fail shows in the connection
 	}
 }
 

@@ -34,8 +34,7 @@ const maxOnWay = 1 << 20
 // Network is a network. Make one with [New].
 type Network struct {
 	oneWay time.Duration
-	epoll  int
-	timer  int
+	poll   *rawio.Poll
 	wake   int // eventfd: there are tasks
 	tid    atomic.Int64
 	done   chan struct{}
@@ -91,13 +90,12 @@ func New(roundTrip time.Duration) (*Network, error) {
 	n := &Network{
 		oneWay: roundTrip / 2, done: make(chan struct{}), start: time.Now(), listeners: make(map[int32]*listener), ends: make(map[int32]*end), in: make([]byte, 256<<10),
 	}
-	var failed [3]error
-	n.epoll, failed[0] = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	n.timer, failed[1] = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
-	n.wake, failed[2] = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	err := errors.Join(failed[:]...)
-	if err == nil {
-		err = errors.Join(n.watch(unix.EPOLL_CTL_ADD, n.timer, unix.EPOLLIN), n.watch(unix.EPOLL_CTL_ADD, n.wake, unix.EPOLLIN))
+	var err error
+	if n.poll, err = rawio.NewPoll(); err != nil {
+		return nil, fmt.Errorf("delay: %w", err)
+	}
+	if n.wake, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err == nil {
+		err = n.poll.Watch(unix.EPOLL_CTL_ADD, n.wake, unix.EPOLLIN)
 	}
 	if err != nil {
 		n.closeOwn()
@@ -109,17 +107,10 @@ func New(roundTrip time.Duration) (*Network, error) {
 	return n, nil
 }
 
-func (n *Network) watch(how, fd int, events uint32) error {
-	return unix.EpollCtl(n.epoll, how, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
-}
-
 func (n *Network) closeOwn() {
-	for _, fd := range []*int{&n.epoll, &n.timer, &n.wake} {
-		if *fd > 0 {
-			unix.Close(*fd)
-		}
-		*fd = -1
-	}
+	n.poll.Close()
+	unix.Close(n.wake)
+	n.wake = -1
 }
 
 // do runs a task on the thread and waits for it; false if the network is closed.
@@ -167,7 +158,7 @@ func (n *Network) listen(from, to netip.AddrPort) error {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 		unix.Bind(fd, &unix.SockaddrInet4{Port: int(from.Port()), Addr: from.Addr().As4()}),
 		unix.Listen(fd, 4096),
-		n.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN),
+		n.poll.Watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN),
 	)
 	if err != nil {
 		unix.Close(fd)
@@ -207,15 +198,13 @@ func (n *Network) serve(ready chan<- struct{}) {
 	defer close(n.done)
 	n.tid.Store(int64(unix.Gettid()))
 	close(ready)
-	var events [256]unix.EpollEvent
 	for !n.stopped {
-		n.arm()
-		count, err := unix.EpollWait(n.epoll, events[:], -1)
-		if err != nil && err != unix.EINTR {
+		ready, err := n.poll.Wait(n.until())
+		if err != nil {
 			break
 		}
 		n.deliver() // what is due is late already; what has come is not due yet
-		for _, e := range events[:max(count, 0)] {
+		for _, e := range ready {
 			n.handle(e)
 		}
 		n.deliver()
@@ -240,21 +229,16 @@ func (n *Network) serve(ready chan<- struct{}) {
 
 func (n *Network) now() time.Duration { return time.Since(n.start) }
 
-// arm sets the timer for the next parcel.
-func (n *Network) arm() {
+// until returns for how long no parcel is due; -1 if there is none.
+func (n *Network) until() time.Duration {
 	if n.first == len(n.parcels) {
-		return // what is set may come in vain
+		return -1
 	}
-	wait := max(n.parcels[n.first].due-n.now(), time.Nanosecond)
-	_ = unix.TimerfdSettime(n.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(wait))}, nil) // the arguments are good
+	return max(0, n.parcels[n.first].due-n.now())
 }
 
 func (n *Network) handle(e unix.EpollEvent) {
-	switch {
-	case int(e.Fd) == n.timer:
-		_, _ = rawio.Read(n.timer, n.in[:8])
-		return
-	case int(e.Fd) == n.wake:
+	if int(e.Fd) == n.wake {
 		_, _ = rawio.Read(n.wake, n.in[:8])
 		n.mu.Lock()
 		tasks := n.tasks
@@ -280,7 +264,7 @@ func (n *Network) handle(e unix.EpollEvent) {
 	case e.Events&unix.EPOLLERR != 0:
 		n.abort(k)
 	case e.Events&unix.EPOLLHUP != 0:
-		_ = n.watch(unix.EPOLL_CTL_DEL, k.fd, 0) // else it is told again and again
+		_ = n.poll.Watch(unix.EPOLL_CTL_DEL, k.fd, 0) // else it is told again and again
 	}
 	if e.Events&(unix.EPOLLOUT|unix.EPOLLERR) != 0 && k.fd >= 0 && k.writing {
 		n.flush(k)

@@ -4,11 +4,9 @@ package load
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,55 +15,32 @@ import (
 	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 )
 
-// poller waits for connections to become readable, and for a point in time.
-type poller struct {
-	epoll, timer int
-	byFD         map[int32]*conn
-	in           []byte
-}
-
-func (p *poller) openPoller() (err error) {
-	p.byFD, p.in = make(map[int32]*conn), make([]byte, 64<<10)
-	if p.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("load: epoll: %w", err)
+func (c *course) open() (err error) {
+	c.byFD, c.in = make(map[int32]*conn), make([]byte, 64<<10)
+	if c.poll, err = rawio.NewPoll(); err == nil {
+		c.to, err = netip.ParseAddrPort(c.Addr)
 	}
-	if p.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
-		return fmt.Errorf("load: timerfd: %w", err)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
 	}
-	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.timer, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.timer)})
+	return nil
 }
-
-func (c *course) open() error { return c.openPoller() }
 
 func (c *course) close() {
 	for _, k := range c.conns {
-		k.close()
+		c.hangUp(k)
 	}
-	unix.Close(c.timer)
-	unix.Close(c.epoll)
+	c.poll.Close()
 }
 
 // wait handles what arrives, for as long as d at most.
 func (c *course) wait(d time.Duration) error {
-	timeout := int(d / time.Millisecond)
-	if fine := d % time.Millisecond; timeout == 0 && fine > 0 {
-		spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(fine))}
-		if err := unix.TimerfdSettime(c.timer, 0, &spec, nil); err != nil {
-			return fmt.Errorf("load: timerfd: %w", err)
-		}
-		timeout = 1
+	ready, err := c.poll.Wait(d)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
 	}
-	var events [256]unix.EpollEvent
-	n, err := unix.EpollWait(c.epoll, events[:], timeout)
-	if err != nil && err != unix.EINTR {
-		return fmt.Errorf("load: epoll: %w", err)
-	}
-	for _, e := range events[:max(n, 0)] {
-		if int(e.Fd) == c.timer {
-			_, _ = rawio.Read(c.timer, c.in[:8]) // only its being readable counts
-			continue
-		}
-		if k := c.byFD[e.Fd]; k != nil && k.fd == int(e.Fd) {
+	for _, e := range ready {
+		if k := c.byFD[e.Fd]; k != nil {
 			c.receive(k)
 		}
 	}
@@ -74,19 +49,14 @@ func (c *course) wait(d time.Duration) error {
 
 // receive takes what has come on a connection.
 func (c *course) receive(k *conn) {
-	n, err := rawio.Read(k.fd, c.in)
-	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
-		return
-	case err == nil && n == 0:
-		err = io.ErrUnexpectedEOF
-	}
-	now := c.now()
-	if err != nil {
-		c.broken(k, now, err)
+	n, err := rawio.Receive(k.fd, c.in)
+	if n == 0 && err == nil {
 		return
 	}
-	whole, err := k.feed(c.in[:n])
+	now, whole := c.now(), false
+	if err == nil {
+		whole, err = k.feed(c.in[:n])
+	}
 	switch {
 	case err != nil:
 		c.broken(k, now, err)
@@ -104,7 +74,6 @@ type conn struct {
 	pausedUntil time.Duration // 0: not paused
 
 	fd     int // -1: not connected
-	forget func()
 	answer answer.Reader
 	body   []byte // its beginning
 }
@@ -112,66 +81,21 @@ type conn struct {
 // connectTime bounds connecting.
 const connectTime = time.Second
 
-// connect opens the connection if there is none.
-func (k *conn) connect(p *poller, addr string) error {
+// connect opens a client's connection if there is none.
+func (c *course) connect(k *conn) (err error) {
 	if k.fd >= 0 {
 		return nil
 	}
-	to, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return err
+	if k.fd, err = c.poll.Dial(c.to, connectTime); err == nil {
+		k.answer = answer.Reader{}
+		c.byFD[int32(k.fd)] = k
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	patience := unix.NsecToTimeval(int64(connectTime))
-	err = errors.Join(
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-	)
-	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
-	}
-	if err == unix.EINTR { // it goes on, and cannot be called again
-		err = connected(fd)
-	}
-	if err == nil {
-		err = errors.Join(unix.SetNonblock(fd, true), unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}))
-	}
-	if err != nil {
-		unix.Close(fd)
-		return fmt.Errorf("connecting: %w", err)
-	}
-	k.fd, k.answer = fd, answer.Reader{}
-	p.byFD[int32(fd)] = k
-	k.forget = func() { delete(p.byFD, int32(fd)) }
-	return nil
+	return err
 }
 
-// connected waits until a connection is there.
-func connected(fd int) error {
-	for end := time.Now().Add(connectTime); ; {
-		wait := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		switch n, err := unix.Poll(wait, int(max(0, time.Until(end)/time.Millisecond))); {
-		case err == unix.EINTR:
-		case err != nil:
-			return err
-		case n == 0:
-			return unix.ETIMEDOUT
-		default:
-			failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-			if failed != 0 {
-				err = syscall.Errno(failed)
-			}
-			return err
-		}
-	}
-}
-
-func (k *conn) close() {
+func (c *course) hangUp(k *conn) {
 	if k.fd >= 0 {
-		k.forget()
+		delete(c.byFD, int32(k.fd))
 		unix.Close(k.fd)
 		k.fd = -1
 	}

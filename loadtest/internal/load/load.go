@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 )
 
 // Config says what load to make.
@@ -49,7 +51,6 @@ type Point struct {
 	Failed int64
 	P50    time.Duration // 0 without answers
 	P99    time.Duration
-	Max    time.Duration
 }
 
 // Result is what was measured. An answer other than 200 is a failure, and so is
@@ -95,7 +96,10 @@ const (
 type course struct {
 	Config
 	*requests
-	poller
+	poll    *rawio.Poll
+	to      netip.AddrPort
+	byFD    map[int32]*conn
+	in      []byte
 	result  Result
 	phase   phase
 	clock   Clock
@@ -276,7 +280,7 @@ func (c *course) free(k *conn, now time.Duration) {
 func (c *course) request(k *conn, due time.Duration) {
 	k.position = (k.position + 1) & (sequenceLen - 1)
 	k.begun, k.waiting, k.body = due, true, k.body[:0]
-	err := k.connect(&c.poller, c.Addr)
+	err := c.connect(k)
 	if err == nil {
 		err = k.write(c.raw[c.sequence[k.position]])
 	}
@@ -351,7 +355,7 @@ func (c *course) fail(k *conn, now time.Duration, why string) {
 
 // broken closes a client's connection, which fails its request.
 func (c *course) broken(k *conn, now time.Duration, err error) {
-	k.close()
+	c.hangUp(k)
 	if k.waiting {
 		c.fail(k, now, err.Error())
 	}
@@ -363,7 +367,6 @@ func (c *course) sample(now time.Duration) {
 	if c.recentCount > 0 {
 		p.P50 = time.Duration(c.recent.ValueAtQuantile(50))
 		p.P99 = time.Duration(c.recent.ValueAtQuantile(99))
-		p.Max = time.Duration(c.recent.Max())
 	}
 	if c.phase == measuring && p.Length > 0 {
 		c.result.Series = append(c.result.Series, p)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package lockers takes locks with the libraries that Keyway is compared with, with the options
+// Package lockers takes locks with Keyway and the libraries that it is compared with, with the options
 // that their users have, and as many tries as it takes.
 package lockers
 
@@ -14,11 +14,25 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Enter waits until it has the lock of a name, and returns how to give it back. Its token is
 // 0 if it has none; the work is done under its context.
 type Enter func(ctx context.Context, name string) (held context.Context, token int64, leave func(), err error)
+
+// Keyway is a lock of Keyway's, whatever keeps it. An unlock that fails is repeated by that;
+// what loses a lock shows in what is recorded.
+func Keyway[L locking.Lease](locker locking.Maker[L]) Enter {
+	return func(ctx context.Context, name string) (context.Context, int64, func(), error) {
+		lock, err := locker.Lock(ctx, name)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		return lock.Context(), lock.Token(), func() { _ = lock.Unlock(context.WithoutCancel(ctx)) }, nil
+	}
+}
 
 // Redsync has its own delays between tries; over several servers it is Redlock.
 func Redsync(clients []*redis.Client, ttl time.Duration) Enter {

@@ -418,3 +418,29 @@ func Find(program string, dirs ...string) string {
 	}
 	return ""
 }
+
+// enoughFiles are more than any measurement opens.
+const enoughFiles = 1 << 16
+
+// RaiseFileLimit lets this process and those that it starts have as many connections as the
+// system allows. The runtime has raised its own limit already; only a call of Setrlimit lets
+// children have it too.
+func RaiseFileLimit() {
+	limit := syscall.Rlimit{Cur: enoughFiles, Max: enoughFiles}
+	if FileLimit() < enoughFiles && syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		return
+	}
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		limit.Cur = min(limit.Max, enoughFiles)              // some databases take memory for each that there may be
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // else it stays as it is
+	}
+}
+
+// FileLimit returns how many files a process may have open.
+func FileLimit() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 1024
+	}
+	return min(limit.Cur, enoughFiles)
+}

@@ -189,7 +189,7 @@ func (r *Row) Values(f Figure) (values []float64) {
 }
 
 // Median is a figure's over the rounds.
-func (r *Row) Median(f Figure) float64 { return median(r.Values(f)) }
+func (r *Row) Median(f Figure) float64 { return Median(r.Values(f)) }
 
 // Over is the ratio of a figure's median to another row's, as the report shows both; 0 if
 // there is none.
@@ -208,17 +208,13 @@ func (r *Row) Failed() (n int64) {
 	return n
 }
 
-// median is 0 for no values.
-func median(values []float64) float64 {
+// Median is 0 for no values.
+func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
 	s := slices.Sorted(slices.Values(values))
-	middle := len(s) / 2
-	if len(s)%2 == 1 {
-		return s[middle]
-	}
-	return (s[middle-1] + s[middle]) / 2
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 // NetworkCost is how busy what delays the network was, as a share of one core: in

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"container/heap"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // arrival is a frame that is on its way to a port.
@@ -38,10 +40,7 @@ func (s *schedule) Pop() any {
 func (p *port) put(a arrival) {
 	heap.Push(&p.waiting, a)
 	p.bytes += len(a.frame)
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(p.wake)
 }
 
 // take removes the arrivals that are due, and returns the time until the next

@@ -70,7 +70,6 @@ func NewSwitch(seed uint64) *Switch {
 // port is where a host is attached.
 type port struct {
 	name    string
-	mac     MAC
 	device  Frames
 	wake    chan struct{} // holds one element
 	waiting schedule
@@ -94,7 +93,7 @@ func (s *Switch) Attach(name string, mac MAC, device Frames) error {
 	if s.ports[name] != nil || s.macs[mac] != nil || s.closed {
 		return fmt.Errorf("%w %s (%x) is there, or the switch is closed", ErrPort, name, mac)
 	}
-	p := &port{name: name, mac: mac, device: device, wake: make(chan struct{}, 1)}
+	p := &port{name: name, device: device, wake: make(chan struct{}, 1)}
 	for other := range s.ports {
 		s.addPathLocked(other, name)
 		s.addPathLocked(name, other)

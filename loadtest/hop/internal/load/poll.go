@@ -5,8 +5,8 @@ package load
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/keyway-go/keyway/loadtest/internal/rawio"
@@ -15,18 +15,18 @@ import (
 
 // conn is a connection that epoll watches.
 type conn struct {
-	fd      int
+	fd      int // -1: none
 	session session
 }
 
 // poller drives all connections from one thread.
 type poller struct {
+	poll  *rawio.Poll
 	meter *meter
-	addr  unix.SockaddrInet4
-	epoll int
-	timer int // wakes epoll when a request is due, with a rate
-	conns []conn
-	free  []int32 // conns that wait until one is
+	addr  netip.AddrPort
+	conns []*conn
+	byFD  map[int32]*conn
+	free  []*conn // conns that wait until a request is due, with a rate
 	in    []byte
 	out   []byte
 }
@@ -41,22 +41,16 @@ const (
 )
 
 func runPolling(cfg Config, idle func(), release <-chan struct{}) (Result, error) {
-	p := &poller{meter: newMeter(newCourse(cfg)), in: make([]byte, readSize)}
+	p := &poller{meter: newMeter(newCourse(cfg)), in: make([]byte, readSize), byFD: make(map[int32]*conn)}
 	a, err := net.ResolveTCPAddr("tcp4", cfg.Addr)
 	if err != nil {
 		return Result{}, fmt.Errorf("load: %w", err)
 	}
-	p.addr.Port = a.Port
-	copy(p.addr.Addr[:], a.IP.To4())
-	if p.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	p.addr = a.AddrPort()
+	if p.poll, err = rawio.NewPoll(); err != nil {
 		return Result{}, fmt.Errorf("load: %w", err)
 	}
 	defer p.close()
-	if cfg.Rate > 0 {
-		if err := p.startTimer(); err != nil {
-			return Result{}, fmt.Errorf("load: %w", err)
-		}
-	}
 	if cfg.Time == 0 {
 		if err := p.once(); err != nil {
 			return Result{}, err
@@ -127,103 +121,77 @@ func (p *poller) drain(end time.Time) error {
 
 func (p *poller) open(n int) error {
 	for range n {
-		p.conns = append(p.conns, conn{fd: -1})
-		if err := p.connect(len(p.conns) - 1); err != nil {
+		c := &conn{fd: -1}
+		p.conns = append(p.conns, c)
+		if err := p.connect(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *poller) connect(i int) error {
-	c := &p.conns[i]
-	var err error
-	if c.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return fmt.Errorf("load: %w", err)
+func (p *poller) connect(c *conn) (err error) {
+	if c.fd, err = p.poll.Dial(p.addr, drain); err != nil {
+		return fmt.Errorf("load: %s: %w", p.meter.course.cfg.Addr, err)
 	}
-	if err := unix.Connect(c.fd, &p.addr); err != nil {
-		return fmt.Errorf("load: connecting to %s: %w", p.meter.course.cfg.Addr, err)
-	}
-	if err := errors.Join(
-		unix.SetNonblock(c.fd, true),
-		unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-		unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}),
-	); err != nil {
-		return fmt.Errorf("load: %w", err)
-	}
+	p.byFD[int32(c.fd)] = c
 	c.session = newSession(p.meter)
-	return p.begin(i)
+	return p.begin(c)
 }
 
 // begin sends what a connection is to send first, or notes that it is free.
-func (p *poller) begin(i int) error {
-	c := &p.conns[i]
+func (p *poller) begin(c *conn) error {
 	out := c.session.begin(p.out[:0], nanoseconds())
 	if c.session.busy() == 0 {
-		p.free = append(p.free, int32(i))
+		p.free = append(p.free, c)
 	}
 	return p.write(c.fd, out)
 }
 
-// timerEvent is what epoll says when the timer has run out.
-const timerEvent = -1
-
-func (p *poller) startTimer() (err error) {
-	if p.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
-		return err
-	}
-	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: timerEvent})
-}
-
-// sendDue sends the requests that are due on connections that are free, and
-// sets the timer for the next one.
-func (p *poller) sendDue() error {
-	for len(p.free) > 0 {
-		left := p.meter.due - nanoseconds()
-		if left > 0 {
-			return unix.TimerfdSettime(p.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(left)}, nil)
+// sendDue sends the requests that are due on connections that are free. It returns for
+// how long there is none to send.
+func (p *poller) sendDue() (time.Duration, error) {
+	for len(p.free) > 0 && p.meter.course.phase.Load() != ending {
+		if left := time.Duration(p.meter.due - nanoseconds()); left > 0 {
+			return min(left, tick), nil
 		}
 		last := len(p.free) - 1
-		i := p.free[last]
+		c := p.free[last]
 		p.free = p.free[:last]
-		if err := p.begin(int(i)); err != nil {
-			return err
-		}
-		if p.meter.course.phase.Load() == ending {
-			return nil
+		if err := p.begin(c); err != nil {
+			return 0, err
 		}
 	}
-	return nil
+	return tick, nil
 }
 
 func (p *poller) close() {
 	for _, c := range p.conns {
 		unix.Close(c.fd)
 	}
-	unix.Close(p.epoll)
-	if p.timer > 0 {
-		unix.Close(p.timer)
-	}
+	p.poll.Close()
 }
 
 // wait handles what has come, or returns after a tick.
 func (p *poller) wait() error {
-	if p.timer > 0 {
-		if err := p.sendDue(); err != nil {
+	left := tick
+	if p.meter.course.cfg.Rate > 0 {
+		var err error
+		if left, err = p.sendDue(); err != nil {
 			return fmt.Errorf("load: %w", err)
 		}
 	}
-	var events [256]unix.EpollEvent
-	n, err := unix.EpollWait(p.epoll, events[:], int(tick.Milliseconds()))
-	if err != nil && err != unix.EINTR {
+	ready, err := p.poll.Wait(left)
+	if err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
-	for _, e := range events[:max(n, 0)] {
-		if e.Fd == timerEvent {
+	for _, e := range ready {
+		c := p.byFD[e.Fd]
+		if c == nil {
 			continue
 		}
-		if err := p.receive(int(e.Fd)); err != nil {
-			if err := p.replace(int(e.Fd), err); err != nil {
+		if err := p.receive(c); err != nil {
+			if err := p.replace(c, err); err != nil {
 				return err
 			}
 		}
@@ -231,38 +199,32 @@ func (p *poller) wait() error {
 	return nil
 }
 
-func (p *poller) receive(i int) error {
-	c := &p.conns[i]
-	n, err := rawio.Read(c.fd, p.in)
-	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
-		return nil
-	case err != nil:
+func (p *poller) receive(c *conn) error {
+	n, err := rawio.Receive(c.fd, p.in)
+	if n == 0 || err != nil {
 		return err
-	case n == 0:
-		return io.ErrUnexpectedEOF
 	}
 	p.out, err = c.session.feed(p.in[:n], p.out[:0], nanoseconds())
 	if err != nil {
 		return err
 	}
-	if p.timer > 0 && c.session.busy() == 0 {
-		p.free = append(p.free, int32(i))
+	if p.meter.course.cfg.Rate > 0 && c.session.busy() == 0 {
+		p.free = append(p.free, c)
 	}
 	return p.write(c.fd, p.out)
 }
 
 // replace counts the requests of a broken connection and opens another one.
-func (p *poller) replace(i int, broke error) error {
-	c := &p.conns[i]
+func (p *poller) replace(c *conn, broke error) error {
 	for range max(c.session.busy(), 1) {
 		p.meter.fail(broke)
 	}
+	delete(p.byFD, int32(c.fd))
 	unix.Close(c.fd)
 	if p.meter.failed > maxFailed {
 		return fmt.Errorf("load: too many failures: %v", p.meter.failures)
 	}
-	return p.connect(i)
+	return p.connect(c)
 }
 
 // write waits in the rare case that the socket takes nothing more.

@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -33,7 +32,7 @@ type Guard func(key string, answer func()) error
 // HTTP answers HTTP/1.1 requests without bodies on several listeners, in one
 // loop over epoll. The zero value is ready.
 type HTTP struct {
-	epoll   int
+	poll    *rawio.Poll
 	conns   map[int32]*conn
 	accepts map[int32]listener // by the file descriptor
 	answers map[string][]byte
@@ -71,7 +70,7 @@ func (s *HTTP) Serve(listeners ...Listener) error {
 	s.conns, s.accepts, s.answers = make(map[int32]*conn), make(map[int32]listener), make(map[string][]byte)
 	s.in = make([]byte, 64<<10)
 	var err error
-	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if s.poll, err = rawio.NewPoll(); err != nil {
 		return fmt.Errorf("origin: %w", err)
 	}
 	for _, l := range listeners {
@@ -81,25 +80,20 @@ func (s *HTTP) Serve(listeners ...Listener) error {
 		}
 		defer f.Close()
 		fd := int(f.Fd())
-		if err := errors.Join(unix.SetNonblock(fd, true), s.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)); err != nil {
+		if err := errors.Join(unix.SetNonblock(fd, true), s.poll.Watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)); err != nil {
 			return fmt.Errorf("origin: %w", err)
 		}
 		s.accepts[int32(fd)] = listener{fd: fd, tcp: l.Net.Addr().Network() == "tcp", guard: l.Guard}
 	}
-	var events [256]unix.EpollEvent
 	for {
-		n, err := unix.EpollWait(s.epoll, events[:], -1)
-		if err != nil && err != unix.EINTR {
+		ready, err := s.poll.Wait(-1)
+		if err != nil {
 			return fmt.Errorf("origin: %w", err)
 		}
-		for _, e := range events[:max(n, 0)] {
+		for _, e := range ready {
 			s.handle(e)
 		}
 	}
-}
-
-func (s *HTTP) watch(op, fd int, events uint32) error {
-	return unix.EpollCtl(s.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
 func (s *HTTP) handle(e unix.EpollEvent) {
@@ -132,7 +126,7 @@ func (s *HTTP) accept(l listener) {
 		if l.tcp {
 			err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 		}
-		if errors.Join(err, s.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)) != nil {
+		if errors.Join(err, s.poll.Watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)) != nil {
 			unix.Close(fd)
 			return
 		}
@@ -141,14 +135,9 @@ func (s *HTTP) accept(l listener) {
 }
 
 func (s *HTTP) receive(c *conn) error {
-	n, err := rawio.Read(c.fd, s.in)
-	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
-		return nil
-	case err != nil:
+	n, err := rawio.Receive(c.fd, s.in)
+	if n == 0 || err != nil {
 		return err
-	case n == 0:
-		return io.EOF
 	}
 	in := s.in[:n]
 	if len(c.part) > 0 {
@@ -219,7 +208,7 @@ func (s *HTTP) send(c *conn, b []byte) error {
 		return err
 	}
 	c.out = b[n:]
-	return s.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT)
+	return s.poll.Watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLOUT)
 }
 
 // flush sends what was kept; no requests are read before it is gone.
@@ -232,5 +221,5 @@ func (s *HTTP) flush(c *conn) error {
 		return nil
 	}
 	c.out = nil
-	return s.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN)
+	return s.poll.Watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN)
 }
