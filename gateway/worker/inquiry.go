@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,9 +69,12 @@ func answerJSON(rw *link.ResponseWriter, v any) {
 	answerCall(rw, http.StatusOK, body)
 }
 
-// answerCall answers a call. Should it fail, so has the connection.
-func answerCall(w *link.ResponseWriter, status int, body []byte) {
-	if w.WriteHead(status, int64(len(body)), nil) == nil {
-		_, _ = w.Write(body)
-	}
+// Locks returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
+func (w *Worker) Locks(after string) gateway.LockPage { return w.locks.page(after) }
+
+// Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
+// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [ErrUnavailable] if the store
+// may keep one: then it can be repeated.
+func (w *Worker) Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error) {
+	return w.locks.unlockAll(ctx, key, by)
 }

@@ -14,15 +14,39 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
+
+// lockConfig configures [locks].
+type lockConfig struct {
+	Name     string // the worker's
+	Settings ring.Settings
+	Keys     *keyed.Keys
+	Logger   *slog.Logger
+	Log      *slog.Logger // for what clients can bring about
+
+	MaxHolds int // and the following as in the worker's Config
+	MaxLease time.Duration
+	MaxWait  time.Duration
+	OnHold   func(id string) error
+
+	// NotesLives says that the worker's incarnations are written down: without OnHold nothing is promised.
+	NotesLives bool
+	// Trace returns what is told of a lock for which r asks, nil for nothing.
+	Trace func(r *link.ServerRequest) keyed.Trace
+	// Refused counts a call that was not admitted, and returns what its caller may act on, nil if the error is for it to
+	// read, and the error's status.
+	Refused func(ctx context.Context, err error) (refusal *link.RefusedError, status int)
+}
 
 // locks are the keys that this worker holds for callers elsewhere. A machine per partition, of package remote, decides what
 // becomes of each. The files around the machines are: the calls over the link, with their waits for keys and for the store
 // (locks_calls.go, locks_inspect.go), the timer (locks_expire.go), and what an operator may do (locks_operator.go).
 type locks struct {
-	worker  *Worker
+	cfg     lockConfig
 	tables  []lockTable  // by the partitions' numbers
 	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
 	held    atomic.Int64 // locks
@@ -35,12 +59,13 @@ type locks struct {
 	noted  string     // the incarnation that Config.OnHold was called with last
 }
 
-func (ls *locks) init(w *Worker) {
-	ls.worker, ls.tables = w, make([]lockTable, len(w.keys.Parts))
+func newLocks(cfg lockConfig) *locks {
+	ls := &locks{cfg: cfg, tables: make([]lockTable, len(cfg.Keys.Parts))}
 	for i := range ls.tables {
 		t := &ls.tables[i]
-		t.locks, t.part, t.machine = ls, &w.keys.Parts[i], remote.Machine{Host: t, TTL: w.settings.TTL}
+		t.locks, t.part, t.machine = ls, &cfg.Keys.Parts[i], remote.Machine{Host: t, TTL: cfg.Settings.TTL}
 	}
+	return ls
 }
 
 // of returns the locks of a partition.
@@ -55,8 +80,8 @@ type lockTable struct {
 	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
 	machine remote.Machine
 	waits   map[*remote.Lock]*lockWait
-	timings map[*remote.Lock]*timing // with their spans
-	counted lockTally                // in the worker's counts
+	traces  map[*remote.Lock]keyed.Trace // of those of which something is told
+	counted lockTally                    // in the worker's counts
 }
 
 type lockTally struct{ all, held, written int }
@@ -81,7 +106,7 @@ func (w *lockWait) await(ctx context.Context) bool {
 // lock locks the table for an input to its machine. The worker's lease, where it matters, is read before.
 func (t *lockTable) lock() remote.Instant {
 	t.mu.Lock()
-	return remote.Instant{Now: t.locks.worker.keys.Now(), Cancels: t.part.Cancels.Load()}
+	return remote.Instant{Now: t.locks.cfg.Keys.Now(), Cancels: t.part.Cancels.Load()}
 }
 
 // unlock unlocks the table when the worker's counts and its timer know what has changed.
@@ -140,7 +165,7 @@ func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{
 func (t *lockTable) Write(list ...handoff.WrittenLock) {
 	t.post(handoff.Write{Partition: t.part.Number, Locks: list})
 }
-func (t *lockTable) post(in handoff.Input) { t.locks.worker.keys.Owner.Post(in) }
+func (t *lockTable) post(in handoff.Input) { t.locks.cfg.Keys.Owner.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
 	return len(t.part.Table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
@@ -165,21 +190,23 @@ var lockMessages = [remote.Events]string{
 	remote.Forced:   "", // forceLocks has logged it, with the operator
 }
 
+// lockEnds says with what spans of locks fail.
+var lockEnds = [remote.Events]string{remote.Expired: "expired", remote.Lost: "ownership-lost"}
+
 // Tell counts an event of a lock, and logs it: above the level debug if the holder has not
 // brought it about.
 func (t *lockTable) Tell(l *remote.Lock, event remote.Event) {
-	w := t.locks.worker
 	t.locks.events[event].Add(1)
 	level := slog.LevelDebug
 	if event == remote.Expired || event == remote.Lost {
 		level = slog.LevelWarn
 	}
-	if event != remote.Granted && event != remote.Renewed && len(t.timings) > 0 {
-		t.timings[l].endLock(event)
-		delete(t.timings, l)
+	if event != remote.Granted && event != remote.Renewed && t.traces[l] != nil {
+		t.traces[l].End(lockEnds[event])
+		delete(t.traces, l)
 	}
-	if message := lockMessages[event]; message != "" && w.log.Enabled(context.Background(), level) {
-		w.log.Log(context.Background(), level, message, "key", l.Key, "token", l.Token, "label", l.Label, "from", l.From)
+	if message := lockMessages[event]; message != "" && t.locks.cfg.Log.Enabled(context.Background(), level) {
+		t.locks.cfg.Log.Log(context.Background(), level, message, "key", l.Key, "token", l.Token, "label", l.Label, "from", l.From)
 	}
 }
 
@@ -190,14 +217,14 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	case remote.ErrElsewhere:
 		return p.Elsewhere(key)
 	case remote.ErrEnded:
-		return fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, key)
+		return fmt.Errorf("%w: what held key %q has ended", gateway.ErrUnavailable, key)
 	case remote.ErrNotHeld:
 		return fmt.Errorf("%w: %q", err, key)
 	case remote.ErrNoSession:
-		return fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, t.locks.worker.name)
+		return fmt.Errorf("%w: the session of worker %s is over", gateway.ErrUnavailable, t.locks.cfg.Name)
 	case remote.ErrFull:
 		held, _, _ := t.machine.Len()
-		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.Number)
+		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", gateway.ErrBusy, held, p.Number)
 	}
 	return err
 }
@@ -226,7 +253,7 @@ func (ls *locks) Open(e handoff.OpenTable) {
 	at := t.lock()
 	defer t.unlock()
 	if err := t.machine.Open(at, e); err != nil {
-		t.locks.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.Number, "error", err)
+		t.locks.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.Number, "error", err)
 	}
 	var blocked []string
 	for _, r := range e.Blocked {
@@ -267,24 +294,24 @@ func (ls *locks) waiting() int64 {
 
 // promise returns how much longer this worker can vouch for those locks that go on, as their machine says after that.
 func (ls *locks) promise() holds.Promise {
-	cancel, surrender := ls.worker.keys.Left()
+	cancel, surrender := ls.cfg.Keys.Left()
 	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 
 // note tells Config.OnHold of the incarnation, once.
 func (ls *locks) note() error {
-	cfg, id := &ls.worker.cfg, ls.worker.Incarnation()
+	id := ls.cfg.Keys.Incarnation()
 	ls.noting.Lock()
 	defer ls.noting.Unlock()
 	if ls.noted == id {
 		return nil
 	}
 	switch {
-	case cfg.OnHold != nil:
-		if err := cfg.OnHold(id); err != nil {
-			return fmt.Errorf("%w: writing down that keys are held for other members: %w", ErrUnavailable, err)
+	case ls.cfg.OnHold != nil:
+		if err := ls.cfg.OnHold(id); err != nil {
+			return fmt.Errorf("%w: writing down that keys are held for other members: %w", gateway.ErrUnavailable, err)
 		}
-	case cfg.OnIncarnation != nil:
+	case ls.cfg.NotesLives:
 		return errors.New("worker: keys are not held for other members: Config.OnIncarnation is set, and Config.OnHold is not")
 	}
 	ls.noted = id

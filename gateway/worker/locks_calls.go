@@ -49,11 +49,10 @@ func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 
 // refuse answers a call that was not admitted.
 func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
-	ls.worker.counts.refused(r.Context(), err)
-	refusal := refusalOf(err)
+	refusal, status := ls.cfg.Refused(r.Context(), err)
 	switch {
-	case errors.Is(err, ErrLocked), errors.Is(err, ErrWaited):
-		o, _ := ls.of(ls.worker.keys.Of(r.Key)).inspect(r.Key)
+	case errors.Is(err, gateway.ErrLocked), errors.Is(err, gateway.ErrWaited):
+		o, _ := ls.of(ls.cfg.Keys.Of(r.Key)).inspect(r.Key)
 		answerCall(w, http.StatusConflict, o.Append(nil))
 	case errors.Is(err, remote.ErrOtherRequest):
 		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
@@ -62,20 +61,20 @@ func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error
 	case refusal != nil:
 		_ = w.Refuse(refusal) // nothing of the body is left to read, so it can only fail with the connection
 	default:
-		answerCall(w, problemOf(err).Status(), []byte(err.Error()))
+		answerCall(w, status, []byte(err.Error()))
 	}
 }
 
 func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error) {
 	req, err := holds.ParseRequest(body)
 	if err == nil {
-		err = ls.worker.checkLease(req.Lease)
+		err = ls.checkLease(req.Lease)
 	}
 	if err != nil {
 		return nil, badCall{err}
 	}
 	if _, held := keyed.SplitBaggage(r.Fields.Values("Baggage")); slices.Contains(held, keyed.HashOf(r.Key)) {
-		return nil, fmt.Errorf("%w: %q", ErrNested, r.Key)
+		return nil, fmt.Errorf("%w: %q", gateway.ErrNested, r.Key)
 	}
 	grant, err := ls.acquire(r, req)
 	return grant.Append(nil), err
@@ -84,7 +83,7 @@ func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error
 // serveRefs renews or releases locks. With a key it waits for the partition to be
 // served here, and is refused by a worker that does not serve it.
 func (ls *locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
-	refs, err := holds.ParseRefs(body, len(ls.worker.keys.Parts))
+	refs, err := holds.ParseRefs(body, len(ls.cfg.Keys.Parts))
 	if err != nil {
 		return nil, badCall{err}
 	}
@@ -125,8 +124,8 @@ func (ls *locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 }
 
 // checkLease returns an error if a lease is longer than may be.
-func (w *Worker) checkLease(lease time.Duration) error {
-	if most := max(w.cfg.MaxLease, w.settings.TTL); lease > most {
+func (ls *locks) checkLease(lease time.Duration) error {
+	if most := max(ls.cfg.MaxLease, ls.cfg.Settings.TTL); lease > most {
 		return fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", lease, most)
 	}
 	return nil
@@ -134,9 +133,8 @@ func (w *Worker) checkLease(lease time.Duration) error {
 
 // awaitPartition waits until the partition of the call's key is served here.
 func (ls *locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error) {
-	w := ls.worker
 	how := keyed.Asking{Epoch: r.Epoch}
-	p, _, err := w.keys.PlaceOf(r.Key, &how)
+	p, _, err := ls.cfg.Keys.PlaceOf(r.Key, &how)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +145,7 @@ func (ls *locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error)
 		return nil, keyed.ErrLinkFull
 	}
 	defer r.EndWait()
-	return p, p.AwaitOwnership(r.Context(), r.Key, how, time.Now().Add(w.cfg.MaxWait))
+	return p, p.AwaitOwnership(r.Context(), r.Key, how, time.Now().Add(ls.cfg.MaxWait))
 }
 
 // renew lets those locks go on that have not ended, and whose keys this worker has
@@ -169,7 +167,7 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 // release ends locks, and the waits for them. If the store may still keep a lock, the state
 // is holds.Released, and the caller asks again.
 func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
+	ctx, cancel := context.WithTimeout(r.Context(), ls.cfg.Settings.TTL)
 	defer cancel()
 	table := func(ref holds.Ref) *lockTable { return &ls.tables[ref.Partition] }
 	mayBeKept := func(ref holds.Ref) (kept bool) {
@@ -205,16 +203,15 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 
 // acquire waits for a key, and holds it then for the caller. A repeated call gets the lock that exists.
 func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
-	w := ls.worker
-	how := keyed.Asking{Try: req.Try, Shared: req.Shared, Epoch: r.Epoch, Share: r, Client: r.Client, MaxWait: min(req.Wait, w.cfg.MaxWait), Trace: w.traceOfLock(r)}
-	p, key, err := w.keys.PlaceOf(strings.Clone(r.Key), &how) // of the call only the key is kept
+	how := keyed.Asking{Try: req.Try, Shared: req.Shared, Epoch: r.Epoch, Share: r, Client: r.Client, MaxWait: min(req.Wait, ls.cfg.MaxWait), Trace: ls.cfg.Trace(r)}
+	p, key, err := ls.cfg.Keys.PlaceOf(strings.Clone(r.Key), &how) // of the call only the key is kept
 	if err != nil {
 		return holds.Grant{}, err
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	came := w.keys.Now()
-	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: w.lockLease(req.Lease), Shared: req.Shared}
+	came := ls.cfg.Keys.Now()
+	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: ls.lockLease(req.Lease), Shared: req.Shared}
 	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
 		return holds.Grant{}, err
@@ -223,14 +220,14 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Mode: own.Mode(), Lease: req.Lease, Firm: req.Firm})
 	}
 	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
-		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
+		err = fmt.Errorf("%w: what was to hold key %q has ended already", gateway.ErrUnavailable, key)
 	}
 	if err != nil {
 		ls.of(p).abandon(own.ID, own.IsAlone)
 		return holds.Grant{}, err
 	}
 	if l == own {
-		ls.waits.Observe(w.keys.Now() - came)
+		ls.waits.Observe(ls.cfg.Keys.Now() - came)
 	}
 	grant.Next, grant.Turns = ls.of(p).reserveTurns(l, req.Turns)
 	return grant, nil
@@ -256,8 +253,8 @@ func (t *lockTable) abandon(id remote.ID, unknown func(*remote.Lock) bool) {
 
 // lockLease returns the lease with which a lock begins for which that much is wanted: a
 // longer one it has once the store keeps it.
-func (w *Worker) lockLease(wanted time.Duration) time.Duration {
-	if ttl := w.settings.TTL; wanted == 0 || wanted > ttl {
+func (ls *locks) lockLease(wanted time.Duration) time.Duration {
+	if ttl := ls.cfg.Settings.TTL; wanted == 0 || wanted > ttl {
 		return ttl
 	}
 	return wanted
@@ -291,11 +288,11 @@ func (ls *locks) get(ctx context.Context, p *keyed.Partition, l *remote.Lock, ho
 // before this one waits for it, which is given up, and after which this one is to try
 // again, this one waits from now on.
 func (ls *locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
-	t, most := ls.of(p), int64(ls.worker.cfg.MaxHolds)
+	t, most := ls.of(p), int64(ls.cfg.MaxHolds)
 	at := t.lock()
 	defer t.unlock()
 	if ls.sweeps.closed.Load() {
-		return nil, nil, ErrUnavailable
+		return nil, nil, gateway.ErrUnavailable
 	}
 	held, err = t.machine.Acquire(at, l)
 	switch {
@@ -307,7 +304,7 @@ func (ls *locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held 
 	t.counted.all++
 	if ls.count.Add(1) > most {
 		t.machine.Refused(l)
-		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, most)
+		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", gateway.ErrBusy, most)
 	}
 	t.waitFor(l).giveUp = giveUp
 	return nil, nil, nil
@@ -315,7 +312,7 @@ func (ls *locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held 
 
 // await waits for the key of l, and makes it a lock then. It reports true if a lock of that id has come with the partition meanwhile.
 func (ls *locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (again bool, err error) {
-	token, cancels, err := ls.worker.keys.Win(ctx, p, l.Key, how)
+	token, cancels, err := ls.cfg.Keys.Win(ctx, p, l.Key, how)
 	won, t := err == nil, ls.of(p)
 	at := t.lock()
 	t.Settle(l, won)
@@ -323,10 +320,10 @@ func (ls *locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 		again = t.machine.Refused(l)
 	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.Trace != nil {
 		how.Trace.Begin(context.Background(), p, l.Key, token)
-		if t.timings == nil {
-			t.timings = make(map[*remote.Lock]*timing)
+		if t.traces == nil {
+			t.traces = make(map[*remote.Lock]keyed.Trace)
 		}
-		t.timings[l] = asTiming(how.Trace)
+		t.traces[l] = how.Trace
 	}
 	t.unlock()
 	if won && err != nil { // an execution for those who have listed it
@@ -340,7 +337,7 @@ func (ls *locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 func (ls *locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error) {
 	e, err := holds.ParseExtension(body)
 	if err == nil {
-		err = ls.worker.checkLease(e.Lease)
+		err = ls.checkLease(e.Lease)
 	}
 	if err != nil {
 		return nil, badCall{err}
@@ -360,7 +357,7 @@ func (ls *locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error)
 // counts among the waiting calls of its link.
 func (ls *locks) prolong(ctx context.Context, p *keyed.Partition, r *link.ServerRequest, x remote.Extension) (holds.Grant, error) {
 	if x.Lease == 0 {
-		x.Lease = ls.worker.settings.TTL
+		x.Lease = ls.cfg.Settings.TTL
 	}
 	for {
 		grant, err := ls.tryProlong(p, x)
@@ -397,7 +394,7 @@ func (ls *locks) tryProlong(p *keyed.Partition, x remote.Extension) (holds.Grant
 // keep waits until the store keeps a lock with that lease at least, or the lock is none any
 // more.
 func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
-	ctx, cancel := context.WithTimeout(ctx, t.locks.worker.cfg.MaxWait)
+	ctx, cancel := context.WithTimeout(ctx, t.locks.cfg.MaxWait)
 	defer cancel()
 	for {
 		at := t.lock()
@@ -407,7 +404,14 @@ func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
 			return nil
 		}
 		if !w.await(ctx) && ctx.Err() != nil {
-			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", ErrUnavailable, x.Lease, context.Cause(ctx))
+			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
+	}
+}
+
+// answerCall answers a call. Should it fail, so has the connection.
+func answerCall(w *link.ResponseWriter, status int, body []byte) {
+	if w.WriteHead(status, int64(len(body)), nil) == nil {
+		_, _ = w.Write(body)
 	}
 }

@@ -31,7 +31,7 @@ func (s *sweeps) wantBy(ls *locks, at time.Duration) {
 		return
 	}
 	s.at.Store(int64(at))
-	if wait := at - ls.worker.keys.Now(); s.timer == nil {
+	if wait := at - ls.cfg.Keys.Now(); s.timer == nil {
 		s.timer = time.AfterFunc(wait, func() { s.sweep(ls) })
 	} else {
 		s.timer.Reset(wait)
@@ -45,7 +45,7 @@ func (s *sweeps) sweep(ls *locks) {
 	s.mu.Lock()
 	s.at.Store(0) // who adds a lock from here on is seen, or sets the timer
 	s.mu.Unlock()
-	now, next := ls.worker.keys.Now(), int64(math.MaxInt64)
+	now, next := ls.cfg.Keys.Now(), int64(math.MaxInt64)
 	for i := range ls.tables {
 		t := &ls.tables[i]
 		for due := t.next.Load(); due != 0; due = t.next.Load() {
@@ -58,7 +58,7 @@ func (s *sweeps) sweep(ls *locks) {
 		}
 	}
 	if next != math.MaxInt64 {
-		s.wantBy(ls, max(time.Duration(next), now+ls.worker.settings.TTL/sweepPause))
+		s.wantBy(ls, max(time.Duration(next), now+ls.cfg.Settings.TTL/sweepPause))
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -215,21 +214,6 @@ func (t *timing) End(cancelled string) {
 		}
 	}
 	span.End()
-}
-
-// endLock ends the span of a lock, as event says.
-func (t *timing) endLock(event remote.Event) {
-	if t == nil || t.span == nil {
-		return
-	}
-	switch event {
-	case remote.Expired:
-		spans.Fail(t.span, "expired")
-	case remote.Lost:
-		spans.Fail(t.span, "ownership-lost")
-	}
-	t.span.End()
-	t.span = nil
 }
 
 // hasFields reports whether the request goes on with other fields of the Trace Context.

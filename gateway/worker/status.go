@@ -132,7 +132,7 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 // explainHolder says who holds a key here.
 func (w *Worker) explainHolder(p *keyed.Partition, key string, token int64, now time.Time) *gateway.KeyHolder {
 	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.HeldFor(p, token, now).Seconds(), AtLeast: true}
-	if l, shared, ok := w.locks.of(p).holderOf(key, token); ok {
+	if l, shared, ok := w.locks.holderOf(p, key, token); ok {
 		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
 		h.LeaseSeconds = l.Left(w.keys.Now()).Seconds()
 		return h

@@ -107,7 +107,7 @@ type Worker struct {
 	apps      apps
 	shell     *ownership.Shell
 	watching  sync.Once // starts cancelOverdue
-	locks     locks
+	locks     *locks
 	policies  policies
 	claims    claims
 	counts    counts
@@ -161,9 +161,12 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,
 		AwaitTimeout: cfg.AwaitTimeout, MaxWait: cfg.MaxWait, SlowKey: cfg.SlowKey, Timeout: cfg.Timeout, AbandonedTimeout: cfg.AbandonedTimeout,
 	})
-	w.locks.init(w)
+	w.locks = newLocks(lockConfig{
+		Name: self.Name, Settings: settings, Keys: w.keys, Logger: cfg.Logger, Log: w.log, MaxHolds: cfg.MaxHolds, MaxLease: cfg.MaxLease, MaxWait: cfg.MaxWait,
+		OnHold: cfg.OnHold, NotesLives: cfg.OnIncarnation != nil, Trace: w.traceOfLock, Refused: w.refused,
+	})
 	w.shell, err = ownership.Start(ctx, ownership.Config{
-		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: &w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
+		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
 		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, AwaitApp: cfg.AwaitApp, SlowKey: cfg.SlowKey,
 	})
 	if err != nil {
