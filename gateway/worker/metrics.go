@@ -85,13 +85,13 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	metrics.SendHistogram(ch, families[batchItemsMetric], c.batches.Distribution())
 	metrics.Send(ch, families[sharedMetric], c.shared.Load())
 	metrics.Send(ch, families[mismatchesMetric], w.claims.mismatches.Load())
-	metrics.Send(ch, families[locksMetric], w.locks.held.Load())
-	metrics.Send(ch, families[locksWrittenMetric], w.locks.written.Load())
-	metrics.Send(ch, families[locksWaitingMetric], w.locks.waiting())
+	metrics.Send(ch, families[locksMetric], w.locks.Held.Load())
+	metrics.Send(ch, families[locksWrittenMetric], w.locks.Kept.Load())
+	metrics.Send(ch, families[locksWaitingMetric], w.locks.Waiting())
 	for e := range remote.Events {
-		metrics.Send(ch, families[lockEventsMetric], w.locks.events[e].Load(), e.String())
+		metrics.Send(ch, families[lockEventsMetric], w.locks.Events[e].Load(), e.String())
 	}
-	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.waits.Distribution())
+	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.Waits.Distribution())
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Memory), "memory")
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Disk), "files")
 	if up, watched := w.appUp(); watched {

@@ -39,6 +39,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
 	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -107,7 +108,7 @@ type Worker struct {
 	apps      apps
 	shell     *ownership.Shell
 	watching  sync.Once // starts cancelOverdue
-	locks     *locks
+	locks     *locks.Locks
 	policies  policies
 	claims    claims
 	counts    counts
@@ -161,7 +162,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,
 		AwaitTimeout: cfg.AwaitTimeout, MaxWait: cfg.MaxWait, SlowKey: cfg.SlowKey, Timeout: cfg.Timeout, AbandonedTimeout: cfg.AbandonedTimeout,
 	})
-	w.locks = newLocks(lockConfig{
+	w.locks = locks.New(locks.Config{
 		Name: self.Name, Settings: settings, Keys: w.keys, Logger: cfg.Logger, Log: w.log, MaxHolds: cfg.MaxHolds, MaxLease: cfg.MaxLease, MaxWait: cfg.MaxWait,
 		OnHold: cfg.OnHold, NotesLives: cfg.OnIncarnation != nil, Trace: w.traceOfLock, Refused: w.refused,
 	})
@@ -209,7 +210,7 @@ func (w *Worker) Drain(ctx context.Context) error { return w.shell.Drain(ctx) }
 func (w *Worker) Close() error {
 	w.shell.Close()
 	w.keys.Close()
-	w.locks.close()
+	w.locks.Stop()
 	w.flushLog()
 	return nil
 }

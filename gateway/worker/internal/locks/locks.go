@@ -1,4 +1,14 @@
-package worker
+// Package locks holds keys for callers elsewhere, as they ask by calls over the link. A machine per partition, of package
+// remote, decides what becomes of each lock.
+//
+// Files, from the outside inwards:
+//
+//	calls.go     the calls, with their waits for keys and for the store
+//	inspect.go   who has a key
+//	operator.go  what an operator may do
+//	locks.go     the machines, and what is around them
+//	expire.go    the timer that ends locks
+package locks
 
 import (
 	"context"
@@ -20,8 +30,8 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// lockConfig configures [locks].
-type lockConfig struct {
+// Config configures [Locks].
+type Config struct {
 	Name     string // the worker's
 	Settings ring.Settings
 	Keys     *keyed.Keys
@@ -42,25 +52,23 @@ type lockConfig struct {
 	Refused func(ctx context.Context, err error) (refusal *link.RefusedError, status int)
 }
 
-// locks are the keys that this worker holds for callers elsewhere. A machine per partition, of package remote, decides what
-// becomes of each. The files around the machines are: the calls over the link, with their waits for keys and for the store
-// (locks_calls.go, locks_inspect.go), the timer (locks_expire.go), and what an operator may do (locks_operator.go).
-type locks struct {
-	cfg     lockConfig
-	tables  []lockTable  // by the partitions' numbers
-	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
-	held    atomic.Int64 // locks
-	written atomic.Int64 // those of them that the store keeps
-	events  [remote.Events]atomic.Int64
-	waits   metrics.Latencies // of those who got their keys, until then
-	sweeps  sweeps
+// Locks are the keys that this worker holds for callers elsewhere, of all partitions.
+type Locks struct {
+	cfg    Config
+	tables []lockTable  // by the partitions' numbers
+	Count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
+	Held   atomic.Int64 // locks
+	Kept   atomic.Int64 // those of them that the store keeps
+	Events [remote.Events]atomic.Int64
+	Waits  metrics.Latencies // of those who got their keys, until then
+	sweeps sweeps
 
 	noting sync.Mutex // guards noted
 	noted  string     // the incarnation that Config.OnHold was called with last
 }
 
-func newLocks(cfg lockConfig) *locks {
-	ls := &locks{cfg: cfg, tables: make([]lockTable, len(cfg.Keys.Parts))}
+func New(cfg Config) *Locks {
+	ls := &Locks{cfg: cfg, tables: make([]lockTable, len(cfg.Keys.Parts))}
 	for i := range ls.tables {
 		t := &ls.tables[i]
 		t.locks, t.part, t.machine = ls, &cfg.Keys.Parts[i], remote.Machine{Host: t, TTL: cfg.Settings.TTL}
@@ -69,11 +77,11 @@ func newLocks(cfg lockConfig) *locks {
 }
 
 // of returns the locks of a partition.
-func (ls *locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number] }
+func (ls *Locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number] }
 
 // lockTable is the locks of one partition. It is the Host of their machine.
 type lockTable struct {
-	locks *locks
+	locks *Locks
 	part  *keyed.Partition
 	next  atomic.Int64 // machine.Next, as of the latest change
 
@@ -115,9 +123,9 @@ func (t *lockTable) unlock() {
 	ls := t.locks
 	held, waits, written := t.machine.Len()
 	if tally := (lockTally{held + waits, held, written}); tally != t.counted {
-		ls.count.Add(int64(tally.all - t.counted.all))
-		ls.held.Add(int64(tally.held - t.counted.held))
-		ls.written.Add(int64(tally.written - t.counted.written))
+		ls.Count.Add(int64(tally.all - t.counted.all))
+		ls.Held.Add(int64(tally.held - t.counted.held))
+		ls.Kept.Add(int64(tally.written - t.counted.written))
 		t.counted = tally
 	}
 	next := t.machine.Next()
@@ -196,7 +204,7 @@ var lockEnds = [remote.Events]string{remote.Expired: "expired", remote.Lost: "ow
 // Tell counts an event of a lock, and logs it: above the level debug if the holder has not
 // brought it about.
 func (t *lockTable) Tell(l *remote.Lock, event remote.Event) {
-	t.locks.events[event].Add(1)
+	t.locks.Events[event].Add(1)
 	level := slog.LevelDebug
 	if event == remote.Expired || event == remote.Lost {
 		level = slog.LevelWarn
@@ -231,7 +239,7 @@ func (t *lockTable) refusalOf(err error, key string) error {
 
 // Close closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
 // has been won, and is no lock yet, is among what runs.
-func (ls *locks) Close(partition int) handoff.Closed {
+func (ls *Locks) Close(partition int) handoff.Closed {
 	t := &ls.tables[partition]
 	p := t.part
 	at := t.lock()
@@ -247,7 +255,7 @@ func (ls *locks) Close(partition int) handoff.Closed {
 }
 
 // Open opens the partition's table, with the locks that come along.
-func (ls *locks) Open(e handoff.OpenTable) {
+func (ls *Locks) Open(e handoff.OpenTable) {
 	t := &ls.tables[e.Partition]
 	p := t.part
 	at := t.lock()
@@ -264,42 +272,42 @@ func (ls *locks) Open(e handoff.OpenTable) {
 }
 
 // Drop implements [Locks].
-func (ls *locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
+func (ls *Locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
 
 // Written implements [Locks].
-func (ls *locks) Written(partition int, locks []handoff.WrittenLock) {
+func (ls *Locks) Written(partition int, locks []handoff.WrittenLock) {
 	ls.tables[partition].do(func(m *remote.Machine) { m.Stored(locks) })
 }
 
 // WriteAgain implements [Locks].
-func (ls *locks) WriteAgain() {
+func (ls *Locks) WriteAgain() {
 	for i := range ls.tables {
 		ls.tables[i].do((*remote.Machine).WriteAgain)
 	}
 }
 
 // Lingers reports whether there are locks in a partition that is not served, or of a life before.
-func (ls *locks) Lingers(partition int) bool {
+func (ls *Locks) Lingers(partition int) bool {
 	t := &ls.tables[partition]
 	t.lock()
 	defer t.unlock()
 	return t.machine.Lingers()
 }
 
-// waiting returns how many calls wait for their keys.
-func (ls *locks) waiting() int64 {
-	held := ls.held.Load() // before those that wait meanwhile
-	return max(ls.count.Load()-held, 0)
+// Waiting returns how many calls wait for their keys.
+func (ls *Locks) Waiting() int64 {
+	held := ls.Held.Load() // before those that wait meanwhile
+	return max(ls.Count.Load()-held, 0)
 }
 
 // promise returns how much longer this worker can vouch for those locks that go on, as their machine says after that.
-func (ls *locks) promise() holds.Promise {
+func (ls *Locks) promise() holds.Promise {
 	cancel, surrender := ls.cfg.Keys.Left()
 	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 
 // note tells Config.OnHold of the incarnation, once.
-func (ls *locks) note() error {
+func (ls *Locks) note() error {
 	id := ls.cfg.Keys.Incarnation()
 	ls.noting.Lock()
 	defer ls.noting.Unlock()

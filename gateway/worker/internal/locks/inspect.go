@@ -1,4 +1,4 @@
-package worker
+package locks
 
 import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
@@ -8,7 +8,7 @@ import (
 )
 
 // serveInspect says who has a key, once this worker serves it.
-func (ls *locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
+func (ls *Locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 	p, err := ls.awaitPartition(r)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (t *lockTable) holderOf(key string, token int64) (l remote.Lock, shared int
 	return l, shared, ok
 }
 
-// holderOf is [lockTable.holderOf] for a key of p.
-func (ls *locks) holderOf(p *keyed.Partition, key string, token int64) (l remote.Lock, shared int, ok bool) {
+// HolderOf is [lockTable.holderOf] for a key of p.
+func (ls *Locks) HolderOf(p *keyed.Partition, key string, token int64) (l remote.Lock, shared int, ok bool) {
 	return ls.of(p).holderOf(key, token)
 }

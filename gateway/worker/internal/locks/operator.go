@@ -1,4 +1,4 @@
-package worker
+package locks
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 )
 
-// page returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
-func (ls *locks) page(after string) (page gateway.LockPage) {
+// Page returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
+func (ls *Locks) Page(after string) (page gateway.LockPage) {
 	first, size := 0, 0
 	if after != "" {
 		first = ls.cfg.Settings.Ring.Partition(after)
@@ -62,10 +62,10 @@ func rowOf(l *remote.Lock, now time.Duration) gateway.LockRow {
 	return gateway.LockRow{Key: l.Key, Token: l.Token, Label: l.Label, HeldBy: l.From, Written: l.Written(), LeaseSeconds: l.Left(now).Seconds()}
 }
 
-// unlockAll releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
+// Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
 // for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
 // may keep one: then it can be repeated.
-func (ls *locks) unlockAll(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
+func (ls *Locks) Unlock(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package worker
+package locks
 
 import (
 	"math"
@@ -21,7 +21,7 @@ type sweeps struct {
 }
 
 // wantBy has a sweep made at that time, or earlier.
-func (s *sweeps) wantBy(ls *locks, at time.Duration) {
+func (s *sweeps) wantBy(ls *Locks, at time.Duration) {
 	if next := s.at.Load(); next != 0 && next <= int64(at) {
 		return
 	}
@@ -39,7 +39,7 @@ func (s *sweeps) wantBy(ls *locks, at time.Duration) {
 }
 
 // sweep looks at all partitions once.
-func (s *sweeps) sweep(ls *locks) {
+func (s *sweeps) sweep(ls *Locks) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	s.mu.Lock()
@@ -62,10 +62,10 @@ func (s *sweeps) sweep(ls *locks) {
 	}
 }
 
-// close ends all waits, and makes no more sweeps. It waits for one under way. The
+// Stop ends all waits, and makes no more sweeps. It waits for one under way. The
 // locks of a worker that is closed end with its session, which expires by itself, later
 // than what was promised.
-func (ls *locks) close() {
+func (ls *Locks) Stop() {
 	s := &ls.sweeps
 	s.closed.Store(true)
 	s.mu.Lock()
