@@ -39,7 +39,7 @@ type memberJSON struct {
 func ringOf(view *ring.View) ringJSON {
 	out := ringJSON{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []shareJSON{}, Owners: []int{}}
 	index := make(map[string]int)
-	for _, m := range ring.ActiveWorkers(view.Members) {
+	for _, m := range view.Workers() {
 		index[m.Incarnation] = len(out.Workers)
 		out.Workers = append(out.Workers, shareJSON{Name: m.Name, Incarnation: m.Incarnation})
 	}

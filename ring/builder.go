@@ -73,7 +73,7 @@ func (b *Builder) become(set []string) (circle *consistent.Consistent, err error
 	joined, left := difference(set, b.members), difference(b.members, set)
 	// A change sorts the circle and places every partition; building it anew
 	// sorts it once for each member, when it is half full on average.
-	if b.circle == nil || len(joined)+len(left) > len(set)/2 {
+	if b.circle == nil || len(joined)+len(left) > len(set)/4+1 {
 		return b.rebuild(set), nil
 	}
 	for _, name := range left {

@@ -55,6 +55,7 @@ type View struct {
 	// did so first: this one must send no requests. nil for none. It wraps ErrSettings.
 	KeyConflict error
 
+	workers      []Member       // see Workers
 	owners       []int          // index of Table.members -> index of Members; -1 for none
 	incarnations map[string]int // incarnation -> index of Members
 }

@@ -19,6 +19,7 @@ func NewView(table *Table, members []Member) *View {
 		owners:       make([]int, len(table.members)),
 		incarnations: make(map[string]int, len(members)),
 	}
+	v.workers = ActiveWorkers(v.Members)
 	for i, m := range v.Members {
 		v.incarnations[m.Incarnation] = i
 	}
@@ -26,7 +27,7 @@ func NewView(table *Table, members []Member) *View {
 		v.owners[i] = -1
 	}
 	texts := make([]string, 0, 2*len(members))
-	for _, m := range ActiveWorkers(v.Members) {
+	for _, m := range v.workers {
 		texts = append(texts, m.Name, m.Incarnation)
 		if i, found := slices.BinarySearch(table.members, m.Name); found {
 			v.owners[i], _ = slices.BinarySearchFunc(v.Members, m, compareMembers)
@@ -75,6 +76,9 @@ func ActiveWorkers(members []Member) []Member {
 	slices.SortFunc(active, compareMembers)
 	return slices.CompactFunc(active, func(a, b Member) bool { return a.Name == b.Name })
 }
+
+// Workers returns the [ActiveWorkers] of Members, which the caller must not change.
+func (v *View) Workers() []Member { return v.workers }
 
 // Owner returns the active worker that should own partition p. There is none
 // if nobody is on the ring or p is out of range. It takes constant time and

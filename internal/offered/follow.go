@@ -78,7 +78,7 @@ func (f *Follower) compare(ctx context.Context) (known bool) {
 	worker, found := usesStore(view)
 	if !found {
 		f.note(f.Store.Ping(ctx))
-		if f.Alone && len(ring.ActiveWorkers(view.Members)) == 0 {
+		if f.Alone && len(view.Workers()) == 0 {
 			f.addPeers(ctx)
 		}
 		return false
@@ -97,7 +97,7 @@ func (f *Follower) compare(ctx context.Context) (known bool) {
 		f.Logger.Debug("cannot announce the store's identity", "error", err)
 	}
 	own := func(m ring.Member) bool { return m.StoreID == id }
-	if slices.ContainsFunc(ring.ActiveWorkers(f.Members.View().Members), own) {
+	if slices.ContainsFunc(f.Members.View().Workers(), own) {
 		f.addPeers(ctx)
 	}
 	return true
@@ -106,7 +106,7 @@ func (f *Follower) compare(ctx context.Context) (known bool) {
 // usesStore returns an active worker that has announced its store, be it
 // another one than ours.
 func usesStore(view *ring.View) (worker ring.Member, found bool) {
-	for _, m := range append(ring.ActiveWorkers(view.Members), ring.ActiveWorkers(view.Refused)...) {
+	for _, m := range slices.Concat(view.Workers(), ring.ActiveWorkers(view.Refused)) {
 		if m.StoreID != 0 {
 			return m, true
 		}

@@ -111,7 +111,7 @@ func (s *Store) look() {
 
 // warnOfNone says once that the members at work use a store that nobody offers.
 func (s *Store) warnOfNone(view *ring.View) {
-	for _, m := range ring.ActiveWorkers(view.Members) {
+	for _, m := range view.Workers() {
 		if m.StoreID != 0 && !s.warned {
 			s.warned = true
 			s.logger.Warn("the workers use a store that nobody offers, such as a Redis: give this one the same --store or --redis (Config.Redis)", "worker", m.Name, "gossip", m.Gossip)

@@ -8,7 +8,7 @@
 // members must share. A node with another cluster name or other ring settings
 // is refused by both sides, which say what differs. One that uses another store
 // stays within sight, since a store can change, but in no view: View.Refused. A dead member is noticed
-// in 1 to 2 seconds. A view is a good guess, not the truth: nothing that must
+// in 2 to 3 seconds. A view is a good guess, not the truth: nothing that must
 // be safe may depend on it alone.
 //
 // One goroutine owns the state. memberlist's callbacks leave their news in an
@@ -195,7 +195,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 }
 
 // leaveAtStart bounds leaving a cluster that this member does not belong to.
-const leaveAtStart = 500 * time.Millisecond
+const leaveAtStart = time.Second
 
 // open listens and creates the memberlist node.
 func (c *Cluster) open(ctx context.Context, cfg *Config) error {
@@ -235,8 +235,11 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	return nil
 }
 
+// gossipInterval is the time between two rounds of gossip.
+const gossipInterval = 100 * time.Millisecond
+
 // timing returns memberlist's settings for a local network, made quicker: a
-// dead member is noticed in 1 to 2 seconds, while one that loses a third of its
+// dead member is noticed in 2 to 3 seconds, while one that loses a third of its
 // packets has a second to speak up before it is taken for dead.
 //
 // Members that push and pull tell each other all they know. That is to be
@@ -245,15 +248,14 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 // has run empty, one of them is never sent (v0.7.0, TransmitLimitedQueue).
 func timing() *memberlist.Config {
 	mc := memberlist.DefaultLANConfig()
-	mc.ProbeInterval = 250 * time.Millisecond
-	mc.ProbeTimeout = 125 * time.Millisecond
+	mc.ProbeInterval = 500 * time.Millisecond
+	mc.ProbeTimeout = 400 * time.Millisecond
 	mc.SuspicionMult = 4
-	mc.SuspicionMaxTimeoutMult = 3
-	mc.AwarenessMaxMultiplier = 4
 	mc.IndirectChecks = 5
-	mc.RetransmitMult = 6
-	mc.GossipInterval = 50 * time.Millisecond
-	mc.PushPullInterval = time.Second // longer with more than 32 members
+	mc.RetransmitMult = 5
+	mc.GossipInterval = gossipInterval
+	mc.GossipNodes = 6
+	mc.PushPullInterval = 2 * time.Second // longer with more than 32 members
 	mc.TCPTimeout = 5 * time.Second
 	mc.HandoffQueueDepth = 4096
 	mc.DeadNodeReclaimTime = time.Second
@@ -407,12 +409,19 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	err := c.ask(func(o *owner) error {
 		return o.change(func(m *ring.Member) { m.State = ring.StateLeaving }, wait)
 	})
-	if left := c.list.Leave(patience(ctx, 1500*time.Millisecond)); err == nil && left != nil {
+	select { // peers that learn of it from others should do so before they learn that it is gone
+	case <-time.After(passOn):
+	case <-ctx.Done():
+	}
+	if left := c.list.Leave(patience(ctx, time.Second)); err == nil && left != nil {
 		err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)
 	}
 	c.endLocked()
 	return err
 }
+
+// passOn is how long news take, as a rule, to reach all.
+const passOn = 4 * gossipInterval
 
 // patience is the time to spend on one step before ctx ends. memberlist takes
 // 0 for no limit.
@@ -427,7 +436,7 @@ func patience(ctx context.Context, most time.Duration) time.Duration {
 }
 
 // Close ends the membership without a word, as a crash would: the peers find
-// out in a second or two. Closing twice, or after Leave, does nothing.
+// out in 2 to 3 seconds. Closing twice, or after Leave, does nothing.
 // memberlist's last probes may take some seconds more to end by themselves.
 func (c *Cluster) Close() error {
 	c.ending.Lock()

@@ -48,7 +48,7 @@ func (c *Cluster) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	disagreeing := 0
-	for _, m := range ring.ActiveWorkers(view.Members) {
+	for _, m := range view.Workers() {
 		if m.View != view.Digest {
 			disagreeing++
 		}

@@ -9,12 +9,19 @@ import (
 )
 
 const (
-	// gather is how long the owner lets news collect before it computes a view.
-	gather = 10 * time.Millisecond
+	// gatherLeast, or gatherEach for each member, if that is longer, is for how long no
+	// news may have come before the owner computes a view.
+	gatherLeast = 10 * time.Millisecond
+	gatherEach  = 5 * time.Millisecond
 
-	// settle is how long a new digest waits to be spread, so that a burst of
-	// joins does not make every member spread every digest in between.
-	settle = 50 * time.Millisecond
+	// spreadLeast and spreadEach are for how long a new digest must have stayed the same
+	// before it is spread: while members come one after the other, each of them would
+	// have to tell all others of every digest in between.
+	spreadLeast = 50 * time.Millisecond
+	spreadEach  = 5 * time.Millisecond
+
+	// calmMost is how many times as long the owner waits for either, at most.
+	calmMost = 4
 
 	// duplicateAge is how long a name may be alive twice before that is worth a
 	// warning: a restarted process's former life takes some seconds to be missed.
@@ -85,23 +92,21 @@ func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owne
 
 func (o *owner) run() {
 	defer close(o.c.owned)
-	var gathered, settled <-chan time.Time // nil unless waited for
+	var gather, spread calm
+	var news ring.Member // what spread is for
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	for {
 		select {
 		case <-o.c.inbox.wake:
-			if gathered == nil {
-				gathered = time.After(gather)
-			}
-		case <-gathered:
-			gathered = nil
+			gather.disturb(o.scaled(gatherLeast, gatherEach))
+		case <-gather.passed:
+			gather = calm{}
 			o.catchUp()
 		case r := <-o.c.requests:
 			o.catchUp()
 			r.reply <- r.do(o)
-		case <-settled:
-			settled = nil
+		case <-spread.passed:
 			o.spread(unwaited)
 		case <-second.C:
 			o.warnOfDuplicates(time.Now())
@@ -109,10 +114,34 @@ func (o *owner) run() {
 		case <-o.c.ctx.Done():
 			return
 		}
-		if (o.self.View != o.spreadView || o.self.Epoch != o.spreadEpoch) && settled == nil {
-			settled = time.After(settle)
+		switch {
+		case o.self.View == o.spreadView && o.self.Epoch == o.spreadEpoch:
+			spread, news = calm{}, ring.Member{}
+		case news != o.self:
+			news = o.self
+			spread.disturb(o.scaled(spreadLeast, spreadEach))
 		}
 	}
+}
+
+// calm is a wait for a time without disturbance.
+type calm struct {
+	since  time.Time        // of the first disturbance
+	passed <-chan time.Time // nil before that
+}
+
+// disturb begins the wait anew, or goes on with it once it has lasted calmMost times as long.
+func (c *calm) disturb(wait time.Duration) {
+	now := time.Now()
+	if c.passed == nil {
+		c.since = now
+	}
+	c.passed = time.After(max(0, min(wait, c.since.Add(calmMost*wait).Sub(now))))
+}
+
+// scaled returns the time that something takes in a cluster of this size.
+func (o *owner) scaled(least, each time.Duration) time.Duration {
+	return max(least, time.Duration(len(o.peers)+1)*each)
 }
 
 // change changes this member's description, and waits that long for the change to be spread; with 0 not at all.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/keyway-go/keyway/ring"
 )
 
 // nowhere stands for the partition of requests that have none.
@@ -54,7 +52,7 @@ func (r *Routes) tryAll(ctx context.Context, attempt Attempt) (done bool, err er
 	if view.KeyConflict != nil {
 		return true, view.KeyConflict
 	}
-	workers := ring.ActiveWorkers(view.Members)
+	workers := view.Workers()
 	if len(workers) == 0 {
 		return false, err
 	}

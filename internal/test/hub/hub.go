@@ -146,10 +146,11 @@ func (h *Hub) viewOf(self ring.Member, members []ring.Member) (*ring.View, error
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	view := ring.NewView(table, members)
-	for i := range view.Members {
-		view.Members[i].View = view.Digest
+	digest := ring.NewView(table, members).Digest
+	for i := range members {
+		members[i].View = digest
 	}
+	view := ring.NewView(table, members)
 	view.Refused = refused
 	return view, nil
 }

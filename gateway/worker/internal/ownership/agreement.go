@@ -61,7 +61,7 @@ func (s *Shell) used() bool {
 	view := s.cfg.Members.View()
 	self := s.cfg.Keys.Incarnation()
 	other := func(m ring.Member) bool { return m.Incarnation != self }
-	return slices.ContainsFunc(ring.ActiveWorkers(view.Members), other) || len(ring.ActiveWorkers(view.Refused)) > 0
+	return slices.ContainsFunc(view.Workers(), other) || len(ring.ActiveWorkers(view.Refused)) > 0
 }
 
 // note remembers why the store was not to be used, or that it was.
@@ -143,7 +143,7 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 	}
 	var here, elsewhere []ring.Member
 	missing := make(map[string]time.Time)
-	for _, m := range ring.ActiveWorkers(s.view.Members) {
+	for _, m := range s.view.Workers() {
 		if a.sessions[m.Incarnation] || m.Incarnation == s.current.incarnation {
 			here = append(here, m)
 			continue
@@ -154,7 +154,7 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 		}
 	}
 	a.missing = missing
-	for _, m := range ring.ActiveWorkers(s.view.Members) {
+	for _, m := range s.view.Workers() {
 		if a.isMissing(m.Incarnation, now, s.cfg.Settings.TTL) {
 			elsewhere = append(elsewhere, m)
 		}

@@ -71,7 +71,7 @@ func TestEpochsAreAnnouncedSeldom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &Shell{cfg: Config{Members: self}}
+		s := &Shell{view: new(ring.View), cfg: Config{Members: self}}
 		told, changes := int64(0), 0
 		look := func() {
 			if epoch := self.View().Members[0].Epoch; epoch != told {

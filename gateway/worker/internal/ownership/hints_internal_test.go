@@ -61,7 +61,13 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	}
 	delete(s.moves.inherited, 3)
 	serve(false)
+	if d := longest(); d == 0 {
+		t.Error("one that waits for partitions which nobody has does not wait")
+	}
+	for i := range k.Parts {
+		k.Parts[i].Record.Store(&handoff.Record{Owner: "w2", Epoch: 1})
+	}
 	if d := longest(); d > 0 {
-		t.Errorf("one that waits for partitions waits for up to %v", d)
+		t.Errorf("one that waits for partitions of another worker waits for up to %v", d)
 	}
 }

@@ -95,9 +95,10 @@ func (m *moves) nameLocked(incarnation string) string {
 	return cmp.Or(m.names[incarnation], incarnation)
 }
 
-// view takes a changed view, and returns the incarnations that are gone without
-// having said that they leave.
-func (m *moves) view(v *ring.View) (died []string) {
+// view takes a changed view, of the same ring or another one. It returns the
+// incarnations that are gone without having said that they leave, and whether
+// another worker came, went or changed its state.
+func (m *moves) view(v *ring.View, sameRing bool) (died []string, changed bool) {
 	now := m.now()
 	m.looks++
 	for _, member := range v.Members {
@@ -112,24 +113,29 @@ func (m *moves) view(v *ring.View) (died []string) {
 		if member.State == ring.StateActive && (s.state != ring.StateActive || s.gone) {
 			s.active = now
 		}
+		changed = changed || !s.own && (s.state != member.State || s.gone)
 		s.state, s.look, s.gone = member.State, m.looks, false
 	}
 	for inc, s := range m.members {
 		if s.look == m.looks || s.gone {
 			continue
 		}
+		changed = true
 		if s.gone = true; s.state != ring.StateLeaving && !s.own {
 			died = append(died, inc)
 		}
 	}
 	m.prune(len(v.Members))
+	if sameRing {
+		return died, changed
+	}
 	for p := range m.parts {
 		target, _ := v.Owner(p)
 		if part := &m.parts[p]; part.target != target.Incarnation {
 			part.target, part.since = target.Incarnation, now
 		}
 	}
-	return died
+	return died, changed
 }
 
 // prune forgets members that are gone and own nothing, once there are many.

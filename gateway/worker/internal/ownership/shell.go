@@ -44,6 +44,8 @@ type Shell struct {
 
 	// What follows belongs to run, but for a part of moves.
 	view       *ring.View
+	viewed     handoff.View // what the machines were told of view
+	changed    time.Time    // when another worker came, went or changed its state
 	current    *life
 	lives      []*life // current, and lost ones that still have handlers to wait for
 	leaving    bool
@@ -61,6 +63,7 @@ type Shell struct {
 	floor   int64     // highest epoch that a member of view tells of
 	told    int64     // highest epoch that this member has told of
 	toldAt  time.Time // when it last did
+	tellAt  time.Time // when it will, at the earliest; zero if there is nothing to tell
 
 	timeout time.Duration // of a call to the store; never changes
 }
@@ -73,6 +76,7 @@ type life struct {
 	confirmed   bool          // its session, at least once
 	told        bool          // by the store, of wait
 	wait        time.Duration // how long to stay off the ring, when last told
+	joins       time.Time     // since when it could be on the ring; zero while it could not
 	announced   bool          // as active
 	store       ring.StoreID  // in which it is
 	astray      bool          // the store has become another one
@@ -153,11 +157,11 @@ func (s *Shell) run() {
 		s.judge()
 		s.followApps()
 		s.followOrders()
-		s.join()
+		joins := s.join(time.Now())
 		s.settle()
 		s.publish()
 		s.endTurn()
-		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now()), s.moves.flush(), s.noteProgress(time.Now())))
+		timer.Reset(min(s.untilNext(), joins, s.tellEpoch(time.Now()), s.moves.flush(), s.noteProgress(time.Now())))
 		select {
 		case <-s.ctx.Done():
 			return
@@ -183,19 +187,26 @@ func (s *Shell) run() {
 	}
 }
 
+// few is how many workers need not be spread out in time.
+const few = 8
+
 // hintDelay spreads the looks that follow a hint, which all workers get at once, over a
 // millisecond for each of them; so several hints need one look. A worker that waits for others,
 // until partitions or keys of its are free, looks at once, and so does each of a few.
 func (s *Shell) hintDelay() time.Duration {
-	const few = 8
-	workers := len(ring.ActiveWorkers(s.view.Members))
-	if workers <= few || s.moves.waits() {
+	delay := s.spread(time.Millisecond)
+	if delay > 0 && (s.moves.waits() || s.awaits(s.current.incarnation)) {
 		return 0
 	}
-	if given, served, _ := s.share(s.current.incarnation); served < given {
-		return 0
+	return delay
+}
+
+// spread returns a random part of that much for each worker, and 0 where they are few.
+func (s *Shell) spread(each time.Duration) time.Duration {
+	if n := len(s.view.Workers()); n > few {
+		return rand.N(time.Duration(n) * each)
 	}
-	return rand.N(time.Duration(workers) * time.Millisecond)
+	return 0
 }
 
 func (s *Shell) handle(e event) {
@@ -359,9 +370,13 @@ const tellEvery = time.Second
 // of it. It returns after how long it wants to be called again.
 func (s *Shell) tellEpoch(now time.Time) time.Duration {
 	if s.highest <= max(s.floor, s.told) {
+		s.tellAt = time.Time{}
 		return time.Hour
 	}
-	if wait := tellEvery - now.Sub(s.toldAt); wait > 0 {
+	if s.tellAt.IsZero() { // whoever comes first tells for all that know of no higher one
+		s.tellAt = now.Add(s.spread(10 * time.Millisecond))
+	}
+	if wait := max(tellEvery-now.Sub(s.toldAt), s.tellAt.Sub(now)); wait > 0 {
 		return wait
 	}
 	s.announce(func(*ring.Member) {})
@@ -374,10 +389,14 @@ func (s *Shell) look() {
 	if view == s.view {
 		return
 	}
+	sameRing := s.view != nil && s.view.Digest == view.Digest
 	s.view = view
-	died := s.moves.view(view)
-	in := viewInput(view)
-	s.floor = in.Floor
+	died, changed := s.moves.view(view, sameRing)
+	if changed {
+		s.changed = time.Now()
+	}
+	in := viewInput(view, s.viewed, sameRing)
+	s.viewed, s.floor = in, in.Floor
 	s.stepAll(in)
 	s.announceTakeovers(died)
 	if s.leaving && len(in.Workers) == 0 {
@@ -388,17 +407,22 @@ func (s *Shell) look() {
 	}
 }
 
-func viewInput(view *ring.View) handoff.View {
+// viewInput returns what a machine is told of view, which has the ring of the view before if sameRing.
+func viewInput(view *ring.View, before handoff.View, sameRing bool) handoff.View {
 	in := handoff.View{Digest: view.Digest}
 	for _, m := range view.Members {
 		in.Floor = max(in.Floor, m.Epoch)
 	}
 	index := make(map[string]int32)
-	for _, m := range ring.ActiveWorkers(view.Members) {
+	for _, m := range view.Workers() {
 		index[m.Incarnation] = int32(len(in.Workers))
 		in.Workers = append(in.Workers, handoff.Peer{Incarnation: m.Incarnation, View: m.View})
 	}
 	if len(in.Workers) == 0 {
+		return in
+	}
+	if sameRing {
+		in.Owners = before.Owners
 		return in
 	}
 	in.Owners = make([]int32, view.Table.Partitions())
@@ -475,17 +499,38 @@ func (s *Shell) noteProgress(now time.Time) time.Duration {
 	return progressEvery
 }
 
+// joinCalm, and joinEach for each member, if that is longer, is for how long the workers must
+// have stayed the same before one of a crowd joins them on the ring: those that start together
+// join together, which costs each of them one change of the ring. It waits joinMost times that
+// at most.
+const (
+	joinCalm = 500 * time.Millisecond
+	joinEach = 10 * time.Millisecond
+	joinMost = 6
+)
+
 // join puts the worker on the ring once its session is confirmed. A process
 // whose predecessors died one after the other waits for as long as the store
-// says, if somebody else serves meanwhile.
-func (s *Shell) join() {
+// says, if somebody else serves meanwhile. It returns after how long it wants to be
+// called again.
+func (s *Shell) join(now time.Time) time.Duration {
 	l := s.current
 	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
-		return
+		return time.Hour
+	}
+	if l.joins.IsZero() {
+		l.joins = now
+	}
+	if n := len(s.view.Members); n > few {
+		calm := max(joinCalm, time.Duration(n)*joinEach)
+		if wait := min(s.changed.Add(calm).Sub(now), l.joins.Add(joinMost*calm).Sub(now)); wait > 0 {
+			return wait
+		}
 	}
 	l.announced = true
 	s.announceState()
 	s.look()
+	return time.Hour
 }
 
 // settle notes when the worker serves all that the ring gives it.

@@ -60,12 +60,12 @@ func (s *Shell) JoinRing() error {
 // onRing reports whether the present incarnation has a place on the ring.
 func (s *Shell) onRing() bool {
 	id := s.cfg.Keys.Incarnation()
-	return slices.ContainsFunc(ring.ActiveWorkers(s.cfg.Members.View().Members), func(m ring.Member) bool { return m.Incarnation == id })
+	return slices.ContainsFunc(s.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Incarnation == id })
 }
 
 // othersServe reports whether a worker of another name has a place on the ring.
 func (s *Shell) othersServe() bool {
-	return slices.ContainsFunc(ring.ActiveWorkers(s.cfg.Members.View().Members), func(m ring.Member) bool { return m.Name != s.cfg.Name })
+	return slices.ContainsFunc(s.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Name != s.cfg.Name })
 }
 
 // followOrders takes the worker off the ring if it was told to leave, and puts it back.
@@ -168,7 +168,7 @@ func (s *Shell) unsettled() error {
 // these it serves, and whether it is on the ring at all.
 func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
 	view := s.cfg.Members.View()
-	onRing = slices.ContainsFunc(ring.ActiveWorkers(view.Members), func(m ring.Member) bool { return m.Incarnation == incarnation })
+	onRing = slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Incarnation == incarnation })
 	for i := range s.cfg.Keys.Parts {
 		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
 			given++
@@ -178,6 +178,22 @@ func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
 		}
 	}
 	return given, served, onRing
+}
+
+// awaits reports whether another worker still has a partition that the ring gives an
+// incarnation.
+func (s *Shell) awaits(incarnation string) bool {
+	view := s.cfg.Members.View()
+	for i := range s.cfg.Keys.Parts {
+		m, ok := view.Owner(i)
+		if !ok || m.Incarnation != incarnation || s.cfg.Keys.Parts[i].Open.Load() {
+			continue
+		}
+		if r := s.cfg.Keys.Parts[i].Record.Load(); r != nil && r.Owner != "" && r.Owner != incarnation {
+			return true
+		}
+	}
+	return false
 }
 
 // Drain is Worker.Drain.

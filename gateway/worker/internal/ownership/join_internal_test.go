@@ -1,0 +1,73 @@
+package ownership
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// One of a crowd joins the ring once the others have stayed the same for a while, or at the
+// latest after six times that. One of a few joins at once.
+func TestCrowdsJoinTogether(t *testing.T) {
+	h, err := hub.New(ring.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var self *hub.Handle
+	n := 0
+	more := func(upTo int) {
+		for ; n < upTo; n++ {
+			name := fmt.Sprint("w", n)
+			member, err := h.Join(ring.Member{Name: name, Incarnation: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: name + ":80"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				self = member
+			}
+		}
+	}
+	ready := func() *Shell {
+		keys := keyed.New(keyed.Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 16}}})
+		s := &Shell{cfg: Config{Members: self, Logger: slog.New(slog.DiscardHandler), Name: "w0", Keys: keys}, current: &life{incarnation: "w0", confirmed: true, told: true}}
+		s.moves.init(s)
+		s.moves.begin("w0")
+		s.look()
+		return s
+	}
+	more(8)
+	if s := ready(); s.join(time.Now()) != time.Hour || !s.current.announced {
+		t.Error("one of eight waits")
+	}
+	more(9)
+	s := ready()
+	now := s.changed
+	if wait := s.join(now.Add(100 * time.Millisecond)); wait != 400*time.Millisecond || s.current.announced {
+		t.Errorf("100 ms after the ninth had come: waits for %v more", wait)
+	}
+	more(10)
+	s.look()
+	if wait := s.join(s.changed); wait != 500*time.Millisecond || s.current.announced {
+		t.Errorf("when the tenth has come: waits for %v more", wait)
+	}
+	if s.join(s.changed.Add(500 * time.Millisecond)); !s.current.announced {
+		t.Error("not on the ring though nobody came any more")
+	}
+
+	s = ready()
+	first := s.changed
+	for at := first; at.Before(first.Add(3 * time.Second)); at = at.Add(400 * time.Millisecond) {
+		s.changed = at
+		if s.join(at); s.current.announced {
+			t.Fatalf("on the ring after %v though others come", at.Sub(first))
+		}
+	}
+	if s.join(first.Add(3 * time.Second)); !s.current.announced {
+		t.Error("not on the ring after 3 s")
+	}
+}
