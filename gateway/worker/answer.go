@@ -21,11 +21,11 @@ import (
 type plainAnswer struct {
 	rw     http.ResponseWriter
 	ctx    context.Context // of the execution
-	worker *Worker
+	room   *room
 	client uint64 // as in [asking]
 	method string
 	header http.Header // the handler's
-	timing *timing     // of the request; nil if nobody wants them
+	times  times       // of the request
 
 	status   int           // 0 until it is known
 	head     http.Header   // as it was then
@@ -40,13 +40,20 @@ type plainAnswer struct {
 	whole  bool  // the handler has returned
 }
 
+// times are the times of a request.
+type times interface {
+	// TellHTTP adds them to an answer of which nothing has been sent.
+	TellHTTP(http.Header)
+}
+
 // smallAnswer is how much of a body is kept before it goes to a backlog.
 const smallAnswer = 16 << 10
 
 var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
-func newPlainAnswer(w *Worker, client uint64, rw http.ResponseWriter, r *http.Request) *plainAnswer {
-	return &plainAnswer{rw: rw, worker: w, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1}
+// newPlainAnswer returns what takes the answer to a request of a client, whose times are told with it.
+func (k *room) newPlainAnswer(client uint64, rw http.ResponseWriter, r *http.Request, t times) *plainAnswer {
+	return &plainAnswer{rw: rw, room: k, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1, times: t}
 }
 
 // Header implements [http.ResponseWriter].
@@ -124,7 +131,7 @@ func (a *plainAnswer) Write(p []byte) (int, error) {
 
 // begin begins to send what there is.
 func (a *plainAnswer) begin() {
-	a.over = a.worker.backlog(a.client, a.sendHead, a.send)
+	a.over = a.room.backlog(a.client, a.sendHead, a.send)
 	if a.small != nil {
 		a.put(*a.small)
 		a.freeSmall()
@@ -149,7 +156,7 @@ func (a *plainAnswer) put(p []byte) {
 	n, err := 0, a.failed
 	if err == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
 		err = a.over.End()
-		a.over = a.worker.backlog(a.client, nil, a.send)
+		a.over = a.room.backlog(a.client, nil, a.send)
 	}
 	if err == nil {
 		n, err = a.over.Write(p)
@@ -160,7 +167,7 @@ func (a *plainAnswer) put(p []byte) {
 		if err = a.over.End(); err == nil {
 			err = a.send(p[n:])
 		}
-		a.over = a.worker.backlog(a.client, nil, a.send)
+		a.over = a.room.backlog(a.client, nil, a.send)
 	}
 	a.failed = err
 }
@@ -220,6 +227,12 @@ func (a *plainAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (a *plainAnswer) Unwrap() http.ResponseWriter { return a.rw }
 
+// runsIn says that the execution's context is ctx.
+func (a *plainAnswer) runsIn(ctx context.Context) { a.ctx = ctx }
+
+// returned notes that the handler has returned.
+func (a *plainAnswer) returned() { a.whole = true }
+
 // finish sends what is left of the answer. The key must be free by then. If the
 // handler has not returned but panicked, the server breaks the answer off.
 func (a *plainAnswer) finish() {
@@ -249,7 +262,7 @@ func (a *plainAnswer) finishSmall() {
 	}
 	clear(a.rw.Header())
 	maps.Copy(a.rw.Header(), a.head)
-	a.timing.tellHTTP(a.rw.Header())
+	a.times.TellHTTP(a.rw.Header())
 	a.rw.WriteHeader(a.status)
 	if a.small != nil {
 		_, _ = a.rw.Write(*a.small) // should it fail, nobody is there

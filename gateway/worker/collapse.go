@@ -47,10 +47,6 @@ func (w *Worker) collapsible(how *keyed.Asking, method, host, target string, hea
 // shares reports whether equal requests of the caller's route may share an answer.
 func shares(how *keyed.Asking) bool { return how.Policy != nil && how.Policy.Mode == policy.Share }
 
-// The fields of a request in which equal ones may differ: who has sent them, and by
-// which way, and the names under which their ways are noted.
-var ownFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}
-
 // formOf returns what is equal in equal requests: the method, where it goes, and all
 // fields but ownFields, each value with its length.
 func formOf(method, host, target string, header http.Header) string {
@@ -119,7 +115,7 @@ func (c *collapsible) take(x keyed.Execution, accept func(*collapsible) (take, m
 // give gives the answer to c to all that wait for it.
 func (c *collapsible) give(x keyed.Execution, answer *recorder) {
 	var taken []*collapsible
-	answer.body.CloseWrite(nil)
+	answer.end()
 	c.take(x, func(other *collapsible) (take, more bool) {
 		other.answer = answer.share()
 		taken = append(taken, other)
@@ -134,6 +130,6 @@ func (c *collapsible) give(x keyed.Execution, answer *recorder) {
 // be nil.
 func (c *collapsible) leave() {
 	if c != nil && c.wait.Taken() {
-		c.answer.body.Close()
+		c.answer.close()
 	}
 }

@@ -104,8 +104,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if c.leads(x) {
 		a.collapse = c
 	}
-	out := newPlainAnswer(h.worker, how.Client, rw, r)
-	out.timing = asTiming(how.Trace)
+	out := h.worker.answers.newPlainAnswer(how.Client, rw, r, asTiming(how.Trace))
 	defer out.finish() // after the key is free
 	defer a.release()
 	x.Bound(h.worker.timeoutOf(how.Policy))
@@ -117,9 +116,9 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	r.Header = r.Header.Clone()
 	a.upgrade = h.worker.fields.Clean(r.Header, true)
 	setAppHeader(r.Header, x, baggage)
-	out.ctx = r.Context()
+	out.runsIn(r.Context())
 	a.ServeHTTP(out, r)
-	out.whole = true
+	out.returned()
 }
 
 // ServeLink is ServeHTTP for a request that came over the link.
@@ -142,7 +141,7 @@ func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, 
 	defer timingOf(x).tell(w)
 	defer a.release()
 	x.Carry(baggage)
-	h.worker.takeAnswer(x.Context(), w)
+	h.worker.answers.takeAnswer(x.Context(), w)
 	delete(header, "Upgrade") // the link carries none
 	h.worker.fields.Clean(header, true)
 	setAppHeader(header, x, baggage)
@@ -279,7 +278,7 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.serve(rw, r)
 		return
 	}
-	kept := a.handler.worker.newRecorder(rw, r.Method)
+	kept := a.handler.worker.answers.newRecorder(rw, r.Method)
 	defer kept.close()
 	a.serve(kept, r)
 	kept.note(http.StatusOK)

@@ -26,8 +26,8 @@ type recorder struct {
 
 // newRecorder returns a recorder of the answer to a request of that method. It has to
 // be closed.
-func (w *Worker) newRecorder(rw http.ResponseWriter, method string) *recorder {
-	return &recorder{ResponseWriter: rw, method: method, body: w.answers.New(nil)}
+func (k *room) newRecorder(rw http.ResponseWriter, method string) *recorder {
+	return &recorder{ResponseWriter: rw, method: method, body: k.pool.New(nil)}
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -79,6 +79,9 @@ func (r *recorder) FlushError() error {
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// end notes that the answer has ended.
+func (r *recorder) end() { r.body.CloseWrite(nil) }
 
 // close ends the use of what is kept, but for those that have been given it.
 func (r *recorder) close() { r.body.Close() }
@@ -146,6 +149,9 @@ func (a *sharedAnswer) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// close ends the use of an answer that is not served.
+func (a *sharedAnswer) close() { a.body.Close() }
+
 // cloned returns a copy of a header that has no memory in common with it.
 func cloned(h http.Header) http.Header {
 	out := make(http.Header, len(h))
@@ -158,3 +164,7 @@ func cloned(h http.Header) http.Header {
 	}
 	return out
 }
+
+// The fields of a request in which equal ones may differ: who has sent them, and by
+// which way, and the names under which their ways are noted.
+var ownFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}

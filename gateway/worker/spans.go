@@ -233,8 +233,8 @@ func (t *timing) tell(w *link.ResponseWriter) {
 	}
 }
 
-// tellHTTP is tell for an answer over HTTP/1.1, of which nothing has been sent.
-func (t *timing) tellHTTP(h http.Header) {
+// TellHTTP is tell for an answer over HTTP/1.1, of which nothing has been sent.
+func (t *timing) TellHTTP(h http.Header) {
 	if t != nil && t.timed {
 		h[hop.FieldTiming] = []string{hop.FormatTiming(t.wait, t.run)}
 	}

@@ -41,7 +41,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
 	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
-	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -96,10 +95,8 @@ type Worker struct {
 	log       *slog.Logger // for what clients can bring about
 	flushLog  func()
 	fields    fields.Rules
-	answers   *spool.Pool
-	shares    *spool.Shares                                              // of answers
-	bodies    *spool.Pool                                                // of requests over plain HTTP
-	answer    func(client uint64, send func([]byte) error) link.Overflow // overflow, as a value
+	answers   *room
+	bodies    *spool.Pool // of requests over plain HTTP
 	settings  ring.Settings
 	keys      *keyed.Keys
 	flights   flights
@@ -146,7 +143,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
 		return nil, fmt.Errorf("worker: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
-	answers, err := spool.NewPool(spool.Config{Memory: cfg.AnswerMemory, Files: cfg.AnswerFiles, PerSpool: cfg.AnswerMax})
+	answers, err := newRoom(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax)
 	if err != nil {
 		return nil, fmt.Errorf("worker: Limits.AnswerMemory, AnswerFiles or AnswerMax: %w", err)
 	}
@@ -156,7 +153,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
-	w.answers, w.shares, w.answer, w.bodies = answers, answers.Shares(answerShare), w.overflow, bodies
+	w.answers, w.bodies = answers, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.keys = keyed.New(keyed.Config{
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,
