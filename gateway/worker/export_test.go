@@ -20,7 +20,7 @@ func (w *Worker) LooksForSlowKeys() bool { return w.keys.LooksForSlow() }
 
 // AnswersKept returns how many bytes of answers are kept for their clients.
 func (w *Worker) AnswersKept() int64 {
-	return w.answers.inUse(spool.Memory) + w.answers.inUse(spool.Disk)
+	return w.answers.InUse(spool.Memory) + w.answers.InUse(spool.Disk)
 }
 
 // HoldFor holds a key as for a member at that address, for a session TTL.

@@ -164,6 +164,6 @@ func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (e
 			return open.End
 		}
 	}
-	h.worker.answers.takeAnswer(h.Context, w)
+	h.worker.answers.Take(h.Context, w)
 	return nil
 }

@@ -92,8 +92,8 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 		metrics.Send(ch, families[lockEventsMetric], w.locks.Events[e].Load(), e.String())
 	}
 	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.Waits.Distribution())
-	metrics.Send(ch, families[answersMetric], w.answers.inUse(spool.Memory), "memory")
-	metrics.Send(ch, families[answersMetric], w.answers.inUse(spool.Disk), "files")
+	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Memory), "memory")
+	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Disk), "files")
 	if up, watched := w.appUp(); watched {
 		metrics.Send(ch, families[appUpMetric], number(up))
 	}

@@ -19,6 +19,19 @@
 // A batch is a group of calls for one key that one execution answers together: a [Batcher] collects
 // those that wait. A flight is a call whose result equal calls share ([Share]); it is forgotten
 // while the key is still held, since a later caller may see newer data.
+//
+// Files, from a request inwards:
+//
+//	server.go      connections; authority.go says whose requests are believed
+//	inquiry.go     calls between members, of which internal/locks answers those for locks
+//	handler.go     requests: upload.go has their bodies, policy.go what their routes ask for, refusal.go what they are refused with
+//	forward.go     requests for an app in another process; apps.go says whether that answers
+//	batch_http.go  requests that a batcher takes; batch.go is the batcher
+//	collapse.go    requests that get the answer to an equal one; internal/answers keeps it
+//	tunnel.go      answers that go on without their key
+//	do.go          calls of this program; share.go and flights.go have equal ones run once, local.go is for a client
+//	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which are its own
+//	status.go      what people look at, as do metrics.go, counts.go, claims.go and spans.go
 package worker
 
 import (
@@ -38,6 +51,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
 	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
@@ -95,7 +109,7 @@ type Worker struct {
 	log       *slog.Logger // for what clients can bring about
 	flushLog  func()
 	fields    fields.Rules
-	answers   *room
+	answers   *answers.Room
 	bodies    *spool.Pool // of requests over plain HTTP
 	settings  ring.Settings
 	keys      *keyed.Keys
@@ -143,7 +157,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
 		return nil, fmt.Errorf("worker: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
-	answers, err := newRoom(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax)
+	room, err := answers.New(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax)
 	if err != nil {
 		return nil, fmt.Errorf("worker: Limits.AnswerMemory, AnswerFiles or AnswerMax: %w", err)
 	}
@@ -153,7 +167,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
-	w.answers, w.bodies = answers, bodies
+	w.answers, w.bodies = room, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.keys = keyed.New(keyed.Config{
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,

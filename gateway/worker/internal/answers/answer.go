@@ -1,4 +1,4 @@
-package worker
+package answers
 
 import (
 	"bufio"
@@ -14,18 +14,18 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// plainAnswer takes a handler's answer to a request that has not come over the
+// Plain takes a handler's answer to a request that has not come over the
 // link, at the speed of the handler. None of its methods waits for the client
 // unless there is no more room: net/http's writer, which does, is used by finish,
 // when the key is free, or on a goroutine of a backlog.
-type plainAnswer struct {
+type Plain struct {
 	rw     http.ResponseWriter
 	ctx    context.Context // of the execution
-	room   *room
+	room   *Room
 	client uint64 // as in [asking]
 	method string
 	header http.Header // the handler's
-	times  times       // of the request
+	times  Times       // of the request
 
 	status   int           // 0 until it is known
 	head     http.Header   // as it was then
@@ -40,8 +40,8 @@ type plainAnswer struct {
 	whole  bool  // the handler has returned
 }
 
-// times are the times of a request.
-type times interface {
+// Times are the times of a request.
+type Times interface {
 	// TellHTTP adds them to an answer of which nothing has been sent.
 	TellHTTP(http.Header)
 }
@@ -51,13 +51,13 @@ const smallAnswer = 16 << 10
 
 var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
-// newPlainAnswer returns what takes the answer to a request of a client, whose times are told with it.
-func (k *room) newPlainAnswer(client uint64, rw http.ResponseWriter, r *http.Request, t times) *plainAnswer {
-	return &plainAnswer{rw: rw, room: k, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1, times: t}
+// NewPlain returns what takes the answer to a request of a client, whose times are told with it.
+func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, r *http.Request, t Times) *Plain {
+	return &Plain{rw: rw, room: k, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1, times: t}
 }
 
 // Header implements [http.ResponseWriter].
-func (a *plainAnswer) Header() http.Header {
+func (a *Plain) Header() http.Header {
 	if a.header == nil {
 		a.header = make(http.Header)
 	}
@@ -65,7 +65,7 @@ func (a *plainAnswer) Header() http.Header {
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (a *plainAnswer) WriteHeader(status int) {
+func (a *Plain) WriteHeader(status int) {
 	switch {
 	case a.status != 0:
 	case status >= 100 && status < 200 && status != http.StatusSwitchingProtocols:
@@ -81,7 +81,7 @@ func (a *plainAnswer) WriteHeader(status int) {
 }
 
 // sendInterim sends an interim answer after those before it.
-func (a *plainAnswer) sendInterim(status int) {
+func (a *Plain) sendInterim(status int) {
 	before, done, header := a.interim, make(chan struct{}), a.header.Clone()
 	a.interim = done
 	go func() {
@@ -96,7 +96,7 @@ func (a *plainAnswer) sendInterim(status int) {
 }
 
 // Write implements [io.Writer].
-func (a *plainAnswer) Write(p []byte) (int, error) {
+func (a *Plain) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
@@ -130,7 +130,7 @@ func (a *plainAnswer) Write(p []byte) (int, error) {
 }
 
 // begin begins to send what there is.
-func (a *plainAnswer) begin() {
+func (a *Plain) begin() {
 	a.over = a.room.backlog(a.client, a.sendHead, a.send)
 	if a.small != nil {
 		a.put(*a.small)
@@ -138,7 +138,7 @@ func (a *plainAnswer) begin() {
 	}
 }
 
-func (a *plainAnswer) freeSmall() {
+func (a *Plain) freeSmall() {
 	if a.small != nil {
 		*a.small = (*a.small)[:0]
 		smallAnswers.Put(a.small)
@@ -152,7 +152,7 @@ const backlogTurn = 64 << 10
 
 // put has the backlog take p. Where it is full it waits, for as long as the
 // execution may go on.
-func (a *plainAnswer) put(p []byte) {
+func (a *Plain) put(p []byte) {
 	n, err := 0, a.failed
 	if err == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
 		err = a.over.End()
@@ -173,7 +173,7 @@ func (a *plainAnswer) put(p []byte) {
 }
 
 // sendHead sends the head.
-func (a *plainAnswer) sendHead() error {
+func (a *Plain) sendHead() error {
 	if a.interim != nil {
 		<-a.interim
 	}
@@ -184,14 +184,14 @@ func (a *plainAnswer) sendHead() error {
 }
 
 // send sends a part of the body at the client's speed.
-func (a *plainAnswer) send(p []byte) error {
+func (a *Plain) send(p []byte) error {
 	if _, err := a.rw.Write(p); err != nil {
 		return err
 	}
 	return a.flush()
 }
 
-func (a *plainAnswer) flush() error {
+func (a *Plain) flush() error {
 	err := http.NewResponseController(a.rw).Flush()
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
@@ -200,10 +200,10 @@ func (a *plainAnswer) flush() error {
 }
 
 // Flush implements [http.Flusher].
-func (a *plainAnswer) Flush() { _ = a.FlushError() }
+func (a *Plain) Flush() { _ = a.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].
-func (a *plainAnswer) FlushError() error {
+func (a *Plain) FlushError() error {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
@@ -214,7 +214,7 @@ func (a *plainAnswer) FlushError() error {
 }
 
 // Hijack implements [http.Hijacker].
-func (a *plainAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (a *Plain) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if a.interim != nil {
 		<-a.interim
 	}
@@ -225,17 +225,17 @@ func (a *plainAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
-func (a *plainAnswer) Unwrap() http.ResponseWriter { return a.rw }
+func (a *Plain) Unwrap() http.ResponseWriter { return a.rw }
 
-// runsIn says that the execution's context is ctx.
-func (a *plainAnswer) runsIn(ctx context.Context) { a.ctx = ctx }
+// RunsIn says that the execution's context is ctx.
+func (a *Plain) RunsIn(ctx context.Context) { a.ctx = ctx }
 
-// returned notes that the handler has returned.
-func (a *plainAnswer) returned() { a.whole = true }
+// Returned notes that the handler has returned.
+func (a *Plain) Returned() { a.whole = true }
 
-// finish sends what is left of the answer. The key must be free by then. If the
+// Finish sends what is left of the answer. The key must be free by then. If the
 // handler has not returned but panicked, the server breaks the answer off.
-func (a *plainAnswer) finish() {
+func (a *Plain) Finish() {
 	defer a.freeSmall()
 	began := a.over != nil
 	if began {
@@ -256,7 +256,7 @@ func (a *plainAnswer) finish() {
 }
 
 // finishSmall sends an answer of which nothing has been sent.
-func (a *plainAnswer) finishSmall() {
+func (a *Plain) finishSmall() {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
