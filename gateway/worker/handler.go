@@ -166,8 +166,8 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	return x, c, baggage, true
 }
 
-// admit admits a request, which may get the answer to one equal to c, nil for none. If it has got that, there is no execution. Otherwise
-// others wait for its answer, unless the collapsible that admit returns is nil.
+// admit admits a request, of which c is the collapsible, nil for none. It returns no execution if the request has got the answer
+// to an equal one. Otherwise it returns c if equal requests wait for the answer.
 func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, c *collapsible) (keyed.Execution, *collapsible, error) {
 	x, err := h.worker.keys.Admit(ctx, key, how)
 	switch {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
@@ -116,15 +115,11 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 		}
 	}
 	metrics.Send(ch, families[problemsMetric], c.left.Load(), "left")
-	for cause := range keyed.CancelCauses {
-		metrics.Send(ch, families[cancelledMetric], w.keys.Counts.Cancellations(cause), cause.String())
-	}
+	w.keys.Counts.Cancellations(func(reason string, n int64) { metrics.Send(ch, families[cancelledMetric], n, reason) })
 	metrics.Send(ch, families[waitingMetric], w.keys.Waiting(), "key")
 	metrics.Send(ch, families[waitingMetric], w.keys.Awaiting.Load(), "partition")
-	metrics.SendHistogram(ch, families[waitMetric], w.keys.Counts.WaitsOf())
-	for kind := range keyed.RunKinds {
-		metrics.SendHistogram(ch, families[runMetric], w.keys.Counts.RunsOf(kind), kind.String())
-	}
+	metrics.SendHistogram(ch, families[waitMetric], w.keys.Counts.Waits())
+	w.keys.Counts.Runs(func(kind string, d metrics.Distribution) { metrics.SendHistogram(ch, families[runMetric], d, kind) })
 }
 
 // collectOwnership collects what concerns partitions and the session.

@@ -1,4 +1,4 @@
-// Package answers takes answers as fast as their handlers give them, and keeps them for clients that read more slowly: so the
+// Package answers takes answers as fast as their handlers give them, and keeps them for clients that read more slowly. So the
 // key of a request is free when its handler has ended.
 //
 // Files, from the outside inwards:

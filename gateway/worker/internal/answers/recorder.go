@@ -166,6 +166,6 @@ func cloned(h http.Header) http.Header {
 	return out
 }
 
-// The fields of a request in which equal ones may differ: who has sent them, and by
-// which way, and the names under which their ways are noted.
+// OwnFields are the fields in which equal requests may differ: those that name the sender, the way, and the
+// traces of both.
 var OwnFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}

@@ -67,6 +67,7 @@ type Locks struct {
 	noted  string     // the incarnation that Config.OnHold was called with last
 }
 
+// New returns no locks, in all partitions.
 func New(cfg Config) *Locks {
 	ls := &Locks{cfg: cfg, tables: make([]lockTable, len(cfg.Keys.Parts))}
 	for i := range ls.tables {
