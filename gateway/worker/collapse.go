@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/localmutex"
@@ -29,7 +30,7 @@ type collapsible struct {
 	form   string          // what equal requests have in common besides the key
 	came   uint64          // when it came, among all that may share, and when those of the worker began
 	began  uint64          // likewise when it began, if it leads
-	answer *sharedAnswer   // the answer to an equal one, once wait has been taken along
+	answer *answers.Shared // the answer to an equal one, once wait has been taken along
 }
 
 // collapsible returns what a request without a body waits with that may get the answer
@@ -47,10 +48,6 @@ func (w *Worker) collapsible(how *keyed.Asking, method, host, target string, hea
 // shares reports whether equal requests of the caller's route may share an answer.
 func shares(how *keyed.Asking) bool { return how.Policy != nil && how.Policy.Mode == policy.Share }
 
-// The fields of a request in which equal ones may differ: who has sent them, and by
-// which way, and the names under which their ways are noted.
-var ownFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}
-
 // formOf returns what is equal in equal requests: the method, where it goes, and all
 // fields but ownFields, each value with its length.
 func formOf(method, host, target string, header http.Header) string {
@@ -64,7 +61,7 @@ func formOf(method, host, target string, header http.Header) string {
 		switch {
 		case name == "Forwarded":
 			values = unsigned(values)
-		case slices.Contains(ownFields, name), fields.IsKeyway(name):
+		case slices.Contains(answers.OwnFields, name), fields.IsKeyway(name):
 			continue
 		}
 		add(name)
@@ -117,11 +114,11 @@ func (c *collapsible) take(x keyed.Execution, accept func(*collapsible) (take, m
 }
 
 // give gives the answer to c to all that wait for it.
-func (c *collapsible) give(x keyed.Execution, answer *recorder) {
+func (c *collapsible) give(x keyed.Execution, answer *answers.Recorder) {
 	var taken []*collapsible
-	answer.body.CloseWrite(nil)
+	answer.End()
 	c.take(x, func(other *collapsible) (take, more bool) {
-		other.answer = answer.share()
+		other.answer = answer.Share()
 		taken = append(taken, other)
 		return true, true
 	})
@@ -134,6 +131,6 @@ func (c *collapsible) give(x keyed.Execution, answer *recorder) {
 // be nil.
 func (c *collapsible) leave() {
 	if c != nil && c.wait.Taken() {
-		c.answer.body.Close()
+		c.answer.Close()
 	}
 }

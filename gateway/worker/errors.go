@@ -33,8 +33,8 @@ var (
 	ErrDeadlock = gateway.ErrDeadlock
 	// ErrMayHaveRun is wrapped by every error after which the call may have run.
 	ErrMayHaveRun = gateway.ErrMayHaveRun
-	// ErrStreamEnds is the cause with which the context of a request is cancelled that goes on
-	// without its key, as a stream, when the key's partition is given away.
+	// ErrStreamEnds cancels the context of a request that goes on as a stream, without its key,
+	// when the key's partition is given away.
 	ErrStreamEnds = keyed.ErrStreamEnds
 	// ErrAppDown means that the app behind a sidecar does not answer, so
 	// that the worker takes no place on the ring.

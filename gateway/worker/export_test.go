@@ -30,7 +30,7 @@ func (w *Worker) HoldFor(ctx context.Context, key, label, from string) error {
 	how := keyed.Asking{}
 	p, key, err := w.keys.PlaceOf(key, &how)
 	if err == nil {
-		_, _, err = w.locks.get(ctx, p, &remote.Lock{ID: remote.ID(holds.NewID()), Key: key, Label: label, From: from, Lease: w.settings.TTL}, how)
+		_, _, err = w.locks.Get(ctx, p, &remote.Lock{ID: remote.ID(holds.NewID()), Key: key, Label: label, From: from, Lease: w.settings.TTL}, how)
 	}
 	return err
 }

@@ -21,24 +21,20 @@ type Forwarder struct {
 	keyedHandler
 	takes func(*link.ServerRequest) bool
 	send  func(*link.ResponseWriter, *link.ServerRequest, Held) error
-	batch *submitHandler // of requests that go to the app together; nil if each goes by itself
-	items isItem         // which these are
+	batch *submitHandler                                                            // of requests that go to the app together; nil if each goes by itself
+	items func(method string, length int64, values func(name string) []string) bool // reports which these are
 }
 
-// isItem reports whether a request with a body of that length may go to the app with others. values returns
-// those of a field.
-type isItem func(method string, length int64, values func(name string) []string) bool
-
-// Forward returns a Forwarder whose requests next sends on with net/http. send does so with
-// requests that have come over the link and that takes is true for: it answers them, or it returns why the
-// app has not begun with one. Of another ResponseWriter, next says that by its method Unsent.
+// Forward returns a Forwarder. next sends a request on with net/http. If the app has not begun with it, next passes the
+// reason to the method Unsent of its ResponseWriter. send does the same for requests over the link for which takes is true:
+// it answers the request, or it returns the reason.
 func (w *Worker) Forward(next http.Handler, takes func(*link.ServerRequest) bool, send func(*link.ResponseWriter, *link.ServerRequest, Held) (unsent error)) *Forwarder {
 	w.watch()
 	return &Forwarder{keyedHandler: keyedHandler{worker: w, next: next, detach: true}, takes: takes, send: send}
 }
 
-// ForwardBatches has f submit to b those requests that isItem is true for, unless their routes do not want it. decode makes an
-// item of one. answer returns what writes the answer, or why the app has not begun with the item.
+// ForwardBatches lets f submit requests to b if isItem is true for them and their routes allow it. decode makes an
+// item of a request. answer returns what writes the answer, or why the app has not begun with the item.
 func ForwardBatches[In, Out any](f *Forwarder, b *Batcher[In, Out], isItem func(method string, length int64, values func(name string) []string) bool,
 	decode func(*http.Request) (In, error), answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) {
 	b.detach, f.items = true, isItem
@@ -164,6 +160,6 @@ func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (e
 			return open.End
 		}
 	}
-	h.worker.takeAnswer(h.Context, w)
+	h.worker.answers.Take(h.Context, w)
 	return nil
 }

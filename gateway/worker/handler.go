@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -89,37 +90,27 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
 	}
 	h.worker.observeHTTP(r, &how, "http")
-	x, err := h.worker.keys.Admit(r.Context(), key, how)
+	x, c, err := h.admit(r.Context(), key, how, c)
 	switch {
 	case err != nil:
-		c.leave()
 		h.worker.refuse(rw, r, err)
 		return
 	case x.IsNone():
-		h.worker.counts.shared.Add(1)
 		c.answer.ServeHTTP(rw, r)
 		return
 	}
-	a := &appWriter{handler: h, held: x}
-	if c.leads(x) {
-		a.collapse = c
-	}
-	out := newPlainAnswer(h.worker, how.Client, rw, r)
-	out.timing = asTiming(how.Trace)
-	defer out.finish() // after the key is free
+	a := &appWriter{handler: h, held: x, collapse: c}
+	out := h.worker.answers.NewPlain(how.Client, rw, r, asTiming(how.Trace))
+	defer out.Finish() // after the key is free
 	defer a.release()
-	x.Bound(h.worker.timeoutOf(how.Policy))
-	if h.detach || a.collapse != nil {
-		x.Detach()
-	}
 	x.Carry(baggage)
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
 	a.upgrade = h.worker.fields.Clean(r.Header, true)
 	setAppHeader(r.Header, x, baggage)
-	out.ctx = r.Context()
+	out.RunsIn(r.Context())
 	a.ServeHTTP(out, r)
-	out.whole = true
+	out.Returned()
 }
 
 // ServeLink is ServeHTTP for a request that came over the link.
@@ -142,7 +133,7 @@ func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, 
 	defer timingOf(x).tell(w)
 	defer a.release()
 	x.Carry(baggage)
-	h.worker.takeAnswer(x.Context(), w)
+	h.worker.answers.Take(x.Context(), w)
 	delete(header, "Upgrade") // the link carries none
 	h.worker.fields.Clean(header, true)
 	setAppHeader(header, x, baggage)
@@ -161,18 +152,31 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	}
 	if err == nil {
 		h.worker.observeLink(r, &how)
-		x, err = h.worker.keys.Admit(r.Context(), r.Key, how)
+		x, c, err = h.admit(r.Context(), r.Key, how, c)
 	}
 	switch {
 	case err != nil:
-		c.leave()
 		h.worker.refuseLink(w, r, err)
 		return x, nil, "", false
 	case x.IsNone():
-		h.worker.counts.shared.Add(1)
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer)
 		asTiming(how.Trace).tell(w)
 		return x, nil, "", false
+	}
+	return x, c, baggage, true
+}
+
+// admit admits a request, of which c is the collapsible, nil for none. It returns no execution if the request has got the answer
+// to an equal one. Otherwise it returns c if equal requests wait for the answer.
+func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, c *collapsible) (keyed.Execution, *collapsible, error) {
+	x, err := h.worker.keys.Admit(ctx, key, how)
+	switch {
+	case err != nil:
+		c.leave()
+		return x, nil, err
+	case x.IsNone():
+		h.worker.counts.shared.Add(1)
+		return x, c, nil
 	case !c.leads(x):
 		c = nil
 	}
@@ -180,7 +184,7 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	if h.detach || c != nil {
 		x.Detach()
 	}
-	return x, c, baggage, true
+	return x, c, nil
 }
 
 // appNames are the names of what appValues returns.
@@ -279,17 +283,17 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.serve(rw, r)
 		return
 	}
-	kept := a.handler.worker.newRecorder(rw, r.Method)
-	defer kept.close()
+	kept := a.handler.worker.answers.NewRecorder(rw, r.Method)
+	defer kept.Close()
 	a.serve(kept, r)
-	kept.note(http.StatusOK)
+	kept.NoteStatus(http.StatusOK)
 	a.share(kept)
 }
 
 // share gives the answer to the requests that wait for it, if the execution has held
 // the key to its end and the answer is one for all of them.
-func (a *appWriter) share(kept *recorder) {
-	if x := a.held; x != (keyed.Execution{}) && x.Context().Err() == nil && kept.shareable() {
+func (a *appWriter) share(kept *answers.Recorder) {
+	if x := a.held; x != (keyed.Execution{}) && x.Context().Err() == nil && kept.Shareable() {
 		a.collapse.give(x, kept)
 	}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -25,7 +27,7 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 		answerJSON(rw, w.Status())
 	case calls.Explain:
 		if s, err := w.Explain(r.Key); err != nil {
-			answerCall(rw, http.StatusBadRequest, []byte(err.Error()))
+			locks.Answer(rw, http.StatusBadRequest, []byte(err.Error()))
 		} else {
 			answerJSON(rw, s)
 		}
@@ -35,26 +37,26 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 		rows, err := w.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote()))
 		switch {
 		case errors.Is(err, gateway.ErrNotLocked):
-			answerCall(rw, http.StatusNotFound, []byte(err.Error()))
+			locks.Answer(rw, http.StatusNotFound, []byte(err.Error()))
 		case err != nil:
-			answerCall(rw, http.StatusServiceUnavailable, []byte(err.Error()))
+			locks.Answer(rw, http.StatusServiceUnavailable, []byte(err.Error()))
 		default:
 			answerJSON(rw, rows)
 		}
 	case calls.Drain:
 		if err := w.LeaveRing(r.Context()); err != nil {
-			answerCall(rw, http.StatusServiceUnavailable, []byte(err.Error()))
+			locks.Answer(rw, http.StatusServiceUnavailable, []byte(err.Error()))
 			return
 		}
-		answerCall(rw, http.StatusOK, nil)
+		locks.Answer(rw, http.StatusOK, nil)
 	case calls.Undrain:
 		if err := w.JoinRing(); err != nil {
-			answerCall(rw, http.StatusConflict, []byte(err.Error()))
+			locks.Answer(rw, http.StatusConflict, []byte(err.Error()))
 			return
 		}
-		answerCall(rw, http.StatusOK, nil)
+		locks.Answer(rw, http.StatusOK, nil)
 	default:
-		w.locks.serve(rw, r, body)
+		w.locks.Serve(rw, r, body)
 	}
 }
 
@@ -62,15 +64,18 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 func answerJSON(rw *link.ResponseWriter, v any) {
 	body, err := json.Marshal(v)
 	if err != nil || len(body) > calls.MaxAnswer {
-		answerCall(rw, http.StatusInternalServerError, []byte("worker: the answer is too long"))
+		locks.Answer(rw, http.StatusInternalServerError, []byte("worker: the answer is too long"))
 		return
 	}
-	answerCall(rw, http.StatusOK, body)
+	locks.Answer(rw, http.StatusOK, body)
 }
 
-// answerCall answers a call. Should it fail, so has the connection.
-func answerCall(w *link.ResponseWriter, status int, body []byte) {
-	if w.WriteHead(status, int64(len(body)), nil) == nil {
-		_, _ = w.Write(body)
-	}
+// Locks returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
+func (w *Worker) Locks(after string) gateway.LockPage { return w.locks.Page(after) }
+
+// Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
+// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [ErrUnavailable] if the store
+// may keep one: then it can be repeated.
+func (w *Worker) Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error) {
+	return w.locks.Unlock(ctx, key, by)
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
@@ -85,13 +84,13 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	metrics.SendHistogram(ch, families[batchItemsMetric], c.batches.Distribution())
 	metrics.Send(ch, families[sharedMetric], c.shared.Load())
 	metrics.Send(ch, families[mismatchesMetric], w.claims.mismatches.Load())
-	metrics.Send(ch, families[locksMetric], w.locks.held.Load())
-	metrics.Send(ch, families[locksWrittenMetric], w.locks.written.Load())
-	metrics.Send(ch, families[locksWaitingMetric], w.locks.waiting())
+	metrics.Send(ch, families[locksMetric], w.locks.Held.Load())
+	metrics.Send(ch, families[locksWrittenMetric], w.locks.Kept.Load())
+	metrics.Send(ch, families[locksWaitingMetric], w.locks.Waiting())
 	for e := range remote.Events {
-		metrics.Send(ch, families[lockEventsMetric], w.locks.events[e].Load(), e.String())
+		metrics.Send(ch, families[lockEventsMetric], w.locks.Events[e].Load(), e.String())
 	}
-	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.waits.Distribution())
+	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.Waits.Distribution())
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Memory), "memory")
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Disk), "files")
 	if up, watched := w.appUp(); watched {
@@ -116,15 +115,11 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 		}
 	}
 	metrics.Send(ch, families[problemsMetric], c.left.Load(), "left")
-	for cause := range keyed.CancelCauses {
-		metrics.Send(ch, families[cancelledMetric], w.keys.Counts.Cancellations(cause), cause.String())
-	}
+	w.keys.Counts.Cancellations(func(reason string, n int64) { metrics.Send(ch, families[cancelledMetric], n, reason) })
 	metrics.Send(ch, families[waitingMetric], w.keys.Waiting(), "key")
 	metrics.Send(ch, families[waitingMetric], w.keys.Awaiting.Load(), "partition")
-	metrics.SendHistogram(ch, families[waitMetric], w.keys.Counts.WaitsOf())
-	for kind := range keyed.RunKinds {
-		metrics.SendHistogram(ch, families[runMetric], w.keys.Counts.RunsOf(kind), kind.String())
-	}
+	metrics.SendHistogram(ch, families[waitMetric], w.keys.Counts.Waits())
+	w.keys.Counts.Runs(func(kind string, d metrics.Distribution) { metrics.SendHistogram(ch, families[runMetric], d, kind) })
 }
 
 // collectOwnership collects what concerns partitions and the session.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -95,4 +96,11 @@ func problemOf(err error) problem.Problem {
 		return problem.Of(problem.Deadlock)
 	}
 	return problem.Of(problem.Unavailable)
+}
+
+// refused counts a call between members that was not admitted. It returns what a caller may act on, nil if err is for it to read,
+// and the status of err.
+func (w *Worker) refused(ctx context.Context, err error) (refusal *link.RefusedError, status int) {
+	w.counts.refused(ctx, err)
+	return refusalOf(err), problemOf(err).Status()
 }

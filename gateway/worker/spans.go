@@ -13,7 +13,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -217,21 +216,6 @@ func (t *timing) End(cancelled string) {
 	span.End()
 }
 
-// endLock ends the span of a lock, as event says.
-func (t *timing) endLock(event remote.Event) {
-	if t == nil || t.span == nil {
-		return
-	}
-	switch event {
-	case remote.Expired:
-		spans.Fail(t.span, "expired")
-	case remote.Lost:
-		spans.Fail(t.span, "ownership-lost")
-	}
-	t.span.End()
-	t.span = nil
-}
-
 // hasFields reports whether the request goes on with other fields of the Trace Context.
 func (t *timing) hasFields() bool { return t != nil && t.onward.IsValid() }
 
@@ -249,8 +233,8 @@ func (t *timing) tell(w *link.ResponseWriter) {
 	}
 }
 
-// tellHTTP is tell for an answer over HTTP/1.1, of which nothing has been sent.
-func (t *timing) tellHTTP(h http.Header) {
+// TellHTTP is tell for an answer over HTTP/1.1, of which nothing has been sent.
+func (t *timing) TellHTTP(h http.Header) {
 	if t != nil && t.timed {
 		h[hop.FieldTiming] = []string{hop.FormatTiming(t.wait, t.run)}
 	}

@@ -20,7 +20,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	s := gateway.WorkerStatus{
 		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.shell.Standing(),
 		BusyKeys: w.keys.Running(), Waiting: w.keys.Waiting(), Queue: w.cfg.Queue,
-		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
+		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.Count.Load()), Locks: int(w.locks.Held.Load()),
 		SessionSlackSeconds: w.keys.Slack().Seconds(),
 		Store:               w.shell.StoreStatus(),
 		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.RecentMoves(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
@@ -132,7 +132,7 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 // explainHolder says who holds a key here.
 func (w *Worker) explainHolder(p *keyed.Partition, key string, token int64, now time.Time) *gateway.KeyHolder {
 	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.HeldFor(p, token, now).Seconds(), AtLeast: true}
-	if l, shared, ok := w.locks.of(p).holderOf(key, token); ok {
+	if l, shared, ok := w.locks.HolderOf(p, key, token); ok {
 		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
 		h.LeaseSeconds = l.Left(w.keys.Now()).Seconds()
 		return h

@@ -19,6 +19,19 @@
 // A batch is a group of calls for one key that one execution answers together: a [Batcher] collects
 // those that wait. A flight is a call whose result equal calls share ([Share]); it is forgotten
 // while the key is still held, since a later caller may see newer data.
+//
+// Files, from a request inwards:
+//
+//	server.go      connections; authority.go says whose requests are believed
+//	inquiry.go     calls between members, of which internal/locks answers those for locks
+//	handler.go     requests: upload.go has their bodies, policy.go what their routes ask for, refusal.go what they are refused with
+//	forward.go     requests for an app in another process; apps.go says whether that answers
+//	batch_http.go  requests that a batcher takes; batch.go is the batcher
+//	collapse.go    requests that get the answer to an equal one; internal/answers keeps it
+//	tunnel.go      answers that go on without their key
+//	do.go          calls of this program; share.go and flights.go have equal ones run once, local.go is for a client
+//	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which are its own
+//	status.go      what people look at, as do metrics.go, counts.go, claims.go and spans.go
 package worker
 
 import (
@@ -38,9 +51,10 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
 	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
-	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -95,10 +109,8 @@ type Worker struct {
 	log       *slog.Logger // for what clients can bring about
 	flushLog  func()
 	fields    fields.Rules
-	answers   *spool.Pool
-	shares    *spool.Shares                                              // of answers
-	bodies    *spool.Pool                                                // of requests over plain HTTP
-	answer    func(client uint64, send func([]byte) error) link.Overflow // overflow, as a value
+	answers   *answers.Room
+	bodies    *spool.Pool // of requests over plain HTTP
 	settings  ring.Settings
 	keys      *keyed.Keys
 	flights   flights
@@ -107,7 +119,7 @@ type Worker struct {
 	apps      apps
 	shell     *ownership.Shell
 	watching  sync.Once // starts cancelOverdue
-	locks     locks
+	locks     *locks.Locks
 	policies  policies
 	claims    claims
 	counts    counts
@@ -145,7 +157,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
 		return nil, fmt.Errorf("worker: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
-	answers, err := spool.NewPool(spool.Config{Memory: cfg.AnswerMemory, Files: cfg.AnswerFiles, PerSpool: cfg.AnswerMax})
+	room, err := answers.New(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax)
 	if err != nil {
 		return nil, fmt.Errorf("worker: Limits.AnswerMemory, AnswerFiles or AnswerMax: %w", err)
 	}
@@ -155,15 +167,18 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
-	w.answers, w.shares, w.answer, w.bodies = answers, answers.Shares(answerShare), w.overflow, bodies
+	w.answers, w.bodies = room, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.keys = keyed.New(keyed.Config{
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,
 		AwaitTimeout: cfg.AwaitTimeout, MaxWait: cfg.MaxWait, SlowKey: cfg.SlowKey, Timeout: cfg.Timeout, AbandonedTimeout: cfg.AbandonedTimeout,
 	})
-	w.locks.init(w)
+	w.locks = locks.New(locks.Config{
+		Name: self.Name, Settings: settings, Keys: w.keys, Logger: cfg.Logger, Log: w.log, MaxHolds: cfg.MaxHolds, MaxLease: cfg.MaxLease, MaxWait: cfg.MaxWait,
+		OnHold: cfg.OnHold, NotesLives: cfg.OnIncarnation != nil, Trace: w.traceOfLock, Refused: w.refused,
+	})
 	w.shell, err = ownership.Start(ctx, ownership.Config{
-		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: &w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
+		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
 		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, AwaitApp: cfg.AwaitApp, SlowKey: cfg.SlowKey,
 	})
 	if err != nil {
@@ -206,7 +221,7 @@ func (w *Worker) Drain(ctx context.Context) error { return w.shell.Drain(ctx) }
 func (w *Worker) Close() error {
 	w.shell.Close()
 	w.keys.Close()
-	w.locks.close()
+	w.locks.Stop()
 	w.flushLog()
 	return nil
 }

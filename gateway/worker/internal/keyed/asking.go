@@ -58,10 +58,10 @@ type Asking struct {
 	Trace  Trace          // is told what becomes of it; nil for none
 }
 
-// ErrAlong: the caller asked not to wait where a hold elsewhere has the key.
+// ErrAlong means that a hold elsewhere, along the context, has the key.
 var ErrAlong = errors.New("worker: the key is held along the context")
 
-// ErrLinkFull: the link that a request came over carries many that wait.
+// ErrLinkFull means that the link that a request came over carries many that wait.
 var ErrLinkFull = fmt.Errorf("%w: half of what its link carries", gateway.ErrBusy)
 
 // wait returns how the caller waits in the queue of its key.

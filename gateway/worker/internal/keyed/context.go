@@ -371,7 +371,7 @@ func (c *Context) stream() *Stream {
 		c.Cancel(ErrStreamEnds)
 	}
 	if c.client != nil {
-		s.unhook = context.AfterFunc(c.client, func() { c.Cancel(ErrClientLeft) })
+		s.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })
 	}
 	return s
 }

@@ -13,8 +13,8 @@ import (
 // partitions' numbers.
 type Counts struct {
 	waits     [metrics.Stripes]metrics.Latencies           // of those that had to wait for their key
-	runs      [RunKinds][metrics.Stripes]metrics.Latencies // of executions
-	cancelled [CancelCauses]atomic.Int64                   // executions
+	runs      [runKinds][metrics.Stripes]metrics.Latencies // of executions
+	cancelled [cancelCauses]atomic.Int64                   // executions
 }
 
 // runKind tells whose runs are counted.
@@ -23,10 +23,10 @@ type runKind uint8
 const (
 	runRequest runKind = iota // each
 	runCall                   // of this program, one of sampleEvery
-	RunKinds
+	runKinds
 )
 
-func (k runKind) String() string { return [RunKinds]string{"request", "call"}[k] }
+func (k runKind) String() string { return [runKinds]string{"request", "call"}[k] }
 
 // waited counts a wait for a key of p.
 func (c *Counts) waited(p *Partition, d time.Duration) {
@@ -53,11 +53,11 @@ const (
 	cancelTimeout cancelCause = iota
 	cancelOwnership
 	cancelAbandoned
-	CancelCauses
+	cancelCauses
 )
 
 func (c cancelCause) String() string {
-	return [CancelCauses]string{"timeout", "ownership-lost", "abandoned"}[c]
+	return [cancelCauses]string{"timeout", "ownership-lost", "abandoned"}[c]
 }
 
 // cancelCauseOf returns what an execution was cancelled with.
@@ -80,24 +80,31 @@ func (c *Counts) end(err error) {
 	}
 }
 
-// WaitsOf returns how long callers have waited for their keys.
-func (c *Counts) WaitsOf() (d metrics.Distribution) {
+// Waits returns how long callers have waited for their keys.
+func (c *Counts) Waits() (d metrics.Distribution) {
 	for i := range c.waits {
 		d.Add(c.waits[i].Distribution())
 	}
 	return d
 }
 
-// RunsOf returns how long executions of a kind have held their keys.
-func (c *Counts) RunsOf(kind runKind) (d metrics.Distribution) {
-	for i := range c.runs[kind] {
-		d.Add(c.runs[kind][i].Distribution())
+// Runs passes on how long executions have held their keys, by their kinds.
+func (c *Counts) Runs(of func(kind string, d metrics.Distribution)) {
+	for kind := range runKinds {
+		var d metrics.Distribution
+		for i := range c.runs[kind] {
+			d.Add(c.runs[kind][i].Distribution())
+		}
+		of(kind.String(), d)
 	}
-	return d
 }
 
-// Cancellations returns how many executions were cancelled with a cause.
-func (c *Counts) Cancellations(cause cancelCause) int64 { return c.cancelled[cause].Load() }
+// Cancellations passes on how many executions were cancelled, and why.
+func (c *Counts) Cancellations(of func(reason string, n int64)) {
+	for cause := range cancelCauses {
+		of(cause.String(), c.cancelled[cause].Load())
+	}
+}
 
 // errAbandoned is the cause with which an execution at an app is cancelled.
 var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Limits.AbandonedTimeout)")

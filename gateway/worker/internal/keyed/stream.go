@@ -6,9 +6,9 @@ import "errors"
 // partition is given away.
 var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")
 
-// ErrClientLeft is the cause with which the context of a stream is cancelled whose
+// errClientLeft is the cause with which the context of a stream is cancelled whose
 // client has left.
-var ErrClientLeft = errors.New("worker: the client has left")
+var errClientLeft = errors.New("worker: the client has left")
 
 // Stream is an answer that goes on while its request holds no key: an event stream
 // or a change of protocols. It ends when its partition is given away, so that its

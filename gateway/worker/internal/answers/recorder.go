@@ -1,4 +1,4 @@
-package worker
+package answers
 
 import (
 	"errors"
@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/spool"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// recorder passes an answer on, and keeps it for equal requests.
-type recorder struct {
+var errClientLeft = errors.New("worker: the client has left")
+
+// Recorder passes an answer on, and keeps it for equal requests.
+type Recorder struct {
 	http.ResponseWriter
 	method string
 	status int         // 0 until it is known
@@ -24,20 +25,20 @@ type recorder struct {
 	gone   bool // the client takes nothing more
 }
 
-// newRecorder returns a recorder of the answer to a request of that method. It has to
+// NewRecorder returns a recorder of the answer to a request of that method. It has to
 // be closed.
-func (w *Worker) newRecorder(rw http.ResponseWriter, method string) *recorder {
-	return &recorder{ResponseWriter: rw, method: method, body: w.answers.New(nil)}
+func (k *Room) NewRecorder(rw http.ResponseWriter, method string) *Recorder {
+	return &Recorder{ResponseWriter: rw, method: method, body: k.pool.New(nil)}
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (r *recorder) WriteHeader(status int) {
-	r.note(status)
+func (r *Recorder) WriteHeader(status int) {
+	r.NoteStatus(status)
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// note notes the head of the answer, if it is final and the first.
-func (r *recorder) note(status int) {
+// NoteStatus notes the head of the answer, if it is final and the first.
+func (r *Recorder) NoteStatus(status int) {
 	if r.status == 0 && status >= 200 {
 		r.status, r.head = status, cloned(r.Header())
 	}
@@ -45,8 +46,8 @@ func (r *recorder) note(status int) {
 
 // Write implements [io.Writer]. It goes on for a client that has left, as long as the
 // answer is kept.
-func (r *recorder) Write(p []byte) (n int, err error) {
-	r.note(http.StatusOK)
+func (r *Recorder) Write(p []byte) (n int, err error) {
+	r.NoteStatus(http.StatusOK)
 	if !r.gone {
 		n, err = r.ResponseWriter.Write(p)
 		if errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) {
@@ -62,14 +63,14 @@ func (r *recorder) Write(p []byte) (n int, err error) {
 	case !r.failed:
 		return len(p), nil
 	case r.gone && err == nil:
-		err = keyed.ErrClientLeft
+		err = errClientLeft
 	}
 	return n, err
 }
 
 // FlushError is for [http.ResponseController].
-func (r *recorder) FlushError() error {
-	r.note(http.StatusOK)
+func (r *Recorder) FlushError() error {
+	r.NoteStatus(http.StatusOK)
 	err := http.NewResponseController(r.ResponseWriter).Flush()
 	if r.gone = r.gone || err != nil && !errors.Is(err, http.ErrNotSupported); r.gone && !r.failed {
 		return nil
@@ -78,14 +79,17 @@ func (r *recorder) FlushError() error {
 }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// close ends the use of what is kept, but for those that have been given it.
-func (r *recorder) close() { r.body.Close() }
+// End notes that the answer has ended.
+func (r *Recorder) End() { r.body.CloseWrite(nil) }
 
-// shareable reports whether the answer is one for equal requests: it is whole, and a
+// Close ends the use of what is kept, but for those that have been given it.
+func (r *Recorder) Close() { r.body.Close() }
+
+// Shareable reports whether the answer is one for equal requests: it is whole, and a
 // cache that is not its client's own could use it for them (RFC 9111, sections 3 and 4).
-func (r *recorder) shareable() bool {
+func (r *Recorder) Shareable() bool {
 	switch s := r.status; {
 	case r.failed, s < 200, s >= 400 && s != http.StatusNotFound && s != http.StatusGone:
 		return false
@@ -104,7 +108,7 @@ func (r *recorder) shareable() bool {
 		}
 	}
 	for name := range grammar.Items(r.head["Vary"]) {
-		if name == "*" || slices.ContainsFunc(ownFields, func(own string) bool { return strings.EqualFold(own, name) }) {
+		if name == "*" || slices.ContainsFunc(OwnFields, func(own string) bool { return strings.EqualFold(own, name) }) {
 			return false
 		}
 	}
@@ -112,7 +116,7 @@ func (r *recorder) shareable() bool {
 }
 
 // whole reports whether the body has the length that the head says.
-func (r *recorder) whole() bool {
+func (r *Recorder) whole() bool {
 	length := r.head["Content-Length"]
 	if len(length) == 0 || r.method == http.MethodHead || grammar.HasNoBody(r.status) {
 		return true
@@ -121,20 +125,20 @@ func (r *recorder) whole() bool {
 	return ok && n == r.body.Len()
 }
 
-// share returns the answer, which has ended, for one more request.
-func (r *recorder) share() *sharedAnswer {
-	return &sharedAnswer{r.status, r.head, r.body.NewReader()}
+// Share returns the answer, which has ended, for one more request.
+func (r *Recorder) Share() *Shared {
+	return &Shared{r.status, r.head, r.body.NewReader()}
 }
 
-// sharedAnswer is the answer to a request for one equal to it.
-type sharedAnswer struct {
+// Shared is the answer to a request for one equal to it.
+type Shared struct {
 	status int
 	head   http.Header // of all that share it
 	body   *spool.Reader
 }
 
 // ServeHTTP implements [http.Handler].
-func (a *sharedAnswer) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
+func (a *Shared) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 	defer a.body.Close()
 	maps.Copy(rw.Header(), cloned(a.head))
 	rw.WriteHeader(a.status)
@@ -145,6 +149,9 @@ func (a *sharedAnswer) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
 	}
 }
+
+// Close ends the use of an answer that is not served.
+func (a *Shared) Close() { a.body.Close() }
 
 // cloned returns a copy of a header that has no memory in common with it.
 func cloned(h http.Header) http.Header {
@@ -158,3 +165,7 @@ func cloned(h http.Header) http.Header {
 	}
 	return out
 }
+
+// OwnFields are the fields in which equal requests may differ: those that name the sender, the way, and the
+// traces of both.
+var OwnFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}

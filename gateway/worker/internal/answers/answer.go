@@ -1,4 +1,4 @@
-package worker
+package answers
 
 import (
 	"bufio"
@@ -14,18 +14,18 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// plainAnswer takes a handler's answer to a request that has not come over the
+// Plain takes a handler's answer to a request that has not come over the
 // link, at the speed of the handler. None of its methods waits for the client
 // unless there is no more room: net/http's writer, which does, is used by finish,
 // when the key is free, or on a goroutine of a backlog.
-type plainAnswer struct {
+type Plain struct {
 	rw     http.ResponseWriter
 	ctx    context.Context // of the execution
-	worker *Worker
+	room   *Room
 	client uint64 // as in [asking]
 	method string
 	header http.Header // the handler's
-	timing *timing     // of the request; nil if nobody wants them
+	times  Times       // of the request
 
 	status   int           // 0 until it is known
 	head     http.Header   // as it was then
@@ -40,17 +40,24 @@ type plainAnswer struct {
 	whole  bool  // the handler has returned
 }
 
+// Times are the times of a request.
+type Times interface {
+	// TellHTTP adds them to an answer of which nothing has been sent.
+	TellHTTP(http.Header)
+}
+
 // smallAnswer is how much of a body is kept before it goes to a backlog.
 const smallAnswer = 16 << 10
 
 var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
-func newPlainAnswer(w *Worker, client uint64, rw http.ResponseWriter, r *http.Request) *plainAnswer {
-	return &plainAnswer{rw: rw, worker: w, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1}
+// NewPlain returns what takes the answer to a request of a client, whose times are told with it.
+func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, r *http.Request, t Times) *Plain {
+	return &Plain{rw: rw, room: k, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1, times: t}
 }
 
 // Header implements [http.ResponseWriter].
-func (a *plainAnswer) Header() http.Header {
+func (a *Plain) Header() http.Header {
 	if a.header == nil {
 		a.header = make(http.Header)
 	}
@@ -58,7 +65,7 @@ func (a *plainAnswer) Header() http.Header {
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (a *plainAnswer) WriteHeader(status int) {
+func (a *Plain) WriteHeader(status int) {
 	switch {
 	case a.status != 0:
 	case status >= 100 && status < 200 && status != http.StatusSwitchingProtocols:
@@ -74,7 +81,7 @@ func (a *plainAnswer) WriteHeader(status int) {
 }
 
 // sendInterim sends an interim answer after those before it.
-func (a *plainAnswer) sendInterim(status int) {
+func (a *Plain) sendInterim(status int) {
 	before, done, header := a.interim, make(chan struct{}), a.header.Clone()
 	a.interim = done
 	go func() {
@@ -89,7 +96,7 @@ func (a *plainAnswer) sendInterim(status int) {
 }
 
 // Write implements [io.Writer].
-func (a *plainAnswer) Write(p []byte) (int, error) {
+func (a *Plain) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
@@ -123,15 +130,15 @@ func (a *plainAnswer) Write(p []byte) (int, error) {
 }
 
 // begin begins to send what there is.
-func (a *plainAnswer) begin() {
-	a.over = a.worker.backlog(a.client, a.sendHead, a.send)
+func (a *Plain) begin() {
+	a.over = a.room.backlog(a.client, a.sendHead, a.send)
 	if a.small != nil {
 		a.put(*a.small)
 		a.freeSmall()
 	}
 }
 
-func (a *plainAnswer) freeSmall() {
+func (a *Plain) freeSmall() {
 	if a.small != nil {
 		*a.small = (*a.small)[:0]
 		smallAnswers.Put(a.small)
@@ -145,11 +152,11 @@ const backlogTurn = 64 << 10
 
 // put has the backlog take p. Where it is full it waits, for as long as the
 // execution may go on.
-func (a *plainAnswer) put(p []byte) {
+func (a *Plain) put(p []byte) {
 	n, err := 0, a.failed
 	if err == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
 		err = a.over.End()
-		a.over = a.worker.backlog(a.client, nil, a.send)
+		a.over = a.room.backlog(a.client, nil, a.send)
 	}
 	if err == nil {
 		n, err = a.over.Write(p)
@@ -160,13 +167,13 @@ func (a *plainAnswer) put(p []byte) {
 		if err = a.over.End(); err == nil {
 			err = a.send(p[n:])
 		}
-		a.over = a.worker.backlog(a.client, nil, a.send)
+		a.over = a.room.backlog(a.client, nil, a.send)
 	}
 	a.failed = err
 }
 
 // sendHead sends the head.
-func (a *plainAnswer) sendHead() error {
+func (a *Plain) sendHead() error {
 	if a.interim != nil {
 		<-a.interim
 	}
@@ -177,14 +184,14 @@ func (a *plainAnswer) sendHead() error {
 }
 
 // send sends a part of the body at the client's speed.
-func (a *plainAnswer) send(p []byte) error {
+func (a *Plain) send(p []byte) error {
 	if _, err := a.rw.Write(p); err != nil {
 		return err
 	}
 	return a.flush()
 }
 
-func (a *plainAnswer) flush() error {
+func (a *Plain) flush() error {
 	err := http.NewResponseController(a.rw).Flush()
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
@@ -193,10 +200,10 @@ func (a *plainAnswer) flush() error {
 }
 
 // Flush implements [http.Flusher].
-func (a *plainAnswer) Flush() { _ = a.FlushError() }
+func (a *Plain) Flush() { _ = a.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].
-func (a *plainAnswer) FlushError() error {
+func (a *Plain) FlushError() error {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
@@ -207,7 +214,7 @@ func (a *plainAnswer) FlushError() error {
 }
 
 // Hijack implements [http.Hijacker].
-func (a *plainAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (a *Plain) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if a.interim != nil {
 		<-a.interim
 	}
@@ -218,11 +225,17 @@ func (a *plainAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
-func (a *plainAnswer) Unwrap() http.ResponseWriter { return a.rw }
+func (a *Plain) Unwrap() http.ResponseWriter { return a.rw }
 
-// finish sends what is left of the answer. The key must be free by then. If the
+// RunsIn says that the execution's context is ctx.
+func (a *Plain) RunsIn(ctx context.Context) { a.ctx = ctx }
+
+// Returned notes that the handler has returned.
+func (a *Plain) Returned() { a.whole = true }
+
+// Finish sends what is left of the answer. The key must be free by then. If the
 // handler has not returned but panicked, the server breaks the answer off.
-func (a *plainAnswer) finish() {
+func (a *Plain) Finish() {
 	defer a.freeSmall()
 	began := a.over != nil
 	if began {
@@ -243,13 +256,13 @@ func (a *plainAnswer) finish() {
 }
 
 // finishSmall sends an answer of which nothing has been sent.
-func (a *plainAnswer) finishSmall() {
+func (a *Plain) finishSmall() {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
 	clear(a.rw.Header())
 	maps.Copy(a.rw.Header(), a.head)
-	a.timing.tellHTTP(a.rw.Header())
+	a.times.TellHTTP(a.rw.Header())
 	a.rw.WriteHeader(a.status)
 	if a.small != nil {
 		_, _ = a.rw.Write(*a.small) // should it fail, nobody is there

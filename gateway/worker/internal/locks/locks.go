@@ -1,4 +1,14 @@
-package worker
+// Package locks holds keys for callers elsewhere, as they ask by calls over the link. A machine per partition, of package
+// remote, decides what becomes of each lock.
+//
+// Files, from the outside inwards:
+//
+//	calls.go     the calls, with their waits for keys and for the store
+//	inspect.go   who has a key
+//	operator.go  what an operator may do
+//	locks.go     the machines, and what is around them
+//	expire.go    the timer that ends locks
+package locks
 
 import (
 	"context"
@@ -14,49 +24,73 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// locks are the keys that this worker holds for callers elsewhere. A machine per partition, of package remote, decides what
-// becomes of each. The files around the machines are: the calls over the link, with their waits for keys and for the store
-// (locks_calls.go, locks_inspect.go), the timer (locks_expire.go), and what an operator may do (locks_operator.go).
-type locks struct {
-	worker  *Worker
-	tables  []lockTable  // by the partitions' numbers
-	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
-	held    atomic.Int64 // locks
-	written atomic.Int64 // those of them that the store keeps
-	events  [remote.Events]atomic.Int64
-	waits   metrics.Latencies // of those who got their keys, until then
-	sweeps  sweeps
+// Config configures [Locks].
+type Config struct {
+	Name     string // the worker's
+	Settings ring.Settings
+	Keys     *keyed.Keys
+	Logger   *slog.Logger
+	Log      *slog.Logger // for what clients can bring about
+
+	MaxHolds int // and the following as in the worker's Config
+	MaxLease time.Duration
+	MaxWait  time.Duration
+	OnHold   func(id string) error
+
+	// NotesLives says that the worker's incarnations are written down: without OnHold nothing is promised.
+	NotesLives bool
+	// Trace returns what is told of a lock for which r asks, nil for nothing.
+	Trace func(r *link.ServerRequest) keyed.Trace
+	// Refused counts a call that was not admitted, and returns what its caller may act on, nil if the error is for it to
+	// read, and the error's status.
+	Refused func(ctx context.Context, err error) (refusal *link.RefusedError, status int)
+}
+
+// Locks are the keys that this worker holds for callers elsewhere, of all partitions.
+type Locks struct {
+	cfg    Config
+	tables []lockTable  // by the partitions' numbers
+	Count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
+	Held   atomic.Int64 // locks
+	Kept   atomic.Int64 // those of them that the store keeps
+	Events [remote.Events]atomic.Int64
+	Waits  metrics.Latencies // of those who got their keys, until then
+	sweeps sweeps
 
 	noting sync.Mutex // guards noted
 	noted  string     // the incarnation that Config.OnHold was called with last
 }
 
-func (ls *locks) init(w *Worker) {
-	ls.worker, ls.tables = w, make([]lockTable, len(w.keys.Parts))
+// New returns no locks, in all partitions.
+func New(cfg Config) *Locks {
+	ls := &Locks{cfg: cfg, tables: make([]lockTable, len(cfg.Keys.Parts))}
 	for i := range ls.tables {
 		t := &ls.tables[i]
-		t.locks, t.part, t.machine = ls, &w.keys.Parts[i], remote.Machine{Host: t, TTL: w.settings.TTL}
+		t.locks, t.part, t.machine = ls, &cfg.Keys.Parts[i], remote.Machine{Host: t, TTL: cfg.Settings.TTL}
 	}
+	return ls
 }
 
 // of returns the locks of a partition.
-func (ls *locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number] }
+func (ls *Locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number] }
 
 // lockTable is the locks of one partition. It is the Host of their machine.
 type lockTable struct {
-	locks *locks
+	locks *Locks
 	part  *keyed.Partition
 	next  atomic.Int64 // machine.Next, as of the latest change
 
 	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
 	machine remote.Machine
 	waits   map[*remote.Lock]*lockWait
-	timings map[*remote.Lock]*timing // with their spans
-	counted lockTally                // in the worker's counts
+	traces  map[*remote.Lock]keyed.Trace // of those of which something is told
+	counted lockTally                    // in the worker's counts
 }
 
 type lockTally struct{ all, held, written int }
@@ -81,7 +115,7 @@ func (w *lockWait) await(ctx context.Context) bool {
 // lock locks the table for an input to its machine. The worker's lease, where it matters, is read before.
 func (t *lockTable) lock() remote.Instant {
 	t.mu.Lock()
-	return remote.Instant{Now: t.locks.worker.keys.Now(), Cancels: t.part.Cancels.Load()}
+	return remote.Instant{Now: t.locks.cfg.Keys.Now(), Cancels: t.part.Cancels.Load()}
 }
 
 // unlock unlocks the table when the worker's counts and its timer know what has changed.
@@ -90,9 +124,9 @@ func (t *lockTable) unlock() {
 	ls := t.locks
 	held, waits, written := t.machine.Len()
 	if tally := (lockTally{held + waits, held, written}); tally != t.counted {
-		ls.count.Add(int64(tally.all - t.counted.all))
-		ls.held.Add(int64(tally.held - t.counted.held))
-		ls.written.Add(int64(tally.written - t.counted.written))
+		ls.Count.Add(int64(tally.all - t.counted.all))
+		ls.Held.Add(int64(tally.held - t.counted.held))
+		ls.Kept.Add(int64(tally.written - t.counted.written))
 		t.counted = tally
 	}
 	next := t.machine.Next()
@@ -140,7 +174,7 @@ func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{
 func (t *lockTable) Write(list ...handoff.WrittenLock) {
 	t.post(handoff.Write{Partition: t.part.Number, Locks: list})
 }
-func (t *lockTable) post(in handoff.Input) { t.locks.worker.keys.Owner.Post(in) }
+func (t *lockTable) post(in handoff.Input) { t.locks.cfg.Keys.Owner.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
 	return len(t.part.Table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
@@ -165,21 +199,23 @@ var lockMessages = [remote.Events]string{
 	remote.Forced:   "", // forceLocks has logged it, with the operator
 }
 
+// lockEnds says with what spans of locks fail.
+var lockEnds = [remote.Events]string{remote.Expired: "expired", remote.Lost: "ownership-lost"}
+
 // Tell counts an event of a lock, and logs it: above the level debug if the holder has not
 // brought it about.
 func (t *lockTable) Tell(l *remote.Lock, event remote.Event) {
-	w := t.locks.worker
-	t.locks.events[event].Add(1)
+	t.locks.Events[event].Add(1)
 	level := slog.LevelDebug
 	if event == remote.Expired || event == remote.Lost {
 		level = slog.LevelWarn
 	}
-	if event != remote.Granted && event != remote.Renewed && len(t.timings) > 0 {
-		t.timings[l].endLock(event)
-		delete(t.timings, l)
+	if event != remote.Granted && event != remote.Renewed && t.traces[l] != nil {
+		t.traces[l].End(lockEnds[event])
+		delete(t.traces, l)
 	}
-	if message := lockMessages[event]; message != "" && w.log.Enabled(context.Background(), level) {
-		w.log.Log(context.Background(), level, message, "key", l.Key, "token", l.Token, "label", l.Label, "from", l.From)
+	if message := lockMessages[event]; message != "" && t.locks.cfg.Log.Enabled(context.Background(), level) {
+		t.locks.cfg.Log.Log(context.Background(), level, message, "key", l.Key, "token", l.Token, "label", l.Label, "from", l.From)
 	}
 }
 
@@ -190,21 +226,21 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	case remote.ErrElsewhere:
 		return p.Elsewhere(key)
 	case remote.ErrEnded:
-		return fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, key)
+		return fmt.Errorf("%w: what held key %q has ended", gateway.ErrUnavailable, key)
 	case remote.ErrNotHeld:
 		return fmt.Errorf("%w: %q", err, key)
 	case remote.ErrNoSession:
-		return fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, t.locks.worker.name)
+		return fmt.Errorf("%w: the session of worker %s is over", gateway.ErrUnavailable, t.locks.cfg.Name)
 	case remote.ErrFull:
 		held, _, _ := t.machine.Len()
-		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.Number)
+		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", gateway.ErrBusy, held, p.Number)
 	}
 	return err
 }
 
 // Close closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
 // has been won, and is no lock yet, is among what runs.
-func (ls *locks) Close(partition int) handoff.Closed {
+func (ls *Locks) Close(partition int) handoff.Closed {
 	t := &ls.tables[partition]
 	p := t.part
 	at := t.lock()
@@ -220,13 +256,13 @@ func (ls *locks) Close(partition int) handoff.Closed {
 }
 
 // Open opens the partition's table, with the locks that come along.
-func (ls *locks) Open(e handoff.OpenTable) {
+func (ls *Locks) Open(e handoff.OpenTable) {
 	t := &ls.tables[e.Partition]
 	p := t.part
 	at := t.lock()
 	defer t.unlock()
 	if err := t.machine.Open(at, e); err != nil {
-		t.locks.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.Number, "error", err)
+		t.locks.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.Number, "error", err)
 	}
 	var blocked []string
 	for _, r := range e.Blocked {
@@ -237,54 +273,54 @@ func (ls *locks) Open(e handoff.OpenTable) {
 }
 
 // Drop implements [Locks].
-func (ls *locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
+func (ls *Locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
 
 // Written implements [Locks].
-func (ls *locks) Written(partition int, locks []handoff.WrittenLock) {
+func (ls *Locks) Written(partition int, locks []handoff.WrittenLock) {
 	ls.tables[partition].do(func(m *remote.Machine) { m.Stored(locks) })
 }
 
 // WriteAgain implements [Locks].
-func (ls *locks) WriteAgain() {
+func (ls *Locks) WriteAgain() {
 	for i := range ls.tables {
 		ls.tables[i].do((*remote.Machine).WriteAgain)
 	}
 }
 
 // Lingers reports whether there are locks in a partition that is not served, or of a life before.
-func (ls *locks) Lingers(partition int) bool {
+func (ls *Locks) Lingers(partition int) bool {
 	t := &ls.tables[partition]
 	t.lock()
 	defer t.unlock()
 	return t.machine.Lingers()
 }
 
-// waiting returns how many calls wait for their keys.
-func (ls *locks) waiting() int64 {
-	held := ls.held.Load() // before those that wait meanwhile
-	return max(ls.count.Load()-held, 0)
+// Waiting returns how many calls wait for their keys.
+func (ls *Locks) Waiting() int64 {
+	held := ls.Held.Load() // before those that wait meanwhile
+	return max(ls.Count.Load()-held, 0)
 }
 
 // promise returns how much longer this worker can vouch for those locks that go on, as their machine says after that.
-func (ls *locks) promise() holds.Promise {
-	cancel, surrender := ls.worker.keys.Left()
+func (ls *Locks) promise() holds.Promise {
+	cancel, surrender := ls.cfg.Keys.Left()
 	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 
 // note tells Config.OnHold of the incarnation, once.
-func (ls *locks) note() error {
-	cfg, id := &ls.worker.cfg, ls.worker.Incarnation()
+func (ls *Locks) note() error {
+	id := ls.cfg.Keys.Incarnation()
 	ls.noting.Lock()
 	defer ls.noting.Unlock()
 	if ls.noted == id {
 		return nil
 	}
 	switch {
-	case cfg.OnHold != nil:
-		if err := cfg.OnHold(id); err != nil {
-			return fmt.Errorf("%w: writing down that keys are held for other members: %w", ErrUnavailable, err)
+	case ls.cfg.OnHold != nil:
+		if err := ls.cfg.OnHold(id); err != nil {
+			return fmt.Errorf("%w: writing down that keys are held for other members: %w", gateway.ErrUnavailable, err)
 		}
-	case cfg.OnIncarnation != nil:
+	case ls.cfg.NotesLives:
 		return errors.New("worker: keys are not held for other members: Config.OnIncarnation is set, and Config.OnHold is not")
 	}
 	ls.noted = id

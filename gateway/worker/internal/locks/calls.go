@@ -1,4 +1,4 @@
-package worker
+package locks
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 // badCall is the error of a call that makes no sense.
 type badCall struct{ error }
 
-// serve answers a call about locks.
-func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+// Serve answers a call about locks.
+func (ls *Locks) Serve(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
 	var answer []byte
 	var err error
 	switch r.Method {
@@ -35,47 +35,46 @@ func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 	case holds.Abandon:
 		err = ls.serveAbandon(r, body)
 	default:
-		answerCall(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
+		Answer(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
 		return
 	}
 	if _, bad := errors.AsType[badCall](err); bad {
-		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
+		Answer(w, http.StatusBadRequest, []byte(err.Error()))
 	} else if err != nil {
 		ls.refuse(w, r, err)
 	} else {
-		answerCall(w, http.StatusOK, answer)
+		Answer(w, http.StatusOK, answer)
 	}
 }
 
 // refuse answers a call that was not admitted.
-func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
-	ls.worker.counts.refused(r.Context(), err)
-	refusal := refusalOf(err)
+func (ls *Locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
+	refusal, status := ls.cfg.Refused(r.Context(), err)
 	switch {
-	case errors.Is(err, ErrLocked), errors.Is(err, ErrWaited):
-		o, _ := ls.of(ls.worker.keys.Of(r.Key)).inspect(r.Key)
-		answerCall(w, http.StatusConflict, o.Append(nil))
+	case errors.Is(err, gateway.ErrLocked), errors.Is(err, gateway.ErrWaited):
+		o, _ := ls.of(ls.cfg.Keys.Of(r.Key)).inspect(r.Key)
+		Answer(w, http.StatusConflict, o.Append(nil))
 	case errors.Is(err, remote.ErrOtherRequest):
-		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
+		Answer(w, http.StatusUnprocessableEntity, []byte(err.Error()))
 	case errors.Is(err, remote.ErrNotHeld):
-		answerCall(w, http.StatusGone, []byte(err.Error()))
+		Answer(w, http.StatusGone, []byte(err.Error()))
 	case refusal != nil:
 		_ = w.Refuse(refusal) // nothing of the body is left to read, so it can only fail with the connection
 	default:
-		answerCall(w, problemOf(err).Status(), []byte(err.Error()))
+		Answer(w, status, []byte(err.Error()))
 	}
 }
 
-func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error) {
+func (ls *Locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error) {
 	req, err := holds.ParseRequest(body)
 	if err == nil {
-		err = ls.worker.checkLease(req.Lease)
+		err = ls.checkLease(req.Lease)
 	}
 	if err != nil {
 		return nil, badCall{err}
 	}
 	if _, held := keyed.SplitBaggage(r.Fields.Values("Baggage")); slices.Contains(held, keyed.HashOf(r.Key)) {
-		return nil, fmt.Errorf("%w: %q", ErrNested, r.Key)
+		return nil, fmt.Errorf("%w: %q", gateway.ErrNested, r.Key)
 	}
 	grant, err := ls.acquire(r, req)
 	return grant.Append(nil), err
@@ -83,8 +82,8 @@ func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error
 
 // serveRefs renews or releases locks. With a key it waits for the partition to be
 // served here, and is refused by a worker that does not serve it.
-func (ls *locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
-	refs, err := holds.ParseRefs(body, len(ls.worker.keys.Parts))
+func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
+	refs, err := holds.ParseRefs(body, len(ls.cfg.Keys.Parts))
 	if err != nil {
 		return nil, badCall{err}
 	}
@@ -112,7 +111,7 @@ func (ls *locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 }
 
 // serveAbandon ends a lock of which nobody has been told.
-func (ls *locks) serveAbandon(r *link.ServerRequest, body []byte) error {
+func (ls *Locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	made, err := holds.ParseMade(body)
 	if err != nil {
 		return badCall{err}
@@ -125,18 +124,17 @@ func (ls *locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 }
 
 // checkLease returns an error if a lease is longer than may be.
-func (w *Worker) checkLease(lease time.Duration) error {
-	if most := max(w.cfg.MaxLease, w.settings.TTL); lease > most {
+func (ls *Locks) checkLease(lease time.Duration) error {
+	if most := max(ls.cfg.MaxLease, ls.cfg.Settings.TTL); lease > most {
 		return fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", lease, most)
 	}
 	return nil
 }
 
 // awaitPartition waits until the partition of the call's key is served here.
-func (ls *locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error) {
-	w := ls.worker
+func (ls *Locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error) {
 	how := keyed.Asking{Epoch: r.Epoch}
-	p, _, err := w.keys.PlaceOf(r.Key, &how)
+	p, _, err := ls.cfg.Keys.PlaceOf(r.Key, &how)
 	if err != nil {
 		return nil, err
 	}
@@ -147,12 +145,12 @@ func (ls *locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error)
 		return nil, keyed.ErrLinkFull
 	}
 	defer r.EndWait()
-	return p, p.AwaitOwnership(r.Context(), r.Key, how, time.Now().Add(w.cfg.MaxWait))
+	return p, p.AwaitOwnership(r.Context(), r.Key, how, time.Now().Add(ls.cfg.MaxWait))
 }
 
 // renew lets those locks go on that have not ended, and whose keys this worker has
 // not lost. It may be the first that this incarnation promises of them.
-func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
+func (ls *Locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	if err := ls.note(); err != nil {
 		return holds.Renewal{}, err
 	}
@@ -168,8 +166,8 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 
 // release ends locks, and the waits for them. If the store may still keep a lock, the state
 // is holds.Released, and the caller asks again.
-func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
+func (ls *Locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), ls.cfg.Settings.TTL)
 	defer cancel()
 	table := func(ref holds.Ref) *lockTable { return &ls.tables[ref.Partition] }
 	mayBeKept := func(ref holds.Ref) (kept bool) {
@@ -204,18 +202,17 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 }
 
 // acquire waits for a key, and holds it then for the caller. A repeated call gets the lock that exists.
-func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
-	w := ls.worker
-	how := keyed.Asking{Try: req.Try, Shared: req.Shared, Epoch: r.Epoch, Share: r, Client: r.Client, MaxWait: min(req.Wait, w.cfg.MaxWait), Trace: w.traceOfLock(r)}
-	p, key, err := w.keys.PlaceOf(strings.Clone(r.Key), &how) // of the call only the key is kept
+func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
+	how := keyed.Asking{Try: req.Try, Shared: req.Shared, Epoch: r.Epoch, Share: r, Client: r.Client, MaxWait: min(req.Wait, ls.cfg.MaxWait), Trace: ls.cfg.Trace(r)}
+	p, key, err := ls.cfg.Keys.PlaceOf(strings.Clone(r.Key), &how) // of the call only the key is kept
 	if err != nil {
 		return holds.Grant{}, err
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	came := w.keys.Now()
-	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: w.lockLease(req.Lease), Shared: req.Shared}
-	l, gaveUp, err := ls.get(ctx, p, own, how)
+	came := ls.cfg.Keys.Now()
+	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: ls.lockLease(req.Lease), Shared: req.Shared}
+	l, gaveUp, err := ls.Get(ctx, p, own, how)
 	if err != nil {
 		return holds.Grant{}, err
 	}
@@ -223,14 +220,14 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Mode: own.Mode(), Lease: req.Lease, Firm: req.Firm})
 	}
 	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
-		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
+		err = fmt.Errorf("%w: what was to hold key %q has ended already", gateway.ErrUnavailable, key)
 	}
 	if err != nil {
 		ls.of(p).abandon(own.ID, own.IsAlone)
 		return holds.Grant{}, err
 	}
 	if l == own {
-		ls.waits.Observe(w.keys.Now() - came)
+		ls.Waits.Observe(ls.cfg.Keys.Now() - came)
 	}
 	grant.Next, grant.Turns = ls.of(p).reserveTurns(l, req.Turns)
 	return grant, nil
@@ -256,16 +253,16 @@ func (t *lockTable) abandon(id remote.ID, unknown func(*remote.Lock) bool) {
 
 // lockLease returns the lease with which a lock begins for which that much is wanted: a
 // longer one it has once the store keeps it.
-func (w *Worker) lockLease(wanted time.Duration) time.Duration {
-	if ttl := w.settings.TTL; wanted == 0 || wanted > ttl {
+func (ls *Locks) lockLease(wanted time.Duration) time.Duration {
+	if ttl := ls.cfg.Settings.TTL; wanted == 0 || wanted > ttl {
 		return ttl
 	}
 	return wanted
 }
 
-// get returns the lock with the id of l: the one that exists, or l once its key is won.
+// Get returns the lock with the id of l: the one that exists, or l once its key is won.
 // gaveUp reports whether the call has ended meanwhile, or another call has ended its wait.
-func (ls *locks) get(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (_ *remote.Lock, gaveUp func() bool, err error) {
+func (ls *Locks) Get(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (_ *remote.Lock, gaveUp func() bool, err error) {
 	for {
 		wait, giveUp := context.WithCancel(ctx)                               // until the call ends
 		gaveUp = func() bool { return wait.Err() != nil || ctx.Err() != nil } // wait follows ctx a little later
@@ -290,12 +287,12 @@ func (ls *locks) get(ctx context.Context, p *keyed.Partition, l *remote.Lock, ho
 // enter returns the lock with the id of l if it is held already; otherwise, unless a call
 // before this one waits for it, which is given up, and after which this one is to try
 // again, this one waits from now on.
-func (ls *locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
-	t, most := ls.of(p), int64(ls.worker.cfg.MaxHolds)
+func (ls *Locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
+	t, most := ls.of(p), int64(ls.cfg.MaxHolds)
 	at := t.lock()
 	defer t.unlock()
 	if ls.sweeps.closed.Load() {
-		return nil, nil, ErrUnavailable
+		return nil, nil, gateway.ErrUnavailable
 	}
 	held, err = t.machine.Acquire(at, l)
 	switch {
@@ -305,17 +302,17 @@ func (ls *locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held 
 		return held, nil, t.refusalOf(err, l.Key)
 	}
 	t.counted.all++
-	if ls.count.Add(1) > most {
+	if ls.Count.Add(1) > most {
 		t.machine.Refused(l)
-		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, most)
+		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", gateway.ErrBusy, most)
 	}
 	t.waitFor(l).giveUp = giveUp
 	return nil, nil, nil
 }
 
 // await waits for the key of l, and makes it a lock then. It reports true if a lock of that id has come with the partition meanwhile.
-func (ls *locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (again bool, err error) {
-	token, cancels, err := ls.worker.keys.Win(ctx, p, l.Key, how)
+func (ls *Locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (again bool, err error) {
+	token, cancels, err := ls.cfg.Keys.Win(ctx, p, l.Key, how)
 	won, t := err == nil, ls.of(p)
 	at := t.lock()
 	t.Settle(l, won)
@@ -323,10 +320,10 @@ func (ls *locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 		again = t.machine.Refused(l)
 	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.Trace != nil {
 		how.Trace.Begin(context.Background(), p, l.Key, token)
-		if t.timings == nil {
-			t.timings = make(map[*remote.Lock]*timing)
+		if t.traces == nil {
+			t.traces = make(map[*remote.Lock]keyed.Trace)
 		}
-		t.timings[l] = asTiming(how.Trace)
+		t.traces[l] = how.Trace
 	}
 	t.unlock()
 	if won && err != nil { // an execution for those who have listed it
@@ -337,10 +334,10 @@ func (ls *locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 
 // serveExtend lets a lock go on for a lease, which it has from then on. It may be the first that this incarnation promises
 // of it.
-func (ls *locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error) {
+func (ls *Locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error) {
 	e, err := holds.ParseExtension(body)
 	if err == nil {
-		err = ls.worker.checkLease(e.Lease)
+		err = ls.checkLease(e.Lease)
 	}
 	if err != nil {
 		return nil, badCall{err}
@@ -358,9 +355,9 @@ func (ls *locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error)
 
 // prolong gives a lock a lease from now on, once the store keeps the lock if it has to. A call that waits for the store
 // counts among the waiting calls of its link.
-func (ls *locks) prolong(ctx context.Context, p *keyed.Partition, r *link.ServerRequest, x remote.Extension) (holds.Grant, error) {
+func (ls *Locks) prolong(ctx context.Context, p *keyed.Partition, r *link.ServerRequest, x remote.Extension) (holds.Grant, error) {
 	if x.Lease == 0 {
-		x.Lease = ls.worker.settings.TTL
+		x.Lease = ls.cfg.Settings.TTL
 	}
 	for {
 		grant, err := ls.tryProlong(p, x)
@@ -378,7 +375,7 @@ func (ls *locks) prolong(ctx context.Context, p *keyed.Partition, r *link.Server
 	}
 }
 
-func (ls *locks) tryProlong(p *keyed.Partition, x remote.Extension) (holds.Grant, error) {
+func (ls *Locks) tryProlong(p *keyed.Partition, x remote.Extension) (holds.Grant, error) {
 	promise := ls.promise()
 	x.Vouch = promise.Surrender
 	t := ls.of(p)
@@ -397,7 +394,7 @@ func (ls *locks) tryProlong(p *keyed.Partition, x remote.Extension) (holds.Grant
 // keep waits until the store keeps a lock with that lease at least, or the lock is none any
 // more.
 func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
-	ctx, cancel := context.WithTimeout(ctx, t.locks.worker.cfg.MaxWait)
+	ctx, cancel := context.WithTimeout(ctx, t.locks.cfg.MaxWait)
 	defer cancel()
 	for {
 		at := t.lock()
@@ -407,7 +404,14 @@ func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
 			return nil
 		}
 		if !w.await(ctx) && ctx.Err() != nil {
-			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", ErrUnavailable, x.Lease, context.Cause(ctx))
+			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
+	}
+}
+
+// Answer answers a call. Should it fail, so has the connection.
+func Answer(w *link.ResponseWriter, status int, body []byte) {
+	if w.WriteHead(status, int64(len(body)), nil) == nil {
+		_, _ = w.Write(body)
 	}
 }

@@ -1,4 +1,4 @@
-package worker
+package locks
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 )
 
-// Locks returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
-func (w *Worker) Locks(after string) (page gateway.LockPage) {
+// Page returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
+func (ls *Locks) Page(after string) (page gateway.LockPage) {
 	first, size := 0, 0
 	if after != "" {
-		first = w.settings.Ring.Partition(after)
+		first = ls.cfg.Settings.Ring.Partition(after)
 	}
-	for i := first; i < len(w.locks.tables); i++ {
-		for _, row := range w.locks.tables[i].rows() {
+	for i := first; i < len(ls.tables); i++ {
+		for _, row := range ls.tables[i].rows() {
 			if i == first && row.Key <= after {
 				continue
 			}
@@ -51,7 +51,9 @@ func (t *lockTable) rows() []gateway.LockRow {
 			rows = append(rows, rowOf(l, at.Now))
 			n++
 		}
-		rows[n-1].Readers += number(l.Shared)
+		if l.Shared {
+			rows[n-1].Readers++
+		}
 	}
 	return rows
 }
@@ -61,18 +63,18 @@ func rowOf(l *remote.Lock, now time.Duration) gateway.LockRow {
 }
 
 // Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
-// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [ErrUnavailable] if the store
+// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
 // may keep one: then it can be repeated.
-func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
+func (ls *Locks) Unlock(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return nil, err
 	}
-	p := w.keys.Of(key)
-	ctx, cancel := context.WithTimeout(ctx, w.settings.TTL)
+	p := ls.cfg.Keys.Of(key)
+	ctx, cancel := context.WithTimeout(ctx, ls.cfg.Settings.TTL)
 	defer cancel()
-	for _, removal := range w.locks.of(p).force(key, by, &rows) {
+	for _, removal := range ls.of(p).force(key, by, &rows) {
 		if !removal.await(ctx) {
-			return nil, fmt.Errorf("%w: the store may keep a lock of key %q: try again", ErrUnavailable, key)
+			return nil, fmt.Errorf("%w: the store may keep a lock of key %q: try again", gateway.ErrUnavailable, key)
 		}
 	}
 	switch {
@@ -90,9 +92,11 @@ func (t *lockTable) force(key, by string, rows *[]gateway.LockRow) (removals []*
 	defer t.unlock()
 	removed := t.machine.Unlock(at, key, func(l *remote.Lock) {
 		row := rowOf(l, at.Now)
-		row.Readers = number(l.Shared)
+		if l.Shared {
+			row.Readers = 1
+		}
 		*rows = append(*rows, row)
-		t.locks.worker.log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.Token, "label", l.Label, "from", l.From, "written", row.Written, "left", row.LeaseSeconds)
+		t.locks.cfg.Log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.Token, "label", l.Label, "from", l.From, "written", row.Written, "left", row.LeaseSeconds)
 	})
 	for _, l := range removed {
 		removals = append(removals, t.waitFor(l))

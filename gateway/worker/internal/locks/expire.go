@@ -1,4 +1,4 @@
-package worker
+package locks
 
 import (
 	"math"
@@ -21,7 +21,7 @@ type sweeps struct {
 }
 
 // wantBy has a sweep made at that time, or earlier.
-func (s *sweeps) wantBy(ls *locks, at time.Duration) {
+func (s *sweeps) wantBy(ls *Locks, at time.Duration) {
 	if next := s.at.Load(); next != 0 && next <= int64(at) {
 		return
 	}
@@ -31,7 +31,7 @@ func (s *sweeps) wantBy(ls *locks, at time.Duration) {
 		return
 	}
 	s.at.Store(int64(at))
-	if wait := at - ls.worker.keys.Now(); s.timer == nil {
+	if wait := at - ls.cfg.Keys.Now(); s.timer == nil {
 		s.timer = time.AfterFunc(wait, func() { s.sweep(ls) })
 	} else {
 		s.timer.Reset(wait)
@@ -39,13 +39,13 @@ func (s *sweeps) wantBy(ls *locks, at time.Duration) {
 }
 
 // sweep looks at all partitions once.
-func (s *sweeps) sweep(ls *locks) {
+func (s *sweeps) sweep(ls *Locks) {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	s.mu.Lock()
 	s.at.Store(0) // who adds a lock from here on is seen, or sets the timer
 	s.mu.Unlock()
-	now, next := ls.worker.keys.Now(), int64(math.MaxInt64)
+	now, next := ls.cfg.Keys.Now(), int64(math.MaxInt64)
 	for i := range ls.tables {
 		t := &ls.tables[i]
 		for due := t.next.Load(); due != 0; due = t.next.Load() {
@@ -58,14 +58,14 @@ func (s *sweeps) sweep(ls *locks) {
 		}
 	}
 	if next != math.MaxInt64 {
-		s.wantBy(ls, max(time.Duration(next), now+ls.worker.settings.TTL/sweepPause))
+		s.wantBy(ls, max(time.Duration(next), now+ls.cfg.Settings.TTL/sweepPause))
 	}
 }
 
-// close ends all waits, and makes no more sweeps. It waits for one under way. The
+// Stop ends all waits, and makes no more sweeps. It waits for one under way. The
 // locks of a worker that is closed end with its session, which expires by itself, later
 // than what was promised.
-func (ls *locks) close() {
+func (ls *Locks) Stop() {
 	s := &ls.sweeps
 	s.closed.Store(true)
 	s.mu.Lock()

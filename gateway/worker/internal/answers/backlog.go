@@ -1,4 +1,4 @@
-package worker
+package answers
 
 import (
 	"context"
@@ -26,17 +26,39 @@ type backlog struct {
 // quarter.
 const answerShare = 4
 
-// backlog returns one for a client that is sent with send, after begin, which may be
-// nil.
-func (w *Worker) backlog(client uint64, begin func() error, send func([]byte) error) *backlog {
-	b := &backlog{spool: w.answers.New(w.shares.Account(client)), done: make(chan struct{})}
-	go b.drain(b.spool.NewReader(), begin, send)
-	return b
+// Room is what a worker has for answers.
+type Room struct {
+	pool     *spool.Pool
+	shares   *spool.Shares
+	overflow func(client uint64, send func([]byte) error) link.Overflow // as a value
 }
 
-// overflow is backlog for an answer over the link.
-func (w *Worker) overflow(client uint64, send func([]byte) error) link.Overflow {
-	return w.backlog(client, nil, send)
+// New returns room for that many bytes of answers in memory and in files, and of one of them.
+func New(memory, files, most int64) (*Room, error) {
+	pool, err := spool.NewPool(spool.Config{Memory: memory, Files: files, PerSpool: most})
+	if err != nil {
+		return nil, err
+	}
+	k := &Room{pool: pool, shares: pool.Shares(answerShare)}
+	k.overflow = func(client uint64, send func([]byte) error) link.Overflow { return k.backlog(client, nil, send) }
+	return k, nil
+}
+
+// InUse returns how many bytes are kept in a place.
+func (k *Room) InUse(p spool.Resource) int64 { return k.pool.InUse(p) }
+
+// Take lets the app's answer to a request over the link be taken at the app's
+// speed, for as long as ctx goes on.
+func (k *Room) Take(ctx context.Context, rw *link.ResponseWriter) {
+	rw.OverflowTo(ctx, k.overflow)
+}
+
+// backlog returns one for a client that is sent with send, after begin, which may be
+// nil.
+func (k *Room) backlog(client uint64, begin func() error, send func([]byte) error) *backlog {
+	b := &backlog{spool: k.pool.New(k.shares.Account(client)), done: make(chan struct{})}
+	go b.drain(b.spool.NewReader(), begin, send)
+	return b
 }
 
 var drainBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
@@ -104,10 +126,4 @@ func (b *backlog) End() error {
 	<-b.done
 	_ = b.spool.Close() // nobody reads it any more
 	return b.error()
-}
-
-// takeAnswer lets the app's answer to a request over the link be taken at the app's
-// speed, for as long as ctx goes on.
-func (w *Worker) takeAnswer(ctx context.Context, rw *link.ResponseWriter) {
-	rw.OverflowTo(ctx, w.answer)
 }
