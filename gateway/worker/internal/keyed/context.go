@@ -19,7 +19,7 @@ import (
 // for. It implements [context.Context].
 type Context struct {
 	parent     context.Context
-	run        *run   // whose context it is
+	run        *run   // whose context it is, if the execution has a client of its own; or nil
 	life       uint64 // of run
 	part       *Partition
 	cancels    uint64 // part.cancels when the key was asked for
@@ -76,7 +76,7 @@ type interrupter interface{ Interrupt() }
 
 type runContextKey struct{}
 
-// Execution returns the execution of c, which must not have ended.
+// Execution returns the execution of c, which has a client of its own, and must not have ended.
 func (c *Context) Execution() Execution { return Execution{run: c.run, life: c.life, Key: c.key} }
 
 // Deadline implements [context.Context].

@@ -57,7 +57,7 @@ func (x Execution) LeaveChain() { x.run.parent = withoutExecutions(x.run.parent)
 // SetClient makes client the one whose execution it is, as detach does.
 func (x Execution) SetClient(client context.Context) {
 	if c, ok := x.Context().(*Context); ok {
-		c.client = client
+		c.client, c.run, c.life = client, x.run, x.life
 	}
 }
 
@@ -84,9 +84,12 @@ func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	}
 	if r.ctx == nil {
 		r.ctx = &Context{
-			parent: r.parent, run: r, life: life, part: r.part, cancels: r.cancels, key: key, token: r.token,
-			outer: r.outer, joined: r.joined, born: r.part.keys.births.Add(1),
+			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: r.token,
+			outer: r.outer, born: r.part.keys.births.Add(1),
 			began: r.began, timeout: r.timeout,
+		}
+		if r.joined != nil {
+			r.ctx.joined = r.joined
 		}
 	}
 	return r.ctx

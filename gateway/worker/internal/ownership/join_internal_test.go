@@ -33,8 +33,8 @@ func TestCrowdsJoinTogether(t *testing.T) {
 		}
 	}
 	ready := func() *Shell {
-		keys := keyed.New(keyed.Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 16}}})
-		s := &Shell{cfg: Config{Members: self, Logger: slog.New(slog.DiscardHandler), Name: "w0", Keys: keys}, current: &life{incarnation: "w0", confirmed: true, told: true}}
+		k := keyed.New(keyed.Config{Settings: self.Settings()})
+		s := &Shell{cfg: Config{Name: "w0", Members: self, Keys: k, Logger: slog.New(slog.DiscardHandler)}, current: &life{incarnation: "w0", confirmed: true, told: true}}
 		s.moves.init(s)
 		s.moves.begin("w0")
 		s.look()
