@@ -15,12 +15,14 @@
 // Files, from the outside inwards:
 //
 //	standing.go       whether the worker is ready and on the ring, what it waits for, and how it leaves
-//	shell.go          the goroutine, and the lives of the worker
 //	effects.go        what the machine orders
 //	agreement.go      whether all members use one store
-//	config.go         what the shell needs: settings, members, store, keys, and locks of members elsewhere
+//	shell.go          the goroutine, and the lives of the worker
+//	moves_log.go      partitions taken over, given away and lost, for the log
+//	moves_residue.go  the keys of these that still run at their former owner
+//	moves.go          which partitions have moved; moves_reasons.go names why
+//	view.go           what the machine is told of the members
 //	renewals.go       for want of what a session was lost
+//	config.go         what the shell needs: settings, members, store, keys, and locks of members elsewhere
 //	storecalls.go     how calls to the store end
-//	moves.go          partitions taken over, given away and lost: moves_reasons.go says why, moves_log.go logs it,
-//	moves_residue.go  and knows the keys of these that still run at their former owner
 package ownership

@@ -56,7 +56,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 	case handoff.Owner:
 		p := &s.cfg.Keys.Parts[e.Partition]
 		p.Record.Store(&e.Record)
-		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner)
+		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner, s.givesFor())
 		p.Announce()
 	case handoff.Lost:
 		s.counts.sessions.Add(1)

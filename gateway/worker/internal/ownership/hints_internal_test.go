@@ -34,7 +34,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	join(1, 8)
 	k := keyed.New(keyed.Config{Settings: self.Settings()})
 	s := &Shell{cfg: Config{Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
-	s.moves.init(s)
+	s.moves.init(&s.cfg)
 	longest := func() (d time.Duration) {
 		s.view = self.View()
 		for range 1000 {

@@ -16,7 +16,7 @@ import (
 // which keys of these still run at their former owner. The shell's goroutine tells it
 // of what happens; it logs one line for moves of one kind that come close together.
 type moves struct {
-	shell *Shell
+	cfg *Config
 
 	// What follows belongs to the shell's goroutine.
 	parts      []movingPartition
@@ -56,18 +56,18 @@ type seenMember struct {
 	gone   bool
 }
 
-func (m *moves) init(s *Shell) {
-	m.shell, m.parts, m.members = s, make([]movingPartition, len(s.cfg.Keys.Parts)), make(map[string]*seenMember)
+func (m *moves) init(cfg *Config) {
+	m.cfg, m.parts, m.members = cfg, make([]movingPartition, len(cfg.Keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
 	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
 }
 
 // now returns the time since the worker's start, which is not 0.
-func (m *moves) now() time.Duration { return max(m.shell.cfg.Keys.Now(), 1) }
+func (m *moves) now() time.Duration { return max(m.cfg.Keys.Now(), 1) }
 
 // begin notes a new life of this worker.
 func (m *moves) begin(incarnation string) {
-	m.know(incarnation, &seenMember{name: m.shell.cfg.Name, own: true})
+	m.know(incarnation, &seenMember{name: m.cfg.Name, own: true})
 }
 
 // session notes whose an incarnation is, which may be gone already.
@@ -174,15 +174,16 @@ func (m *moves) owned(incarnation string) (n int) {
 	return n
 }
 
-// owner takes a partition's record, as the life self of this worker has learnt it.
-func (m *moves) owner(self string, p int, owner string) {
+// owner takes a partition's record, as the life self of this worker has learnt it. why is for which reason of its own
+// the worker gives partitions away, moveRebalance for none.
+func (m *moves) owner(self string, p int, owner string, why reason) {
 	part := &m.parts[p]
 	if part.owner == owner {
 		return
 	}
 	part.from, part.owner = part.owner, owner
 	if part.closed != 0 && owner != self {
-		m.given(p, owner)
+		m.given(p, owner, why)
 	}
 }
 
@@ -205,7 +206,7 @@ func (m *moves) opened(self string, e handoff.OpenTable) {
 	since := time.Now()
 	for _, r := range e.Blocked {
 		m.inherited[e.Partition] = append(m.inherited[e.Partition], lingering{r, since, b})
-		m.alarmLocked(since.Add(m.shell.cfg.SlowKey))
+		m.alarmLocked(since.Add(m.cfg.SlowKey))
 	}
 }
 
@@ -222,7 +223,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 		r := handoff.Residue{Key: e.Key, Holder: self, Token: e.Token}
 		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
 			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
-			m.alarmLocked(since.Add(m.shell.cfg.SlowKey))
+			m.alarmLocked(since.Add(m.cfg.SlowKey))
 		}
 	}
 	if part.owner != self {
@@ -230,21 +231,10 @@ func (m *moves) closed(self string, c handoff.Closed) {
 	}
 }
 
-// given notes that a partition which this worker has closed is another one's.
-func (m *moves) given(p int, to string) {
+// given notes that a partition which this worker has closed is another one's, for a reason of this worker or moveRebalance.
+func (m *moves) given(p int, to string, why reason) {
 	part := &m.parts[p]
-	s := m.shell
-	why := moveRebalance
-	switch {
-	case s.leaving:
-		why = moveLeave
-	case s.drained:
-		why = moveDrain
-	case s.appless != nil:
-		why = moveApp
-	case s.agree.blocked:
-		why = moveStore
-	case part.target == to:
+	if why == moveRebalance && part.target == to {
 		why = m.whyRing(part)
 	}
 	m.mu.Lock()
@@ -268,4 +258,48 @@ func (m *moves) endLocked(p int, became direction, why reason, to string) {
 	part := &m.parts[p]
 	m.noteLocked(became, why, to, m.now()-part.closed, part.runs)
 	part.closed = 0
+}
+
+// whyTaken returns why a life takes over a partition.
+func (m *moves) whyTaken(part *movingPartition) reason {
+	from := m.members[part.from]
+	switch {
+	case part.from == "" && m.quarantine > part.since:
+		return moveQuarantine
+	case part.from == "":
+		return moveUnowned
+	case slices.Contains(m.cfg.Previous, part.from):
+		return moveRestart
+	case from == nil:
+		return moveDeath
+	case from.own:
+		return moveSession
+	case from.state == ring.StateLeaving:
+		return moveLeave
+	case from.gone && m.lives(from.name):
+		return moveRestart
+	case from.gone:
+		return moveDeath
+	case from.state != ring.StateActive:
+		return moveWithdrawn
+	}
+	return m.whyRing(part)
+}
+
+// lives reports whether a worker of that name is there.
+func (m *moves) lives(name string) bool {
+	for _, s := range m.members {
+		if s.name == name && !s.gone {
+			return true
+		}
+	}
+	return false
+}
+
+// whyRing returns why the ring wants another owner of a partition.
+func (m *moves) whyRing(part *movingPartition) reason {
+	if s := m.members[part.target]; s != nil && s.active == part.since {
+		return moveJoin
+	}
+	return moveRebalance
 }

@@ -83,7 +83,7 @@ func (m *moves) logLocked(b *burst) {
 		return
 	}
 	b.logged = true
-	args := []any{"worker", m.shell.cfg.Name, "partitions", b.count}
+	args := []any{"worker", m.cfg.Name, "partitions", b.count}
 	if b.peer != "" {
 		args = append(args, []string{"from", "to", "to"}[b.direction], b.peer)
 	}
@@ -92,10 +92,10 @@ func (m *moves) logLocked(b *burst) {
 		args = append(args, []string{"keys_still_running_there", "keys_still_running_here", "keys_still_running_here"}[b.direction], b.running)
 	}
 	if b.direction == moveLost {
-		m.shell.cfg.Logger.Warn(moveMessages[b.direction], args...)
+		m.cfg.Logger.Warn(moveMessages[b.direction], args...)
 		return
 	}
-	m.shell.cfg.Logger.Info(moveMessages[b.direction], args...)
+	m.cfg.Logger.Info(moveMessages[b.direction], args...)
 }
 
 // recent returns what is remembered, the latest first.

@@ -1,11 +1,5 @@
 package ownership
 
-import (
-	"slices"
-
-	"github.com/keyway-go/keyway/ring"
-)
-
 // direction is the way in which a partition moves.
 type direction uint8
 
@@ -55,47 +49,3 @@ var (
 		moveLost: {moveSession: "this worker lost its session", moveClaimed: "another worker owns them without having been given them: the store lost data"},
 	}
 )
-
-// whyTaken returns why a life takes over a partition.
-func (m *moves) whyTaken(part *movingPartition) reason {
-	from := m.members[part.from]
-	switch {
-	case part.from == "" && m.quarantine > part.since:
-		return moveQuarantine
-	case part.from == "":
-		return moveUnowned
-	case slices.Contains(m.shell.cfg.Previous, part.from):
-		return moveRestart
-	case from == nil:
-		return moveDeath
-	case from.own:
-		return moveSession
-	case from.state == ring.StateLeaving:
-		return moveLeave
-	case from.gone && m.lives(from.name):
-		return moveRestart
-	case from.gone:
-		return moveDeath
-	case from.state != ring.StateActive:
-		return moveWithdrawn
-	}
-	return m.whyRing(part)
-}
-
-// lives reports whether a worker of that name is there.
-func (m *moves) lives(name string) bool {
-	for _, s := range m.members {
-		if s.name == name && !s.gone {
-			return true
-		}
-	}
-	return false
-}
-
-// whyRing returns why the ring wants another owner of a partition.
-func (m *moves) whyRing(part *movingPartition) reason {
-	if s := m.members[part.target]; s != nil && s.active == part.since {
-		return moveJoin
-	}
-	return moveRebalance
-}

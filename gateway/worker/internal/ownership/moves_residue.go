@@ -95,10 +95,10 @@ func (m *moves) warnLocked(now time.Time) {
 	for holder, h := range m.residueLocked() {
 		after, age := m.alarms[holder], now.Sub(h.oldest)
 		if after == 0 {
-			after = m.shell.cfg.SlowKey
+			after = m.cfg.SlowKey
 		}
 		if age >= after {
-			m.shell.cfg.Logger.Warn("executions at the former owner of partitions last: requests for their keys wait at the new one",
+			m.cfg.Logger.Warn("executions at the former owner of partitions last: requests for their keys wait at the new one",
 				"worker", m.nameLocked(holder), "keys", h.keys, "oldest", age.Round(time.Millisecond))
 			after = 2 * age
 			m.alarms[holder] = after
@@ -116,7 +116,7 @@ func (m *moves) calmLocked() {
 	for holder := range m.alarms {
 		if held[holder].keys == 0 {
 			delete(m.alarms, holder)
-			m.shell.cfg.Logger.Info("the executions at the former owner of partitions have ended", "worker", m.nameLocked(holder))
+			m.cfg.Logger.Info("the executions at the former owner of partitions have ended", "worker", m.nameLocked(holder))
 		}
 	}
 }

@@ -95,7 +95,7 @@ func Start(ctx context.Context, cfg Config) (*Shell, error) {
 	s.outlook.Store(new(handoff.Outlook))
 	cfg.Keys.Owner = s
 	s.agree.rivals = make(map[string]time.Time)
-	s.moves.init(s)
+	s.moves.init(&s.cfg)
 	s.appless = cfg.Health(false)
 	s.timeout = handoff.Config{TTL: cfg.Settings.TTL}.CallTimeout()
 	if err := s.begin(ctx); err != nil {
@@ -115,6 +115,21 @@ func (s *Shell) Closed() <-chan struct{} { return s.ctx.Done() }
 // grace is how long an execution may go on that was cancelled.
 func (s *Shell) grace() time.Duration {
 	return lease.Grace(s.cfg.Settings.TTL)
+}
+
+// givesFor returns for which reason of its own the worker gives partitions away, moveRebalance for none.
+func (s *Shell) givesFor() reason {
+	switch {
+	case s.leaving:
+		return moveLeave
+	case s.drained:
+		return moveDrain
+	case s.appless != nil:
+		return moveApp
+	case s.agree.blocked:
+		return moveStore
+	}
+	return moveRebalance
 }
 
 // Close ends the shell, and what Go runs. The session expires by itself.
@@ -405,34 +420,6 @@ func (s *Shell) look() {
 	for i := range s.cfg.Keys.Parts {
 		s.cfg.Keys.Parts[i].Announce()
 	}
-}
-
-// viewInput returns what a machine is told of view, which has the ring of the view before if sameRing.
-func viewInput(view *ring.View, before handoff.View, sameRing bool) handoff.View {
-	in := handoff.View{Digest: view.Digest}
-	for _, m := range view.Members {
-		in.Floor = max(in.Floor, m.Epoch)
-	}
-	index := make(map[string]int32)
-	for _, m := range view.Workers() {
-		index[m.Incarnation] = int32(len(in.Workers))
-		in.Workers = append(in.Workers, handoff.Peer{Incarnation: m.Incarnation, View: m.View})
-	}
-	if len(in.Workers) == 0 {
-		return in
-	}
-	if sameRing {
-		in.Owners = before.Owners
-		return in
-	}
-	in.Owners = make([]int32, view.Table.Partitions())
-	for p := range in.Owners {
-		in.Owners[p] = -1
-		if m, ok := view.Owner(p); ok {
-			in.Owners[p] = index[m.Incarnation]
-		}
-	}
-	return in
 }
 
 // confirm notes that a life's session was confirmed for the first time.
