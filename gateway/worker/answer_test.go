@@ -29,6 +29,7 @@ type answerSite struct {
 }
 
 func startAnswers(t *testing.T, h http.Handler, behind bool, change ...func(*worker.Config)) *answerSite {
+	kit.EmptyPools(t)
 	c := workertest.New(t, 16)
 	s := &answerSite{Worker: c.Start(append(change, direct)...), front: workertest.NewMemoryListener()}
 	app := workertest.NewMemoryListener()

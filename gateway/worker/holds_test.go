@@ -19,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -35,6 +36,7 @@ type caller struct {
 
 // newCaller connects to a server of w whose app must get nothing.
 func newCaller(t *testing.T, w *workertest.Worker) *caller {
+	kit.EmptyPools(t)
 	l := oneListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
 	s := w.NewServer(w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the app got a request") })))
 	ended := make(chan struct{})
