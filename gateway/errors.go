@@ -56,10 +56,9 @@ func (e *NotOwnerError) Error() string {
 	return fmt.Sprintf("worker: key %q (partition %d) belongs to worker %s: send it there, to %s, or to a router", e.Key, e.Partition, e.Worker, e.Addr)
 }
 
-// UnownedError is the error of a call, which did not start, for a key that no
-// live worker is known to serve yet: the store is new or was restarted, members
-// come and go, or the session of an owner that died is not over. It is an
-// [ErrUnavailable] too.
+// UnownedError says that a call did not start because no live worker is known to
+// serve its key. The store is new or was restarted, members come and go, or the
+// session of a dead owner is not over. It is an [ErrUnavailable] too.
 type UnownedError struct {
 	Key       string
 	Partition int
@@ -81,11 +80,11 @@ func (e *UnownedError) Error() string {
 	return fmt.Sprintf("worker: nobody serves key %q (partition %d): %s%s", e.Key, e.Partition, e.WaitsFor, left)
 }
 
-// DeadlockError is the error of a call within an execution that waits for a key
-// whose holder waits, directly or through others, for that execution's: of those
-// that would wait for each other for ever it is the one whose outermost execution
-// began last. It is an [ErrDeadlock]. The call did not start; tried again once the
-// execution has ended, it finds the others gone on.
+// DeadlockError says that a call within an execution did not start, since it would
+// have closed a circle: its key's holder waits, directly or through others, for the
+// key of the execution. The call refused is the one whose outermost execution began
+// last. Once that execution has ended the others go on, and the call may be tried
+// again. It is an [ErrDeadlock].
 type DeadlockError struct {
 	Held string // the key that the execution holds and another waits for
 	Key  string // the key that the call waits for

@@ -26,8 +26,8 @@ type Forwarder struct {
 }
 
 // Forward returns a Forwarder. next sends a request on with net/http. If the app has not begun with it, next passes the
-// reason to the method Unsent of its ResponseWriter. send does the same for requests over the link for which takes is true:
-// it answers the request, or it returns the reason.
+// reason to the method Unsent of its ResponseWriter. A request over the link goes to send instead if takes is true for it:
+// send answers the request, or returns why the app has not begun with it.
 func (w *Worker) Forward(next http.Handler, takes func(*link.ServerRequest) bool, send func(*link.ResponseWriter, *link.ServerRequest, Held) (unsent error)) *Forwarder {
 	w.watch()
 	return &Forwarder{keyedHandler: keyedHandler{worker: w, next: next, detach: true}, takes: takes, send: send}

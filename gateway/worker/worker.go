@@ -233,7 +233,8 @@ func (w *Worker) Serving() int { return w.keys.Serving() }
 func (w *Worker) Queued(key string) int { return w.keys.Queued(key) }
 
 // HotKeys returns the n keys that this worker was asked for most in the last 10 to 20
-// seconds, at most 512, among them those that are still waited for since longer ago. A key that comes more than once a second on average is missing
-// only if hundreds of others come as often; rates of keys that never have to wait are known
-// from 1 in 127 executions, at least two of them, and of those that wait from 1 in 8 if there are more than 4096 in 10 seconds.
+// seconds, at most 512. It includes keys that callers have waited for since before. A key
+// that comes more than once a second on average is missing only if hundreds of others come as
+// often. Executions that need not wait are sampled, 1 in 127, and a key needs two of them.
+// Executions that wait are all counted up to 4096 in 10 seconds, and then 1 in 8.
 func (w *Worker) HotKeys(n int) []gateway.HotKey { return w.keys.HotKeys(n) }

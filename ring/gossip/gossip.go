@@ -238,14 +238,13 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 // gossipInterval is the time between two rounds of gossip.
 const gossipInterval = 100 * time.Millisecond
 
-// timing returns memberlist's settings for a local network, made quicker: a
-// dead member is noticed in 2 to 3 seconds, while one that loses a third of its
-// packets has a second to speak up before it is taken for dead.
+// timing returns memberlist's settings for a local network, made quicker. A dead
+// member is noticed in 2 to 3 seconds. A suspect that lives has 2 seconds to say so.
 //
-// Members that push and pull tell each other all they know. That is to be
-// often, since nothing else makes up for news that memberlist loses: when two
-// broadcasts of one length get one number in its queue, which happens once it
-// has run empty, one of them is never sent (v0.7.0, TransmitLimitedQueue).
+// Members that push and pull tell each other all they know. They do it often, since
+// nothing else makes up for news that memberlist loses. Its queue can give two
+// broadcasts of the same length the same number, once it has run empty, and then
+// never sends one of them (v0.7.0, TransmitLimitedQueue).
 func timing() *memberlist.Config {
 	mc := memberlist.DefaultLANConfig()
 	mc.ProbeInterval = 500 * time.Millisecond

@@ -26,10 +26,10 @@ type Request struct {
 	Fields Fields
 
 	// Body is what to send; nil for none. ContentLength is its length, -1 if
-	// that is not known. A body whose length is known and at most 64 KiB is
-	// read by Keep, which Do calls before anything is sent, so a slow client holds
-	// nothing up at the worker; any other is read by a goroutine for as long
-	// as the worker wants it, see BodyDone. In both cases bounding a Read in
+	// that is not known. Do keeps a body of known length, at most 64 KiB, before
+	// it sends anything (Keep), so a slow client holds nothing up at the worker. A
+	// goroutine reads any other body for as long as the worker wants it, see
+	// BodyDone. In both cases bounding a Read in
 	// time is the caller's: Read has no context.
 	Body          io.Reader
 	ContentLength int64

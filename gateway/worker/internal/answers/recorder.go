@@ -84,7 +84,7 @@ func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 // End notes that the answer has ended.
 func (r *Recorder) End() { r.body.CloseWrite(nil) }
 
-// Close ends the use of what is kept, but for those that have been given it.
+// Close ends the use of the kept answer. Whoever has it already may read on.
 func (r *Recorder) Close() { r.body.Close() }
 
 // Shareable reports whether the answer is one for equal requests: it is whole, and a
@@ -166,6 +166,6 @@ func cloned(h http.Header) http.Header {
 	return out
 }
 
-// OwnFields are the fields in which equal requests may differ: those that name the sender, the way, and the
-// traces of both.
+// OwnFields are the fields in which equal requests may differ. They name the sender, the
+// proxies on the way, and traces.
 var OwnFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}

@@ -12,9 +12,9 @@ import (
 // hotWindow is how long a sketch counts until the next one takes its place.
 const hotWindow = 10 * time.Second
 
-// Of those that have to wait, hotExact are counted each in a window. While it lasts, one of
-// hotThinned of the further ones is, as so many: hundreds a second wait then, and to count is
-// to wait for a mutex of the whole worker.
+// A window counts each of the first hotExact executions that have to wait. Later it counts
+// one in hotThinned, as so many. Hundreds a second wait then, and counting takes a mutex of the
+// whole worker.
 const hotExact, hotThinned = 4096, 8
 
 // hot counts which keys are asked for: requests and calls that have to wait, when they

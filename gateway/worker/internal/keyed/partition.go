@@ -225,9 +225,9 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 	}
 }
 
-// expected reports whether the partition can be expected to open here soon:
-// the caller was sent here by an owner whose epoch we have not seen yet, or no
-// living member owns it and the ring names us, or nobody yet.
+// expected reports whether the partition can be expected to open here soon. It can if
+// an owner whose epoch we have not seen has sent the caller here. It also can if no living
+// member owns it and the ring names this worker or nobody.
 func (p *Partition) expected(epoch int64) bool {
 	known := p.Record.Load()
 	if known != nil && epoch > known.Epoch {

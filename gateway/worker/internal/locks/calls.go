@@ -284,9 +284,9 @@ func (ls *Locks) Get(ctx context.Context, p *keyed.Partition, l *remote.Lock, ho
 	}
 }
 
-// enter returns the lock with the id of l if it is held already; otherwise, unless a call
-// before this one waits for it, which is given up, and after which this one is to try
-// again, this one waits from now on.
+// enter returns the lock with the id of l if it is held already. If an earlier call waits
+// for it, enter gives that call up, and the caller tries again once settled is closed.
+// Otherwise this call waits from now on.
 func (ls *Locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
 	t, most := ls.of(p), int64(ls.cfg.MaxHolds)
 	at := t.lock()

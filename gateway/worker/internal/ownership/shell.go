@@ -42,7 +42,7 @@ type Shell struct {
 
 	calls storeCalls
 
-	// What follows belongs to run, but for a part of moves.
+	// The fields below belong to run, except a part of moves.
 	view       *ring.View
 	viewed     handoff.View // what the machines were told of view
 	changed    time.Time    // when another worker came, went or changed its state
@@ -486,10 +486,10 @@ func (s *Shell) noteProgress(now time.Time) time.Duration {
 	return progressEvery
 }
 
-// joinCalm, and joinEach for each member, if that is longer, is for how long the workers must
-// have stayed the same before one of a crowd joins them on the ring: those that start together
-// join together, which costs each of them one change of the ring. It waits joinMost times that
-// at most.
+// In a cluster of more than a few members a worker joins the ring after a calm: a time in
+// which no other worker came, went or changed its state. Workers that start together so join
+// together, and the ring changes once. The calm lasts joinCalm, or joinEach for each member if
+// that is longer. The worker waits for it joinMost times as long, at most.
 const (
 	joinCalm = 500 * time.Millisecond
 	joinEach = 10 * time.Millisecond
@@ -552,10 +552,10 @@ func (s *Shell) end(l *life) {
 	}
 }
 
-// releasePrevious gives up the sessions of processes that are known to be dead,
-// once their app has had its time and this process has a session: the store
-// takes a name's latest incarnation that is released for one that has left in
-// order. It tries until they have expired by themselves.
+// releasePrevious releases the sessions of processes that are known to be dead. It
+// waits until their app has had its time, and until this process has a session: the
+// store believes that a name's latest incarnation, when it is released, has left in
+// order. It tries until the sessions have expired by themselves.
 func (s *Shell) releasePrevious() {
 	cfg := &s.cfg
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.TTL)
