@@ -13,7 +13,7 @@ import (
 // Defaults and limits of Settings.
 const (
 	DefaultCluster    = "keyway"
-	DefaultSessionTTL = 10 * time.Second
+	DefaultSessionTTL = 6 * time.Second
 	MinSessionTTL     = time.Second
 	MaxClusterLen     = 64 // bytes
 )

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
 func TestDoAll(t *testing.T) {
@@ -167,7 +168,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- c.DoAll(t.Context(), []string{ka, kb}, func(xs gateway.Execution) error {
-				time.Sleep(2 * clienttest.TTL)
+				time.Sleep(2 * kit.TTL)
 				return xs.Context().Err()
 			})
 		}()

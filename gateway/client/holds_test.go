@@ -42,7 +42,7 @@ func TestHold(t *testing.T) {
 				if clienttest.IsFree(t, w, "k") {
 					t.Error("the key is free at its owner")
 				}
-				time.Sleep(3 * clienttest.TTL) // renewed
+				time.Sleep(3 * kit.TTL) // renewed
 				if ctx.Err() != nil {
 					t.Errorf("cancelled: %v", context.Cause(ctx))
 				}
@@ -188,11 +188,11 @@ func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 			})
 		}()
 		<-held
-		time.Sleep(clienttest.TTL)
+		time.Sleep(kit.TTL)
 		s.Sever(w, true) // as if the holder had died: it is not heard of any more
 		cut := time.Now()
 		err := w.Do(t.Context(), "k", func(worker.Execution) error { return nil })
-		if d := time.Since(cut); err != nil || !ended.Load() || d < clienttest.TTL*7/10 || d > clienttest.TTL {
+		if d := time.Since(cut); err != nil || !ended.Load() || d < kit.TTL*7/10 || d > kit.TTL {
 			t.Errorf("free after %v (%v), with the holder at work: %v; want 0.8 to 1 TTL after its last renewal", d, err, !ended.Load())
 		}
 	})
@@ -310,7 +310,7 @@ func TestTrapHoldsMove(t *testing.T) {
 						if before := last[i].Swap(token); before >= token {
 							t.Errorf("%s: token %d after %d", key, token, before)
 						}
-						time.Sleep(2 * clienttest.TTL)
+						time.Sleep(2 * kit.TTL)
 						holding[i].Add(-1)
 						return ctx.Err()
 					})
@@ -339,7 +339,7 @@ func TestTrapHoldsMove(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		time.Sleep(clienttest.TTL / 10)
+		time.Sleep(kit.TTL / 10)
 		if n := w.Status(); n.BusyKeys != 0 || n.Holds != 0 {
 			t.Errorf("%d keys are busy in the end, %d holds", n.BusyKeys, n.Holds)
 		}
@@ -371,7 +371,7 @@ func TestTrapHoldComparesItsDeadline(t *testing.T) {
 		return after
 	}
 	compared, timed := ends(true), ends(false)
-	if compared >= timed || timed-compared > clienttest.TTL/50 {
+	if compared >= timed || timed-compared > kit.TTL/50 {
 		t.Errorf("the context has ended after %v for who asked, and %v for who waited", compared, timed)
 	}
 }
@@ -399,11 +399,11 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
 				ctx := x.Context()
 				if method == ":renew" {
-					time.Sleep(clienttest.TTL/5 + clienttest.TTL/50 + s.Slow + clienttest.TTL/100) // it has been confirmed once
+					time.Sleep(kit.TTL/5 + kit.TTL/50 + s.Slow + kit.TTL/100) // it has been confirmed once
 				}
 				s.Sever(w, true)
 				<-ctx.Done()
-				if late := time.Since(<-ended); late > clienttest.TTL/50 {
+				if late := time.Since(<-ended); late > kit.TTL/50 {
 					t.Errorf("%s: cancelled %v after the owner's own executions", method, late)
 				}
 				return nil
@@ -416,26 +416,26 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 // deadline since.
 func TestTrapLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const offset = clienttest.TTL / 100 // the deadline lies between two looks, ttl/50 apart
+		const offset = kit.TTL / 100 // the deadline lies between two looks, ttl/50 apart
 		began := time.Now()
 		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
-			promise, states := holds.Promise{Cancel: clienttest.TTL, Surrender: clienttest.TTL}, []holds.State{holds.Held}
+			promise, states := holds.Promise{Cancel: kit.TTL, Surrender: kit.TTL}, []holds.State{holds.Held}
 			_ = kit.Must(io.ReadAll(r.Body))
 			switch {
 			case r.Method == holds.Acquire:
 				time.Sleep(offset)
-				_, _ = w.Write(holds.Grant{Token: 1, Lease: clienttest.TTL, Promise: promise}.Append(nil))
+				_, _ = w.Write(holds.Grant{Token: 1, Lease: kit.TTL, Promise: promise}.Append(nil))
 			case r.Method != holds.Renew:
 				_, _ = w.Write(holds.AppendStates(nil, states))
-			case time.Since(began) < clienttest.TTL*62/100:
+			case time.Since(began) < kit.TTL*62/100:
 				_ = w.WriteHead(http.StatusServiceUnavailable, 0, link.Fields{})
 			default:
-				time.Sleep(time.Until(began.Add(clienttest.TTL*8/10 + offset/2)))
+				time.Sleep(time.Until(began.Add(kit.TTL*8/10 + offset/2)))
 				_, _ = w.Write(holds.Renewal{Promise: promise, States: states}.Append(nil))
 			}
 		})
 		l := kit.Must(c.Lock(t.Context(), "k"))
-		time.Sleep(time.Until(began.Add(clienttest.TTL)))
+		time.Sleep(time.Until(began.Add(kit.TTL)))
 		if err := context.Cause(l.Context()); !errors.Is(err, gateway.ErrOwnershipLost) {
 			t.Errorf("the lock goes on until %v after its deadline: %v", time.Until(l.Until()), err)
 		}
@@ -479,7 +479,7 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := clienttest.NewSite(t)
 				a, b := s.Start(), s.Start()
-				time.Sleep(clienttest.TTL)
+				time.Sleep(kit.TTL)
 				key := s.KeyOf(a, "k")
 				var at atomic.Int32
 				enter := func() (leave func()) {
@@ -495,7 +495,7 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 						defer enter()()
 						close(held)
 						<-ctx.Done()
-						time.Sleep(clienttest.TTL / 20) // it takes a moment to end
+						time.Sleep(kit.TTL / 20) // it takes a moment to end
 					}
 					if byClient {
 						_ = s.NewClient().Do(t.Context(), key, func(x gateway.Execution) error { work(x.Context()); return nil })

@@ -51,12 +51,12 @@ func TestLocker(t *testing.T) {
 
 // A lock is renewed until it is unlocked, and free at its owner when Unlock returns.
 func TestLock(t *testing.T) {
-	for _, term := range []time.Duration{0, clienttest.TTL / 10} {
+	for _, term := range []time.Duration{0, kit.TTL / 10} {
 		synctest.Test(t, func(t *testing.T) {
 			s := clienttest.NewSite(t)
 			w := s.Start()
 			l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(term)))
-			time.Sleep(3 * clienttest.TTL)
+			time.Sleep(3 * kit.TTL)
 			if err := l.Context().Err(); err != nil || clienttest.IsFree(t, w, "k") {
 				t.Errorf("TTL %v: after a while: %v", term, context.Cause(l.Context()))
 			}
@@ -70,12 +70,12 @@ func TestLock(t *testing.T) {
 // A TTL that is shorter than the session's is kept: its lock ends in that time without its
 // holder, whose work has ended before.
 func TestTrapShortLeaseEnds(t *testing.T) {
-	const term = clienttest.TTL / 10
+	const term = kit.TTL / 10
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.NewSite(t)
 		w := s.Start()
 		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(term)))
-		time.Sleep(clienttest.TTL)
+		time.Sleep(kit.TTL)
 		s.Sever(w, true)
 		cut := time.Now()
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error { return nil })
@@ -90,8 +90,8 @@ func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.NewSite(t)
 		a := s.Start()
-		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(6*clienttest.TTL)))
-		time.Sleep(clienttest.TTL) // it has been renewed
+		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(6*kit.TTL)))
+		time.Sleep(kit.TTL) // it has been renewed
 		b := s.Start()
 		s.Kill(a)
 		b.AwaitServing(t, 16)
@@ -99,7 +99,7 @@ func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
 			if l.Context().Err() != nil || clienttest.IsFree(t, b, "k") {
 				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), clienttest.IsFree(t, b, "k"))
 			}
-			time.Sleep(2 * clienttest.TTL)
+			time.Sleep(2 * kit.TTL)
 		}
 		if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, b, "k") {
 			t.Errorf("Unlock: %v", err)
@@ -151,7 +151,7 @@ func TestTrapUnlockTellsTheTruth(t *testing.T) {
 		"it has expired": {func(s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
 			s.Sever(w, true)
 			<-l.Context().Done()
-			time.Sleep(clienttest.TTL)
+			time.Sleep(kit.TTL)
 			s.Sever(w, false)
 		}, locking.ErrNotOwner},
 		"its owner has lost its session": {func(s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
@@ -161,13 +161,13 @@ func TestTrapUnlockTellsTheTruth(t *testing.T) {
 		"its owner cannot be reached": {func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) { s.Sever(w, true) }, locking.ErrUnlockUnknown},
 		"the answer is lost": {func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
 			s.Mute(w)
-			time.AfterFunc(clienttest.TTL/4, func() { s.Unmute(w) })
+			time.AfterFunc(kit.TTL/4, func() { s.Unmute(w) })
 		}, nil},
 		"the answer is lost, and what its owner knows": {func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
 			s.Mute(w)
-			time.AfterFunc(clienttest.TTL/4, func() {
+			time.AfterFunc(kit.TTL/4, func() {
 				_ = s.Store.Release(s.T.Context(), w.Incarnation())
-				time.Sleep(clienttest.TTL / 4)
+				time.Sleep(kit.TTL / 4)
 				s.Unmute(w)
 			})
 		}, locking.ErrUnlockUnknown},
@@ -201,7 +201,7 @@ func TestUnlockGoesOnInTheBackground(t *testing.T) {
 			t.Error(err)
 		}
 		s.Sever(w, false)
-		time.Sleep(clienttest.TTL / 5)
+		time.Sleep(kit.TTL / 5)
 		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held though its owner can be reached again")
 		}
@@ -235,7 +235,7 @@ func TestNestedLock(t *testing.T) {
 // Who extends a lock to a shorter TTL counts on no more than its owner gives it from then on, also
 // if he has not heard of that.
 func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
-	const short = clienttest.TTL / 5
+	const short = kit.TTL / 5
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -245,13 +245,13 @@ func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
 				if !answered {
 					s.Mute(w)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), clienttest.TTL/20)
+				ctx, cancel := context.WithTimeout(t.Context(), kit.TTL/20)
 				defer cancel()
 				if err := l.Extend(ctx, short); (err == nil) != answered {
 					t.Errorf("Extend: %v", err)
 				}
 				s.Unmute(w)
-				time.Sleep(2 * clienttest.TTL)
+				time.Sleep(2 * kit.TTL)
 				if l.Context().Err() != nil {
 					t.Fatal("the lock is lost")
 				}
@@ -272,18 +272,18 @@ func TestExtendAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.NewSite(t)
 		w := s.Start()
-		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(clienttest.TTL/5)))
+		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(kit.TTL/5)))
 		s.Mute(w)
-		ctx, cancel := context.WithTimeout(t.Context(), clienttest.TTL/50)
+		ctx, cancel := context.WithTimeout(t.Context(), kit.TTL/50)
 		defer cancel()
-		if err := l.Extend(ctx, clienttest.TTL/2); !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.Extend(ctx, kit.TTL/2); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without an answer: %v", err)
 		}
 		s.Unmute(w)
-		if err := l.Extend(t.Context(), clienttest.TTL); err != nil || time.Until(l.Until()) < clienttest.TTL*7/10 {
+		if err := l.Extend(t.Context(), kit.TTL); err != nil || time.Until(l.Until()) < kit.TTL*7/10 {
 			t.Errorf("again: %v, %v left", err, time.Until(l.Until()))
 		}
-		time.Sleep(2 * clienttest.TTL)
+		time.Sleep(2 * kit.TTL)
 		if err := l.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -296,12 +296,12 @@ func TestLockAtOnesOwnWorker(t *testing.T) {
 		s := clienttest.NewSite(t)
 		w := s.Start()
 		c := s.NewClient(func(cfg *client.Config) { cfg.Local = w.Local(w.Handler(nil)) })
-		for term, holds := range map[time.Duration]int{0: 0, clienttest.TTL: 0, 2 * clienttest.TTL: 1} {
+		for term, holds := range map[time.Duration]int{0: 0, kit.TTL: 0, 2 * kit.TTL: 1} {
 			l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(term)))
 			if got := w.Status().Holds; got != holds {
 				t.Errorf("TTL %v: %d holds, want %d", term, got, holds)
 			}
-			if err := l.Extend(t.Context(), clienttest.TTL+1); (err == nil) != (holds == 1) || err != nil && !errors.Is(err, locking.ErrOption) {
+			if err := l.Extend(t.Context(), kit.TTL+1); (err == nil) != (holds == 1) || err != nil && !errors.Is(err, locking.ErrOption) {
 				t.Errorf("TTL %v: Extend: %v", term, err)
 			}
 			if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
@@ -380,7 +380,7 @@ func TestMutex(t *testing.T) {
 		s := clienttest.NewSite(t)
 		w := s.Start()
 		c := s.NewClient()
-		m, other := c.NewMutex("k", locking.TTL(clienttest.TTL/2)), c.NewMutex("k")
+		m, other := c.NewMutex("k", locking.TTL(kit.TTL/2)), c.NewMutex("k")
 		unlocked := func(m *client.Mutex) {
 			t.Helper()
 			if m.Token() != 0 || !m.Until().IsZero() || m.Context().Err() == nil {
@@ -404,7 +404,7 @@ func TestMutex(t *testing.T) {
 					t.Errorf("locked by %s: %v", what, err)
 				}
 			}
-			if err := m.Extend(t.Context(), clienttest.TTL); err != nil || time.Until(m.Until()) < clienttest.TTL/2 {
+			if err := m.Extend(t.Context(), kit.TTL); err != nil || time.Until(m.Until()) < kit.TTL/2 {
 				t.Errorf("Extend: %v, until %v", err, time.Until(m.Until()))
 			}
 			if err := m.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, m.Key()) {
@@ -444,7 +444,7 @@ func TestRLock(t *testing.T) {
 		if err := w.LeaveRing(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * clienttest.TTL)
+		time.Sleep(2 * kit.TTL)
 		third := kit.Must(a.RLock(t.Context(), "k"))
 		if third.Token() != first.Token() || first.Context().Err() != nil || second.Context().Err() != nil {
 			t.Errorf("after a move: token %d became %d; %v %v", first.Token(), third.Token(), context.Cause(first.Context()), context.Cause(second.Context()))
@@ -470,11 +470,11 @@ func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
 		began := time.Now()
 		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			_ = kit.Must(io.ReadAll(r.Body))
-			answer := holds.Grant{Token: 1, Lease: 10 * clienttest.TTL, Promise: holds.Promise{Cancel: clienttest.TTL, Surrender: clienttest.TTL}}.Append(nil)
+			answer := holds.Grant{Token: 1, Lease: 10 * kit.TTL, Promise: holds.Promise{Cancel: kit.TTL, Surrender: kit.TTL}}.Append(nil)
 			switch {
 			case r.Method == holds.Release && r.Key == "":
 				answer = holds.AppendStates(nil, []holds.State{holds.Elsewhere})
-			case r.Method == holds.Release && time.Since(began) < clienttest.TTL:
+			case r.Method == holds.Release && time.Since(began) < kit.TTL:
 				<-r.Context().Done()
 				return
 			case r.Method == holds.Release:
@@ -482,7 +482,7 @@ func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
 			}
 			_, _ = w.Write(answer)
 		})
-		l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(10*clienttest.TTL)))
+		l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(10*kit.TTL)))
 		if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrUnlockUnknown) {
 			t.Errorf("%v, want %v", err, locking.ErrUnlockUnknown)
 		}

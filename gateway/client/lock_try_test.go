@@ -19,7 +19,7 @@ import (
 
 // asks reports whether try asks an owner, whose answers are late.
 func asks(s *clienttest.Site, try func()) bool {
-	s.Delay(holds.Acquire, clienttest.TTL/100)
+	s.Delay(holds.Acquire, kit.TTL/100)
 	defer s.Delay("", 0)
 	began := time.Now()
 	try()
@@ -56,7 +56,7 @@ func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 		l := kit.Must(c.Lock(t.Context(), "k", locking.Label("shop 7")))
 		refused(c, false)
 		refused(other, true)
-		time.Sleep(3 * clienttest.TTL)
+		time.Sleep(3 * kit.TTL)
 		refused(c, false)
 		within := kit.Must(c.TryLock(l.Context(), "k"))
 		for _, l := range []*client.Lock{within, l} {
@@ -138,19 +138,19 @@ func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
 		before func(s *clienttest.Site, w *workertest.Worker, l *client.Lock)
 		free   bool
 	}{
-		"it was unlocked": {clienttest.TTL, func(s *clienttest.Site, _ *workertest.Worker, l *client.Lock) { _ = l.Unlock(s.T.Context()) }, true},
-		"it is lost": {clienttest.TTL, func(s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
+		"it was unlocked": {kit.TTL, func(s *clienttest.Site, _ *workertest.Worker, l *client.Lock) { _ = l.Unlock(s.T.Context()) }, true},
+		"it is lost": {kit.TTL, func(s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, false},
-		"its time is over": {clienttest.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
+		"its time is over": {kit.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
 			s.Sever(w, true)
-			time.Sleep(clienttest.TTL + time.Millisecond)
+			time.Sleep(kit.TTL + time.Millisecond)
 			s.Sever(w, false)
 		}, true},
-		"its last renewals have failed": {6 * clienttest.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
+		"its last renewals have failed": {6 * kit.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
 			s.Sever(w, true)
-			time.Sleep(clienttest.TTL/2 + time.Millisecond) // between two attempts
+			time.Sleep(kit.TTL/2 + time.Millisecond) // between two attempts
 			s.Sever(w, false)
 		}, false},
 	} {

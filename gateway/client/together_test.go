@@ -40,18 +40,18 @@ func TestLockAll(t *testing.T) {
 					cfg.Local = w.Local(w.Handler(nil))
 				}
 			})
-			l := kit.Must(c.LockAll(t.Context(), []string{kb, ka, kb}, locking.TTL(clienttest.TTL/2), locking.Wait(time.Second), locking.Label("both")))
+			l := kit.Must(c.LockAll(t.Context(), []string{kb, ka, kb}, locking.TTL(kit.TTL/2), locking.Wait(time.Second), locking.Label("both")))
 			if keys := l.Keys(); !slices.Equal(keys, []string{ka, kb}) || l.TokenOf(ka) == 0 || l.TokenOf(kb) == 0 || l.TokenOf("other") != 0 {
 				t.Errorf("keys %q, tokens %d %d %d", keys, l.TokenOf(ka), l.TokenOf(kb), l.TokenOf("other"))
 			}
-			if left := time.Until(l.Until()); left <= 0 || left > clienttest.TTL/2 {
+			if left := time.Until(l.Until()); left <= 0 || left > kit.TTL/2 {
 				t.Errorf("%v left", left)
 			}
-			time.Sleep(2 * clienttest.TTL)
+			time.Sleep(2 * kit.TTL)
 			if clienttest.IsFree(t, a, ka) || clienttest.IsFree(t, b, kb) || l.Context().Err() != nil {
 				t.Errorf("after a while: %v", context.Cause(l.Context()))
 			}
-			if err := l.Extend(t.Context(), clienttest.TTL); err != nil || time.Until(l.Until()) < clienttest.TTL/2 {
+			if err := l.Extend(t.Context(), kit.TTL); err != nil || time.Until(l.Until()) < kit.TTL/2 {
 				t.Errorf("Extend: %v, %v left", err, time.Until(l.Until()))
 			}
 			within := kit.Must(c.Lock(l.Context(), ka))
@@ -75,14 +75,14 @@ func TestTrapLockAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b, ka, kb, c := pair(t)
 		second := kit.Must(c.Lock(t.Context(), kb, locking.Label("the second")))
-		time.AfterFunc(clienttest.TTL, func() {
+		time.AfterFunc(kit.TTL, func() {
 			if clienttest.IsFree(t, a, ka) {
 				t.Error("the first key is free while the second one is waited for")
 			}
 		})
 		began := time.Now()
-		l, err := c.LockAll(t.Context(), []string{kb, ka}, locking.Wait(2*clienttest.TTL))
-		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || !strings.Contains(err.Error(), kb) || d != 2*clienttest.TTL {
+		l, err := c.LockAll(t.Context(), []string{kb, ka}, locking.Wait(2*kit.TTL))
+		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || !strings.Contains(err.Error(), kb) || d != 2*kit.TTL {
 			t.Errorf("after %v: %v", d, err)
 		}
 		synctest.Wait()
@@ -90,10 +90,10 @@ func TestTrapLockAllOrNone(t *testing.T) {
 			t.Fatal("the first key is held")
 		}
 		first := kit.Must(c.Lock(t.Context(), ka))
-		time.AfterFunc(clienttest.TTL, func() { _ = first.Unlock(t.Context()) })
+		time.AfterFunc(kit.TTL, func() { _ = first.Unlock(t.Context()) })
 		began = time.Now()
-		l, err = c.LockAll(t.Context(), []string{ka, kb}, locking.Wait(2*clienttest.TTL))
-		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || d != 2*clienttest.TTL {
+		l, err = c.LockAll(t.Context(), []string{ka, kb}, locking.Wait(2*kit.TTL))
+		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || d != 2*kit.TTL {
 			t.Errorf("the first key has come late: after %v: %v", d, err)
 		}
 		if err := second.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, b, kb) {

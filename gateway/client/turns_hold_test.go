@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
 // hold has a caller come who works while the key is held. It returns when he waits or has it.
@@ -40,7 +41,7 @@ func TestHoldsTakeTurns(t *testing.T) {
 		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
 			q.hold(c, "1", nil)
 			q.lock(c, "2", func(*client.Lock) { time.Sleep(time.Second) })
-			q.hold(c, "3", func() { time.Sleep(2 * clienttest.TTL) })
+			q.hold(c, "3", func() { time.Sleep(2 * kit.TTL) })
 			q.all.Go(func() {
 				err := c.DoAll(t.Context(), []string{"a", "k"}, func(xs gateway.Execution) error {
 					q.got("4", xs.TokenOf("k"))

@@ -130,10 +130,10 @@ func TestTurnsAreEqual(t *testing.T) {
 				q.lock(c, "a"+name, work)
 				q.lock(c, "b"+name, func(l *client.Lock) {
 					work(l)
-					if left := time.Until(l.Until()); left <= clienttest.TTL {
+					if left := time.Until(l.Until()); left <= kit.TTL {
 						t.Errorf("%v left of a long lease", left)
 					}
-				}, locking.TTL(3*clienttest.TTL))
+				}, locking.TTL(3*kit.TTL))
 				q.lock(c, "c"+name, work, locking.Label("c"))
 			}
 			return nil
@@ -270,7 +270,7 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 			t.Errorf("after Unlock: context %v, until %v and %v", second.Context().Err(), second.Until(), inner.Until())
 		}
 		for _, l := range []*client.Lock{second, inner} {
-			if err := l.Extend(t.Context(), clienttest.TTL); !errors.Is(err, locking.ErrNotOwner) {
+			if err := l.Extend(t.Context(), kit.TTL); !errors.Is(err, locking.ErrNotOwner) {
 				t.Errorf("Extend: %v", err)
 			}
 			if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
@@ -280,7 +280,7 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 		if l, err := c.TryLock(context.WithoutCancel(second.Context()), "k"); !errors.Is(err, locking.ErrLocked) {
 			t.Errorf("within what has ended: %v, %v", l, err)
 		}
-		time.Sleep(3 * clienttest.TTL) // it is renewed
+		time.Sleep(3 * kit.TTL) // it is renewed
 		if err := third.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
 			t.Errorf("Unlock of the last: %v", err)
 		}
@@ -294,14 +294,14 @@ func TestTrapNotPassedOn(t *testing.T) {
 		unlock error
 	}{
 		"it was extended": {func(t *testing.T, _ *clienttest.Site, _ *workertest.Worker, l *client.Lock) {
-			if err := l.Extend(t.Context(), 4*clienttest.TTL); err != nil {
+			if err := l.Extend(t.Context(), 4*kit.TTL); err != nil {
 				t.Error(err)
 			}
 		}, nil},
 		"its renewals fail": {func(_ *testing.T, s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
 			s.Sever(w, true)
-			time.Sleep(clienttest.TTL * 5 / 10)
-			time.AfterFunc(clienttest.TTL/100, func() { s.Sever(w, false) })
+			time.Sleep(kit.TTL * 5 / 10)
+			time.AfterFunc(kit.TTL/100, func() { s.Sever(w, false) })
 		}, nil},
 		"it is lost": {func(t *testing.T, s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
 			_ = s.Store.Release(t.Context(), w.Incarnation())
@@ -322,7 +322,7 @@ func TestTrapNotPassedOn(t *testing.T) {
 				if n := grants(t, w); n != 3 {
 					t.Errorf("%v grants, want 3", n)
 				}
-				if left := time.Until(third.Until()); left > clienttest.TTL || left < clienttest.TTL/2 {
+				if left := time.Until(third.Until()); left > kit.TTL || left < kit.TTL/2 {
 					t.Errorf("the next one has it for %v", left)
 				}
 				if err := third.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
@@ -343,7 +343,7 @@ func TestTurnsGoOnBesideALostOne(t *testing.T) {
 		var third *client.Lock
 		select {
 		case third = <-others:
-		case <-time.After(3 * clienttest.TTL):
+		case <-time.After(3 * kit.TTL):
 			t.Fatal("the next one waits")
 		}
 		if second.Context().Err() == nil || third.Token() <= second.Token() {
@@ -441,14 +441,14 @@ func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
 		})
 		synctest.Wait()
 		s.Sever(w, true) // so that the lock is not renewed
-		ctx.once <- 3 * clienttest.TTL
+		ctx.once <- 3 * kit.TTL
 		if err := second.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * clienttest.TTL)
+		time.Sleep(2 * kit.TTL)
 		s.Sever(w, false)
 		other := kit.Must(s.NewClient().Lock(t.Context(), "k"))
-		time.Sleep(2 * clienttest.TTL)
+		time.Sleep(2 * kit.TTL)
 		select {
 		case l := <-late:
 			t.Fatalf("two have the lock: tokens %d and %d, the first until %v", l.Token(), other.Token(), l.Until())
@@ -536,7 +536,7 @@ func TestTrapTurnsMove(t *testing.T) {
 		var done atomic.Bool
 		var unlocked atomic.Int64
 		for range 2 {
-			c := s.NewClient(func(cfg *client.Config) { cfg.Hold = 5 * clienttest.TTL })
+			c := s.NewClient(func(cfg *client.Config) { cfg.Hold = 5 * kit.TTL })
 			for i := range 5 {
 				q.all.Go(func() {
 					for !done.Load() {
@@ -551,7 +551,7 @@ func TestTrapTurnsMove(t *testing.T) {
 						q.got("", l.Token())
 						select {
 						case <-l.Context().Done():
-						case <-time.After(time.Duration(i+1) * clienttest.TTL / 50):
+						case <-time.After(time.Duration(i+1) * kit.TTL / 50):
 						}
 						at.Add(-1)
 						if l.Unlock(t.Context()) == nil {
@@ -562,7 +562,7 @@ func TestTrapTurnsMove(t *testing.T) {
 			}
 		}
 		for i := range 4 {
-			time.Sleep(clienttest.TTL)
+			time.Sleep(kit.TTL)
 			next := s.Start()
 			if i%2 == 0 {
 				_ = w.Drain(t.Context())
@@ -571,13 +571,13 @@ func TestTrapTurnsMove(t *testing.T) {
 			next.AwaitServing(t, 16)
 			w = next
 		}
-		time.Sleep(clienttest.TTL)
+		time.Sleep(kit.TTL)
 		done.Store(true)
 		q.all.Wait()
 		if n := unlocked.Load(); n < 40 {
 			t.Errorf("%d locks in all this time", n)
 		}
-		time.Sleep(clienttest.TTL / 10)
+		time.Sleep(kit.TTL / 10)
 		if n := w.Status(); n.BusyKeys != 0 || n.Holds != 0 {
 			t.Errorf("%d keys are busy in the end, %d holds", n.BusyKeys, n.Holds)
 		}

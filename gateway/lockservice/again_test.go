@@ -10,13 +10,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
 // loseAnswer lets the answers that a worker gives in a moment be lost, with their connections.
 func (s *lockSite) loseAnswer(w *workertest.Worker) {
 	s.Mute(w)
-	time.AfterFunc(clienttest.TTL/20, func() { s.Unmute(w) })
+	time.AfterFunc(kit.TTL/20, func() { s.Unmute(w) })
 }
 
 // A request for several keys gives back what it has locked, also if the router had to ask for that twice.
@@ -48,7 +49,7 @@ func TestTrapLockServiceGivesBackWhatComesTooLate(t *testing.T) {
 				if !clienttest.IsFree(t, w, "b") {
 					t.Error("a key is held for a request that was answered with 410")
 				}
-				time.Sleep(clienttest.TTL)
+				time.Sleep(kit.TTL)
 			})
 		})
 	}
@@ -83,7 +84,7 @@ func TestTrapUnlockAgain(t *testing.T) {
 		}
 		b.AwaitServing(t, 16)
 		unlock(204, key)
-		time.Sleep(3 * clienttest.TTL)
+		time.Sleep(3 * kit.TTL)
 		unlock(410, key)
 	})
 }

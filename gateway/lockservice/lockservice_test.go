@@ -132,7 +132,7 @@ func TestLockService(t *testing.T) {
 			t.Errorf("token %d and lease %s follow %d and %s, for %d ms", next.Token, next.Lease, lock.Token, lock.Lease, next.TTL)
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-		time.Sleep(clienttest.TTL)
+		time.Sleep(kit.TTL)
 		if !clienttest.IsFree(t, w, "k") {
 			t.Error("a lock that nobody renews does not end")
 		}
@@ -283,7 +283,7 @@ func TestLockServiceWaits(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		time.Sleep(clienttest.TTL)
+		time.Sleep(kit.TTL)
 		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held in the end")
 		}
@@ -340,7 +340,7 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 				t.Error("who comes back for the key may have been told by another router that it is his")
 			}
 		}
-		time.Sleep(2 * clienttest.TTL)
+		time.Sleep(2 * kit.TTL)
 		if !clienttest.IsFree(t, w, "k") {
 			t.Error("a key that its client has not come back for is held")
 		}
@@ -569,7 +569,7 @@ func TestLockServiceFollows(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Kill(b)
-		time.Sleep(2 * clienttest.TTL)
+		time.Sleep(2 * kit.TTL)
 		s.must(410, "PUT", "/v1/locks/k?lease="+lock.Lease)
 		if next := s.must(200, "POST", "/v1/locks/k"); next.Token <= lock.Token {
 			t.Errorf("token %d follows %d", next.Token, lock.Token)

@@ -30,7 +30,7 @@ func (s *slowStore) WriteLocks(ctx context.Context, gen, incarnation string, wri
 func TestTrapUnlockOfALongLockThatMoves(t *testing.T) {
 	for name, lock := range map[string]func(s *lockSite, key string) (unlock func()){
 		"client": func(s *lockSite, key string) func() {
-			l := kit.Must(s.NewClient().Lock(s.T.Context(), key, locking.TTL(10*clienttest.TTL)))
+			l := kit.Must(s.NewClient().Lock(s.T.Context(), key, locking.TTL(10*kit.TTL)))
 			return func() {
 				if err := l.Unlock(s.T.Context()); err != nil {
 					s.T.Error(err)
@@ -105,8 +105,8 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 				b := s.Start()
 				b.AwaitServing(t, 16)
 				<-locked
-				if took := time.Since(stopped); took > 5*clienttest.TTL/2 {
-					t.Errorf("the lock was got %v after its owner has stopped, whose session was over after %v, and what it ran as long after that", took, clienttest.TTL)
+				if took := time.Since(stopped); took > 5*kit.TTL/2 {
+					t.Errorf("the lock was got %v after its owner has stopped, whose session was over after %v, and what it ran as long after that", took, kit.TTL)
 				}
 				close(release)
 			})

@@ -47,9 +47,9 @@ func TestTrapExtendNeverShortens(t *testing.T) {
 		w := s.Start()
 		a := s.must(200, "POST", "/v1/locks/k?ttl=8s")
 		s.must(200, "PUT", "/v1/locks/k?ttl=1s&lease="+a.Lease)
-		l := kit.Must(s.NewClient().Lock(t.Context(), "long", locking.TTL(6*clienttest.TTL)))
+		l := kit.Must(s.NewClient().Lock(t.Context(), "long", locking.TTL(6*kit.TTL)))
 		until := l.Until()
-		if err := l.Extend(t.Context(), clienttest.TTL/2); err != nil || l.Until().Before(until) {
+		if err := l.Extend(t.Context(), kit.TTL/2); err != nil || l.Until().Before(until) {
 			t.Errorf("Extend: %v, until %v, and %v before", err, l.Until(), until)
 		}
 		time.Sleep(7 * time.Second)

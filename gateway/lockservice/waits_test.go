@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -46,7 +46,7 @@ func TestTrapWaitIncludesTheOwner(t *testing.T) {
 		for _, test := range []struct {
 			query string
 			least time.Duration
-		}{{"wait=1s", time.Second}, {"wait=100ms", clienttest.TTL / 100}, {"", clienttest.TTL / 5}} {
+		}{{"wait=1s", time.Second}, {"wait=100ms", kit.TTL / 100}, {"", kit.TTL / 5}} {
 			began := time.Now()
 			a := s.must(503, "POST", "/v1/locks/k?"+test.query)
 			if took := time.Since(began); took < test.least || took > test.least+200*time.Millisecond || !strings.Contains(a.Type, "no-owner") {
@@ -58,7 +58,7 @@ func TestTrapWaitIncludesTheOwner(t *testing.T) {
 			t.Errorf("Lock after %v: %v", time.Since(began), err)
 		}
 		began = time.Now()
-		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, gateway.ErrUnavailable) || time.Since(began) > clienttest.TTL/5+200*time.Millisecond {
+		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, gateway.ErrUnavailable) || time.Since(began) > kit.TTL/5+200*time.Millisecond {
 			t.Errorf("TryLock after %v: %v", time.Since(began), err)
 		}
 	})
@@ -70,14 +70,14 @@ func TestTrapWaitAtASilentOwner(t *testing.T) {
 		s := newLockSite(t)
 		s.Start()
 		s.must(200, "POST", "/v1/locks/other")
-		s.Delay(holds.Acquire, 4*clienttest.TTL)
+		s.Delay(holds.Acquire, 4*kit.TTL)
 		began := time.Now()
 		s.must(503, "POST", "/v1/locks/k?wait=1s", "Idempotency-Key", "1")
-		if took := time.Since(began); took > time.Second+clienttest.TTL/5 {
+		if took := time.Since(began); took > time.Second+kit.TTL/5 {
 			t.Errorf("answered after %v", took)
 		}
 		s.Delay("", 0)
-		time.Sleep(8 * clienttest.TTL)
+		time.Sleep(8 * kit.TTL)
 	})
 }
 

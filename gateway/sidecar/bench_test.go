@@ -67,7 +67,7 @@ func newSidecarBench(b *testing.B, asked []byte) func(context.Context) error {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client := &link.Client{Addr: w.Listen(b, h), Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	client := &link.Client{Addr: w.Listen(b, h), Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
 	b.Cleanup(func() { client.Close() })
 	var fields link.Fields
 	for _, f := range [][2]string{

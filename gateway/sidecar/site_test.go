@@ -180,7 +180,7 @@ func startSidecar(t *testing.T, c *workertest.Cluster, app *stubbornApp, change 
 	})...)
 	server := s.NewServer(kit.Must(sidecar.Over(s.Worker.Worker, app.Dial)))
 	go server.Serve(s.front)
-	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
 	t.Cleanup(func() {
 		s.links.Close()
 		s.Worker.Close()

@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -119,11 +120,11 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 	tests := []struct {
 		name  string
 		at    int // the batch during which the worker ends, or loses the key's partition
-		leave func(*workertest.Worker)
+		leave func(w *workertest.Worker, givenUp <-chan struct{})
 		want  [3]int
 	}{
-		{"closed", 2, func(w *workertest.Worker) { w.Close() }, [3]int{502, 503, 503}},
-		{"moved", 1, func(w *workertest.Worker) {
+		{"closed", 2, func(w *workertest.Worker, givenUp <-chan struct{}) { w.Close(); <-givenUp }, [3]int{502, 503, 503}},
+		{"moved", 1, func(w *workertest.Worker, _ <-chan struct{}) {
 			go func() { _ = w.LeaveRing(t.Context()) }()
 			kit.Eventually(t, "the partitions have moved", func() bool { return w.Serving() == 0 })
 		}, [3]int{503, 503, 503}},
@@ -138,8 +139,10 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 			}
 			batches := 0
 			s := workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				body := kit.Must(io.ReadAll(r.Body)) // the server looks for the end of the connection from then on
+				r.Body = io.NopCloser(bytes.NewReader(body))
 				if batches++; batches == tt.at {
-					tt.leave(w)
+					tt.leave(w, r.Context().Done())
 				}
 				app.ServeHTTP(rw, r)
 			})).URL)))))

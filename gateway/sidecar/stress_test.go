@@ -46,7 +46,7 @@ func TestUploadsBrokenOffDoNotOverlap(t *testing.T) {
 	c := workertest.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.Direct = true })
 	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
-	links := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	links := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
 	defer links.Close()
 
 	piece := strings.Repeat("x", 8<<10)

@@ -41,7 +41,7 @@ func startAnswers(t *testing.T, h http.Handler, behind bool, change ...func(*wor
 	}
 	server := s.NewServer(served)
 	go server.Serve(s.front)
-	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
 	t.Cleanup(func() {
 		s.links.Close()
 		s.Worker.Close()

@@ -20,7 +20,7 @@ func newBehindCluster(t *testing.T, partitions int) (c *workertest.Cluster, lose
 	var behind atomic.Int64
 	c = workertest.New(t, partitions)
 	st := memstore.New(memstore.Config{
-		Settings:   ring.Settings{Ring: c.Ring},
+		Settings:   c.Settings,
 		NewCluster: true,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(-behind.Load())) },
 	})

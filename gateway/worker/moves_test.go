@@ -254,7 +254,7 @@ func TestReasonsOfMoves(t *testing.T) {
 // data: that is what is said of them.
 func TestMovesAfterQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		settings := ring.Settings{Ring: ring.Config{Partitions: 16}}
+		settings := ring.Settings{TTL: kit.TTL, Ring: ring.Config{Partitions: 16}}
 		c := workertest.NewWith(t, settings)
 		c.Store = memstore.New(memstore.Config{Settings: settings})
 		a := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })

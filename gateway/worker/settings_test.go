@@ -98,7 +98,7 @@ func TestTrapTwoStores(t *testing.T) {
 				first := c.Start()
 				first.AwaitServing(t, 16)
 				second := c.Start(func(cfg *worker.Config) {
-					cfg.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, Store: id}, NewCluster: true})
+					cfg.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: id}, NewCluster: true})
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -151,7 +151,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		older := c.Start()
 		older.AwaitServing(t, 16)
 		time.Sleep(2 * time.Second)
-		younger := c.StartApart(memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true}))
+		younger := c.StartApart(memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true}))
 		younger.AwaitServing(t, 16)
 		if n := overlapping(t, c, older, younger); n != 16 {
 			t.Fatalf("before they meet %d of 16 partitions run at both", n)
@@ -173,7 +173,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 			if !errors.Is(err, worker.ErrOwnershipLost) {
 				t.Errorf("what ran was cancelled with %v", err)
 			}
-		case <-time.After(ring.DefaultSessionTTL):
+		case <-time.After(kit.TTL):
 			t.Fatal("what ran goes on")
 		}
 		if n := overlapping(t, c, older, younger); n > 0 {
@@ -189,11 +189,11 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		if err := older.Member.Vanish(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(ring.DefaultSessionTTL / 2)
+		time.Sleep(kit.TTL / 2)
 		if younger.Ready() == nil {
 			t.Error("the younger one goes on before the older one's sessions can be over")
 		}
-		time.Sleep(ring.DefaultSessionTTL)
+		time.Sleep(kit.TTL)
 		if err := younger.Ready(); err != nil {
 			t.Errorf("the younger one, once alone: %v", err)
 		}
@@ -208,7 +208,7 @@ func TestTrapCopiedStore(t *testing.T) {
 		original := c.Store.(*memstore.Store)
 		first := c.Start()
 		first.AwaitServing(t, 16)
-		copied := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}})
+		copied := memstore.New(memstore.Config{Settings: c.Settings})
 		copied.Restart(original.Backup())
 		second := c.StartApart(copied)
 		second.AwaitServing(t, 16)
@@ -216,7 +216,7 @@ func TestTrapCopiedStore(t *testing.T) {
 			t.Fatal("the copy has another identity")
 		}
 		second.Meet(t)
-		time.Sleep(ring.DefaultSessionTTL + time.Second)
+		time.Sleep(kit.TTL + time.Second)
 		if n := overlapping(t, c, first, second); n > 0 {
 			t.Errorf("%d of 16 partitions run at both workers at once", n)
 		}
@@ -237,15 +237,15 @@ func TestTrapCopiedStore(t *testing.T) {
 func TestTrapStoreBecomesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		before := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true})
+		before := memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true})
 		st := &becoming{}
 		st.now.Store(before)
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = st })
 		w.AwaitServing(t, 16)
 		was := w.Incarnation()
-		after := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, Store: 7}, NewCluster: true})
+		after := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: 7}, NewCluster: true})
 		st.now.Store(after)
-		time.Sleep(ring.DefaultSessionTTL / 2)
+		time.Sleep(kit.TTL / 2)
 		if w.Incarnation() == was {
 			t.Error("the incarnation goes on")
 		}

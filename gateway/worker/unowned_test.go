@@ -70,7 +70,7 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		c.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}})
+		c.Store = memstore.New(memstore.Config{Settings: c.Settings})
 		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
@@ -146,7 +146,7 @@ func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 func TestCallOnALeavingWorkerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		c.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}})
+		c.Store = memstore.New(memstore.Config{Settings: c.Settings})
 		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		failed := make(chan error, 1)
 		go func() { failed <- w.Do(t.Context(), "k", ok) }()

@@ -312,7 +312,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 		const partitions = 64
 		c := workertest.New(t, partitions)
 		var back atomic.Int64
-		c.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true, Clock: func() time.Time {
+		c.Store = memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true, Clock: func() time.Time {
 			return time.Now().Round(0).Add(-time.Duration(back.Load()))
 		}})
 		a, b := c.Start(), c.Start()

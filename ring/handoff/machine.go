@@ -11,7 +11,7 @@ import (
 type Config struct {
 	Session    Session       // of the incarnation; its Incarnation is required
 	Partitions int           // of the cluster. Default 4096
-	TTL        time.Duration // of the session. Default 10 s
+	TTL        time.Duration // of the session; required
 	Settle     time.Duration // how long a View is the same before partitions move by it. Default 300 ms
 	Batch      int           // partitions that are closed at once while they move, and changes per Apply. Default 64
 
@@ -35,14 +35,11 @@ type Config struct {
 
 // CallTimeout is how long the shell lets a store call take: a fifth of the
 // TTL.
-func (c Config) CallTimeout() time.Duration { return c.withDefaults().TTL / 5 }
+func (c Config) CallTimeout() time.Duration { return c.TTL / 5 }
 
 func (c Config) withDefaults() Config {
 	if c.Partitions == 0 {
 		c.Partitions = 4096
-	}
-	if c.TTL == 0 {
-		c.TTL = 10 * time.Second
 	}
 	if c.Settle == 0 {
 		c.Settle = 300 * time.Millisecond
@@ -140,10 +137,9 @@ type call struct {
 
 // pollsPerTTL is how often a machine looks at the store in a TTL though nothing hints at a
 // change. A lost hint costs one interval. A renewal counts from the first look after it,
-// so a takeover begins TTL + TTL/20 after a dead worker's last renewal, at most. At the
-// default TTL, two looks of three commands each are half of what an idle worker costs the
-// store in a second.
-const pollsPerTTL = 20
+// so a takeover begins TTL + TTL/10 after a dead worker's last renewal, at most. In a TTL
+// an idle worker costs the store 85 commands: ten looks of three and five renewals of eleven.
+const pollsPerTTL = 10
 
 // New returns a machine that begins with its first Step. It returns an error
 // if the configuration makes no sense.

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 func testMachine(t testing.TB, cfg Config) *Machine {
 	t.Helper()
-	cfg.Session.Incarnation = "me"
+	cfg.Session.Incarnation, cfg.TTL = "me", cmp.Or(cfg.TTL, 10*time.Second)
 	m, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -31,21 +32,21 @@ func packageDoc(t *testing.T) string {
 func TestNewRefusesNonsense(t *testing.T) {
 	ok := Session{Incarnation: "me"}
 	for _, cfg := range []Config{
-		{},
-		{Session: ok, Partitions: -1},
-		{Session: ok, Batch: -1},
-		{Session: ok, TTL: -time.Second},
-		{Session: ok, Settle: -time.Second},
+		{TTL: time.Second},
+		{Session: ok, TTL: time.Second, Partitions: -1},
+		{Session: ok, TTL: time.Second, Batch: -1},
+		{Session: ok},
+		{Session: ok, TTL: time.Second, Settle: -time.Second},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v makes a machine", cfg)
 		}
 	}
-	m, err := New(Config{Session: ok})
+	m, err := New(Config{Session: ok, TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.parts) != 4096 || m.cfg.TTL != 10*time.Second || m.cfg.CallTimeout() != 2*time.Second {
+	if len(m.parts) != 4096 || m.cfg.CallTimeout() != 2*time.Second {
 		t.Errorf("defaults: %+v", m.cfg)
 	}
 }

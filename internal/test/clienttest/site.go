@@ -20,9 +20,6 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// TTL is the session TTL of the clusters.
-const TTL = 10 * time.Second
-
 // Site is workers that take the link over connections in memory, and clients of
 // them, in a bubble.
 type Site struct {
@@ -224,7 +221,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // ClientOf returns a client whose only worker answers calls as handler does.
 func ClientOf(t *testing.T, handler link.HandlerFunc) *client.Client {
-	server := &link.Server{Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}, Handler: handler}
+	server := &link.Server{Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{TTL: kit.TTL}.Digest()}, Handler: handler}
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	go server.Serve(l)
 	m := routertest.Member("owner", "owner")

@@ -19,6 +19,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 )
 
+// TTL is that of sessions in clusters for tests, unless one asks for another.
+const TTL = 10 * time.Second
+
 // Blocking is an app in which requests for /block run until they are released.
 type Blocking struct {
 	Running atomic.Int64

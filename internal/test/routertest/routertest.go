@@ -91,8 +91,8 @@ func (c *Cluster) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// Settings implements [gateway.Members]; they are the default ones.
-func (c *Cluster) Settings() ring.Settings { return ring.Settings{Store: c.Store} }
+// Settings implements [gateway.Members]; they are the default ones, but for [kit.TTL].
+func (c *Cluster) Settings() ring.Settings { return ring.Settings{TTL: kit.TTL, Store: c.Store} }
 
 // Secrets implements [gateway.Members].
 func (c *Cluster) Secrets(string) [][]byte { return c.Keys }

@@ -2,6 +2,7 @@
 package workertest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -76,11 +77,12 @@ func (w *Worker) Meet(t *testing.T) {
 
 // Cluster is workers that share a hub and a store in memory.
 type Cluster struct {
-	T     testing.TB
-	Ring  ring.Config
-	Hub   *hub.Hub
-	Store worker.Store
-	n     int
+	T        testing.TB
+	Settings ring.Settings
+	Ring     ring.Config // of Settings
+	Hub      *hub.Hub
+	Store    worker.Store
+	n        int
 }
 
 // New makes a Cluster without workers, whose ring has that many partitions.
@@ -92,11 +94,12 @@ func New(t testing.TB, partitions int) *Cluster {
 // NewWith makes a Cluster without workers.
 func NewWith(t testing.TB, settings ring.Settings) *Cluster {
 	t.Helper()
+	settings.TTL = cmp.Or(settings.TTL, kit.TTL)
 	h, err := hub.New(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Cluster{T: t, Ring: settings.Ring, Hub: h, Store: memstore.New(memstore.Config{Settings: settings, NewCluster: true})}
+	return &Cluster{T: t, Settings: settings, Ring: settings.Ring, Hub: h, Store: memstore.New(memstore.Config{Settings: settings, NewCluster: true})}
 }
 
 // Worker is a worker of a Cluster.
