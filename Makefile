@@ -37,7 +37,7 @@ bench-locks: ## measure what a lock costs in the worker that keeps it, and besid
 	go -C loadtest run ./locks $(ARGS)
 
 .PHONY: scale
-scale: ## measure what 3, 12 and 30 idle workers cost Redis (docs/scale.md)
+scale: ## measure what 3, 12, 30 and 100 idle workers cost Redis (docs/scale.md)
 	scripts/deps redis-server
 	go test ./gateway/worker -run '^$$' -bench IdleWorkers -benchtime 1x
 

@@ -19,12 +19,12 @@ import (
 // store handle each, and a membership in memory. Figures are per worker and second; what the server
 // costs without workers is not in them.
 func BenchmarkIdleWorkers(b *testing.B) {
-	for _, n := range []int{3, 12, 30} {
+	for _, n := range []int{3, 12, 30, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			const long = 20 * time.Second
 			server := redistest.Start(b)
 			alone := load(server, long/2)
-			settings := ring.Settings{Ring: ring.Config{Partitions: 4096}}
+			settings := ring.Settings{TTL: ring.DefaultSessionTTL, Ring: ring.Config{Partitions: 4096}}
 			c := workertest.NewWith(b, settings)
 			workers := make([]*workertest.Worker, n)
 			for i := range workers {
