@@ -1,6 +1,6 @@
 package handoff
 
-import "github.com/keyway-go/keyway/ring/lease"
+import "github.com/keyway-go/keyway/internal/lease"
 
 // Instant is one reading of a process's two clocks.
 type Instant = lease.Instant

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 func testMachine(t testing.TB, cfg Config) *Machine {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // errDeadline is why a session is lost that could not be renewed in time.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // TestEveryLeaseCancels sees that handlers are cancelled at the deadline of a

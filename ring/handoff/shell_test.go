@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // spawn starts a worker's next life.

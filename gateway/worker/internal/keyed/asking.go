@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/localmutex"
 )
 

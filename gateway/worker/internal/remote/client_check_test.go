@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/ring/handoff"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // took notes a transition.

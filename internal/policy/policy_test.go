@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/internal/policy"
 )
 
 var full = policy.Policy{

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 func TestInstantPassesOnEitherClock(t *testing.T) {

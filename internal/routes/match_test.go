@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/pattern"
-	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/pattern"
+	"github.com/keyway-go/keyway/internal/routes"
 )
 
 // hundred makes a table of so many routes, which differ by their paths or their hosts.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/accesslog"
+	"github.com/keyway-go/keyway/internal/accesslog"
 )
 
 func start(t *testing.T, cfg accesslog.Config) *accesslog.Log {
