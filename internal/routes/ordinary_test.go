@@ -19,7 +19,7 @@ func (r bodied) KeyBody() ([]byte, error) { return []byte(r.body), nil }
 
 // Of ordinary requests at most 1 % are refused.
 func TestOrdinaryRequestsAreTaken(t *testing.T) {
-	list := kit.Must(os.ReadFile(filepath.Join("..", "conformance", "testdata", "ordinary.txt")))
+	list := kit.Must(os.ReadFile(filepath.Join("..", "..", "gateway", "conformance", "testdata", "ordinary.txt")))
 	n, refused := 0, 0
 	for line := range strings.Lines(string(list)) {
 		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
