@@ -10,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // slowStore is a store whose answers to writes of locks take a while.
@@ -19,7 +19,7 @@ type slowStore struct {
 	slow time.Duration
 }
 
-func (s *slowStore) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+func (s *slowStore) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	numbers, err := s.Store.WriteLocks(ctx, gen, incarnation, writes)
 	time.Sleep(s.slow)
 	return numbers, err

@@ -13,13 +13,13 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // islandStore is a workertest.CutStore that keeps its worker from moving partitions too.
 type islandStore struct{ workertest.CutStore }
 
-func (s *islandStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+func (s *islandStore) Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	if err := s.Reach(ctx); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"testing"
 	"time"
 )
@@ -46,7 +47,7 @@ func TestReadsThatFailAreSpaced(t *testing.T) {
 func TestALookIsNotDelayedByOnesThatFailed(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
 	register(t, s, now, "other")
-	s.write(now.Mono, 0, Record{3, "other"})
+	s.write(now.Mono, 0, records.Record{Epoch: 3, Owner: "other"})
 	feed(m, s, now, Changed{})
 	feed(m, s, now, all(m, "me"))
 	began := now.Mono
@@ -84,7 +85,7 @@ func TestAWaitForAChangeIsNoSpin(t *testing.T) {
 	m := testMachine(t, Config{Partitions: 2, NewCluster: true})
 	s := newModelStore(2, m.cfg.TTL)
 	s.generation = "g0"
-	s.parts[0] = modelPartition{record: Record{4, "me"}, residue: []Residue{{"k", "old", 7}}, version: 1} // until old is dead, a TTL from now
+	s.parts[0] = modelPartition{record: records.Record{Epoch: 4, Owner: "me"}, residue: []records.Residue{{Key: "k", Holder: "old", Token: 7}}, version: 1} // until old is dead, a TTL from now
 	s.version = 1
 	now := Instant{Mono: time.Second, Wall: time.Hour}
 	queue := m.Step(now, all(m, "me"))

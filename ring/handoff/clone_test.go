@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"maps"
 	"slices"
 )
@@ -95,7 +96,7 @@ func cloneTo[K comparable, V any](c, m map[K]V) map[K]V {
 	return c
 }
 
-func cloneLists(c, m map[int][]Residue) map[int][]Residue {
+func cloneLists(c, m map[int][]records.Residue) map[int][]records.Residue {
 	c = cloneTo(c, m)
 	for k, v := range c {
 		c[k] = slices.Clone(v)

@@ -1,5 +1,7 @@
 package handoff
 
+import "github.com/keyway-go/keyway/ring/records"
+
 // Effect is something that the shell does for the machine, in the order in
 // which Step returned them. There are three kinds: calls to the store, orders
 // to the request path, and news.
@@ -16,8 +18,8 @@ type FetchGeneration struct{ ID uint64 }
 type Register struct {
 	ID         uint64
 	Generation string
-	Session    Session
-	Holdings   []Holding
+	Session    records.Session
+	Holdings   []records.Holding
 }
 
 // Renew extends the session.
@@ -42,7 +44,7 @@ type Apply struct {
 	ID          uint64
 	Generation  string
 	Incarnation string
-	Changes     []Change
+	Changes     []records.Change
 }
 
 // Clear removes residue.
@@ -50,7 +52,7 @@ type Clear struct {
 	ID         uint64
 	Generation string
 	Partition  int
-	Residue    []Residue
+	Residue    []records.Residue
 }
 
 // ClearLocks removes locks that moves have written, which no successor of the
@@ -58,7 +60,7 @@ type Clear struct {
 type ClearLocks struct {
 	ID         uint64
 	Generation string
-	Moves      []Move
+	Moves      []records.Move
 }
 
 // WriteLocks writes and removes locks of the incarnation's partitions.
@@ -66,7 +68,7 @@ type WriteLocks struct {
 	ID          uint64
 	Generation  string
 	Incarnation string
-	Writes      []LockWrite
+	Writes      []records.LockWrite
 }
 
 // Release gives a session up for good: the incarnation's own, or that of one
@@ -99,11 +101,11 @@ type Release struct {
 type OpenTable struct {
 	Partition int
 	Epoch     int64
-	Blocked   []Residue
+	Blocked   []records.Residue
 	Resumed   bool
 	Locks     string
 	Renewable bool
-	Written   []WrittenLock
+	Written   []records.WrittenLock
 }
 
 // CloseTable stops the partition's requests: close its table, bounce the
@@ -119,7 +121,7 @@ type LocksMoved struct{ Partition int }
 // of those without a Text, that it does not keep them any more.
 type LocksWritten struct {
 	Partition int
-	Locks     []WrittenLock
+	Locks     []records.WrittenLock
 }
 
 // LocksForgotten says that the store keeps no locks any more, since its data is of
@@ -152,7 +154,7 @@ type LeaseChanged struct{ Lease Lease }
 // Owner publishes the partition's record, for refused requests to follow.
 type Owner struct {
 	Partition int
-	Record    Record
+	Record    records.Record
 }
 
 // Lost says that this incarnation owns nothing any more and never will: start

@@ -3,6 +3,7 @@ package handoff
 import (
 	"cmp"
 	"encoding/binary"
+	"github.com/keyway-go/keyway/ring/records"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -106,16 +107,16 @@ func (f *fingerprinter) token(p int, t int64) {
 	f.int(int(t & (1<<20 - 1)))
 }
 
-func (f *fingerprinter) record(p int, r Record) {
+func (f *fingerprinter) record(p int, r records.Record) {
 	f.epoch(p, r.Epoch)
 	f.string(r.Owner)
 }
 
-func (f *fingerprinter) residue(p int, rs []Residue) {
+func (f *fingerprinter) residue(p int, rs []records.Residue) {
 	f.int(len(rs))
 	if len(rs) > 1 {
 		rs = slices.Clone(rs)
-		slices.SortFunc(rs, func(a, b Residue) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(rs, func(a, b records.Residue) int { return strings.Compare(a.Key, b.Key) })
 	}
 	for _, r := range rs {
 		f.string(r.Key)
@@ -124,7 +125,7 @@ func (f *fingerprinter) residue(p int, rs []Residue) {
 	}
 }
 
-func (f *fingerprinter) residues(m map[int][]Residue) {
+func (f *fingerprinter) residues(m map[int][]records.Residue) {
 	f.partitions = sortedKeys(f.partitions, m)
 	for _, p := range f.partitions {
 		f.int(p)
@@ -155,7 +156,7 @@ func (f *fingerprinter) lockList(p int, list []lock, now time.Duration) {
 	}
 }
 
-func (f *fingerprinter) written(p int, written map[string]string, wrote WriteNumber) {
+func (f *fingerprinter) written(p int, written map[string]string, wrote records.WriteNumber) {
 	if !f.w.sc.long {
 		return
 	}
@@ -166,7 +167,7 @@ func (f *fingerprinter) written(p int, written map[string]string, wrote WriteNum
 	f.int(len(written))
 }
 
-func (f *fingerprinter) writtenList(locks []WrittenLock) {
+func (f *fingerprinter) writtenList(locks []records.WrittenLock) {
 	for _, l := range locks {
 		f.string(l.ID)
 		f.bools(l.Text == "")
@@ -174,7 +175,7 @@ func (f *fingerprinter) writtenList(locks []WrittenLock) {
 	f.int(len(locks))
 }
 
-func (f *fingerprinter) writes(list []LockWrite) {
+func (f *fingerprinter) writes(list []records.LockWrite) {
 	for _, w := range list {
 		f.int(w.Partition)
 		f.number(w.Partition, w.Number)
@@ -184,9 +185,9 @@ func (f *fingerprinter) writes(list []LockWrite) {
 }
 
 // number writes the number of a write, less the one that the owner's next write has.
-func (f *fingerprinter) number(p int, n WriteNumber) {
+func (f *fingerprinter) number(p int, n records.WriteNumber) {
 	f.epoch(p, n.Epoch)
-	if n == (WriteNumber{}) {
+	if n == (records.WriteNumber{}) {
 		return
 	}
 	owner := f.w.store.parts[p].record.Owner
@@ -332,7 +333,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.int(len(m.clears))
 	for _, c := range m.clears {
 		f.int(c.partition)
-		f.residue(c.partition, []Residue{c.residue})
+		f.residue(c.partition, []records.Residue{c.residue})
 	}
 	f.partitions = sortedKeys(f.partitions, m.listed)
 	for _, p := range f.partitions {
@@ -436,7 +437,7 @@ func (f *fingerprinter) part(m *Machine, p int) {
 	}
 }
 
-func (f *fingerprinter) change(c Change) {
+func (f *fingerprinter) change(c records.Change) {
 	f.int(int(c.Op))
 	f.int(c.Partition)
 	f.record(c.Partition, c.From)
@@ -543,7 +544,7 @@ func (f *fingerprinter) reply(r Reply) {
 }
 
 // snapshot writes what the answer to a look under way tells of sessions.
-func (f *fingerprinter) snapshot(o Observe, r Snapshot) {
+func (f *fingerprinter) snapshot(o Observe, r records.Snapshot) {
 	f.bools(r.Version == o.Since, r.Version == f.w.store.version)
 	for _, s := range r.Sessions {
 		f.string(s.Incarnation)

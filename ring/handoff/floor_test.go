@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"slices"
 	"testing"
 	"time"
@@ -19,17 +20,17 @@ func opened(effects []Effect) (epochs []int64) {
 func TestFloor(t *testing.T) {
 	for name, c := range map[string]struct {
 		own, gossip int64
-		record      Record // in the store before
+		record      records.Record // in the store before
 		want        int64
 	}{
 		"of the process, nobody's partition":     {own: 100, want: 101},
-		"of the process, moved here below it":    {own: 100, record: Record{50, "me"}, want: 101},
-		"of the process, moved here at it":       {own: 100, record: Record{100, "me"}, want: 101},
-		"of the process, moved here above it":    {own: 100, record: Record{150, "me"}, want: 150},
+		"of the process, moved here below it":    {own: 100, record: records.Record{Epoch: 50, Owner: "me"}, want: 101},
+		"of the process, moved here at it":       {own: 100, record: records.Record{Epoch: 100, Owner: "me"}, want: 101},
+		"of the process, moved here above it":    {own: 100, record: records.Record{Epoch: 150, Owner: "me"}, want: 150},
 		"of gossip, nobody's partition":          {gossip: 100, want: 101},
 		"of gossip, below that of the process":   {own: 100, gossip: 70, want: 101},
-		"of gossip, a record of a former owner":  {gossip: 100, record: Record{3, "old"}, want: 101},
-		"of gossip, moved here by a live worker": {gossip: 100, record: Record{50, "me"}, want: 50},
+		"of gossip, a record of a former owner":  {gossip: 100, record: records.Record{Epoch: 3, Owner: "old"}, want: 101},
+		"of gossip, moved here by a live worker": {gossip: 100, record: records.Record{Epoch: 50, Owner: "me"}, want: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := testMachine(t, Config{Partitions: 1, NewCluster: true, Floor: c.own})
@@ -68,7 +69,7 @@ func TestEveryMoveSentCounts(t *testing.T) {
 	feed(m, s, now, Changed{})
 	moves := 0
 	var highest int64
-	step := func(in Input) (claims []Change) {
+	step := func(in Input) (claims []records.Change) {
 		queue := m.Step(now, in)
 		for len(queue) > 0 {
 			e := queue[0]
@@ -78,7 +79,7 @@ func TestEveryMoveSentCounts(t *testing.T) {
 				queue = append(queue, m.Step(now, Closed{Partition: e.Partition})...)
 			case Apply:
 				for _, c := range e.Changes {
-					if c.Op == OpMove {
+					if c.Op == records.OpMove {
 						moves++
 						highest = max(highest, c.Floor)
 					} else {

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"testing"
 	"time"
 )
@@ -55,7 +56,7 @@ func (z *fuzzer) int(n int) int { return int(z.byte()) % n }
 func (z *fuzzer) name() string { return []string{"me", "you", "she", ""}[z.int(4)] }
 
 func (z *fuzzer) err() error {
-	return []error{nil, nil, nil, errUnknown, ErrGeneration, ErrSessionGone}[z.int(6)]
+	return []error{nil, nil, nil, errUnknown, records.ErrGeneration, records.ErrSessionGone}[z.int(6)]
 }
 
 func (z *fuzzer) step() {
@@ -87,7 +88,7 @@ func (z *fuzzer) input() Input {
 		}
 		return Tick{}
 	case 6:
-		return Write{Partition: z.int(5) - 1, Locks: []WrittenLock{{ID: z.name(), Text: z.name()}}}
+		return Write{Partition: z.int(5) - 1, Locks: []records.WrittenLock{{ID: z.name(), Text: z.name()}}}
 	}
 	return z.reply()
 }
@@ -96,16 +97,16 @@ func (z *fuzzer) reply() Reply {
 	calls := []*call{&z.m.fetch, &z.m.register, &z.m.renew, &z.m.observe, &z.m.apply, &z.m.clear, &z.m.writeLocks, &z.m.release}
 	r := Reply{ID: calls[z.int(len(calls))].id, Err: z.err(), Generation: []string{"g0", "g1"}[z.int(2)]}
 	if len(z.m.writing) > 0 && z.int(2) == 0 {
-		r.Wrote = []WriteNumber{z.m.writing[0].Number}
+		r.Wrote = []records.WriteNumber{z.m.writing[0].Number}
 	}
 	for range z.int(3) {
 		r.States = append(r.States, z.state())
 	}
-	r.Snapshot = Snapshot{Generation: r.Generation, Quarantine: time.Duration(z.int(2)), Version: int64(z.byte()), Released: []string{z.name()}}
+	r.Snapshot = records.Snapshot{Generation: r.Generation, Quarantine: time.Duration(z.int(2)), Version: int64(z.byte()), Released: []string{z.name()}}
 	for range z.int(3) {
-		r.Snapshot.Sessions = append(r.Snapshot.Sessions, SessionState{Session: Session{Incarnation: z.name()}})
-		r.Snapshot.Gone = append(r.Snapshot.Gone, Stamp{z.name(), int64(z.int(4))})
-		r.Snapshot.Stamps = append(r.Snapshot.Stamps, Stamp{z.name(), int64(z.int(4))})
+		r.Snapshot.Sessions = append(r.Snapshot.Sessions, records.SessionState{Session: records.Session{Incarnation: z.name()}})
+		r.Snapshot.Gone = append(r.Snapshot.Gone, records.Stamp{Incarnation: z.name(), Beat: int64(z.int(4))})
+		r.Snapshot.Stamps = append(r.Snapshot.Stamps, records.Stamp{Incarnation: z.name(), Beat: int64(z.int(4))})
 	}
 	r.Snapshot.Beat = int64(z.int(4))
 	for range z.int(3) {
@@ -114,10 +115,10 @@ func (z *fuzzer) reply() Reply {
 	return r
 }
 
-func (z *fuzzer) state() PartitionState {
-	s := PartitionState{Partition: z.int(5) - 1, Record: Record{Epoch: int64(z.int(6)), Owner: z.name()}}
+func (z *fuzzer) state() records.PartitionState {
+	s := records.PartitionState{Partition: z.int(5) - 1, Record: records.Record{Epoch: int64(z.int(6)), Owner: z.name()}}
 	for range z.int(2) {
-		s.Residue = append(s.Residue, Residue{Key: z.name(), Holder: z.name(), Token: int64(z.byte())})
+		s.Residue = append(s.Residue, records.Residue{Key: z.name(), Holder: z.name(), Token: int64(z.byte())})
 	}
 	return s
 }

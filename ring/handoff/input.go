@@ -1,5 +1,7 @@
 package handoff
 
+import "github.com/keyway-go/keyway/ring/records"
+
 // Input is something that happened, to be passed to Machine.Step: a Tick, a
 // View, a Changed, a Reply, a Closed, a Finished, a LocksEnded, a Write, a
 // SequenceLow or a Leave.
@@ -35,10 +37,10 @@ type Changed struct{}
 type Reply struct {
 	ID         uint64
 	Err        error
-	Generation string           // of FetchGeneration
-	States     []PartitionState // of Register and Apply
-	Snapshot   Snapshot         // of Observe
-	Wrote      []WriteNumber    // of WriteLocks: of each partition, the latest write that was made
+	Generation string                   // of FetchGeneration
+	States     []records.PartitionState // of Register and Apply
+	Snapshot   records.Snapshot         // of Observe
+	Wrote      []records.WriteNumber    // of WriteLocks: of each partition, the latest write that was made
 }
 
 // Closed answers CloseTable, before any other input: the partition's table
@@ -80,7 +82,7 @@ type LocksEnded struct{ Partition int }
 // asked for. A LocksWritten answers, unless the partition is closed before.
 type Write struct {
 	Partition int
-	Locks     []WrittenLock
+	Locks     []records.WrittenLock
 }
 
 // SequenceLow says that the partition's tokens run out at its epoch.

@@ -1,10 +1,13 @@
 package handoff
 
-import "time"
+import (
+	"github.com/keyway-go/keyway/ring/records"
+	"time"
+)
 
 // writtenLocks are locks that the store keeps for a partition that we serve.
 type writtenLocks struct {
-	move  Move
+	move  records.Move
 	until time.Duration // Mono until which a successor of ours needs to know of them
 }
 
@@ -27,7 +30,7 @@ func (m *Machine) thaw(p int) {
 
 // moveLocks lets a move take along the locks that are frozen here. Those from
 // before the store lost data have no holders any more: we waited for a TTL.
-func (m *Machine) moveLocks(c *Change) {
+func (m *Machine) moveLocks(c *records.Change) {
 	if c.Served = m.servedAt(c.Partition); c.Served > 0 {
 		c.Locks = m.listed[c.Partition]
 	}
@@ -46,7 +49,7 @@ func (m *Machine) servedAt(p int) int64 {
 // takeMoved drops frozen locks of ours that have moved: a move at a higher epoch
 // than that at which we served their partition has taken them along. Without any that
 // are frozen, the list is of no use once the partition is another one's.
-func (m *Machine) takeMoved(s PartitionState) {
+func (m *Machine) takeMoved(s records.PartitionState) {
 	_, frozen := m.frozen[s.Partition]
 	switch {
 	case frozen && s.Moved > m.parts[s.Partition].epoch:
@@ -62,7 +65,7 @@ func (m *Machine) takeMoved(s PartitionState) {
 // until the promises have ended that were made before we had them: if we die before
 // that, our successor may be here sooner, since our session may have been renewed
 // last before the partition came.
-func (m *Machine) openLocks(s PartitionState, o *OpenTable) {
+func (m *Machine) openLocks(s records.PartitionState, o *OpenTable) {
 	listed := m.listed[s.Partition]
 	m.thaw(s.Partition)
 	o.Written = s.Written
@@ -77,7 +80,7 @@ func (m *Machine) openLocks(s PartitionState, o *OpenTable) {
 	if !m.on(guardSuccessor) {
 		until = m.now.Mono
 	}
-	m.moves = append(m.moves, writtenLocks{Move{Partition: s.Partition, Epoch: s.Moved}, until})
+	m.moves = append(m.moves, writtenLocks{records.Move{Partition: s.Partition, Epoch: s.Moved}, until})
 	if !o.Resumed {
 		o.Locks = s.Locks
 		o.Renewable = s.Moved == s.Record.Epoch || !m.on(guardRenewable)
@@ -89,7 +92,7 @@ func (m *Machine) sweepLocks() {
 	if m.clearLocks.id != 0 || m.now.Mono < m.clearLocks.next {
 		return
 	}
-	var due []Move
+	var due []records.Move
 	for _, w := range m.moves {
 		if !m.over(w.until) || len(due) == m.cfg.Batch {
 			break

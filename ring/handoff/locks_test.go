@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"github.com/keyway-go/keyway/ring/records"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,14 +72,14 @@ func (w *world) hold(p *proc, key int) bool {
 
 // write asks for a lock to be written, or to be removed if it ends.
 func (w *world) write(p *proc, l lock) {
-	w.step(p, Write{Partition: w.sc.keys[l.key], Locks: []WrittenLock{l.text()}})
+	w.step(p, Write{Partition: w.sc.keys[l.key], Locks: []records.WrittenLock{l.text()}})
 }
 
-func (l lock) text() WrittenLock {
+func (l lock) text() records.WrittenLock {
 	if l.ending {
-		return WrittenLock{ID: l.id}
+		return records.WrittenLock{ID: l.id}
 	}
-	return WrittenLock{ID: l.id, Text: fmt.Sprint(l.key, " ", l.token)}
+	return records.WrittenLock{ID: l.id, Text: fmt.Sprint(l.key, " ", l.token)}
 }
 
 // locksWritten does what follows when locks have been written or removed.
@@ -104,7 +105,7 @@ func (w *world) locksWritten(p *proc, e LocksWritten) {
 func (w *world) writeAgain(p *proc) (inputs []Input) {
 	for _, l := range p.locks {
 		if part := w.sc.keys[l.key]; l.kept() && p.tables[part].open {
-			inputs = append(inputs, Write{Partition: part, Locks: []WrittenLock{l.text()}})
+			inputs = append(inputs, Write{Partition: part, Locks: []records.WrittenLock{l.text()}})
 		}
 	}
 	return inputs
@@ -283,7 +284,7 @@ func (w *world) openLocks(p *proc, o OpenTable) {
 		return
 	}
 	for _, l := range listedLocks(o.Locks) {
-		written := slices.ContainsFunc(o.Written, func(k WrittenLock) bool { return k.ID == l.id })
+		written := slices.ContainsFunc(o.Written, func(k records.WrittenLock) bool { return k.ID == l.id })
 		if l.written && !written || written && !o.Renewable || o.Resumed && !l.written {
 			continue // it has ended, or counts as it is written
 		}

@@ -3,17 +3,18 @@ package handoff
 import (
 	"errors"
 	"fmt"
+	"github.com/keyway-go/keyway/ring/records"
 	"math"
 	"time"
 )
 
 // Config configures the Machine of one incarnation.
 type Config struct {
-	Session    Session       // of the incarnation; its Incarnation is required
-	Partitions int           // of the cluster. Default 4096
-	TTL        time.Duration // of the session. Default 10 s
-	Settle     time.Duration // how long a View is the same before partitions move by it. Default 300 ms
-	Batch      int           // partitions that are closed at once while they move, and changes per Apply. Default 64
+	Session    records.Session // of the incarnation; its Incarnation is required
+	Partitions int             // of the cluster. Default 4096
+	TTL        time.Duration   // of the session. Default 10 s
+	Settle     time.Duration   // how long a View is the same before partitions move by it. Default 300 ms
+	Batch      int             // partitions that are closed at once while they move, and changes per Apply. Default 64
 
 	// Floor is the highest epoch that the process knows of from before: the
 	// machine opens and writes higher ones only.
@@ -83,52 +84,52 @@ type Machine struct {
 	leaving bool
 	leaveBy bool // leave now
 
-	snapshot Snapshot      // the latest of this generation; without Partitions
-	observed bool          // there is a snapshot
-	looks    uint64        // snapshots received with changes
-	asked    time.Duration // when we asked for the latest, on Mono
-	heard    []heard       // beats of snapshots for a TTL, the oldest first
-	again    bool          // something changed while an Observe was on its way
-	failed   bool          // the latest Observe, sent at observe.sent
-	jumped   bool          // the store's clock from ours, since the session was last renewed
+	snapshot records.Snapshot // the latest of this generation; without Partitions
+	observed bool             // there is a snapshot
+	looks    uint64           // snapshots received with changes
+	asked    time.Duration    // when we asked for the latest, on Mono
+	heard    []heard          // beats of snapshots for a TTL, the oldest first
+	again    bool             // something changed while an Observe was on its way
+	failed   bool             // the latest Observe, sent at observe.sent
+	jumped   bool             // the store's clock from ours, since the session was last renewed
 	peers    map[string]peer
 
 	floor   int64 // what we write is higher: of the process and of gossip
 	highest int64 // epoch that we know of
 
 	parts   []partition
-	serving int           // partitions in stateServing
-	closing int           // partitions in stateClosing
-	busy    int           // partitions in stateClaiming or stateMoving
-	recheck bool          // something changed that partitions depend on
-	scanAt  time.Duration // Mono at which something changes by itself; 0 for never
-	changes []Change      // of the apply under way
+	serving int              // partitions in stateServing
+	closing int              // partitions in stateClosing
+	busy    int              // partitions in stateClaiming or stateMoving
+	recheck bool             // something changed that partitions depend on
+	scanAt  time.Duration    // Mono at which something changes by itself; 0 for never
+	changes []records.Change // of the apply under way
 
-	running   map[int][]Residue // by partition: our executions that a Closed listed
-	inherited map[int][]Residue // by partition that we serve: residue of others
-	deadPeer  string            // incarnation that others are to be told is dead; empty for none
-	clears    []clearing        // residue to be removed from the store
-	sent      int               // how many of clears are in the clear under way
+	running   map[int][]records.Residue // by partition: our executions that a Closed listed
+	inherited map[int][]records.Residue // by partition that we serve: residue of others
+	deadPeer  string                    // incarnation that others are to be told is dead; empty for none
+	clears    []clearing                // residue to be removed from the store
+	sent      int                       // how many of clears are in the clear under way
 
 	listed    map[int]string   // by partition that is closed: its locks, as its Closed listed them
 	frozen    map[int]struct{} // those of them of which locks are frozen
 	moves     []writtenLocks   // locks in the store that successors of ours may need, the oldest first
 	movesSent int              // how many of moves are in the clearLocks under way
 
-	queue   []LockWrite // what is to be written of locks, without numbers
-	writing []LockWrite // what is being written, until that is known to be done
-	number  int64       // of the latest of them
+	queue   []records.LockWrite // what is to be written of locks, without numbers
+	writing []records.LockWrite // what is being written, until that is known to be done
+	number  int64               // of the latest of them
 }
 
 // partition is what the machine knows of one partition.
 type partition struct {
 	state   state
-	here    bool   // we served it in this generation, so its record is not one that came back from the past
-	advance bool   // its tokens run low
-	record  Record // as last read in this generation
-	known   int64  // highest epoch that it ever had, as far as we know
-	opened  int64  // epoch at which we opened it last
-	epoch   int64  // at which we serve it, or served it last
+	here    bool           // we served it in this generation, so its record is not one that came back from the past
+	advance bool           // its tokens run low
+	record  records.Record // as last read in this generation
+	known   int64          // highest epoch that it ever had, as far as we know
+	opened  int64          // epoch at which we opened it last
+	epoch   int64          // at which we serve it, or served it last
 }
 
 // call is a store call of one kind: at most one is under way at a time.
@@ -168,8 +169,8 @@ func New(cfg Config) (*Machine, error) {
 		first:      true,
 		peers:      make(map[string]peer),
 		parts:      make([]partition, cfg.Partitions),
-		running:    make(map[int][]Residue),
-		inherited:  make(map[int][]Residue),
+		running:    make(map[int][]records.Residue),
+		inherited:  make(map[int][]records.Residue),
 		listed:     make(map[int]string),
 		frozen:     make(map[int]struct{}),
 		floor:      cfg.Floor,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func testMachine(t testing.TB, cfg Config) *Machine {
@@ -29,7 +30,7 @@ func packageDoc(t *testing.T) string {
 }
 
 func TestNewRefusesNonsense(t *testing.T) {
-	ok := Session{Incarnation: "me"}
+	ok := records.Session{Incarnation: "me"}
 	for _, cfg := range []Config{
 		{},
 		{Session: ok, Partitions: -1},
@@ -92,19 +93,19 @@ func all(m *Machine, inc string) View {
 
 func TestRecordsOfOthersAreLearned(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 2, NewCluster: true})
-	if r := m.parts[0].record; r != (Record{}) {
+	if r := m.parts[0].record; r != (records.Record{}) {
 		t.Errorf("knows %v where there is no owner", r)
 	}
 	feed(m, s, now, all(m, "me"))
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
-	if r := m.parts[0].record; r != (Record{1, "me"}) || m.parts[0].state != stateServing || m.serving != 2 {
+	if r := m.parts[0].record; r != (records.Record{Epoch: 1, Owner: "me"}) || m.parts[0].state != stateServing || m.serving != 2 {
 		t.Errorf("%v, %v, serves %d", r, m.parts[0].state, m.serving)
 	}
-	s.write(now.Mono, 0, Record{5, "other"})
+	s.write(now.Mono, 0, records.Record{Epoch: 5, Owner: "other"})
 	now = now.Add(time.Second)
 	feed(m, s, now, Changed{})
-	if r := m.parts[0].record; r != (Record{5, "other"}) || m.parts[0].state == stateServing {
+	if r := m.parts[0].record; r != (records.Record{Epoch: 5, Owner: "other"}) || m.parts[0].state == stateServing {
 		t.Errorf("%v, %v", r, m.parts[0].state)
 	}
 }
@@ -128,7 +129,7 @@ func TestStaleRepliesAreIgnored(t *testing.T) {
 	if held != lease.New(now, m.cfg.TTL) {
 		t.Fatalf("lease %v", held)
 	}
-	m.Step(now.Add(time.Second), Reply{ID: renew.ID, Err: ErrSessionGone})
+	m.Step(now.Add(time.Second), Reply{ID: renew.ID, Err: records.ErrSessionGone})
 	m.Step(now.Add(time.Second), Reply{ID: renew.ID + 1000})
 	m.Step(now.Add(time.Second), Reply{})
 	if m.phase != phaseLive || m.lease != held {
@@ -173,7 +174,7 @@ func TestServeOnStoreLoss(t *testing.T) {
 // closed for longer than its own round trip.
 func TestBigMove(t *testing.T) {
 	m, s, now := live(t, Config{NewCluster: true})
-	s.call(now.Mono, Register{Generation: "g0", Session: Session{Incarnation: "other"}})
+	s.call(now.Mono, Register{Generation: "g0", Session: records.Session{Incarnation: "other"}})
 	feed(m, s, now, all(m, "me"))
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
@@ -217,7 +218,7 @@ func TestPeersAreForgotten(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1})
 	for i := range 1000 {
 		inc := "w" + string(rune('0'+i%10)) + time.Duration(i).String()
-		s.call(now.Mono, Register{Generation: "g0", Session: Session{Incarnation: inc}})
+		s.call(now.Mono, Register{Generation: "g0", Session: records.Session{Incarnation: inc}})
 		feed(m, s, now, Changed{})
 		s.call(now.Mono, Release{Incarnation: inc})
 		now = now.Add(time.Millisecond)
@@ -243,7 +244,7 @@ func BenchmarkObserveUnchanged(b *testing.B) {
 	m, s, now := live(b, Config{NewCluster: true})
 	feed(m, s, now, all(m, "me"))
 	for i := range 20 {
-		s.call(now.Mono, Register{Generation: "g0", Session: Session{Incarnation: time.Duration(i).String()}})
+		s.call(now.Mono, Register{Generation: "g0", Session: records.Session{Incarnation: time.Duration(i).String()}})
 	}
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
@@ -266,7 +267,7 @@ func TestLostLifeLeavesItsSuccessorAlone(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	for _, e := range m.Step(now, Tick{}) {
 		if r, ok := e.(Renew); ok {
-			m.Step(now, Reply{ID: r.ID, Err: ErrSessionGone})
+			m.Step(now, Reply{ID: r.ID, Err: records.ErrSessionGone})
 		}
 	}
 	m.Step(now, Closed{Partition: 0, Running: []Execution{{"k", 7}}})
@@ -286,7 +287,7 @@ func TestLostLifeLeavesItsSuccessorAlone(t *testing.T) {
 // view that has only just changed; what nobody had is claimed when the view has settled.
 func TestClaimsOfTheReleasedDoNotSettle(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 2, NewCluster: true})
-	s.write(now.Mono, 0, Record{5, "other"})
+	s.write(now.Mono, 0, records.Record{Epoch: 5, Owner: "other"})
 	feed(m, s, now, s.call(now.Mono, Release{Incarnation: "other"}))
 	feed(m, s, now, Changed{})
 	feed(m, s, now, all(m, "me"))

@@ -3,6 +3,7 @@ package handoff
 import (
 	"cmp"
 	"fmt"
+	"github.com/keyway-go/keyway/ring/records"
 	"maps"
 	"slices"
 	"time"
@@ -21,24 +22,24 @@ type modelStore struct {
 	beat       int64
 	left       string // the generation of the life before, until a call other than a look ends it
 	sessions   []modelSession
-	gone       []Stamp
+	gone       []records.Stamp
 	released   []string
 	parts      []modelPartition
 }
 
 type modelSession struct {
-	SessionState
+	records.SessionState
 	expires time.Duration
 	stamp   int64
 }
 
 type modelPartition struct {
-	record  Record
-	residue []Residue
+	record  records.Record
+	residue []records.Residue
 	moved   int64
 	locks   string
 	written map[string]string // replaced, never changed
-	wrote   WriteNumber
+	wrote   records.WriteNumber
 	version int64
 }
 
@@ -90,7 +91,7 @@ func (s *modelStore) restart() {
 		if s.on(storeLocksEnd) {
 			s.parts[p].locks = ""
 		}
-		s.parts[p].written, s.parts[p].wrote = nil, WriteNumber{}
+		s.parts[p].written, s.parts[p].wrote = nil, records.WriteNumber{}
 	}
 }
 
@@ -104,18 +105,18 @@ func (s *modelStore) end(over func(modelSession) bool) {
 	for _, m := range s.sessions {
 		if over(m) {
 			s.version++
-			s.gone = append(s.gone, Stamp{m.Incarnation, m.stamp})
+			s.gone = append(s.gone, records.Stamp{Incarnation: m.Incarnation, Beat: m.stamp})
 		}
 	}
 	s.sessions = slices.DeleteFunc(s.sessions, over)
 }
 
 // renewed is a session that is created or renewed.
-func (s *modelStore) renewed(now time.Duration, session Session) {
+func (s *modelStore) renewed(now time.Duration, session records.Session) {
 	m := s.session(session.Incarnation)
 	if m == nil {
 		s.version++
-		s.sessions = append(slices.Clip(s.sessions), modelSession{SessionState: SessionState{Session: session}})
+		s.sessions = append(slices.Clip(s.sessions), modelSession{SessionState: records.SessionState{Session: session}})
 		m = s.session(session.Incarnation)
 	}
 	s.beat++
@@ -124,7 +125,7 @@ func (s *modelStore) renewed(now time.Duration, session Session) {
 
 // ended reports whether a session has ended by itself in this generation.
 func (s *modelStore) ended(inc string) bool {
-	return slices.ContainsFunc(s.gone, func(g Stamp) bool { return g.Incarnation == inc })
+	return slices.ContainsFunc(s.gone, func(g records.Stamp) bool { return g.Incarnation == inc })
 }
 
 func (s *modelStore) session(inc string) *modelSession {
@@ -181,25 +182,25 @@ func (s *modelStore) call(now time.Duration, e Effect) Reply {
 
 func (s *modelStore) check(generation string) error {
 	if generation != s.generation && s.on(storeGeneration) {
-		return ErrGeneration
+		return records.ErrGeneration
 	}
 	return nil
 }
 
-func (s *modelStore) register(now time.Duration, e Register) ([]PartitionState, error) {
+func (s *modelStore) register(now time.Duration, e Register) ([]records.PartitionState, error) {
 	if err := s.check(e.Generation); err != nil {
 		return nil, err
 	}
 	if slices.Contains(s.released, e.Session.Incarnation) && s.on(storeTombstone) || s.ended(e.Session.Incarnation) {
-		return nil, ErrSessionGone
+		return nil, records.ErrSessionGone
 	}
 	s.renewed(now, e.Session)
-	var states []PartitionState
+	var states []records.PartitionState
 	for _, h := range e.Holdings {
 		p := &s.parts[h.Partition]
 		r := p.record
 		if h.Epoch > 0 && (r.Epoch <= h.Epoch || r.Owner == e.Session.Incarnation || !s.on(storeRefuse)) {
-			s.write(now, h.Partition, Record{max(r.Epoch, h.Epoch) + 1, e.Session.Incarnation})
+			s.write(now, h.Partition, records.Record{Epoch: max(r.Epoch, h.Epoch) + 1, Owner: e.Session.Incarnation})
 		}
 		for _, entry := range h.Residue {
 			s.addResidue(h.Partition, entry)
@@ -214,15 +215,15 @@ func (s *modelStore) renew(now time.Duration, e Renew) error {
 		return err
 	}
 	if s.session(e.Incarnation) == nil && s.on(storeRenewOnly) {
-		return ErrSessionGone
+		return records.ErrSessionGone
 	}
-	s.renewed(now, Session{Incarnation: e.Incarnation})
+	s.renewed(now, records.Session{Incarnation: e.Incarnation})
 	return nil
 }
 
-func (s *modelStore) observe(now time.Duration, e Observe) (Snapshot, error) {
+func (s *modelStore) observe(now time.Duration, e Observe) (records.Snapshot, error) {
 	if err := s.check(e.Generation); err != nil {
-		return Snapshot{}, err
+		return records.Snapshot{}, err
 	}
 	return s.snapshot(now, e), nil
 }
@@ -233,8 +234,8 @@ func (s *modelStore) unchanged(e Observe) bool {
 	return len(e.Suspects) == 0 && e.Since == s.version && e.Since > 0 && e.Generation == cmp.Or(s.generation, s.left)
 }
 
-func (s *modelStore) snapshot(now time.Duration, e Observe) Snapshot {
-	snap := Snapshot{
+func (s *modelStore) snapshot(now time.Duration, e Observe) records.Snapshot {
+	snap := records.Snapshot{
 		Generation: e.Generation,
 		Now:        now,
 		Quarantine: max(s.quarantine-now, 0),
@@ -246,7 +247,7 @@ func (s *modelStore) snapshot(now time.Duration, e Observe) Snapshot {
 	for _, m := range s.sessions {
 		snap.Sessions = append(snap.Sessions, m.SessionState)
 		if slices.Contains(e.Suspects, m.Incarnation) {
-			snap.Stamps = append(snap.Stamps, Stamp{m.Incarnation, m.stamp})
+			snap.Stamps = append(snap.Stamps, records.Stamp{Incarnation: m.Incarnation, Beat: m.stamp})
 		}
 	}
 	for p := range s.parts {
@@ -257,26 +258,26 @@ func (s *modelStore) snapshot(now time.Duration, e Observe) Snapshot {
 	return snap
 }
 
-func (s *modelStore) apply(now time.Duration, e Apply) ([]PartitionState, error) {
+func (s *modelStore) apply(now time.Duration, e Apply) ([]records.PartitionState, error) {
 	if err := s.check(e.Generation); err != nil {
 		return nil, err
 	}
 	if s.session(e.Incarnation) == nil {
-		return nil, ErrSessionGone
+		return nil, records.ErrSessionGone
 	}
-	var states []PartitionState
+	var states []records.PartitionState
 	for _, c := range e.Changes {
 		if s.allows(now, e.Incarnation, c) {
 			owner := e.Incarnation
-			if c.Op == OpMove {
+			if c.Op == records.OpMove {
 				owner = c.To
 			}
-			s.write(now, c.Partition, Record{max(c.From.Epoch+1, c.Floor), owner})
+			s.write(now, c.Partition, records.Record{Epoch: max(c.From.Epoch+1, c.Floor), Owner: owner})
 			for _, entry := range c.Residue {
-				s.dropResidue(c.Partition, func(r Residue) bool { return r.Key == entry.Key })
+				s.dropResidue(c.Partition, func(r records.Residue) bool { return r.Key == entry.Key })
 				s.addResidue(c.Partition, entry)
 			}
-			if c.Op != OpAdvance {
+			if c.Op != records.OpAdvance {
 				s.carryLocks(e.Incarnation, c)
 			}
 		}
@@ -285,17 +286,17 @@ func (s *modelStore) apply(now time.Duration, e Apply) ([]PartitionState, error)
 	return states, nil
 }
 
-func (s *modelStore) allows(now time.Duration, caller string, c Change) bool {
+func (s *modelStore) allows(now time.Duration, caller string, c records.Change) bool {
 	record := s.parts[c.Partition].record
-	if record != c.From && (s.on(storeEpoch) || record.Owner != c.From.Owner) && (s.on(storeCompare) || c.Op != OpClaim) {
+	if record != c.From && (s.on(storeEpoch) || record.Owner != c.From.Owner) && (s.on(storeCompare) || c.Op != records.OpClaim) {
 		return false
 	}
 	switch c.Op {
-	case OpMove:
+	case records.OpMove:
 		return c.From.Owner == caller && (s.session(c.To) != nil || !s.on(storeMoveLive))
-	case OpAdvance:
+	case records.OpAdvance:
 		return c.From.Owner == caller
-	case OpClaim:
+	case records.OpClaim:
 		if c.From.Owner == caller {
 			return true
 		}
@@ -309,18 +310,18 @@ func (s *modelStore) clear(e Clear) error {
 		return err
 	}
 	for _, entry := range e.Residue {
-		s.dropResidue(e.Partition, func(r Residue) bool {
+		s.dropResidue(e.Partition, func(r records.Residue) bool {
 			return r == entry || r.Key == entry.Key && !s.on(storeClearToken)
 		})
 	}
 	return nil
 }
 
-func (s *modelStore) carryLocks(caller string, c Change) {
+func (s *modelStore) carryLocks(caller string, c records.Change) {
 	p := &s.parts[c.Partition]
 	unopened := c.Served < p.moved
 	switch {
-	case c.Op == OpMove && (!unopened || !s.on(storeServed)):
+	case c.Op == records.OpMove && (!unopened || !s.on(storeServed)):
 		p.moved, p.locks = p.record.Epoch, ""
 		if s.on(storeLocks) {
 			p.locks = c.Locks
@@ -342,16 +343,16 @@ func (s *modelStore) clearLocks(e ClearLocks) error {
 	return nil
 }
 
-func (s *modelStore) writeLocks(e WriteLocks) (wrote []WriteNumber, err error) {
+func (s *modelStore) writeLocks(e WriteLocks) (wrote []records.WriteNumber, err error) {
 	if err := s.check(e.Generation); err != nil {
 		return nil, err
 	}
 	if s.session(e.Incarnation) == nil {
-		return nil, ErrSessionGone
+		return nil, records.ErrSessionGone
 	}
 	for _, w := range e.Writes {
 		p := &s.parts[w.Partition]
-		ours := p.record == Record{w.Number.Epoch, e.Incarnation} || !s.on(storeWriteRecord)
+		ours := p.record == records.Record{Epoch: w.Number.Epoch, Owner: e.Incarnation} || !s.on(storeWriteRecord)
 		if ours && (p.wrote.Epoch != w.Number.Epoch || p.wrote.Number < w.Number.Number || !s.on(storeWriteNumber)) {
 			p.wrote, p.written = w.Number, maps.Clone(p.written)
 			for _, l := range w.Locks {
@@ -368,7 +369,7 @@ func (s *modelStore) writeLocks(e WriteLocks) (wrote []WriteNumber, err error) {
 	return wrote, nil
 }
 
-func (s *modelStore) write(now time.Duration, p int, r Record) {
+func (s *modelStore) write(now time.Duration, p int, r records.Record) {
 	if s.second > 0 {
 		r.Epoch = max(r.Epoch, int64(now/s.second))
 	}
@@ -376,19 +377,19 @@ func (s *modelStore) write(now time.Duration, p int, r Record) {
 	s.touch(p)
 }
 
-func (s *modelStore) addResidue(p int, entry Residue) {
+func (s *modelStore) addResidue(p int, entry records.Residue) {
 	old := s.parts[p].residue
-	if i := slices.IndexFunc(old, func(r Residue) bool { return r.Key == entry.Key }); i >= 0 {
+	if i := slices.IndexFunc(old, func(r records.Residue) bool { return r.Key == entry.Key }); i >= 0 {
 		if old[i].Token >= entry.Token && s.on(storeOlderToken) {
 			return
 		}
-		s.dropResidue(p, func(r Residue) bool { return r.Key == entry.Key })
+		s.dropResidue(p, func(r records.Residue) bool { return r.Key == entry.Key })
 	}
 	s.parts[p].residue = append(slices.Clone(s.parts[p].residue), entry)
 	s.touch(p)
 }
 
-func (s *modelStore) dropResidue(p int, drop func(Residue) bool) {
+func (s *modelStore) dropResidue(p int, drop func(records.Residue) bool) {
 	old := s.parts[p].residue
 	if slices.ContainsFunc(old, drop) {
 		s.parts[p].residue = slices.DeleteFunc(slices.Clone(old), drop)
@@ -402,13 +403,13 @@ func (s *modelStore) touch(p int) {
 }
 
 // state is a partition as it is told to an incarnation.
-func (s *modelStore) state(p int, to string) PartitionState {
+func (s *modelStore) state(p int, to string) records.PartitionState {
 	part := &s.parts[p]
-	state := PartitionState{Partition: p, Record: part.record, Residue: part.residue, Moved: part.moved}
+	state := records.PartitionState{Partition: p, Record: part.record, Residue: part.residue, Moved: part.moved}
 	if to == part.record.Owner {
 		state.Locks = part.locks
 		for _, id := range slices.Sorted(maps.Keys(part.written)) {
-			state.Written = append(state.Written, WrittenLock{id, part.written[id]})
+			state.Written = append(state.Written, records.WrittenLock{ID: id, Text: part.written[id]})
 		}
 	}
 	return state

@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"github.com/keyway-go/keyway/ring/records"
 	"strings"
 	"time"
 )
@@ -91,7 +92,7 @@ func describe(e Effect) string {
 	return narrate(e)
 }
 
-func record(r Record) string {
+func record(r records.Record) string {
 	if r.Owner == "" {
 		return fmt.Sprintf("{%d, nobody}", r.Epoch)
 	}
@@ -100,7 +101,7 @@ func record(r Record) string {
 
 func token(t int64) string { return fmt.Sprintf("%d.%d", t>>20, t&(1<<20-1)) }
 
-func residue(rs []Residue) string {
+func residue(rs []records.Residue) string {
 	var s []string
 	for _, r := range rs {
 		s = append(s, fmt.Sprintf("%s@%s:%s", r.Key, r.Holder, token(r.Token)))
@@ -116,7 +117,7 @@ func lockList(text string) string {
 	return strings.Join(s, " ")
 }
 
-func writtenList(locks []WrittenLock) string {
+func writtenList(locks []records.WrittenLock) string {
 	var s strings.Builder
 	for _, l := range locks {
 		if s.WriteString(" "); l.Text == "" {
@@ -127,7 +128,7 @@ func writtenList(locks []WrittenLock) string {
 	return s.String()
 }
 
-func holdings(hs []Holding) string {
+func holdings(hs []records.Holding) string {
 	var s strings.Builder
 	for _, h := range hs {
 		fmt.Fprintf(&s, ", p%d", h.Partition)
@@ -141,7 +142,7 @@ func holdings(hs []Holding) string {
 	return s.String()
 }
 
-func changes(cs []Change) string {
+func changes(cs []records.Change) string {
 	var s []string
 	for _, c := range cs {
 		d := fmt.Sprintf("%v p%d from %s", c.Op, c.Partition, record(c.From))
@@ -164,7 +165,7 @@ func clockText(t, ttl time.Duration) string {
 	return fmt.Sprintf("%.2f TTL", float64(t)/float64(ttl))
 }
 
-func keysOf(list []Residue) (keys []string) {
+func keysOf(list []records.Residue) (keys []string) {
 	for _, r := range list {
 		keys = append(keys, r.Key)
 	}

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"maps"
 	"slices"
 	"time"
@@ -70,7 +71,7 @@ func (o *Outlook) Same(other *Outlook) bool {
 // that the ring gives a partition with that record cannot claim it, and because
 // of what; of several obstacles the one that lasts longest. The time is 0 if it
 // is not known.
-func (o *Outlook) Claimable(r Record, now time.Duration) (wait time.Duration, because Obstacle) {
+func (o *Outlook) Claimable(r records.Record, now time.Duration) (wait time.Duration, because Obstacle) {
 	if !o.live {
 		return 0, ObstacleSession
 	}

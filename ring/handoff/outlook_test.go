@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"testing"
 	"time"
 )
@@ -9,27 +10,27 @@ import (
 // long it does.
 func TestOutlook(t *testing.T) {
 	const ttl = 10 * time.Second
-	other := modelSession{SessionState: SessionState{Session: Session{Incarnation: "other"}}, expires: time.Second + ttl}
+	other := modelSession{SessionState: records.SessionState{Session: records.Session{Incarnation: "other"}}, expires: time.Second + ttl}
 	for _, tc := range []struct {
 		name    string
 		new     bool // the cluster
 		prepare func(s *modelStore)
-		record  Record
+		record  records.Record
 		because Obstacle
 		atLeast time.Duration
 	}{
-		{"the members changed", true, func(*modelStore) {}, Record{}, ObstacleSettle, 300 * time.Millisecond},
-		{"an unknown store", false, func(*modelStore) {}, Record{}, ObstacleQuarantine, ttl},
-		{"the store's own quarantine", true, func(s *modelStore) { s.quarantine = 3 * time.Second }, Record{}, ObstacleQuarantine, 2 * time.Second},
-		{"an owner without a session", true, func(s *modelStore) { s.write(0, 0, Record{7, "other"}) }, Record{7, "other"}, ObstacleOwner, ttl},
+		{"the members changed", true, func(*modelStore) {}, records.Record{}, ObstacleSettle, 300 * time.Millisecond},
+		{"an unknown store", false, func(*modelStore) {}, records.Record{}, ObstacleQuarantine, ttl},
+		{"the store's own quarantine", true, func(s *modelStore) { s.quarantine = 3 * time.Second }, records.Record{}, ObstacleQuarantine, 2 * time.Second},
+		{"an owner without a session", true, func(s *modelStore) { s.write(0, 0, records.Record{Epoch: 7, Owner: "other"}) }, records.Record{Epoch: 7, Owner: "other"}, ObstacleOwner, ttl},
 		{"an owner whose session ends", true, func(s *modelStore) {
-			s.write(0, 0, Record{7, "other"})
+			s.write(0, 0, records.Record{Epoch: 7, Owner: "other"})
 			s.sessions = append(s.sessions, other)
-		}, Record{7, "other"}, ObstacleOwner, ttl},
+		}, records.Record{Epoch: 7, Owner: "other"}, ObstacleOwner, ttl},
 		{"an owner who has left", false, func(s *modelStore) {
-			s.write(0, 0, Record{7, "other"})
+			s.write(0, 0, records.Record{Epoch: 7, Owner: "other"})
 			s.released = append(s.released, "other")
-		}, Record{7, "other"}, ObstacleNone, 0},
+		}, records.Record{Epoch: 7, Owner: "other"}, ObstacleNone, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := testMachine(t, Config{Partitions: 1, NewCluster: tc.new, TTL: ttl})
@@ -37,7 +38,7 @@ func TestOutlook(t *testing.T) {
 			s.generation = "g0"
 			tc.prepare(s)
 			now := Instant{Mono: time.Second, Wall: time.Hour}
-			if _, because := m.Outlook().Claimable(Record{}, now.Mono); because != ObstacleSession {
+			if _, because := m.Outlook().Claimable(records.Record{}, now.Mono); because != ObstacleSession {
 				t.Errorf("before it has a session: %d", because)
 			}
 			feed(m, s, now, Tick{})

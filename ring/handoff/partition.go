@@ -1,6 +1,9 @@
 package handoff
 
-import "slices"
+import (
+	"github.com/keyway-go/keyway/ring/records"
+	"slices"
+)
 
 // takeView replaces the view; partitions move by it once it has settled.
 func (m *Machine) takeView(v View) {
@@ -53,7 +56,7 @@ func (m *Machine) agrees(inc string) bool {
 
 // takeState learns what the store says of a partition. Within a generation
 // epochs only go up, so a lower one is an older answer.
-func (m *Machine) takeState(s PartitionState) {
+func (m *Machine) takeState(s records.PartitionState) {
 	if !m.valid(s.Partition) || s.Record.Epoch < m.parts[s.Partition].record.Epoch && m.on(guardOlder) {
 		return
 	}
@@ -78,7 +81,7 @@ func (m *Machine) takeState(s PartitionState) {
 // takeOurs acts on a record that names us. Only at an epoch that is fresh,
 // higher than all that we knew of, may a closed table open: any other is one
 // that we were about to give away, or that came back from the past.
-func (m *Machine) takeOurs(s PartitionState, fresh bool) {
+func (m *Machine) takeOurs(s records.PartitionState, fresh bool) {
 	part := &m.parts[s.Partition]
 	switch part.state {
 	case stateServing:
@@ -99,7 +102,7 @@ func (m *Machine) takeOurs(s PartitionState, fresh bool) {
 }
 
 // takeTheirs acts on a record that names somebody else, or nobody.
-func (m *Machine) takeTheirs(s PartitionState) {
+func (m *Machine) takeTheirs(s records.PartitionState) {
 	part := &m.parts[s.Partition]
 	switch part.state {
 	case stateServing:
@@ -117,17 +120,17 @@ func (m *Machine) takeTheirs(s PartitionState) {
 }
 
 // from returns the record that the change under way for p starts from.
-func (m *Machine) from(p int) Record {
+func (m *Machine) from(p int) records.Record {
 	for _, c := range m.changes {
 		if c.Partition == p {
 			return c.From
 		}
 	}
-	return Record{}
+	return records.Record{}
 }
 
 // open starts to serve a partition that has been granted to us.
-func (m *Machine) open(s PartitionState) {
+func (m *Machine) open(s records.PartitionState) {
 	part := &m.parts[s.Partition]
 	m.setState(s.Partition, stateServing)
 	o := OpenTable{Partition: s.Partition, Epoch: s.Record.Epoch, Blocked: m.block(s)}
@@ -237,7 +240,7 @@ func (m *Machine) decide(p int) {
 	switch part.state {
 	case stateServing:
 		if part.advance {
-			m.change(Change{Op: OpAdvance, Partition: p, From: part.record})
+			m.change(records.Change{Op: records.OpAdvance, Partition: p, From: part.record})
 		}
 	case stateParked:
 		m.goForward(p)
@@ -266,7 +269,7 @@ func (m *Machine) goForward(p int) {
 	switch {
 	case m.takes(to):
 		m.setState(p, stateMoving)
-		c := Change{Op: OpMove, Partition: p, From: part.record, To: to, Residue: slices.Clone(m.running[p])}
+		c := records.Change{Op: records.OpMove, Partition: p, From: part.record, To: to, Residue: slices.Clone(m.running[p])}
 		m.moveLocks(&c)
 		epoch := m.change(c)
 		if m.on(guardKnown) {
@@ -280,12 +283,12 @@ func (m *Machine) goForward(p int) {
 func (m *Machine) claim(p int) {
 	part := &m.parts[p]
 	m.setState(p, stateClaiming)
-	m.change(Change{Op: OpClaim, Partition: p, From: part.record, Served: m.servedAt(p)})
+	m.change(records.Change{Op: records.OpClaim, Partition: p, From: part.record, Served: m.servedAt(p)})
 }
 
 // change adds a change to those to be sent, at an epoch higher than all that we
 // know of, and returns the lowest that it may have.
-func (m *Machine) change(c Change) int64 {
+func (m *Machine) change(c records.Change) int64 {
 	c.Floor = max(m.parts[c.Partition].known, m.floor) + 1
 	m.highest = max(m.highest, c.Floor)
 	m.changes = append(m.changes, c)
@@ -317,7 +320,7 @@ func (m *Machine) stored() bool {
 
 // claimable reports whether the owner that a record names can run nothing of
 // the partition any more.
-func (m *Machine) claimable(r Record) bool {
+func (m *Machine) claimable(r records.Record) bool {
 	switch {
 	case r.Owner == "":
 		return m.pastQuarantine()

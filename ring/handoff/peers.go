@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"maps"
 	"math"
 	"slices"
@@ -117,7 +118,7 @@ func (m *Machine) takeObserve(r Reply) {
 	}
 	changed := !m.observed || r.Snapshot.Version != m.snapshot.Version
 	if changed && !shows(r.Snapshot.Sessions, m.me()) && m.on(guardOwnSession) {
-		m.lose(ErrSessionGone)
+		m.lose(records.ErrSessionGone)
 		return
 	}
 	m.jumped = m.jumped || m.jumps(r.Snapshot.Now)
@@ -179,8 +180,8 @@ func (m *Machine) heardOf(stamp int64) time.Duration {
 // shows reports whether an incarnation is among sessions. For our own the
 // answer is definite: we look only while we are registered, so the session was
 // there before we asked, and within one generation it does not come back.
-func shows(sessions []SessionState, inc string) bool {
-	return slices.ContainsFunc(sessions, func(s SessionState) bool { return s.Incarnation == inc })
+func shows(sessions []records.SessionState, inc string) bool {
+	return slices.ContainsFunc(sessions, func(s records.SessionState) bool { return s.Incarnation == inc })
 }
 
 // jumps reports whether the store's clock gained on ours since the latest snapshot.
@@ -250,7 +251,7 @@ func (m *Machine) stamped(p peer, beat int64) peer {
 }
 
 // ended notes that a session has ended, and with which renewal.
-func (m *Machine) ended(p peer, g Stamp) {
+func (m *Machine) ended(p peer, g records.Stamp) {
 	p = m.stamped(p, g.Beat)
 	m.absent(g.Incarnation, p, p.seen)
 }
@@ -291,7 +292,7 @@ func (m *Machine) missing(inc string) {
 }
 
 // track begins to watch the incarnations that a partition depends on.
-func (m *Machine) track(s PartitionState) {
+func (m *Machine) track(s records.PartitionState) {
 	m.watch(s.Record.Owner)
 	for _, r := range s.Residue {
 		m.watch(r.Holder)

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"slices"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ func absent(t *testing.T) (*Machine, *modelStore, Instant) {
 	m := testMachine(t, Config{Partitions: 1, NewCluster: true})
 	s := newModelStore(1, m.cfg.TTL)
 	s.generation = "g0"
-	s.parts[0] = modelPartition{record: Record{4, "me"}, residue: []Residue{{"k", "old", 7}}, version: 1}
+	s.parts[0] = modelPartition{record: records.Record{Epoch: 4, Owner: "me"}, residue: []records.Residue{{Key: "k", Holder: "old", Token: 7}}, version: 1}
 	s.version = 1
 	now := Instant{Mono: time.Second, Wall: time.Hour}
 	feed(m, s, now, all(m, "me"))
@@ -86,7 +87,7 @@ func TestAbsentPeerIsDeadInTime(t *testing.T) {
 func TestMissingWithoutAStamp(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
 	register(t, s, now, "other")
-	s.write(now.Mono, 0, Record{3, "other"})
+	s.write(now.Mono, 0, records.Record{Epoch: 3, Owner: "other"})
 	feed(m, s, now, Changed{})
 	feed(m, s, now, all(m, "me"))
 	for range 10 {
@@ -110,7 +111,7 @@ func TestMissingWithoutAStamp(t *testing.T) {
 
 func register(t *testing.T, s *modelStore, now Instant, inc string) {
 	t.Helper()
-	if r := s.call(now.Mono, Register{Generation: s.generation, Session: Session{Incarnation: inc}}); r.Err != nil {
+	if r := s.call(now.Mono, Register{Generation: s.generation, Session: records.Session{Incarnation: inc}}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 }

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"github.com/keyway-go/keyway/ring/records"
 	"maps"
 	"slices"
 )
@@ -8,14 +9,14 @@ import (
 // clearing is an entry of residue that is to be removed from the store.
 type clearing struct {
 	partition int
-	residue   Residue
+	residue   records.Residue
 }
 
 // list notes the executions that run on in a table that has been closed. A
 // table that opened again meanwhile may list what an earlier Closed listed.
 func (m *Machine) list(in Closed) {
 	for _, e := range in.Running {
-		r := Residue{Key: e.Key, Holder: m.me(), Token: e.Token}
+		r := records.Residue{Key: e.Key, Holder: m.me(), Token: e.Token}
 		if !slices.Contains(m.running[in.Partition], r) {
 			m.running[in.Partition] = append(m.running[in.Partition], r)
 			if !m.on(guardReturn) {
@@ -26,7 +27,7 @@ func (m *Machine) list(in Closed) {
 }
 
 func (m *Machine) takeFinished(in Finished) {
-	r := Residue{Key: in.Key, Holder: m.me(), Token: in.Token}
+	r := records.Residue{Key: in.Key, Holder: m.me(), Token: in.Token}
 	i := slices.Index(m.running[in.Partition], r)
 	if i < 0 {
 		return
@@ -37,7 +38,7 @@ func (m *Machine) takeFinished(in Finished) {
 
 // clearStale removes entries of ours whose executions have ended: written by
 // a call that was overtaken, or come back with the store's past.
-func (m *Machine) clearStale(s PartitionState) {
+func (m *Machine) clearStale(s records.PartitionState) {
 	for _, r := range s.Residue {
 		if r.Holder == m.me() && !slices.Contains(m.running[s.Partition], r) && m.on(guardStale) {
 			m.clearLater(s.Partition, r)
@@ -47,7 +48,7 @@ func (m *Machine) clearStale(s PartitionState) {
 
 // clearLater has an entry removed from the store. That the clear under way
 // removes it already does not count: the entry may have been written after it.
-func (m *Machine) clearLater(p int, r Residue) {
+func (m *Machine) clearLater(p int, r records.Residue) {
 	c := clearing{p, r}
 	covered := m.clears[m.sent:]
 	if !m.on(guardResend) {
@@ -73,7 +74,7 @@ func (m *Machine) sweep() {
 		}
 		return 1
 	})
-	var rs []Residue
+	var rs []records.Residue
 	for _, c := range m.clears {
 		if c.partition == p && len(rs) < m.cfg.Batch {
 			rs = append(rs, c.residue)
@@ -97,7 +98,7 @@ func (m *Machine) takeClear(r Reply) {
 
 // block notes the residue that a partition comes with and returns it, but for
 // that of keys that still run here: the local mutex holds them.
-func (m *Machine) block(s PartitionState) []Residue {
+func (m *Machine) block(s records.PartitionState) []records.Residue {
 	delete(m.inherited, s.Partition)
 	for _, r := range s.Residue {
 		if r.Holder == m.me() || !m.on(guardResidue) {
@@ -112,15 +113,15 @@ func (m *Machine) block(s PartitionState) []Residue {
 // and unblocks the keys whose entry is gone. An entry that was not there when
 // we opened the partition blocks nothing: it came back with the store's past.
 // But it is ours to remove once its holder is dead.
-func (m *Machine) reblock(s PartitionState) {
-	var left []Residue
+func (m *Machine) reblock(s records.PartitionState) {
+	var left []records.Residue
 	for _, r := range s.Residue {
 		if r.Holder != m.me() && (m.on(guardInherited) || len(m.inherited[s.Partition]) > 0) {
 			left = append(left, r)
 		}
 	}
 	for _, g := range m.inherited[s.Partition] {
-		if !slices.ContainsFunc(left, func(r Residue) bool { return r.Key == g.Key }) {
+		if !slices.ContainsFunc(left, func(r records.Residue) bool { return r.Key == g.Key }) {
 			m.emit(Unblock{Partition: s.Partition, Key: g.Key})
 		}
 	}
@@ -131,7 +132,7 @@ func (m *Machine) reblock(s PartitionState) {
 // unblock frees the keys whose holders are dead, here and in the store.
 func (m *Machine) unblock() {
 	for _, p := range slices.Sorted(maps.Keys(m.inherited)) {
-		var left []Residue
+		var left []records.Residue
 		for _, g := range m.inherited[p] {
 			if !m.dead(g.Holder) {
 				left = append(left, g)
@@ -145,7 +146,7 @@ func (m *Machine) unblock() {
 }
 
 // put sets the residue of a partition in running or inherited.
-func (m *Machine) put(in map[int][]Residue, p int, rs []Residue) {
+func (m *Machine) put(in map[int][]records.Residue, p int, rs []records.Residue) {
 	if len(rs) == 0 {
 		delete(in, p)
 	} else {

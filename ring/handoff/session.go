@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // errDeadline is why a session is lost that could not be renewed in time.
@@ -48,21 +49,21 @@ func (m *Machine) join() {
 
 // holdings lists what we serve, with the residue that it waits for, and the
 // keys that still run here though their partitions moved on.
-func (m *Machine) holdings() []Holding {
-	var hs []Holding
+func (m *Machine) holdings() []records.Holding {
+	var hs []records.Holding
 	if !m.on(guardReassert) {
 		for p := range m.parts {
 			if m.parts[p].state == stateServing {
-				hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch})
+				hs = append(hs, records.Holding{Partition: p, Epoch: m.parts[p].epoch})
 			}
 		}
 		return hs
 	}
 	for p := range m.parts {
 		if m.parts[p].state == stateServing {
-			hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.inherited[p])})
+			hs = append(hs, records.Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.inherited[p])})
 		} else if r := m.running[p]; len(r) > 0 {
-			hs = append(hs, Holding{Partition: p, Residue: slices.Clone(r)})
+			hs = append(hs, records.Holding{Partition: p, Residue: slices.Clone(r)})
 		}
 	}
 	return hs
@@ -112,9 +113,9 @@ func (m *Machine) takeReply(r Reply) {
 // and reports whether there was one.
 func (m *Machine) refused(err error) bool {
 	switch {
-	case errors.Is(err, ErrSessionGone):
+	case errors.Is(err, records.ErrSessionGone):
 		m.lose(err)
-	case errors.Is(err, ErrGeneration):
+	case errors.Is(err, records.ErrGeneration):
 		m.reassert()
 	default:
 		return false
@@ -138,7 +139,7 @@ func (m *Machine) learn(generation string) {
 		return
 	}
 	m.first = m.snapshot.Generation == ""
-	m.snapshot = Snapshot{Generation: generation}
+	m.snapshot = records.Snapshot{Generation: generation}
 	m.quarantine = m.now.Mono + m.cfg.TTL
 	if m.first && m.cfg.NewCluster {
 		m.quarantine = m.now.Mono
@@ -147,14 +148,14 @@ func (m *Machine) learn(generation string) {
 	m.heard = nil
 	clear(m.peers)
 	for p := range m.parts {
-		m.parts[p].record = Record{}
+		m.parts[p].record = records.Record{}
 		m.parts[p].here = false
 	}
 }
 
 func (m *Machine) takeRegister(r Reply) {
 	if r.Err != nil {
-		if errors.Is(r.Err, ErrGeneration) {
+		if errors.Is(r.Err, records.ErrGeneration) {
 			m.generation = ""
 		} else {
 			m.refused(r.Err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // TestEveryLeaseCancels sees that handlers are cancelled at the deadline of a
@@ -79,7 +80,7 @@ func TestGoneFromASnapshot(t *testing.T) {
 		t.Fatal("a renewal is due before the look")
 	}
 	effects := feed(m, s, now, Tick{})
-	if m.phase != phaseReleasing && m.phase != phaseReleased || !slices.Contains(effects, Effect(Lost{ErrSessionGone})) {
+	if m.phase != phaseReleasing && m.phase != phaseReleased || !slices.Contains(effects, Effect(Lost{records.ErrSessionGone})) {
 		t.Errorf("machine is %v after %v", m.phase, effects)
 	}
 }

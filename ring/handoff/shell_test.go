@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // spawn starts a worker's next life.
@@ -24,7 +25,7 @@ func lifeName(slot, life int) string { return fmt.Sprintf("%c%d", 'a'+slot, life
 func (w *world) beginLife(p *proc) {
 	p.name = lifeName(p.slot, p.life)
 	m, err := New(Config{
-		Session:    Session{Incarnation: p.name},
+		Session:    records.Session{Incarnation: p.name},
 		Partitions: len(w.sc.views[0]),
 		TTL:        w.store.ttl,
 		Settle:     w.store.ttl / 20,

@@ -68,15 +68,3 @@ func (s state) String() string {
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
-
-func (o Op) String() string {
-	switch o {
-	case OpClaim:
-		return "claim"
-	case OpMove:
-		return "move"
-	case OpAdvance:
-		return "advance"
-	}
-	return fmt.Sprintf("op(%d)", uint8(o))
-}

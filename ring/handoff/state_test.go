@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"github.com/keyway-go/keyway/ring/records"
 	"strings"
 	"testing"
 )
@@ -60,7 +61,7 @@ func TestNames(t *testing.T) {
 	for _, s := range []fmt.Stringer{
 		phaseStarting, phaseLive, phaseReasserting, phaseLost, phaseReleasing, phaseReleased, phases,
 		stateRemote, stateClaiming, stateServing, stateClosing, stateParked, stateMoving, states,
-		OpClaim, OpMove, OpAdvance, Op(9),
+		records.OpClaim, records.OpMove, records.OpAdvance, records.Op(9),
 	} {
 		name := s.String()
 		if name == "" || seen[name] {

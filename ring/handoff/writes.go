@@ -1,12 +1,14 @@
 package handoff
 
+import "github.com/keyway-go/keyway/ring/records"
+
 // maxWrites is how many locks one WriteLocks writes or removes at most.
 const maxWrites = 1024
 
 // takeWrite queues what is to be written of a partition's locks.
 func (m *Machine) takeWrite(in Write) {
 	if m.valid(in.Partition) && m.parts[in.Partition].state == stateServing {
-		m.queue = append(m.queue, LockWrite{Partition: in.Partition, Locks: in.Locks})
+		m.queue = append(m.queue, records.LockWrite{Partition: in.Partition, Locks: in.Locks})
 	}
 }
 
@@ -45,7 +47,7 @@ func (m *Machine) gather() {
 		if !ok {
 			i = len(m.writing)
 			at[w.Partition] = i
-			m.writing = append(m.writing, LockWrite{Partition: w.Partition, Number: WriteNumber{m.parts[w.Partition].epoch, m.number}})
+			m.writing = append(m.writing, records.LockWrite{Partition: w.Partition, Number: records.WriteNumber{Epoch: m.parts[w.Partition].epoch, Number: m.number}})
 		}
 		m.writing[i].Locks = append(m.writing[i].Locks, w.Locks...)
 	}
@@ -66,7 +68,7 @@ func (m *Machine) takeWriteLocks(r Reply) {
 	}
 	sent := m.writing
 	m.writing = nil
-	var again []LockWrite
+	var again []records.LockWrite
 	for i, w := range sent {
 		part := &m.parts[w.Partition]
 		switch {
@@ -74,7 +76,7 @@ func (m *Machine) takeWriteLocks(r Reply) {
 		case i < len(r.Wrote) && r.Wrote[i] == w.Number, r.Err != nil:
 			m.emit(LocksWritten{Partition: w.Partition, Locks: w.Locks})
 		default:
-			again = append(again, LockWrite{Partition: w.Partition, Locks: w.Locks})
+			again = append(again, records.LockWrite{Partition: w.Partition, Locks: w.Locks})
 		}
 	}
 	if len(again) > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Config configures [Keys].
@@ -37,7 +38,7 @@ type Owner interface {
 	Post(in handoff.Input)
 	// Waiting says what has to happen before a partition that nobody else is known to own is served, and how long that
 	// takes; 0 if that is not known.
-	Waiting(partition int, record *handoff.Record) (wait time.Duration, what string)
+	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
 
 // Keys are the keys of all partitions, at one worker.

@@ -28,6 +28,7 @@ import (
 	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Config configures [Locks].
@@ -171,7 +172,7 @@ func (t *lockTable) SetRemote(key string, token int64) bool {
 func (t *lockTable) Unlock(key string, token int64) { t.part.Table.Unlock(key, token) }
 func (t *lockTable) EndWait(l *remote.Lock)         { t.waits[l].giveUp() }
 func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{Partition: t.part.Number}) }
-func (t *lockTable) Write(list ...handoff.WrittenLock) {
+func (t *lockTable) Write(list ...records.WrittenLock) {
 	t.post(handoff.Write{Partition: t.part.Number, Locks: list})
 }
 func (t *lockTable) post(in handoff.Input) { t.locks.cfg.Keys.Owner.Post(in) }
@@ -276,7 +277,7 @@ func (ls *Locks) Open(e handoff.OpenTable) {
 func (ls *Locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
 
 // Written implements [Locks].
-func (ls *Locks) Written(partition int, locks []handoff.WrittenLock) {
+func (ls *Locks) Written(partition int, locks []records.WrittenLock) {
 	ls.tables[partition].do(func(m *remote.Machine) { m.Stored(locks) })
 }
 

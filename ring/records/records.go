@@ -1,7 +1,14 @@
-package handoff
+// Package records is for those who bring a store of their own: it says what a store keeps of
+// who owns which partition, and what each call means. Package gateway/worker has the
+// interface, and keyway.Config.Store opens one.
+//
+// Ownership is a record for each partition, changed by compare-and-set on its epoch alone.
+// docs/protocol.md says why each part is there.
+package records
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -86,6 +93,18 @@ const (
 	// be the record and From.Owner to be the caller.
 	OpAdvance
 )
+
+func (o Op) String() string {
+	switch o {
+	case OpClaim:
+		return "claim"
+	case OpMove:
+		return "move"
+	case OpAdvance:
+		return "advance"
+	}
+	return fmt.Sprintf("op(%d)", uint8(o))
+}
 
 // Change is a compare-and-set of one partition's record. The new epoch is
 // max(From.Epoch+1, Floor, the store's clock in Unix seconds).
