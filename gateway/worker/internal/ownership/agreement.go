@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
 	"github.com/keyway-go/keyway/ring/records"
 )
 

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
 	"github.com/keyway-go/keyway/ring/records"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/internal/handoff"
 )
 
 // arrival is a lock that comes with a partition, and the state that it has then.

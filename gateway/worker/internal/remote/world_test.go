@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -17,7 +17,7 @@ const (
 	surrender = ttl * 95 / 100
 )
 
-// world is the workers that may own one partition, the store, and callers with their calls. It assumes what ring/handoff
+// world is the workers that may own one partition, the store, and callers with their calls. It assumes what internal/handoff
 // promises: at most one table is open whose worker's session lives, a move hands over the text, and nobody claims before
 // the session of the last owner is over.
 type world struct {
