@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -88,7 +89,7 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 				})
 				key := s.KeyOf(a, "k")
 				release := make(chan struct{})
-				go a.Do(t.Context(), key, func(worker.Execution) error {
+				go a.Do(t.Context(), key, func(gateway.Execution) error {
 					<-release
 					return nil
 				})

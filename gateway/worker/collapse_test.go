@@ -87,7 +87,7 @@ func (c *crowdOf) get(target string, lines ...string) *httptest.ResponseRecorder
 
 // hold holds the key while requests come.
 func (c *crowdOf) hold(come func()) {
-	_ = c.w.Do(c.t.Context(), "k", func(worker.Execution) error {
+	_ = c.w.Do(c.t.Context(), "k", func(gateway.Execution) error {
 		come()
 		return nil
 	})

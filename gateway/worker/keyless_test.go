@@ -27,7 +27,7 @@ func TestRequestsWithoutTheirKeysHeld(t *testing.T) {
 		held := make(chan struct{})
 		done := make(chan error, 1)
 		go func() {
-			done <- w.Do(t.Context(), "k", func(worker.Execution) error {
+			done <- w.Do(t.Context(), "k", func(gateway.Execution) error {
 				close(held)
 				<-release
 				return nil

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -191,7 +192,7 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 		caller, id, life := newCaller(t, w), holds.NewID(), w.Incarnation()
 		lost := caller.acquire("k", id)
 		store.Set(true)
-		_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "other", func(x gateway.Execution) error {
 			<-x.Context().Done()
 			return nil
 		})

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -136,8 +137,8 @@ func overlapping(t *testing.T, c *workertest.Cluster, a, b *workertest.Worker) i
 	n := 0
 	for p := range 16 {
 		key := keyIn(c.Ring, p)
-		_ = a.Do(t.Context(), key, func(worker.Execution) error {
-			return b.Do(t.Context(), key, func(worker.Execution) error { n++; return nil })
+		_ = a.Do(t.Context(), key, func(gateway.Execution) error {
+			return b.Do(t.Context(), key, func(gateway.Execution) error { n++; return nil })
 		})
 	}
 	return n
@@ -157,7 +158,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 			t.Fatalf("before they meet %d of 16 partitions run at both", n)
 		}
 		running, cause := make(chan struct{}), make(chan error, 1)
-		go younger.Do(t.Context(), "k", func(x worker.Execution) error {
+		go younger.Do(t.Context(), "k", func(x gateway.Execution) error {
 			close(running)
 			select {
 			case <-x.Context().Done():
@@ -170,7 +171,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		younger.Meet(t)
 		select {
 		case err := <-cause:
-			if !errors.Is(err, worker.ErrOwnershipLost) {
+			if !errors.Is(err, gateway.ErrOwnershipLost) {
 				t.Errorf("what ran was cancelled with %v", err)
 			}
 		case <-time.After(ring.DefaultSessionTTL):
