@@ -14,7 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
 )
 
 // BatchConfig configures a [Batcher]. A field of 0 stands for the default; a
@@ -117,7 +117,7 @@ const (
 
 // call is one call of Do.
 type call[In, Out any] struct {
-	wait    localmutex.Item // what it waits with in the queue of its key
+	wait    keytable.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
 	ctx     context.Context
 	share   keyed.Origin // of how it asks for the key
@@ -331,7 +331,7 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*call[In, Out]) []*
 	if len(calls) == b.cfg.MaxItems || bytes >= b.cfg.MaxBytes {
 		return calls
 	}
-	x.Take(func(i *localmutex.Item) (take, more bool) {
+	x.Take(func(i *keytable.Item) (take, more bool) {
 		c, ok := i.Value.(*call[In, Out])
 		if !ok || c.batcher != b || bytes+c.size > b.cfg.MaxBytes {
 			return false, false

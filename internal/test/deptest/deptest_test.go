@@ -59,6 +59,7 @@ var pure = []struct {
 	{"internal/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
 	{"gateway/worker/internal/remote", nil, impure, "what becomes of a lock is explored on the machine that runs: its inputs carry the time, and its host acts for it"},
 	{"internal/holder", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
+	{"internal/keytable", nil, nil, "a keyed mutex knows nothing of what it is for"},
 	{"localmutex", nil, nil, "a keyed mutex is useful to programs that want nothing else of Keyway"},
 	{"localmutex/locking", nil, nil, "whoever implements or uses the interface of locks brings no store with it"},
 }
@@ -73,10 +74,10 @@ var without = []struct {
 	but   string
 	why   string
 }{
-	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/handoff", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
+	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
 	{"gateway/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},
-	{"gateway/client", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "localmutex"}, "localmutex/locking", "a program that makes calls has no front door, and brings a membership"},
-	{"gateway/lockservice", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "localmutex"}, "localmutex/locking", "locks over HTTP need no front door: whoever sends to workers is given to it"},
+	{"gateway/client", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a program that makes calls has no front door, and brings a membership"},
+	{"gateway/lockservice", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "locks over HTTP need no front door: whoever sends to workers is given to it"},
 	{"gateway/internal/send", []string{"gateway/router", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/routes", "internal/accesslog"}, "", "what carries a request knows neither who has made it nor how its key was found"},
 	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/lockservice", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "a worker is reached over the link, and who embeds it brings a store and a membership"},
 	{"gateway/worker/internal/keyed", []string{"fallback", "ring/gossip", "gateway/internal/hop", "gateway/internal/problem", "gateway/worker/internal/remote", "gateway/worker/internal/locks", "gateway/worker/internal/ownership", "internal/wire/link", "internal/wire/http1", "internal/wire/hop1"}, "", "how a key is had is the same whatever brings the request there, and whoever decides who owns it"},

@@ -9,9 +9,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -47,8 +47,8 @@ type Keys struct {
 
 	cfg         Config
 	Parts       []Partition
-	queue       *localmutex.Queue // of all partitions
-	base        time.Time         // origin of the monotonic clock in handoff.Instant
+	queue       *keytable.Queue // of all partitions
+	base        time.Time       // origin of the monotonic clock in handoff.Instant
 	Lease       atomic.Pointer[handoff.Lease]
 	incarnation atomic.Pointer[string] // the present one
 	Draining    atomic.Bool            // the worker leaves for good
@@ -67,7 +67,7 @@ type Keys struct {
 // New returns the keys of closed partitions.
 func New(cfg Config) *Keys {
 	k := &Keys{cfg: cfg, base: time.Now(), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
-	k.queue = &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
+	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	k.rates.most = maxBuckets
 	k.hot.init(k.Queued)
 	for i := range k.Parts {

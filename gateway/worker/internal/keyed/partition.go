@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/handoff"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -30,7 +30,7 @@ func TokenEpoch(token int64) int64 { return token >> sequenceBits }
 type Partition struct {
 	keys   *Keys
 	Number int
-	Table  localmutex.Table
+	Table  keytable.Table
 	Open   atomic.Bool                    // what the table is; for those who wait
 	Record atomic.Pointer[records.Record] // the last one known; for refused requests
 	asked  atomic.Int64                   // the epoch whose successor was asked for

@@ -24,9 +24,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -87,7 +87,7 @@ type lockTable struct {
 	part  *keyed.Partition
 	next  atomic.Int64 // machine.Next, as of the latest change
 
-	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
+	mu      sync.Mutex // guards what follows; locked before the partition's keytable.Table is
 	machine remote.Machine
 	waits   map[*remote.Lock]*lockWait
 	traces  map[*remote.Lock]keyed.Trace // of those of which something is told
@@ -178,7 +178,7 @@ func (t *lockTable) Write(list ...records.WrittenLock) {
 func (t *lockTable) post(in handoff.Input) { t.locks.cfg.Keys.Owner.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
-	return len(t.part.Table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
+	return len(t.part.Table.Install([]keytable.Held{{Key: key, Token: token, Shared: shared}})) == 0
 }
 
 func (t *lockTable) Settle(l *remote.Lock, made bool) {

@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 import (
 	"context"
@@ -107,7 +107,7 @@ func TestStress(t *testing.T) {
 // TestStressCounter counts in plain variables, one for each key.
 func TestStressCounter(t *testing.T) {
 	const goroutines, rounds = 8, 2000
-	var mutex Mutex
+	var table Table
 	keys := []string{"a", "b", "c"}
 	counts := make([]int, len(keys))
 	var wg sync.WaitGroup
@@ -115,14 +115,15 @@ func TestStressCounter(t *testing.T) {
 		wg.Go(func() {
 			for i := range rounds {
 				k := (g + i) % len(keys)
-				if err := mutex.Lock(t.Context(), keys[k]); err != nil {
+				token, err := table.Lock(t.Context(), keys[k])
+				if err != nil {
 					t.Error(err)
 					return
 				}
 				n := counts[k]
 				runtime.Gosched() // let the others come and wait
 				counts[k] = n + 1
-				mutex.Unlock(keys[k])
+				table.Unlock(keys[k], token)
 			}
 		})
 	}
@@ -134,7 +135,7 @@ func TestStressCounter(t *testing.T) {
 	if total != goroutines*rounds {
 		t.Errorf("counted to %d, want %d", total, goroutines*rounds)
 	}
-	if n := mutex.Len(); n != 0 {
+	if n := table.Len(); n != 0 {
 		t.Errorf("%d keys left over", n)
 	}
 }

@@ -1,14 +1,11 @@
-// Package localmutex is a keyed mutex for one process: callers that name the
-// same key run one at a time, callers that name different keys do not meet.
+// Package keytable is the keyed mutex of a worker's partition, and under localmutex.Mutex:
+// callers that name the same key run one at a time, callers that name different keys do not meet.
 //
 // It is fair (first come, first served per key, or clients in turn), obeys contexts, allocates
 // nothing in steady state, bounds its queues, and forgets a key as soon as
 // nobody holds it or waits for it.
 //
-// [Mutex] stands alone: its zero value is ready, and Lock, TryLock and Unlock
-// take a key.
-//
-// [Table] is the part of it that a worker keeps for each partition that it may
+// A worker keeps a [Table] for each partition that it may
 // own. Its grants carry fencing tokens that strictly rise, and it can be
 // closed: [Table.Close] refuses newcomers, sends the waiters away and lists
 // the keys whose executions still run, all in one critical section, so that no
@@ -35,4 +32,4 @@
 //
 // The table's own lock is held for nanoseconds and never while waiting;
 // waiters wait on channels. So tables work inside testing/synctest bubbles.
-package localmutex
+package keytable

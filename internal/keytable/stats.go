@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 // Stats says what a table has done and does.
 type Stats struct {

@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 // Mark is a moment in the life of a table, to be compared with later ones.
 type Mark struct {

@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 // SetRemote says that the execution that holds key with token is none of this
 // process's, but somebody's elsewhere who may hold it for long: Slow does not tell of

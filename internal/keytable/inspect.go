@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 // KeyState is what a table knows of a key at one moment.
 type KeyState struct {

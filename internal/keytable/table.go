@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 import (
 	"cmp"
@@ -148,6 +148,14 @@ func (t *Table) Unlock(key string, token int64) (listed bool) {
 	}
 	wake(next)
 	return listed
+}
+
+// UnlockAny is Unlock whatever the token of the execution is. It reports whether one
+// holds key.
+func (t *Table) UnlockAny(key string) bool {
+	_, next, ok := t.leave(key, anyToken)
+	wake(next)
+	return ok
 }
 
 // Close closes the table: from now on Lock and TryLock return [ErrClosed], and

@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 import (
 	"context"

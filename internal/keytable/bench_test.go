@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// BenchmarkMutex has sync.Mutex beside it. The nested module bench compares with
+// BenchmarkTable has sync.Mutex beside it. The nested module localmutex/bench compares with
 // other keyed mutexes.
-func BenchmarkMutex(b *testing.B) {
+func BenchmarkTable(b *testing.B) {
 	b.Run("sync", func(b *testing.B) {
 		var mu sync.Mutex
 		n := 0
@@ -35,15 +35,6 @@ func BenchmarkMutex(b *testing.B) {
 		for b.Loop() {
 			token, _ := t.Lock(ctx, "order-4711")
 			t.Unlock("order-4711", token)
-		}
-	})
-	b.Run("mutex", func(b *testing.B) {
-		var m Mutex
-		ctx := context.Background()
-		b.ReportAllocs()
-		for b.Loop() {
-			_ = m.Lock(ctx, "order-4711")
-			m.Unlock("order-4711")
 		}
 	})
 	for _, name := range []string{"background", "cancellable"} {

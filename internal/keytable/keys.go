@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 // keys is the set of entries of a table. One entry lives in the set itself, so
 // that a table with a single busy key touches no map. The others are in a map

@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 // line is the callers of one client that wait for a key, in the order in which they
 // came. Its first caller carries it. A caller of no client is a line by itself.

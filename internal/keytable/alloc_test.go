@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 func TestAllocs(t *testing.T) {
 	var (
 		table   Table
-		mutex   Mutex
 		ctx     = t.Context() // one that can end
 		busy    = []string{"a", "b", "c", "d"}
 		lockAll = func(n int) (tokens [4]int64) {
@@ -30,7 +29,6 @@ func TestAllocs(t *testing.T) {
 		"four keys at once":        func() { unlockAll(4, lockAll(4)) },
 		"context.Background":       func() { token, _ := table.Lock(context.Background(), "k"); table.Unlock("k", token) },
 		"TryLock":                  func() { token, _ := table.TryLock("k"); table.TryLock("k"); table.Unlock("k", token) },
-		"Mutex":                    func() { _ = mutex.Lock(ctx, "k"); mutex.Unlock("k") },
 		"hand-over to a waiter":    func() { handOver(t, &table) },
 		"Close and Open when idle": func() { table.Close(); table.Open(1, 0, nil) },
 		"waiter gives up":          func() { giveUp(&table) },

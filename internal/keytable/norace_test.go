@@ -1,5 +1,5 @@
 //go:build !race
 
-package localmutex
+package keytable
 
 const underRace = false

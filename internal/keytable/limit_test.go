@@ -1,4 +1,4 @@
-package localmutex
+package keytable
 
 import (
 	"context"
@@ -29,20 +29,21 @@ func TestMaxWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := Mutex{Queue: &Queue{MaxWait: limit}}
+				m := Table{Queue: &Queue{MaxWait: limit}}
 				for range 3 { // the waiter is used again
 					began := time.Now()
-					if err := m.Lock(t.Context(), "k"); err != nil {
+					held, err := m.Lock(t.Context(), "k")
+					if err != nil {
 						t.Fatal(err)
 					}
-					time.AfterFunc(test.free, func() { m.Unlock("k") })
+					time.AfterFunc(test.free, func() { m.Unlock("k", held) })
 					ctx := context.Background()
 					if test.caller != 0 {
 						var cancel context.CancelFunc
 						ctx, cancel = context.WithTimeout(ctx, test.caller)
 						defer cancel()
 					}
-					err := m.Lock(ctx, "k")
+					token, err := m.Lock(ctx, "k")
 					if took := time.Since(began); !errors.Is(err, test.want.err) || took != test.want.took {
 						t.Errorf("%v after %v, want %v after %v", err, took, test.want.err, test.want.took)
 					}
@@ -51,7 +52,7 @@ func TestMaxWait(t *testing.T) {
 					}
 					time.Sleep(time.Hour) // a limit that was not ended would fire meanwhile
 					if err == nil {
-						m.Unlock("k")
+						m.Unlock("k", token)
 					}
 					if m.Len() != 0 {
 						t.Error("the key is held")
