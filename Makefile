@@ -85,7 +85,7 @@ faults: ## print what each fault costs clients, with each store, in half an hour
 	cd internal/cmd/chaos && go run ./faults $(ARGS)
 
 .PHONY: mutants
-mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only localmutex'; ARGS=-fit only looks whether they fit the code)
+mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only internal/keytable'; ARGS=-fit only looks whether they fit the code)
 	scripts/deps redis-server
 	go run ./internal/cmd/mutants $(ARGS)
 

@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyway-go/keyway/gateway/internal/pattern"
+	"github.com/keyway-go/keyway/internal/pattern"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 )
 
@@ -24,7 +25,7 @@ func (a *app) batches(node *keyway.Node) (http.Handler, error) {
 
 // executeBatch is execute for the jobs of a batch, which are all for one key and
 // of one work: they read once and write once, and each has a result of its own.
-func (a *app) executeBatch(x worker.Execution, items []*item) error {
+func (a *app) executeBatch(x gateway.Execution, items []*item) error {
 	first := items[0].In
 	begun := a.clock.Now()
 	r, err := a.table.Begin(first.index, x.Token())

@@ -113,7 +113,7 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 
 // locally lets one of the process's callers contend for a key at a time.
 func locally(e enter) enter {
-	mutex := &localmutex.Mutex{Queue: &localmutex.Queue{PerKey: math.MaxInt, Total: math.MaxInt}}
+	mutex := &localmutex.Mutex{PerKey: math.MaxInt, Total: math.MaxInt}
 	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
 		if err := mutex.Lock(ctx, key); err != nil {
 			return nil, 0, nil, err

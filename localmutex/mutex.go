@@ -1,3 +1,10 @@
+// Package localmutex is for programs that want a keyed mutex within one process, and nothing
+// else of Keyway: callers that name the same key run one at a time, callers that name
+// different keys do not meet.
+//
+// It is fair (first come, first served per key), obeys contexts, allocates nothing in steady
+// state, bounds its queues, and forgets a key as soon as nobody holds it or waits for it. It
+// works inside testing/synctest bubbles.
 package localmutex
 
 import (
@@ -5,29 +12,40 @@ import (
 	"fmt"
 	"hash/maphash"
 	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/keytable"
+)
+
+// Errors of [Mutex.Lock], beside those of its context.
+var (
+	// ErrQueueFull means that as many callers wait as the Mutex allows.
+	ErrQueueFull = keytable.ErrQueueFull
+	// ErrWaited means that the caller waited for MaxWait.
+	ErrWaited = keytable.ErrWaited
 )
 
 // shards is the number of tables of a Mutex: callers that name different keys
 // seldom share one, and all of them together take about 32 KiB.
 const shards = 256
 
-// Mutex is a keyed mutex that stands alone. Its zero value is ready to use. It
-// may be used by any number of goroutines, and must not be copied after its
-// first use.
+// Mutex is a keyed mutex. Its zero value is ready to use. It may be used by any number of
+// goroutines, and must not be copied after its first use, or its fields be changed.
 type Mutex struct {
-	// Queue bounds the waiters. It must not be changed after the first use.
-	// Nil means one of the mutex's own, with the defaults.
-	Queue *Queue
+	PerKey  int           // callers that may wait for one key; 0 means 1024
+	Total   int           // callers that may wait for all keys together; 0 means 65,536
+	MaxWait time.Duration // how long a caller may wait; 0 means for as long as its context allows
 
 	once   sync.Once
 	seed   maphash.Seed
-	tables []Table
+	queue  keytable.Queue
+	tables []keytable.Table
 }
 
 // Lock waits until it holds key. Callers that wait for one key get it in the
 // order in which they came. If ctx is done, Lock returns ctx.Err() and holds
 // nothing, even if the key is free. It returns [ErrQueueFull] at once if too
-// many callers wait, and [ErrWaited] after the Queue's MaxWait.
+// many callers wait, and [ErrWaited] after MaxWait.
 func (m *Mutex) Lock(ctx context.Context, key string) error {
 	_, err := m.table(key).Lock(ctx, key)
 	return err
@@ -42,11 +60,9 @@ func (m *Mutex) TryLock(key string) bool {
 // Unlock gives key to the first that waits for it. It panics if nobody holds
 // key. As with [sync.Mutex], any goroutine may unlock it.
 func (m *Mutex) Unlock(key string) {
-	_, next, ok := m.table(key).leave(key, anyToken)
-	if !ok {
+	if !m.table(key).UnlockAny(key) {
 		panic(fmt.Sprintf("localmutex: Unlock of key %.64q, which is not held", key))
 	}
-	wake(next)
 }
 
 // Queued returns how many callers wait for key.
@@ -62,18 +78,16 @@ func (m *Mutex) Len() int {
 	return n
 }
 
-func (m *Mutex) table(key string) *Table {
+func (m *Mutex) table(key string) *keytable.Table {
 	m.once.Do(m.init)
 	return &m.tables[maphash.String(m.seed, key)%shards]
 }
 
 func (m *Mutex) init() {
-	if m.Queue == nil {
-		m.Queue = new(Queue)
-	}
+	m.queue.PerKey, m.queue.Total, m.queue.MaxWait = m.PerKey, m.Total, m.MaxWait
 	m.seed = maphash.MakeSeed()
-	m.tables = make([]Table, shards)
+	m.tables = make([]keytable.Table, shards)
 	for i := range m.tables {
-		m.tables[i].Queue = m.Queue
+		m.tables[i].Queue = &m.queue
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := Mutex{Queue: &Queue{PerKey: 1}}
+		m := Mutex{PerKey: 1}
 		if !m.TryLock("a") || m.TryLock("a") || !m.TryLock("b") {
 			t.Fatal("TryLock takes what is held, or not what is free")
 		}
@@ -53,4 +54,40 @@ func TestMutexUnlockPanics(t *testing.T) {
 	}()
 	var m Mutex
 	m.Unlock("k")
+}
+
+func TestMutexAllocates(t *testing.T) {
+	var m Mutex
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { _ = m.Lock(ctx, "k"); m.Unlock("k") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestMutexIsWaitedForSoLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := Mutex{Total: 1, MaxWait: time.Second}
+		if !m.TryLock("a") || !m.TryLock("b") {
+			t.Fatal("a free key is not taken")
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- m.Lock(t.Context(), "a") }()
+		synctest.Wait()
+		if err := m.Lock(t.Context(), "b"); !errors.Is(err, ErrQueueFull) {
+			t.Errorf("Lock beyond Total: %v", err)
+		}
+		if err := <-waited; !errors.Is(err, ErrWaited) {
+			t.Errorf("Lock beyond MaxWait: %v", err)
+		}
+	})
+}
+
+func BenchmarkMutex(b *testing.B) {
+	var m Mutex
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = m.Lock(ctx, "order-4711")
+		m.Unlock("order-4711")
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/keyway-go/keyway/gateway/accesslog"
+	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/cli"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/ring"
 )
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
@@ -89,7 +90,7 @@ func TestLocks(t *testing.T) {
 	if status, _ := askLocks(t, c, r, "DELETE", "k?lease="+lease, "s3cret"); status != http.StatusNoContent {
 		t.Errorf("unlocked: %d", status)
 	}
-	_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+	_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 		waiter := make(chan int)
 		go func() {
 			status, _ := askLocks(t, c, r, "POST", "k?wait=20s", "s3cret")

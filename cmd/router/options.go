@@ -5,10 +5,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/routes"
 )
 
 const about = `Router is Keyway's front door: it takes a key from each request and sends the

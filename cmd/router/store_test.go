@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // unsureInterval is how often a router asks for a store that it does not know.
@@ -248,7 +248,7 @@ func TestWrongStoreJoinsNoClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Register(t.Context(), generation, handoff.Session{Incarnation: "lost", Name: "lost", Addr: "127.0.0.1:1", Gossip: lost.Addr().String()}, time.Minute, nil); err != nil {
+	if _, err := s.Register(t.Context(), generation, records.Session{Incarnation: "lost", Name: "lost", Addr: "127.0.0.1:1", Gossip: lost.Addr().String()}, time.Minute, nil); err != nil {
 		t.Fatal(err)
 	}
 	r := start(t, "--redis", url)

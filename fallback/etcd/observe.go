@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // view is what a handle has seen last of meta and of the sessions.
@@ -22,8 +22,8 @@ type view struct {
 	changed  int64 // revision of changed/sessions
 	alive    int64 // how many of them live
 	version  int64 // since which they are as they are
-	sessions []handoff.SessionState
-	gone     []handoff.Stamp
+	sessions []records.SessionState
+	gone     []records.Stamp
 	released []string
 }
 
@@ -32,12 +32,12 @@ type view struct {
 //
 // Observe sends one request. etcd reads sessions and partitions for it only if they have changed. When a
 // session has run out, fewer are alive, and Observe asks again for all.
-func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	snapshot, err := s.observe(ctx, gen, incarnation, since, suspects)
 	return snapshot, s.failed("observe", err)
 }
 
-func (s *Store) observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+func (s *Store) observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	s.mu.Lock()
 	v := s.view
 	s.mu.Unlock()
@@ -50,12 +50,12 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 		}
 		r, err := s.look(ctx, v, since, len(suspects) > 0)
 		if err != nil {
-			return handoff.Snapshot{}, err
+			return records.Snapshot{}, err
 		}
 		if !r.Succeeded {
 			m, err := s.enter(ctx, r, only(r.Responses[0]), gen)
 			if err != nil && !errors.Is(err, errBegun) {
-				return handoff.Snapshot{}, err
+				return records.Snapshot{}, err
 			}
 			v = view{meta: m}
 			continue
@@ -70,7 +70,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			continue
 		case !sessions.Succeeded:
 			if err := s.see(&v, r.Header.Revision, sessions.Responses); err != nil {
-				return handoff.Snapshot{}, err
+				return records.Snapshot{}, err
 			}
 		default:
 			ranOut = sessions.Responses[0].GetResponseRange().Count != v.alive
@@ -105,7 +105,7 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 	for _, kv := range r[2].GetResponseRange().Kvs {
 		incarnation := s.name("session/", kv.Key)
 		if !lives[incarnation] {
-			v.gone = append(v.gone, handoff.Stamp{Incarnation: incarnation, Beat: kv.ModRevision})
+			v.gone = append(v.gone, records.Stamp{Incarnation: incarnation, Beat: kv.ModRevision})
 			continue
 		}
 		state, err := decodeSession(incarnation, kv.Value)
@@ -119,7 +119,7 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", kv.Key, errValue)
 		}
-		v.gone = append(v.gone, handoff.Stamp{Incarnation: s.name("gone/", kv.Key), Beat: beat})
+		v.gone = append(v.gone, records.Stamp{Incarnation: s.name("gone/", kv.Key), Beat: beat})
 	}
 	for _, kv := range r[4].GetResponseRange().Kvs {
 		v.released = append(v.released, s.name("released/", kv.Key))
@@ -133,9 +133,9 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 }
 
 // snapshot is what an incarnation is told of a view and a reply to look.
-func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	now := time.Now()
-	snapshot := handoff.Snapshot{
+	snapshot := records.Snapshot{
 		Generation: v.meta.generation, Now: time.Duration(now.UnixNano()), Beat: r.Header.Revision, Version: max(v.version, since),
 		Sessions: v.sessions, Gone: v.gone, Released: v.released,
 	}
@@ -157,9 +157,9 @@ func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspe
 	}
 	if len(suspects) > 0 {
 		for _, kv := range r.Responses[3].GetResponseRange().Kvs {
-			live := func(state handoff.SessionState) bool { return state.Incarnation == s.name("session/", kv.Key) }
+			live := func(state records.SessionState) bool { return state.Incarnation == s.name("session/", kv.Key) }
 			if name := s.name("session/", kv.Key); slices.Contains(suspects, name) && slices.ContainsFunc(v.sessions, live) {
-				snapshot.Stamps = append(snapshot.Stamps, handoff.Stamp{Incarnation: name, Beat: kv.ModRevision})
+				snapshot.Stamps = append(snapshot.Stamps, records.Stamp{Incarnation: name, Beat: kv.ModRevision})
 			}
 		}
 	}

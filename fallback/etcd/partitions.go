@@ -8,7 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // errPartly means that a call has changed some of its partitions, and cannot change others.
@@ -55,7 +55,7 @@ func (s *Store) change(ctx context.Context, gen, incarnation string, jobs []job)
 }
 
 func isDefinite(err error) bool {
-	return errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone)
+	return errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone)
 }
 
 // fitting returns how many of jobs one transaction takes.
@@ -94,7 +94,7 @@ func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, job
 	}
 	err := s.transact(ctx, s.client, gen, reads, func(st *step) error {
 		if incarnation != "" && !st.has(own) {
-			return handoff.ErrSessionGone
+			return records.ErrSessionGone
 		}
 		return s.do(st, jobs, after)
 	})
@@ -134,15 +134,15 @@ func (s *Store) do(st *step, jobs []job, after map[int]*partition) (err error) {
 	return nil
 }
 
-func told(partitions []*partition, incarnation string) []handoff.PartitionState {
-	var states []handoff.PartitionState
+func told(partitions []*partition, incarnation string) []records.PartitionState {
+	var states []records.PartitionState
 	for _, p := range partitions {
 		states = append(states, p.told(incarnation))
 	}
 	return states
 }
 
-func sizeOf(residue []handoff.Residue) (n int) {
+func sizeOf(residue []records.Residue) (n int) {
 	for _, r := range residue {
 		n += len(r.Key) + len(r.Holder) + 40
 	}
@@ -151,7 +151,7 @@ func sizeOf(residue []handoff.Residue) (n int) {
 
 // Apply carries out each change whose conditions hold, and returns the state of each one's partition
 // afterwards, in order. ErrSessionGone: the caller has no session.
-func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	var jobs []job
 	for _, c := range changes {
 		j := job{partition: c.Partition, size: sizeOf(c.Residue) + len(c.Locks), do: func(st *step, p *partition) {
@@ -160,9 +160,9 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 			}
 		}}
 		switch {
-		case c.Op == handoff.OpMove:
+		case c.Op == records.OpMove:
 			j.needs = []string{s.key("alive", c.To)}
-		case c.Op == handoff.OpClaim && c.From.Owner != incarnation:
+		case c.Op == records.OpClaim && c.From.Owner != incarnation:
 			j.needs = []string{s.key("quarantine"), s.key("alive", c.From.Owner), s.key("released", c.From.Owner)}
 		}
 		jobs = append(jobs, j)
@@ -172,24 +172,24 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 }
 
 // allowed reports whether a caller may make a change of the record that the change is from.
-func (s *Store) allowed(st *step, incarnation string, c handoff.Change) bool {
+func (s *Store) allowed(st *step, incarnation string, c records.Change) bool {
 	owner := c.From.Owner
 	switch c.Op {
-	case handoff.OpClaim:
+	case records.OpClaim:
 		if owner == incarnation || owner != "" && st.has(s.key("released", owner)) {
 			return true
 		}
 		return !st.has(s.key("quarantine")) && (owner == "" || !st.has(s.key("alive", owner)))
-	case handoff.OpMove:
+	case records.OpMove:
 		return owner == incarnation && c.To != "" && st.has(s.key("alive", c.To))
-	case handoff.OpAdvance:
+	case records.OpAdvance:
 		return owner == incarnation
 	}
 	return false
 }
 
 // Clear deletes residues of a partition, each if the stored one is equal.
-func (s *Store) Clear(ctx context.Context, gen string, number int, residue []handoff.Residue) error {
+func (s *Store) Clear(ctx context.Context, gen string, number int, residue []records.Residue) error {
 	_, err := s.change(ctx, gen, "", []job{{partition: number, do: func(_ *step, p *partition) {
 		p.clear(residue)
 	}}})
@@ -197,7 +197,7 @@ func (s *Store) Clear(ctx context.Context, gen string, number int, residue []han
 }
 
 // ClearLocks forgets locks that moves have written, unless a later move has written others.
-func (s *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move) error {
 	var jobs []job
 	for _, m := range moves {
 		jobs = append(jobs, job{partition: m.Partition, do: func(_ *step, p *partition) { p.clearLocks(m.Epoch) }})
@@ -209,7 +209,7 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move
 // WriteLocks writes and removes locks, each partition's if its record and its latest write allow it. It
 // returns the number of each one's latest write that was made, in order. ErrSessionGone: the caller has no
 // session.
-func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) (wrote []handoff.WriteNumber, err error) {
+func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) (wrote []records.WriteNumber, err error) {
 	var jobs []job
 	for _, w := range writes {
 		size := 0

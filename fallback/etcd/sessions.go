@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Generation returns the store's generation. Where the store has none, it begins one with a quarantine.
@@ -65,7 +65,7 @@ func (s *Store) differs(st *step) error {
 // Register creates the session of h.Incarnation, and then re-asserts each holding, as [store.Store] does.
 // Others may see the session before its holdings: none is taken from it that is accepted. ErrSessionGone:
 // this incarnation had a session in this generation, or released one.
-func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
 	if err := s.register(ctx, gen, h, ttl); err != nil {
 		return nil, s.failed("register", err)
 	}
@@ -77,9 +77,9 @@ func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl
 	return told(partitions, h.Incarnation), s.failed("register", err)
 }
 
-func (s *Store) register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration) error {
+func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl time.Duration) error {
 	if h.Incarnation == "" {
-		return handoff.ErrSessionGone
+		return records.ErrSessionGone
 	}
 	lease, err := s.grant(ctx, ttl)
 	if err != nil {
@@ -97,10 +97,10 @@ func (s *Store) register(ctx context.Context, gen string, h handoff.Session, ttl
 			if err := s.begin(ctx, st.meta, ours); err != nil {
 				return err
 			}
-			return handoff.ErrGeneration
+			return records.ErrGeneration
 		}
 		if st.has(released) || st.has(gone) || st.has(details) && !st.has(alive) {
-			return handoff.ErrSessionGone
+			return records.ErrSessionGone
 		}
 		joins := st.now
 		if h.Name != "" {
@@ -180,7 +180,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 	alive := s.key("alive", incarnation)
 	err := s.transact(ctx, s.renewal, gen, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
 		if !st.has(alive) {
-			return handoff.ErrSessionGone
+			return records.ErrSessionGone
 		}
 		lease = clientv3.LeaseID(st.read[alive].Lease)
 		st.put(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
@@ -193,7 +193,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 		})
 	}
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		err = handoff.ErrSessionGone
+		err = records.ErrSessionGone
 	}
 	return s.failed("renew", err)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 const (
@@ -178,7 +178,7 @@ func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
 // failed returns the error of a call. Unless the store has answered, it says where that is and why it
 // cannot be used.
 func (s *Store) failed(call string, err error) error {
-	for _, answer := range []error{handoff.ErrGeneration, handoff.ErrSessionGone, ring.ErrSettings, errValue, errPartly, store.ErrClosed, context.Canceled} {
+	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errValue, errPartly, store.ErrClosed, context.Canceled} {
 		if errors.Is(err, answer) {
 			return fmt.Errorf("etcd: %s for cluster %q: %w", call, s.settings.Cluster, err)
 		}

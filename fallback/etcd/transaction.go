@@ -14,7 +14,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 var (
@@ -171,7 +171,7 @@ func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen str
 		s.known = s.known[max(0, len(s.known)-maxKnown):]
 	}
 	if gen != "" && gen != m.generation {
-		err = handoff.ErrGeneration
+		err = records.ErrGeneration
 	}
 	return m, err
 }

@@ -7,7 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
@@ -50,9 +50,9 @@ func (f *fields) more() bool { return f.err == nil && len(f.list) > 0 }
 
 // partition is what the store keeps of one.
 type partition struct {
-	handoff.PartitionState
+	records.PartitionState
 	generation string              // of Locks, Written and wrote, which end with it
-	wrote      handoff.WriteNumber // the latest write of Written
+	wrote      records.WriteNumber // the latest write of Written
 	written    bool                // since it was read: anything
 	changed    bool                // what Observe shows to all
 }
@@ -60,21 +60,21 @@ type partition struct {
 // decodePartition returns a partition as it is in a generation. Its value is a list of fields; residue and
 // written locks come last, the former counted.
 func decodePartition(p int, generation string, kv *mvccpb.KeyValue) (*partition, error) {
-	s := &partition{PartitionState: handoff.PartitionState{Partition: p}, generation: generation}
+	s := &partition{PartitionState: records.PartitionState{Partition: p}, generation: generation}
 	if kv == nil {
 		return s, nil
 	}
 	f := split(kv.Value)
-	s.Record = handoff.Record{Epoch: f.number(), Owner: f.text()}
+	s.Record = records.Record{Epoch: f.number(), Owner: f.text()}
 	s.Moved = f.number()
 	of, locks := f.text(), f.text()
-	wrote := handoff.WriteNumber{Epoch: f.number(), Number: f.number()}
+	wrote := records.WriteNumber{Epoch: f.number(), Number: f.number()}
 	for n := f.number(); n > 0 && f.err == nil; n-- {
-		s.Residue = append(s.Residue, handoff.Residue{Key: f.text(), Holder: f.text(), Token: f.number()})
+		s.Residue = append(s.Residue, records.Residue{Key: f.text(), Holder: f.text(), Token: f.number()})
 	}
-	var written []handoff.WrittenLock
+	var written []records.WrittenLock
 	for f.more() {
-		written = append(written, handoff.WrittenLock{ID: f.text(), Text: f.text()})
+		written = append(written, records.WrittenLock{ID: f.text(), Text: f.text()})
 	}
 	if of == generation {
 		s.Locks, s.wrote, s.Written = locks, wrote, written
@@ -94,7 +94,7 @@ func (s *partition) encode() string {
 }
 
 // told is what an incarnation is told of the partition: of its locks only the owner.
-func (s *partition) told(incarnation string) handoff.PartitionState {
+func (s *partition) told(incarnation string) records.PartitionState {
 	state := s.PartitionState
 	if incarnation == "" || incarnation != s.Record.Owner {
 		state.Locks, state.Written = "", nil
@@ -102,9 +102,9 @@ func (s *partition) told(incarnation string) handoff.PartitionState {
 	return state
 }
 
-func decodeSession(incarnation string, value []byte) (handoff.SessionState, error) {
+func decodeSession(incarnation string, value []byte) (records.SessionState, error) {
 	f := split(value)
-	s := handoff.SessionState{Session: handoff.Session{Incarnation: incarnation, Name: f.text(), Addr: f.text(), Gossip: f.text()}}
+	s := records.SessionState{Session: records.Session{Incarnation: incarnation, Name: f.text(), Addr: f.text(), Gossip: f.text()}}
 	s.Joins = time.Duration(f.number()) * time.Millisecond
 	return s, f.err
 }

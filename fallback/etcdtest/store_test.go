@@ -20,7 +20,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // openStore opens a store whose TTL is long, and so are its attempts, for a machine that is busy.
@@ -35,11 +35,11 @@ func TestSmallTransactions(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, storeURL(startMembers(t, 1, func(c *embed.Config) { c.MaxTxnOps, c.MaxRequestBytes = 30, 32<<10 })))
 	gen := kit.Must(s.Generation(t.Context()))
-	var holdings []handoff.Holding
+	var holdings []records.Holding
 	for p := range 100 {
-		holdings = append(holdings, handoff.Holding{Partition: p, Epoch: 1, Residue: []handoff.Residue{{Key: strings.Repeat("k", 5000), Holder: "a", Token: 1}}})
+		holdings = append(holdings, records.Holding{Partition: p, Epoch: 1, Residue: []records.Residue{{Key: strings.Repeat("k", 5000), Holder: "a", Token: 1}}})
 	}
-	states := kit.Must(s.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, time.Minute, holdings))
+	states := kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, holdings))
 	seen := kit.Must(s.Observe(t.Context(), gen, "a", 0, nil)).Partitions
 	for p, state := range seen {
 		if state.Record != states[p].Record || state.Record.Owner != "a" || len(state.Residue) != 1 {
@@ -58,7 +58,7 @@ func TestTrapOldData(t *testing.T) {
 	server := startMembers(t, 1, nil)[0]
 	s, other := openStore(t, storeURL([]*member{server})), openStore(t, storeURL([]*member{server}))
 	gen := kit.Must(s.Generation(t.Context()))
-	session := handoff.Session{Incarnation: "a"}
+	session := records.Session{Incarnation: "a"}
 	kit.Must(s.Register(t.Context(), gen, session, time.Minute, nil))
 	server.stop()
 	old := t.TempDir()
@@ -66,13 +66,13 @@ func TestTrapOldData(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.start(t)
-	record := kit.Must(s.Apply(t.Context(), gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}}))[0].Record
+	record := kit.Must(s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}))[0].Record
 	kit.Must(other.Observe(t.Context(), kit.Must(other.Generation(t.Context())), "", 0, nil))
 	server.stop()
 	server.config.Dir = old
 	server.start(t)
 	err := s.Renew(t.Context(), gen, "a", time.Minute)
-	if !errors.Is(err, handoff.ErrGeneration) {
+	if !errors.Is(err, records.ErrGeneration) {
 		t.Fatalf("the first call gave %v, want ErrGeneration", err)
 	}
 	now := kit.Must(s.Generation(t.Context()))
@@ -80,7 +80,7 @@ func TestTrapOldData(t *testing.T) {
 	if err != nil || now == gen || snapshot.Quarantine <= 0 || len(snapshot.Sessions) > 0 {
 		t.Errorf("generation %q after %q, %+v, %v, want a quarantine and no session", now, gen, snapshot, err)
 	}
-	again := kit.Must(s.Register(t.Context(), now, session, time.Minute, []handoff.Holding{{Partition: 1, Epoch: record.Epoch}}))[0].Record
+	again := kit.Must(s.Register(t.Context(), now, session, time.Minute, []records.Holding{{Partition: 1, Epoch: record.Epoch}}))[0].Record
 	if again.Epoch <= record.Epoch || again.Owner != "a" {
 		t.Errorf("the lost record %v was re-asserted as %v", record, again)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // hold is a claim that was granted, until it is released. Callers of one process may have it one after the other. Its

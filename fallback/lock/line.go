@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -17,7 +17,7 @@ import (
 func (l *Locker) queue(w want) (*Lock, error) {
 	key := w.names[0]
 	turn, err := l.turns.TryLock(key)
-	if w.wait && err == localmutex.ErrLocked {
+	if w.wait && err == keytable.ErrLocked {
 		turn, err = l.turns.Lock(w.ctx, key)
 	}
 	h := l.passedOn(key, turn)
@@ -33,9 +33,9 @@ func (l *Locker) queue(w want) (*Lock, error) {
 	switch {
 	case w.ctx.Err() != nil:
 		err = context.Cause(w.ctx)
-	case errors.Is(err, localmutex.ErrLocked):
+	case errors.Is(err, keytable.ErrLocked):
 		err = fmt.Errorf("%w: %q, in this process", locking.ErrLocked, key)
-	case errors.Is(err, localmutex.ErrClosed):
+	case errors.Is(err, keytable.ErrClosed):
 		err = ErrClosed
 	}
 	return nil, err

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // Lock is a held lock, from the call that took it to Unlock.

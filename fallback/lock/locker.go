@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // Locker takes locks in Redis for the goroutines of one process. It is safe
@@ -28,7 +28,7 @@ type Locker struct {
 	policy holder.Policy
 	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
-	turns  localmutex.Table // by key: those of the callers of this process
+	turns  keytable.Table // by key: those of the callers of this process
 
 	orderDue  atomic.Int64 // Unix ns from when the order of granting is to be compared again
 	disagrees atomic.Bool  // as it was compared last
@@ -64,7 +64,7 @@ func newLocker(server lockServer, cfg Config) *Locker {
 		passed: map[string]*hold{}, holds: map[*hold]struct{}{},
 	}
 	l.node, _ = server.(*lockNode)
-	l.turns.Queue = &localmutex.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
+	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)
 	return l
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // NewQuorum makes a Locker whose locks are held in a majority of several

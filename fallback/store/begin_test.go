@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // begun starts an embedded store, begins it, and lets some time pass.
@@ -76,10 +76,10 @@ func TestNewClusterOnABegunStore(t *testing.T) {
 	e, _ = begun(t, ring.Settings{}, 0)
 	s := openStore(t, e.URL(), Config{NewCluster: true})
 	gen := firstGeneration(t, s)
-	if _, err := s.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, time.Minute, nil); err != nil {
+	if _, err := s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Apply(t.Context(), gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}}); err != nil {
+	if _, err := s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	e.server.Del("{keyway:" + ring.DefaultCluster + "}:meta") // and with it the identity

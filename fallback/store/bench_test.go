@@ -6,7 +6,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Benchmarks of the calls that a cluster makes: heartbeats (Renew, Observe of
@@ -23,12 +23,12 @@ func benchmarkStore(b *testing.B, url string) {
 		b.Fatal(err)
 	}
 	const ttl = time.Hour
-	all := make([]handoff.Holding, 4096)
+	all := make([]records.Holding, 4096)
 	for p := range all {
-		all[p] = handoff.Holding{Partition: p, Epoch: 1}
+		all[p] = records.Holding{Partition: p, Epoch: 1}
 	}
-	register := func(b *testing.B, holdings []handoff.Holding) []handoff.PartitionState {
-		states, err := store.Register(b.Context(), gen, handoff.Session{Incarnation: "incarnation-of-26-letters", Addr: "10.0.0.1:8080"}, ttl, holdings)
+	register := func(b *testing.B, holdings []records.Holding) []records.PartitionState {
+		states, err := store.Register(b.Context(), gen, records.Session{Incarnation: "incarnation-of-26-letters", Addr: "10.0.0.1:8080"}, ttl, holdings)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -41,10 +41,10 @@ func benchmarkStore(b *testing.B, url string) {
 		}
 	})
 	b.Run("Apply64", func(b *testing.B) {
-		changes := make([]handoff.Change, 64)
+		changes := make([]records.Change, 64)
 		for b.Loop() {
 			for i := range changes {
-				changes[i] = handoff.Change{Op: handoff.OpAdvance, Partition: i, From: states[i].Record}
+				changes[i] = records.Change{Op: records.OpAdvance, Partition: i, From: states[i].Record}
 			}
 			done, err := store.Apply(b.Context(), gen, "incarnation-of-26-letters", changes)
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // clocked is a store whose clock the test sets; the embedded one runs the
@@ -57,13 +57,13 @@ func (c *clocked) refresh() {
 
 func (c *clocked) register(inc string) {
 	c.Helper()
-	_, err := c.store.Register(c.Context(), c.gen, handoff.Session{Incarnation: inc}, ring.DefaultSessionTTL, nil)
+	_, err := c.store.Register(c.Context(), c.gen, records.Session{Incarnation: inc}, ring.DefaultSessionTTL, nil)
 	if err != nil {
 		c.Fatal(err)
 	}
 }
 
-func (c *clocked) observe() handoff.Snapshot {
+func (c *clocked) observe() records.Snapshot {
 	c.Helper()
 	s, err := c.store.Observe(c.Context(), c.gen, "", 0, nil)
 	if err != nil {
@@ -88,7 +88,7 @@ func TestTrapClockSetBack(t *testing.T) {
 			c.Errorf("after a TTL got %+v, want neither session nor quarantine", s)
 		}
 		c.advance(-ring.DefaultSessionTTL)
-		if err := c.store.Renew(c.Context(), c.gen, "a", ring.DefaultSessionTTL); !errors.Is(err, handoff.ErrSessionGone) {
+		if err := c.store.Renew(c.Context(), c.gen, "a", ring.DefaultSessionTTL); !errors.Is(err, records.ErrSessionGone) {
 			c.Errorf("after the clock was set back Renew gave %v, want ErrSessionGone", err)
 		}
 	})
@@ -158,7 +158,7 @@ func TestDeathsAreForgotten(t *testing.T) {
 	onEachClock(t, func(c *clocked) {
 		wait := func(inc string) time.Duration {
 			c.Helper()
-			_, err := c.store.Register(c.Context(), c.gen, handoff.Session{Incarnation: inc, Name: "n"}, ring.DefaultSessionTTL, nil)
+			_, err := c.store.Register(c.Context(), c.gen, records.Session{Incarnation: inc, Name: "n"}, ring.DefaultSessionTTL, nil)
 			if err != nil {
 				c.Fatal(err)
 			}
@@ -206,15 +206,15 @@ func TestTombstonesLastAnHour(t *testing.T) {
 func TestEpochsFollowTheClock(t *testing.T) {
 	onEachClock(t, func(c *clocked) {
 		c.register("a")
-		var record handoff.Record
+		var record records.Record
 		for _, step := range []time.Duration{0, 0, 5 * time.Second, -time.Hour} {
 			c.advance(step)
-			op := handoff.OpAdvance
+			op := records.OpAdvance
 			if record.Owner == "" {
-				op = handoff.OpClaim
+				op = records.OpClaim
 			}
 			was := record
-			states, err := c.store.Apply(c.Context(), c.gen, "a", []handoff.Change{{Op: op, Partition: 1, From: record}})
+			states, err := c.store.Apply(c.Context(), c.gen, "a", []records.Change{{Op: op, Partition: 1, From: record}})
 			if err != nil {
 				c.Fatal(err)
 			}

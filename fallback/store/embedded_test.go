@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func TestEmbeddedWantsItsPassword(t *testing.T) {
@@ -36,7 +36,7 @@ func TestTrapEmbeddedRestart(t *testing.T) {
 	}
 	store := openStore(t, e.URL(), Config{NewCluster: true})
 	gen := firstGeneration(t, store)
-	if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+	if _, err := store.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Close(); err != nil {
@@ -48,7 +48,7 @@ func TestTrapEmbeddedRestart(t *testing.T) {
 	}
 	t.Cleanup(func() { again.Close() })
 	err = answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) })
-	if !errors.Is(err, handoff.ErrGeneration) {
+	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("the first call after the restart gave %v, want ErrGeneration", err)
 	}
 	s, err := store.Observe(t.Context(), firstGeneration(t, store), "", 0, nil)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // failoverTTL leaves time for a failover within a session.
@@ -25,7 +25,7 @@ const failoverTTL = time.Minute
 func survive(t *testing.T, store *Store, gen string, failover func()) string {
 	t.Helper()
 	ctx := t.Context()
-	states, err := store.Register(ctx, gen, handoff.Session{Incarnation: "a"}, failoverTTL, []handoff.Holding{{Partition: 1, Epoch: 1}})
+	states, err := store.Register(ctx, gen, records.Session{Incarnation: "a"}, failoverTTL, []records.Holding{{Partition: 1, Epoch: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +37,11 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 	failover()
 
 	err = answered(t, func() error { return store.Renew(ctx, gen, "a", failoverTTL) })
-	if !errors.Is(err, handoff.ErrGeneration) {
+	if !errors.Is(err, records.ErrGeneration) {
 		t.Fatalf("the first call after the failover gave %v, want ErrGeneration", err)
 	}
 	err = answered(t, func() error { _, err := store.Observe(ctx, gen, "", 0, nil); return err })
-	if !errors.Is(err, handoff.ErrGeneration) {
+	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("Observe gave %v, want ErrGeneration", err)
 	}
 	next, err := store.Generation(ctx)
@@ -53,7 +53,7 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 		t.Fatalf("got %+v, %v, want a quarantine, no session and record %v", s, err, states[0].Record)
 	}
 	drain(hints)
-	again, err := store.Register(ctx, next, handoff.Session{Incarnation: "a"}, failoverTTL, []handoff.Holding{{Partition: 1, Epoch: states[0].Record.Epoch}})
+	again, err := store.Register(ctx, next, records.Session{Incarnation: "a"}, failoverTTL, []records.Holding{{Partition: 1, Epoch: states[0].Record.Epoch}})
 	if err != nil || again[0].Record.Owner != "a" || again[0].Record.Epoch <= states[0].Record.Epoch {
 		t.Fatalf("the record %v was re-asserted as %v, %v", states[0].Record, again, err)
 	}
@@ -62,7 +62,7 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 		case <-hints:
 			return nil
 		case <-time.After(100 * time.Millisecond):
-			_, err := store.Register(ctx, next, handoff.Session{Incarnation: "a"}, failoverTTL, nil)
+			_, err := store.Register(ctx, next, records.Session{Incarnation: "a"}, failoverTTL, nil)
 			return errors.Join(errors.New("no hint"), err)
 		}
 	})
@@ -84,7 +84,7 @@ func answered(t *testing.T, call func() error) (err error) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
 		err = call()
-		if err == nil || errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone) {
+		if err == nil || errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone) {
 			return err
 		}
 	}
@@ -130,12 +130,12 @@ func TestTrapReplicaPromotedUnderAnOpenConnection(t *testing.T) {
 	if err := after.client.Ping(t.Context()).Err(); err != nil { // connects
 		t.Fatal(err)
 	}
-	if _, err := after.Observe(t.Context(), gen, "", 0, nil); err == nil || errors.Is(err, handoff.ErrGeneration) {
+	if _, err := after.Observe(t.Context(), gen, "", 0, nil); err == nil || errors.Is(err, records.ErrGeneration) {
 		t.Errorf("a replica answered %v, want that it is read-only", err)
 	}
 	replica.CLI("replicaof", "no", "one")
 	err := answered(t, func() error { _, err := after.Observe(t.Context(), gen, "", 0, nil); return err })
-	if !errors.Is(err, handoff.ErrGeneration) {
+	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("the promoted replica answered %v, want ErrGeneration", err)
 	}
 }
@@ -201,7 +201,7 @@ func TestTrapFailBackWithoutRestart(t *testing.T) {
 			t.Errorf("%s the generation is %q, want %q", when, now, gen)
 		}
 	}
-	if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+	if _, err := store.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -212,18 +212,18 @@ func TestTrapFailBackWithoutRestart(t *testing.T) {
 		same("after a partial resync")
 
 		second.CLI("replicaof", "no", "one")
-		_, err := store.Apply(t.Context(), gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}}) // will be lost
+		_, err := store.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}) // will be lost
 		if err != nil {
 			t.Fatal(err)
 		}
 		replicaOf(t, first, second)
 		first.CLI("replicaof", "no", "one")
 		err = answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0, nil); return err })
-		if !errors.Is(err, handoff.ErrGeneration) {
+		if !errors.Is(err, records.ErrGeneration) {
 			t.Errorf("the master that failed back answered %v, want ErrGeneration", err)
 		}
 		gen = firstGeneration(t, store)
-		if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+		if _, err := store.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,11 +247,11 @@ func TestTrapGenerationThatWasLeft(t *testing.T) {
 		}
 	}}})
 	register := func(gen string) error {
-		_, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil)
+		_, err := store.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil)
 		return err
 	}
 	left := firstGeneration(t, store)
-	if _, err := store.Register(t.Context(), left, handoff.Session{Incarnation: "a"}, time.Millisecond, nil); err != nil {
+	if _, err := store.Register(t.Context(), left, records.Session{Incarnation: "a"}, time.Millisecond, nil); err != nil {
 		t.Fatal(err)
 	}
 	over(first, second)
@@ -261,7 +261,7 @@ func TestTrapGenerationThatWasLeft(t *testing.T) {
 	}
 	over(second, first)
 	err := answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) })
-	if !errors.Is(err, handoff.ErrGeneration) {
+	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("the first call gave %v, want ErrGeneration", err)
 	}
 	now := firstGeneration(t, store)
@@ -284,7 +284,7 @@ func TestPausedServer(t *testing.T) {
 	server := redistest.Start(t)
 	store := openStore(t, server.URL(), Config{NewCluster: true})
 	gen := firstGeneration(t, store)
-	if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+	if _, err := store.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
 		t.Fatal(err)
 	}
 	server.Pause()
@@ -311,13 +311,13 @@ func TestTrapDemotedMaster(t *testing.T) {
 	}
 	server.CLI("replicaof", "127.0.0.1", "1")
 	for _, since := range []int64{0, s.Version} {
-		if _, err := store.Observe(t.Context(), gen, "", since, nil); err == nil || errors.Is(err, handoff.ErrGeneration) {
+		if _, err := store.Observe(t.Context(), gen, "", since, nil); err == nil || errors.Is(err, records.ErrGeneration) {
 			t.Errorf("a demoted master answered %v after version %d, want that it is read-only", err, since)
 		}
 	}
 	server.CLI("replicaof", "no", "one")
 	err = answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0, nil); return err })
-	if !errors.Is(err, handoff.ErrGeneration) {
+	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("a master again, it answered %v, want ErrGeneration", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // content is what a handle knows of a generation's incarnations as of a version. It never
@@ -19,14 +19,14 @@ type content struct {
 	generation string
 	version    int64
 	members    map[string]member
-	sessions   []handoff.SessionState
-	gone       []handoff.Stamp
+	sessions   []records.SessionState
+	gone       []records.Stamp
 	released   []string
 }
 
 // member is an incarnation that has a session, or whose session ran out or was released.
 type member struct {
-	session *handoff.SessionState
+	session *records.SessionState
 	stamp   int64     // if its session ran out
 	since   time.Time // without a session: when the handle learned of it
 }
@@ -42,7 +42,7 @@ const tombstone = time.Hour
 // there is another one, by three commands without a script. Then it reads what has changed, or
 // at once where a hint has told of a change, and always in a Redis Cluster, where nothing but
 // a script reads one server's clock.
-func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	known, hinted := s.content.Load(), s.hinted.Load()
 	if known.generation == gen && known.version == since && hinted <= since && len(suspects) == 0 && !s.sharded {
 		snapshot, err := s.look(ctx, known)
@@ -59,7 +59,7 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 	}
 	changed, err := ask(ctx, s, "observe", gen, args, (*decoder).changes)
 	if err != nil {
-		return handoff.Snapshot{}, err
+		return records.Snapshot{}, err
 	}
 	next := known.after(changed)
 	s.keep(next)
@@ -70,7 +70,7 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 
 // look returns the snapshot of a store in which nothing has changed since a version. If
 // something has, only the snapshot's Generation and Version are right.
-func (s *Store) look(ctx context.Context, known *content) (handoff.Snapshot, error) {
+func (s *Store) look(ctx context.Context, known *content) (records.Snapshot, error) {
 	var meta *redis.SliceCmd
 	var clock *redis.TimeCmd
 	if _, err := call(ctx, s, func() ([]redis.Cmder, error) {
@@ -81,12 +81,12 @@ func (s *Store) look(ctx context.Context, known *content) (handoff.Snapshot, err
 			return nil
 		})
 	}); err != nil {
-		return handoff.Snapshot{}, s.failed("look", err)
+		return records.Snapshot{}, s.failed("look", err)
 	}
 	text := func(i int) string { v, _ := meta.Val()[i].(string); return v } // what is not there is nil
 	number := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
 	now := max(clock.Val().UnixMilli()+number(5), number(4)) // as in prelude.lua
-	snapshot := handoff.Snapshot{
+	snapshot := records.Snapshot{
 		Generation: text(0),
 		Version:    number(1),
 		Beat:       number(2),
@@ -110,7 +110,7 @@ func (s *Store) keep(c *content) {
 }
 
 // tell fills in what a snapshot shows of incarnations.
-func (c *content) tell(s *handoff.Snapshot) {
+func (c *content) tell(s *records.Snapshot) {
 	s.Sessions, s.Gone, s.Released = c.sessions, c.gone, c.released
 }
 
@@ -144,19 +144,19 @@ func (c *content) list(now time.Time) {
 			continue
 		}
 		if m.stamp != 0 {
-			c.gone = append(c.gone, handoff.Stamp{Incarnation: inc, Beat: m.stamp})
+			c.gone = append(c.gone, records.Stamp{Incarnation: inc, Beat: m.stamp})
 		} else {
 			c.released = append(c.released, inc)
 		}
 	}
-	slices.SortFunc(c.sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
-	slices.SortFunc(c.gone, func(a, b handoff.Stamp) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	slices.SortFunc(c.sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	slices.SortFunc(c.gone, func(a, b records.Stamp) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
 	slices.Sort(c.released)
 }
 
 // changes are the reply to observe.lua: a snapshot, and the incarnations that have changed.
 type changes struct {
-	handoff.Snapshot
+	records.Snapshot
 	members map[string]member
 }
 
@@ -171,7 +171,7 @@ func (d *decoder) changes() changes {
 		c.members[inc] = list.member(inc)
 	})
 	d.each(func(list *decoder) {
-		c.Stamps = append(c.Stamps, handoff.Stamp{Incarnation: list.text(), Beat: list.number()})
+		c.Stamps = append(c.Stamps, records.Stamp{Incarnation: list.text(), Beat: list.number()})
 	})
 	c.Partitions = d.partitions()
 	return c
@@ -182,8 +182,8 @@ func (d *decoder) member(inc string) (m member) {
 	details, stamp := d.text(), d.text()
 	switch fields := d.split(details); {
 	case len(fields) == 4:
-		m.session = &handoff.SessionState{Joins: duration(d.parse(fields[3]))}
-		m.session.Session = handoff.Session{Incarnation: inc, Name: fields[0], Addr: fields[1], Gossip: fields[2]}
+		m.session = &records.SessionState{Joins: duration(d.parse(fields[3]))}
+		m.session.Session = records.Session{Incarnation: inc, Name: fields[0], Addr: fields[1], Gossip: fields[2]}
 	case details != "":
 		d.fail("session %q has %d details", inc, len(fields))
 	case stamp != "":

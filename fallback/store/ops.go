@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Exists returns ring.ErrSettings if the store holds nothing of the cluster and
@@ -111,7 +111,7 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 // execution (a higher token) of the same key. It returns each holding's
 // partition, in order. ErrSessionGone: this incarnation had a session in this
 // generation, or released one.
-func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
 	args := []any{h.Incarnation, milliseconds(ttl), h.Name, h.Addr, h.Gossip, len(holdings)}
 	for _, hold := range holdings {
 		args = append(args, hold.Partition)
@@ -139,7 +139,7 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 // Apply carries out each change whose conditions hold, all in one step, and
 // returns the state of each one's partition afterwards, in order. ErrSessionGone:
 // the caller has no session.
-func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	args := []any{incarnation, len(changes)}
 	for _, c := range changes {
 		args = append(args, c.Partition)
@@ -153,7 +153,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 }
 
 // Clear deletes residues of a partition, each if the stored one is equal.
-func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
+func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []records.Residue) error {
 	args := appendResidue([]any{1, partition}, residue)
 	_, err := s.run(ctx, s.client, "clear", gen, args...)
 	return err
@@ -161,7 +161,7 @@ func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []
 
 // ClearLocks forgets locks that moves have written, unless a later move has
 // written others.
-func (s *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move) error {
 	args := []any{len(moves)}
 	for _, m := range moves {
 		args = append(args, m.Partition)
@@ -176,7 +176,7 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move
 // WriteLocks writes and removes locks, each partition's if its record and its latest
 // write allow it, and all in one step. It returns the number of each one's latest
 // write that was made, in order. ErrSessionGone: the caller has no session.
-func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	args := []any{incarnation, len(writes)}
 	for _, w := range writes {
 		args = append(args, w.Partition)
@@ -202,7 +202,7 @@ func ask[T any](ctx context.Context, s *Store, script, gen string, args []any, r
 	return value, err
 }
 
-func appendResidue(args []any, residue []handoff.Residue) []any {
+func appendResidue(args []any, residue []records.Residue) []any {
 	args = append(args, len(residue))
 	for _, r := range residue {
 		args = append(args, r.Key, r.Holder, r.Token)

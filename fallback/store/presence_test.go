@@ -20,7 +20,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // stub is a server that answers each command alike, until it is told to answer otherwise.
@@ -233,7 +233,7 @@ func TestLookingChangesNothing(t *testing.T) {
 		t.Errorf("%d keys", n)
 	}
 	gen := firstGeneration(t, s)
-	if _, err := s.Register(t.Context(), gen, handoff.Session{Incarnation: "i", Name: "n", Addr: "a", Gossip: "10.0.0.1:7946"}, time.Minute, nil); err != nil {
+	if _, err := s.Register(t.Context(), gen, records.Session{Incarnation: "i", Name: "n", Addr: "a", Gossip: "10.0.0.1:7946"}, time.Minute, nil); err != nil {
 		t.Fatal(err)
 	}
 	if peers, err := s.Peers(t.Context()); err != nil || fmt.Sprint(peers) != "[10.0.0.1:7946]" {
@@ -266,7 +266,7 @@ func TestAWaitIsSaid(t *testing.T) {
 	gen := firstGeneration(t, s)
 	firstGeneration(t, s)
 	said("an empty store", "no trace of this cluster", "--new-cluster", "Config.NewCluster", "at_most=7s", "server_run_id=", "server_uptime=", server.Addr())
-	if _, err := s.Register(t.Context(), gen, handoff.Session{Incarnation: "i"}, time.Minute, []handoff.Holding{{Partition: 1, Epoch: 1}}); err != nil {
+	if _, err := s.Register(t.Context(), gen, records.Session{Incarnation: "i"}, time.Minute, []records.Holding{{Partition: 1, Epoch: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	firstGeneration(t, open(false)) // for others who come meanwhile

@@ -7,7 +7,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 var errReply = errors.New("store: reply of a script not understood")
@@ -98,35 +98,35 @@ func (d *decoder) end() error {
 
 // partitions are fours: a partition, what the store keeps for it, and its locks: those
 // of a move, and those that are kept.
-func (d *decoder) partitions() []handoff.PartitionState {
-	states := []handoff.PartitionState{}
+func (d *decoder) partitions() []records.PartitionState {
+	states := []records.PartitionState{}
 	d.each(func(list *decoder) { states = append(states, list.partition()) })
 	return states
 }
 
-func (d *decoder) partition() handoff.PartitionState {
-	p := handoff.PartitionState{Partition: int(d.number())}
+func (d *decoder) partition() records.PartitionState {
+	p := records.PartitionState{Partition: int(d.number())}
 	fields := d.split(d.text())
 	if len(fields) < 3 || len(fields)%3 != 0 {
 		d.fail("partition %d has %d fields", p.Partition, len(fields))
 		return p
 	}
-	p.Record = handoff.Record{Epoch: d.parse(fields[0]), Owner: fields[1]}
+	p.Record = records.Record{Epoch: d.parse(fields[0]), Owner: fields[1]}
 	p.Moved = d.parse(fields[2])
 	p.Locks = d.text()
 	d.each(func(list *decoder) {
-		p.Written = append(p.Written, handoff.WrittenLock{ID: list.text(), Text: list.text()})
+		p.Written = append(p.Written, records.WrittenLock{ID: list.text(), Text: list.text()})
 	})
 	for f := fields[3:]; len(f) > 0; f = f[3:] {
-		p.Residue = append(p.Residue, handoff.Residue{Key: f[0], Holder: f[1], Token: d.parse(f[2])})
+		p.Residue = append(p.Residue, records.Residue{Key: f[0], Holder: f[1], Token: d.parse(f[2])})
 	}
 	return p
 }
 
 // writeNumbers are pairs: epoch and number.
-func (d *decoder) writeNumbers() (numbers []handoff.WriteNumber) {
+func (d *decoder) writeNumbers() (numbers []records.WriteNumber) {
 	d.each(func(list *decoder) {
-		numbers = append(numbers, handoff.WriteNumber{Epoch: list.number(), Number: list.number()})
+		numbers = append(numbers, records.WriteNumber{Epoch: list.number(), Number: list.number()})
 	})
 	return numbers
 }

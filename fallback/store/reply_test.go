@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func TestOpenReply(t *testing.T) {
-	for status, want := range map[string]error{"ok": nil, "generation": handoff.ErrGeneration, "gone": handoff.ErrSessionGone, "else": errReply} {
+	for status, want := range map[string]error{"ok": nil, "generation": records.ErrGeneration, "gone": records.ErrSessionGone, "else": errReply} {
 		if _, err := new(Store).openReply([]any{status, "x"}); !errors.Is(err, want) {
 			t.Errorf("status %s gave %v, want %v", status, err, want)
 		}
@@ -36,8 +36,8 @@ func TestDecodeChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := handoff.PartitionState{Partition: 3, Record: handoff.Record{Epoch: 9, Owner: "a"}, Moved: 8, Locks: "text", Written: []handoff.WrittenLock{{ID: "id", Text: "lock"}}, Residue: []handoff.Residue{{Key: "k", Holder: "b", Token: 12}}}
-	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Beat != 9 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Stamps, []handoff.Stamp{{Incarnation: "a", Beat: 7}}) ||
+	want := records.PartitionState{Partition: 3, Record: records.Record{Epoch: 9, Owner: "a"}, Moved: 8, Locks: "text", Written: []records.WrittenLock{{ID: "id", Text: "lock"}}, Residue: []records.Residue{{Key: "k", Holder: "b", Token: 12}}}
+	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Beat != 9 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Stamps, []records.Stamp{{Incarnation: "a", Beat: 7}}) ||
 		len(s.members) != 3 || s.members["a"].session.Gossip != "g" || s.members["a"].session.Joins != 3*time.Second || s.members["e"] != (member{stamp: 8}) || s.members["r"] != (member{}) ||
 		len(s.Partitions) != 1 || s.Partitions[0].Moved != want.Moved || s.Partitions[0].Locks != want.Locks || !slices.Equal(s.Partitions[0].Written, want.Written) || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
 		t.Errorf("got %+v", s)

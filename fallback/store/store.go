@@ -18,7 +18,7 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // ErrClosed means that the store was closed.
@@ -287,7 +287,7 @@ func (s *Store) left() string {
 
 // failed returns the error of a call. Unless the store has answered, it says where that is and why it cannot be used.
 func (s *Store) failed(script string, err error) error {
-	for _, answer := range []error{handoff.ErrGeneration, handoff.ErrSessionGone, ring.ErrSettings, errReply, ErrClosed, context.Canceled} {
+	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errReply, ErrClosed, context.Canceled} {
 		if errors.Is(err, answer) {
 			return fmt.Errorf("store: %s for cluster %q: %w", script, s.settings.Cluster, err)
 		}
@@ -304,9 +304,9 @@ func (s *Store) openReply(values []any) ([]any, error) {
 	case "ok":
 		return values[1:], nil
 	case "generation":
-		return nil, handoff.ErrGeneration
+		return nil, records.ErrGeneration
 	case "gone":
-		return nil, handoff.ErrSessionGone
+		return nil, records.ErrSessionGone
 	case "settings":
 		return nil, s.differ(values)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // proxied is a store behind a proxy, with a session and two partitions.
@@ -23,10 +23,10 @@ type proxied struct {
 	proxy  *netproxy.Proxy
 	store  *Store
 	gen    string
-	record handoff.Record // of partitions 1 and 2
+	record records.Record // of partitions 1 and 2
 }
 
-var runningKey = handoff.Residue{Key: "k", Holder: "a", Token: 7}
+var runningKey = records.Residue{Key: "k", Holder: "a", Token: 7}
 
 func newProxied(t *testing.T) *proxied {
 	t.Helper()
@@ -41,7 +41,7 @@ func newProxied(t *testing.T) *proxied {
 		t.Fatal(err)
 	}
 	for _, inc := range []string{"b", "a"} {
-		states, err := p.store.Register(t.Context(), p.gen, handoff.Session{Incarnation: inc}, time.Minute, holding(inc))
+		states, err := p.store.Register(t.Context(), p.gen, records.Session{Incarnation: inc}, time.Minute, holding(inc))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,14 +55,14 @@ func newProxied(t *testing.T) *proxied {
 	return p
 }
 
-func holding(inc string) []handoff.Holding {
+func holding(inc string) []records.Holding {
 	if inc != "a" {
 		return nil
 	}
-	return []handoff.Holding{{Partition: 1, Epoch: 1, Residue: []handoff.Residue{runningKey}}, {Partition: 2, Epoch: 1}}
+	return []records.Holding{{Partition: 1, Epoch: 1, Residue: []records.Residue{runningKey}}, {Partition: 2, Epoch: 1}}
 }
 
-func (p *proxied) observe() handoff.Snapshot {
+func (p *proxied) observe() records.Snapshot {
 	p.Helper()
 	s, err := p.store.Observe(p.Context(), p.gen, "", 0, nil)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *proxied) observe() handoff.Snapshot {
 	return s
 }
 
-func (p *proxied) state(partition int) handoff.PartitionState {
+func (p *proxied) state(partition int) records.PartitionState {
 	p.Helper()
 	for _, s := range p.observe().Partitions {
 		if s.Partition == partition {
@@ -79,15 +79,15 @@ func (p *proxied) state(partition int) handoff.PartitionState {
 		}
 	}
 	p.Fatalf("partition %d is not there", partition)
-	return handoff.PartitionState{}
+	return records.PartitionState{}
 }
 
 // The server carries each call out, its reply is lost, go-redis repeats it on
 // another connection: the caller is told what the first one did.
 func TestTrapReplyLostAndRetried(t *testing.T) {
 	t.Parallel()
-	change := func(p *proxied, c handoff.Change) handoff.PartitionState {
-		states, err := p.store.Apply(p.Context(), p.gen, "a", []handoff.Change{c})
+	change := func(p *proxied, c records.Change) records.PartitionState {
+		states, err := p.store.Apply(p.Context(), p.gen, "a", []records.Change{c})
 		if err != nil {
 			p.Fatal(err)
 		}
@@ -95,30 +95,30 @@ func TestTrapReplyLostAndRetried(t *testing.T) {
 	}
 	for name, call := range map[string]func(p *proxied){
 		"Move": func(p *proxied) {
-			got := change(p, handoff.Change{Op: handoff.OpMove, Partition: 2, From: p.record, To: "b", Residue: []handoff.Residue{runningKey}})
+			got := change(p, records.Change{Op: records.OpMove, Partition: 2, From: p.record, To: "b", Residue: []records.Residue{runningKey}})
 			if now := p.state(2); got.Record.Owner != "b" || got.Record != now.Record || len(now.Residue) != 1 {
 				p.Errorf("told %v, stored %v, want the move to b once", got, now)
 			}
 		},
 		"Claim": func(p *proxied) {
-			got := change(p, handoff.Change{Op: handoff.OpClaim, Partition: 3})
+			got := change(p, records.Change{Op: records.OpClaim, Partition: 3})
 			if got.Record.Owner != "a" || got.Record != p.state(3).Record {
 				p.Errorf("told %v, stored %v, want a's claim once", got, p.state(3))
 			}
 		},
 		"Advance": func(p *proxied) {
-			got := change(p, handoff.Change{Op: handoff.OpAdvance, Partition: 1, From: p.record, Floor: p.record.Epoch * 2})
+			got := change(p, records.Change{Op: records.OpAdvance, Partition: 1, From: p.record, Floor: p.record.Epoch * 2})
 			if want := p.record.Epoch * 2; got.Record.Epoch != want {
 				p.Errorf("told %v, want epoch %d", got, want)
 			}
 		},
 		"Clear": func(p *proxied) {
-			if err := p.store.Clear(p.Context(), p.gen, 1, []handoff.Residue{runningKey}); err != nil || len(p.state(1).Residue) > 0 {
+			if err := p.store.Clear(p.Context(), p.gen, 1, []records.Residue{runningKey}); err != nil || len(p.state(1).Residue) > 0 {
 				p.Errorf("got %v and residue %v", err, p.state(1).Residue)
 			}
 		},
 		"Register": func(p *proxied) {
-			states, err := p.store.Register(p.Context(), p.gen, handoff.Session{Incarnation: "a"}, time.Minute, holding("a"))
+			states, err := p.store.Register(p.Context(), p.gen, records.Session{Incarnation: "a"}, time.Minute, holding("a"))
 			if err != nil || states[0].Record != p.state(1).Record || states[0].Record.Owner != "a" {
 				p.Errorf("told %v, %v, stored %v", states, err, p.state(1))
 			}
@@ -337,23 +337,23 @@ func TestTrapRedisIsFull(t *testing.T) {
 	}
 	ctx := t.Context()
 	must("Renew", p.store.Renew(ctx, p.gen, "a", time.Minute))
-	must("Clear", p.store.Clear(ctx, p.gen, 1, []handoff.Residue{runningKey}))
+	must("Clear", p.store.Clear(ctx, p.gen, 1, []records.Residue{runningKey}))
 	if left := p.state(1).Residue; len(left) > 0 {
 		t.Errorf("%v is left after Clear", left)
 	}
-	for _, c := range []handoff.Change{
-		{Op: handoff.OpMove, Partition: 2, From: p.record, To: "b", Residue: []handoff.Residue{runningKey}},
-		{Op: handoff.OpClaim, Partition: 3},
-		{Op: handoff.OpAdvance, Partition: 1, From: p.record},
+	for _, c := range []records.Change{
+		{Op: records.OpMove, Partition: 2, From: p.record, To: "b", Residue: []records.Residue{runningKey}},
+		{Op: records.OpClaim, Partition: 3},
+		{Op: records.OpAdvance, Partition: 1, From: p.record},
 	} {
-		states, err := p.store.Apply(ctx, p.gen, "a", []handoff.Change{c})
+		states, err := p.store.Apply(ctx, p.gen, "a", []records.Change{c})
 		must("Apply", err)
 		if err == nil && states[0].Record == c.From {
 			t.Errorf("%v was refused", c)
 		}
 	}
 	must("Release", p.store.Release(ctx, "b"))
-	_, err := p.store.Register(ctx, p.gen, handoff.Session{Incarnation: "c"}, time.Minute, nil)
+	_, err := p.store.Register(ctx, p.gen, records.Session{Incarnation: "c"}, time.Minute, nil)
 	must("Register", err)
 	if s := p.observe(); len(s.Sessions) != 2 || len(s.Released) != 1 {
 		t.Errorf("got %+v, want sessions a and c, and b released", s)

@@ -140,7 +140,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 			if token, ok := worker.TokenFrom(xs.Context()); !ok || token != xs.TokenOf(ka) {
 				t.Errorf("token %d of the worker's execution, want %d", token, xs.TokenOf(ka))
 			}
-			return a.Do(xs.Context(), ka, func(x worker.Execution) error {
+			return a.Do(xs.Context(), ka, func(x gateway.Execution) error {
 				if x.Token() != xs.TokenOf(ka) {
 					t.Error("a nested call has another token")
 				}
@@ -159,7 +159,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 		if !clienttest.IsFree(t, a, ka) || !clienttest.IsFree(t, b, kb) {
 			t.Error("a key is held")
 		}
-		if err := a.Do(t.Context(), ka, func(worker.Execution) error {
+		if err := a.Do(t.Context(), ka, func(gateway.Execution) error {
 			return c.TryDo(t.Context(), ka, func(gateway.Execution) error { return nil })
 		}); !errors.Is(err, gateway.ErrLocked) {
 			t.Errorf("a key that is held here: %v", err)
@@ -228,7 +228,7 @@ func TestHoldWaitsForMaxWait(t *testing.T) {
 		s := clienttest.NewSite(t)
 		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = 3 * time.Second })
 		c := s.NewClient()
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			began := time.Now()
 			err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil })
 			if d := time.Since(began); !errors.Is(err, gateway.ErrWaited) || d > 4*time.Second {

@@ -12,8 +12,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // holdings is the keys that a [Client] holds at other members. While there are any, a

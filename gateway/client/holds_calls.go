@@ -9,9 +9,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // isAway reports whether another worker than p, which cannot be reached, owns a partition as far as this process knows.

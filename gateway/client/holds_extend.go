@@ -9,8 +9,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // extend asks the owner of h for a lease of ttl from now on, 0 for that which h has.

@@ -191,7 +191,7 @@ func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 		time.Sleep(kit.TTL)
 		s.Sever(w, true) // as if the holder had died: it is not heard of any more
 		cut := time.Now()
-		err := w.Do(t.Context(), "k", func(worker.Execution) error { return nil })
+		err := w.Do(t.Context(), "k", func(gateway.Execution) error { return nil })
 		if d := time.Since(cut); err != nil || !ended.Load() || d < kit.TTL*7/10 || d > kit.TTL {
 			t.Errorf("free after %v (%v), with the holder at work: %v; want 0.8 to 1 TTL after its last renewal", d, err, !ended.Load())
 		}
@@ -231,7 +231,7 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 		for _, how := range []string{"cancelled", "cancelled when it is granted", "connection lost"} {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+			_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 				go func() {
 					done <- c.Do(ctx, "k", func(gateway.Execution) error {
 						if how != "connection lost" {
@@ -271,7 +271,7 @@ func TestHoldAfterALongWait(t *testing.T) {
 		w := s.Start()
 		c := s.NewClient()
 		done := make(chan error, 1)
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			go func() {
 				done <- c.Do(t.Context(), "k", func(x gateway.Execution) error {
 					ctx := x.Context()
@@ -390,7 +390,7 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			store.Cut.Store(true)
 			ended := make(chan time.Time, 1)
 			go func() {
-				_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
+				_ = w.Do(t.Context(), "other", func(x gateway.Execution) error {
 					<-x.Context().Done()
 					ended <- time.Now()
 					return nil
@@ -501,7 +501,7 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 						_ = s.NewClient().Do(t.Context(), key, func(x gateway.Execution) error { work(x.Context()); return nil })
 						return
 					}
-					_ = a.Do(t.Context(), key, func(x worker.Execution) error { work(x.Context()); return nil })
+					_ = a.Do(t.Context(), key, func(x gateway.Execution) error { work(x.Context()); return nil })
 				})
 				<-held
 				var granted [3]atomic.Int32

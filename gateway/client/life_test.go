@@ -17,7 +17,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -233,7 +232,7 @@ func TestClientNestedCalls(t *testing.T) {
 			}
 		}
 	}
-	err := workers[0].Do(t.Context(), a, func(x worker.Execution) error {
+	err := workers[0].Do(t.Context(), a, func(x gateway.Execution) error {
 		if status, text := call(x.Context(), 0, a, "/"); status != 508 {
 			t.Errorf("from Do: %d %q", status, text)
 		}

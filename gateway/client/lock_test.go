@@ -78,7 +78,7 @@ func TestTrapShortLeaseEnds(t *testing.T) {
 		time.Sleep(kit.TTL)
 		s.Sever(w, true)
 		cut := time.Now()
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error { return nil })
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error { return nil })
 		if d := time.Since(cut); d > term || d < term*7/10 || l.Context().Err() == nil || l.Until().After(time.Now()) {
 			t.Errorf("free after %v, with the holder at work: %v, until %v", d, l.Context().Err() == nil, time.Until(l.Until()))
 		}
@@ -114,7 +114,7 @@ func TestLockWaitsOn(t *testing.T) {
 		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = time.Second })
 		c := s.NewClient()
 		var all sync.WaitGroup
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			all.Go(func() {
 				l, err := c.Lock(t.Context(), "k")
 				if err != nil {
@@ -256,7 +256,7 @@ func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
 					t.Fatal("the lock is lost")
 				}
 				s.Sever(w, true)
-				_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+				_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 					if l.Context().Err() == nil || l.Until().After(time.Now()) {
 						t.Errorf("the key is another's, and its holder has it for %v", time.Until(l.Until()))
 					}
@@ -308,7 +308,7 @@ func TestLockAtOnesOwnWorker(t *testing.T) {
 				t.Errorf("TTL %v: Unlock: %v", term, err)
 			}
 		}
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			l := kit.Must(c.Lock(x.Context(), "k"))
 			if l.Token() != x.Token() {
 				t.Errorf("token %d in an execution with token %d", l.Token(), x.Token())

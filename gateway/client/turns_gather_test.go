@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 )
 
@@ -33,7 +33,7 @@ func TestTurnsGather(t *testing.T) {
 				w := s.Start()
 				a := s.NewClient()
 				q := &queue{t: t}
-				_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+				_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 					q.lock(a, "a1", nil)
 					q.lock(a, "a2", func(*client.Lock) {
 						q.lock(a, "a5", nil)
@@ -68,7 +68,7 @@ func TestTurnsGatherForNobody(t *testing.T) {
 		q := &queue{t: t}
 		ctx, giveUp := context.WithCancel(t.Context())
 		var unlocked, got time.Time
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			q.lock(a, "1", nil)
 			q.lock(a, "2", func(*client.Lock) {
 				q.lock(a, "4", func(*client.Lock) { got = time.Now() })

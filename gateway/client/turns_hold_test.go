@@ -38,7 +38,7 @@ func TestHoldsTakeTurns(t *testing.T) {
 		w := s.Start()
 		c := s.NewClient()
 		q := &queue{t: t}
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			q.hold(c, "1", nil)
 			q.lock(c, "2", func(*client.Lock) { time.Sleep(time.Second) })
 			q.hold(c, "3", func() { time.Sleep(2 * kit.TTL) })
@@ -79,7 +79,7 @@ func TestTrapTurnsOfHoldsEnd(t *testing.T) {
 			t.Error("the function runs")
 			return nil
 		}
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			q.hold(c, "1", nil)
 			q.hold(c, "2", func() { time.Sleep(time.Hour) })
 			q.all.Go(func() { // of one call with the second

@@ -15,7 +15,6 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
@@ -66,7 +65,7 @@ func (q *queue) lock(c *client.Client, name string, work func(*client.Lock), opt
 // do has an execution come. It returns when that waits or has run.
 func (q *queue) do(w *workertest.Worker, name string) {
 	q.all.Go(func() {
-		_ = w.Do(q.t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(q.t.Context(), "k", func(x gateway.Execution) error {
 			q.got(name, x.Token())
 			return nil
 		})
@@ -94,7 +93,7 @@ func TestTurns(t *testing.T) {
 		w := s.Start()
 		a, b := s.NewClient(), s.NewClient()
 		q := &queue{t: t}
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			q.lock(a, "a1", nil)
 			q.lock(b, "b1", func(*client.Lock) { time.Sleep(time.Second) })
 			q.lock(a, "a2", func(*client.Lock) { time.Sleep(time.Second) })
@@ -124,7 +123,7 @@ func TestTurnsAreEqual(t *testing.T) {
 		w := s.Start()
 		c := s.NewClient()
 		q := &queue{t: t}
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			work := func(*client.Lock) { time.Sleep(time.Second) }
 			for _, name := range []string{"1", "2", "3"} {
 				q.lock(c, "a"+name, work)
@@ -153,7 +152,7 @@ func TestTurnsAreBounded(t *testing.T) {
 		w := s.Start()
 		c := s.NewClient()
 		q := &queue{t: t}
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			q.lock(c, "", nil)
 			for range inLine + alone {
 				q.lock(c, "", nil)
@@ -188,7 +187,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			return cancel
 		}
 		var called []context.CancelFunc
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			first := give("the first")
 			waits := give("one who waits")
 			for range 3 {
@@ -214,7 +213,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			t.Error("the key is held for nobody")
 		}
 		var late context.CancelFunc
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			q.lock(c, "1", nil)
 			q.lock(c, "2", func(*client.Lock) {
 				synctest.Wait()
@@ -236,7 +235,7 @@ func TestTurnsGivenUp(t *testing.T) {
 // after him. It returns the lock, and what gets the third's.
 func behind(t *testing.T, w *workertest.Worker, c *client.Client) (second *client.Lock, third <-chan *client.Lock) {
 	var got [3]chan *client.Lock
-	_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+	_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 		for i := range got {
 			got[i] = make(chan *client.Lock, 1)
 			go func() { got[i] <- kit.Must(c.Lock(t.Context(), "k")) }()
@@ -426,7 +425,7 @@ func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
 		ctx := stopped{t.Context(), make(chan time.Duration, 1)}
 		late := make(chan *client.Lock, 1)
 		var second *client.Lock
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			first := make(chan *client.Lock)
 			go func() { first <- kit.Must(c.Lock(t.Context(), "k")) }()
 			synctest.Wait()
@@ -479,7 +478,7 @@ func TestCloseEndsTurns(t *testing.T) {
 			synctest.Wait()
 		}
 		var l *client.Lock
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			all.Go(func() { _ = kit.Must(c.Lock(t.Context(), "k")).Unlock(t.Context()) })
 			synctest.Wait()
 			all.Go(func() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 )
 
@@ -69,7 +70,7 @@ var errGivenUp = errors.New("the context ended before anything was written")
 
 // add adds to a key's value, in an execution that holds it, and returns the new
 // value. An error means that nothing was written.
-func (r *run) add(x worker.Execution, key, by int) (int64, error) {
+func (r *run) add(x gateway.Execution, key, by int) (int64, error) {
 	if before := r.tokens[key].Swap(x.Token()); before >= x.Token() {
 		r.t.Errorf("%s: token %d after %d", x.Key(), x.Token(), before)
 	}
@@ -107,7 +108,7 @@ func (w *world) work(ctx context.Context) bool {
 // nothing was written, unless it is a [*pending].
 var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n int64, err error){
 	"Do": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
-		err = at.Do(ctx, keyName(key), func(x worker.Execution) error {
+		err = at.Do(ctx, keyName(key), func(x gateway.Execution) error {
 			n, err = r.add(x, key, 1)
 			return err
 		})
@@ -115,18 +116,18 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 	},
 	"TryDo": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
 		began := time.Now()
-		err = at.TryDo(ctx, keyName(key), func(x worker.Execution) error {
+		err = at.TryDo(ctx, keyName(key), func(x gateway.Execution) error {
 			n, err = r.add(x, key, 1)
 			return err
 		})
-		if errors.Is(err, worker.ErrLocked) && time.Since(began) > 0 {
+		if errors.Is(err, gateway.ErrLocked) && time.Since(began) > 0 {
 			r.t.Errorf("%s: TryDo waited %v", keyName(key), time.Since(began))
 		}
 		return n, err
 	},
 	"nested": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
-		err = at.Do(ctx, keyName(key), func(outer worker.Execution) error {
-			return at.Do(outer.Context(), keyName(key), func(x worker.Execution) error {
+		err = at.Do(ctx, keyName(key), func(outer gateway.Execution) error {
+			return at.Do(outer.Context(), keyName(key), func(x gateway.Execution) error {
 				n, err = r.add(x, key, 1)
 				return err
 			})
@@ -136,7 +137,7 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 	"Batch": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
 		c := &call{key: key}
 		n, err = at.batcher.Do(ctx, keyName(key), c)
-		if errors.Is(err, worker.ErrMayHaveRun) {
+		if errors.Is(err, gateway.ErrMayHaveRun) {
 			err = &pending{c, err}
 		} else if wrote := c.wrote.Load(); wrote != n {
 			r.t.Errorf("%s: a batch wrote %d for a call that got %d, %v", keyName(key), wrote, n, err)
@@ -144,7 +145,7 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 		return n, err
 	},
 	read: func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
-		n, _, err = worker.Share(ctx, at.Worker, keyName(key), "read", func(x worker.Execution) (int64, error) {
+		n, _, err = worker.Share(ctx, at.Worker, keyName(key), "read", func(x gateway.Execution) (int64, error) {
 			n := r.values[key].Load()
 			if !r.work(x.Context()) {
 				return 0, errGivenUp
@@ -170,7 +171,7 @@ type pending struct {
 func (p *pending) Unwrap() error { return p.error }
 
 // batch adds one for each of the items.
-func (r *run) batch(x worker.Execution, items []*worker.Item[*call, int64]) error {
+func (r *run) batch(x gateway.Execution, items []*worker.Item[*call, int64]) error {
 	r.batches.Add(1)
 	r.items.Add(int64(len(items)))
 	last, err := r.add(x, items[0].In.key, len(items))
@@ -191,8 +192,8 @@ func (r *run) at(ctx context.Context, in input) (int64, error) {
 	for {
 		for _, n := range r.nodes() {
 			v, err := ways[in.way](ctx, r, n, in.key)
-			_, elsewhere := errors.AsType[*worker.NotOwnerError](err)
-			if !elsewhere && !errors.Is(err, worker.ErrUnavailable) {
+			_, elsewhere := errors.AsType[*gateway.NotOwnerError](err)
+			if !elsewhere && !errors.Is(err, gateway.ErrUnavailable) {
 				return v, err
 			}
 		}
@@ -205,7 +206,7 @@ func (r *run) at(ctx context.Context, in input) (int64, error) {
 }
 
 // expected are the errors of calls whose callers have not left.
-var expected = []error{errGivenUp, worker.ErrOwnershipLost, worker.ErrLocked, worker.ErrWaited}
+var expected = []error{errGivenUp, gateway.ErrOwnershipLost, gateway.ErrLocked, gateway.ErrWaited}
 
 // client adds and reads, and cancels some of its calls.
 func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan struct{}) {

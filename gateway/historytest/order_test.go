@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 )
 
@@ -25,7 +26,7 @@ func TestOrder(t *testing.T) {
 		w := newWorld(t, 1)
 		n := w.start()
 		defer w.stop(n)
-		batcher, err := worker.NewBatcher(n.Worker, worker.BatchConfig{MaxItems: 5}, func(_ worker.Execution, items []*worker.Item[int, int]) error {
+		batcher, err := worker.NewBatcher(n.Worker, worker.BatchConfig{MaxItems: 5}, func(_ gateway.Execution, items []*worker.Item[int, int]) error {
 			for _, item := range items {
 				ran = append(ran, item.In)
 				item.Out = answer(item.In)
@@ -63,7 +64,7 @@ func line(t *testing.T, n *node, batcher *worker.Batcher[int, int], arrivals []a
 	held, free := make(chan struct{}), make(chan struct{})
 	var calls sync.WaitGroup
 	calls.Go(func() {
-		_ = n.Do(t.Context(), keyName(0), func(worker.Execution) error {
+		_ = n.Do(t.Context(), keyName(0), func(gateway.Execution) error {
 			close(held)
 			<-free
 			return nil
@@ -82,7 +83,7 @@ func line(t *testing.T, n *node, batcher *worker.Batcher[int, int], arrivals []a
 			if a.batch {
 				got, err = batcher.Do(ctx, keyName(0), i)
 			} else {
-				err = n.Do(ctx, keyName(0), func(worker.Execution) error {
+				err = n.Do(ctx, keyName(0), func(gateway.Execution) error {
 					*ran = append(*ran, i)
 					got = answer(i)
 					return nil

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // farStore is a store that can be out of reach. What is asked of it first then
@@ -40,8 +40,8 @@ func (s *farStore) Generation(ctx context.Context) (string, error) {
 	return far(s, func() (string, error) { return s.Store.Generation(ctx) })
 }
 
-func (s *farStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
-	return far(s, func() ([]handoff.PartitionState, error) {
+func (s *farStore) Register(ctx context.Context, generation string, session records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
+	return far(s, func() ([]records.PartitionState, error) {
 		return s.Store.Register(ctx, generation, session, ttl, holdings)
 	})
 }
@@ -56,30 +56,30 @@ func (s *farStore) Release(ctx context.Context, incarnation string) error {
 	return err
 }
 
-func (s *farStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
-	return far(s, func() ([]handoff.PartitionState, error) {
+func (s *farStore) Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
+	return far(s, func() ([]records.PartitionState, error) {
 		return s.Store.Apply(ctx, generation, incarnation, changes)
 	})
 }
 
-func (s *farStore) Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error {
+func (s *farStore) Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error {
 	_, err := far(s, func() (any, error) { return nil, s.Store.Clear(ctx, generation, partition, residue) })
 	return err
 }
 
-func (s *farStore) ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error {
+func (s *farStore) ClearLocks(ctx context.Context, generation string, moves []records.Move) error {
 	_, err := far(s, func() (any, error) { return nil, s.Store.ClearLocks(ctx, generation, moves) })
 	return err
 }
 
-func (s *farStore) WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
-	return far(s, func() ([]handoff.WriteNumber, error) {
+func (s *farStore) WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
+	return far(s, func() ([]records.WriteNumber, error) {
 		return s.Store.WriteLocks(ctx, generation, incarnation, writes)
 	})
 }
 
-func (s *farStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
-	return far(s, func() (handoff.Snapshot, error) {
+func (s *farStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
+	return far(s, func() (records.Snapshot, error) {
 		return s.Store.Observe(ctx, generation, incarnation, since, suspects)
 	})
 }

@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
@@ -136,7 +136,7 @@ func TestLockService(t *testing.T) {
 		if !clienttest.IsFree(t, w, "k") {
 			t.Error("a lock that nobody renews does not end")
 		}
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			if a := s.must(423, "POST", "/v1/locks/k"); a.Kind != "request" || a.Holder != "" || a.TTL != 0 {
 				t.Errorf("where an execution has the key: %s", a.body)
 			}

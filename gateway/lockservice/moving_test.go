@@ -6,11 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // slowStore is a store whose answers to writes of locks take a while.
@@ -19,7 +20,7 @@ type slowStore struct {
 	slow time.Duration
 }
 
-func (s *slowStore) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+func (s *slowStore) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	numbers, err := s.Store.WriteLocks(ctx, gen, incarnation, writes)
 	time.Sleep(s.slow)
 	return numbers, err
@@ -88,7 +89,7 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 				})
 				key := s.KeyOf(a, "k")
 				release := make(chan struct{})
-				go a.Do(t.Context(), key, func(worker.Execution) error {
+				go a.Do(t.Context(), key, func(gateway.Execution) error {
 					<-release
 					return nil
 				})

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/lockservice"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -132,7 +132,7 @@ func TestTrapLockServiceRepeatedRequests(t *testing.T) {
 // A client that dies while it waits leaves no trace.
 func TestTrapLockServiceClientDies(t *testing.T) {
 	n := newLockNet(t, http.NotFoundHandler())
-	err := n.worker.Do(t.Context(), "k", func(worker.Execution) error {
+	err := n.worker.Do(t.Context(), "k", func(gateway.Execution) error {
 		died := make(chan error, 1)
 		go func() {
 			_, err := n.ask("POST", "/v1/locks/k?wait=20s", "")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -121,7 +122,7 @@ func silentApp(t *testing.T, a *abuse) {
 		got <- res.StatusCode
 	}()
 	kit.Eventually(t, "it holds the key", func() bool {
-		return a.worker.TryDo(t.Context(), "k", func(worker.Execution) error { return nil }) != nil
+		return a.worker.TryDo(t.Context(), "k", func(gateway.Execution) error { return nil }) != nil
 	})
 	a.isAnswered(t)
 	if status := <-got; status != http.StatusGatewayTimeout {

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -283,7 +283,7 @@ func TestAccessLogOfBatches(t *testing.T) {
 	c := workertest.New(t, 16)
 	w := c.StartReady()
 	first := make(chan struct{})
-	batcher := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(_ worker.Execution, items []*worker.Item[string, int]) error {
+	batcher := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(_ gateway.Execution, items []*worker.Item[string, int]) error {
 		if items[0].In == "first" {
 			close(first)
 			kit.Eventually(t, "the others wait", func() bool { return w.Queued("k") == 3 })

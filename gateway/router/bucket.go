@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/routes"
 )
 
 // bucket bounds how often something happens, by the generic cell rate algorithm: it keeps

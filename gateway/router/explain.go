@@ -7,7 +7,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/operator"
-	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/routes"
 )
 
 // operatorOfRoutes is an operator that knows the router's routes.

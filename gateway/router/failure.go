@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
-	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 

@@ -39,18 +39,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
-	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
-	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/requestlog"
+	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/ring"
 )
 

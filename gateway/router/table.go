@@ -12,9 +12,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
-	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/routes"
 )
 
 // A request whose goroutine has not run for a while since it looked at the clock is not

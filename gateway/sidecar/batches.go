@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -99,7 +100,7 @@ func (b *batches) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	switch {
-	case errors.Is(err, worker.ErrTimeout):
+	case errors.Is(err, gateway.ErrTimeout):
 		kind = problem.TimedOut
 	case errors.Is(err, hop1.ErrFull):
 		kind = problem.AppFull
@@ -117,7 +118,7 @@ func (s refusedBatch) Error() string {
 
 // run is the handler of the batches: it has the app answer one. The requests of one that the
 // app refuses go to it one by one, so that none of them fails the others.
-func (b *batches) run(e worker.Execution, items []*worker.Item[jsonRequest, jsonAnswer]) error {
+func (b *batches) run(e gateway.Execution, items []*worker.Item[jsonRequest, jsonAnswer]) error {
 	x := b.sidecar.Held(e.Context())
 	err := b.send(x, x.Token(), items)
 	refused, ok := errors.AsType[refusedBatch](err)

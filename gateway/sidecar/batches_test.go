@@ -213,7 +213,7 @@ func TestSidecarBatchAbandoned(t *testing.T) {
 			leave()
 			<-left
 			next := make(chan error, 1)
-			go func() { next <- w.Do(t.Context(), "k", func(worker.Execution) error { return nil }) }()
+			go func() { next <- w.Do(t.Context(), "k", func(gateway.Execution) error { return nil }) }()
 			if ends {
 				kit.Eventually(t, "the next waits", func() bool { return w.Queued("k") == 1 })
 				select {

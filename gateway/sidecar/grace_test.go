@@ -177,7 +177,7 @@ func afterGivingUp(t *testing.T, tt use, work time.Duration, drain, obeys bool) 
 	}
 	key := ""
 	for i := 0; key == ""; i++ {
-		if k := fmt.Sprint("k", i); a.Do(t.Context(), k, func(worker.Execution) error { return nil }) == nil {
+		if k := fmt.Sprint("k", i); a.Do(t.Context(), k, func(gateway.Execution) error { return nil }) == nil {
 			key = k
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/gateway"
 )
 
 // isGRPC reports whether a header is that of a call of gRPC, or of its answer.
@@ -46,7 +46,7 @@ func (g *grpcAnswer) follow(p []byte, err error) error {
 			g.have, g.left = 0, uint64(binary.BigEndian.Uint32(g.prefix[1:]))
 		}
 	}
-	if g.have > 0 || g.left > 0 || !errors.Is(err, worker.ErrTimeout) {
+	if g.have > 0 || g.left > 0 || !errors.Is(err, gateway.ErrTimeout) {
 		return err
 	}
 	if g.answer.Trailer == nil {

@@ -22,14 +22,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
-	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // New returns a handler of w that sends each request on to the app at target
@@ -261,7 +262,7 @@ func (s *sidecar) send(ctx context.Context, e *hop1.Exchange) error {
 	return e.Do(ctx)
 }
 
-// unsent returns the [worker.ErrUnavailable] of a request that the app provably has not
+// unsent returns the [gateway.ErrUnavailable] of a request that the app provably has not
 // begun with because of err, and that can be sent elsewhere or later; nil for any other.
 // One that has waited for a connection has had its time.
 func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
@@ -269,7 +270,7 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 		return nil
 	}
 	requestlog.Failure(ctx, s.Logger(), "the app cannot be reached", "app", s.app, "key", key, "error", err)
-	return fmt.Errorf("%w for key %q: the app cannot be reached", worker.ErrUnavailable, key)
+	return fmt.Errorf("%w for key %q: the app cannot be reached", gateway.ErrUnavailable, key)
 }
 
 // noAnswer answers a request to which the app has not. Where the app is, and what
@@ -277,9 +278,9 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 	kind := problem.NoAnswer
 	switch cause := context.Cause(r.Context()); {
-	case errors.Is(cause, worker.ErrOwnershipLost):
+	case errors.Is(cause, gateway.ErrOwnershipLost):
 		err, kind = cause, problem.OwnershipLost
-	case errors.Is(cause, worker.ErrTimeout):
+	case errors.Is(cause, gateway.ErrTimeout):
 		err, kind = cause, problem.TimedOut
 	case errors.Is(err, hop1.ErrFull):
 		kind = problem.AppFull

@@ -16,14 +16,14 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // visit is the work that a stubbornApp does for one request.
@@ -127,7 +127,7 @@ func (s *goneStore) Renew(ctx context.Context, generation, incarnation string, t
 	s.gone = false
 	s.mu.Unlock()
 	if gone {
-		return fmt.Errorf("%w: as the test has it", handoff.ErrSessionGone)
+		return fmt.Errorf("%w: as the test has it", records.ErrSessionGone)
 	}
 	sent := time.Now()
 	err := s.CutStore.Renew(ctx, generation, incarnation, ttl)

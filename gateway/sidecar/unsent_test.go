@@ -119,7 +119,7 @@ func TestUnsentRequestHoldsNoKey(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header.Set(gateway.HeaderKey, "k")
 	rw := &tryingWriter{ResponseRecorder: httptest.NewRecorder(), try: func() error {
-		return w.TryDo(t.Context(), "k", func(worker.Execution) error { return nil })
+		return w.TryDo(t.Context(), "k", func(gateway.Execution) error { return nil })
 	}}
 	h.ServeHTTP(rw, r)
 	if rw.err != nil || rw.Code != http.StatusServiceUnavailable || rw.Header().Get("Keyway-Refused") != "unavailable" {

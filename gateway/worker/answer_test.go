@@ -124,7 +124,7 @@ func answerLarge(rw http.ResponseWriter, _ *http.Request) {
 func (s *answerSite) inTurn(t *testing.T) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	return s.Do(ctx, "k", func(worker.Execution) error { return nil }) == nil
+	return s.Do(ctx, "k", func(gateway.Execution) error { return nil }) == nil
 }
 
 // A client that reads slowly, or not at all, does not hold the key: that is free

@@ -11,9 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
 )
 
 // BatchConfig configures a [Batcher]. A field of 0 stands for the default; a
@@ -42,7 +43,7 @@ type Item[In, Out any] struct {
 }
 
 // Batcher runs a handler for many calls of one key at once, at the worker that owns the
-// key; elsewhere the error of Do is a [*NotOwnerError], which names the owner. While one
+// key; elsewhere the error of Do is a [*gateway.NotOwnerError], which names the owner. While one
 // batch of a key runs, the calls that come for the key wait for the next one. Make a
 // Batcher with [NewBatcher]; any number of goroutines may use it.
 type Batcher[In, Out any] struct {
@@ -65,7 +66,7 @@ type Batcher[In, Out any] struct {
 // The execution's context has the values of the first caller's, without the
 // executions that this belongs to. It ends with the ownership of the key, or when
 // the callers of all items have left.
-func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
+func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x gateway.Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	if handler == nil {
 		return nil, errors.New("worker: NewBatcher has no handler")
 	}
@@ -91,12 +92,12 @@ func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x keyed.Ex
 // which they came.
 //
 // The errors of [Worker.Do] mean that in was not handled, and so does ctx's cause.
-// When ctx ends after the batch has begun, the error wraps [ErrMayHaveRun] as well;
+// When ctx ends after the batch has begun, the error wraps [gateway.ErrMayHaveRun] as well;
 // so it does when the handler panics (with a [*PanicError]), and when it returns an
-// error after the ownership of the key was lost (with [ErrOwnershipLost]).
+// error after the ownership of the key was lost (with [gateway.ErrOwnershipLost]).
 func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, err error) {
 	item, err := b.submit(ctx, key, keyed.Asking{Call: true, Trace: b.worker.traceOfCall(ctx)}, in)
-	if err != nil && !errors.Is(err, ErrMayHaveRun) {
+	if err != nil && !errors.Is(err, gateway.ErrMayHaveRun) {
 		b.worker.counts.refused(ctx, err)
 	}
 	if err != nil {
@@ -116,7 +117,7 @@ const (
 
 // call is one call of Do.
 type call[In, Out any] struct {
-	wait    localmutex.Item // what it waits with in the queue of its key
+	wait    keytable.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
 	ctx     context.Context
 	share   keyed.Origin // of how it asks for the key
@@ -160,7 +161,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how keyed.Ask
 		return nil, cmp.Or(context.Cause(ctx), c.failed, err)
 	case c.state.Load() == begun:
 		c.batch.leave()
-		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrMayHaveRun)
+		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), gateway.ErrMayHaveRun)
 	}
 	if !leads {
 		b.worker.keys.Waited(c.batch.part, c.batch.began-came)
@@ -314,9 +315,9 @@ func failure(x keyed.Execution, r any, returned bool, err error) error {
 	case r != nil:
 		return &PanicError{Value: r, Stack: debug.Stack()}
 	case !returned:
-		return fmt.Errorf("%w: %w", ErrMayHaveRun, errGoexit)
+		return fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, errGoexit)
 	case err != nil && x.Lost():
-		return fmt.Errorf("%w: %w: %w", ErrOwnershipLost, ErrMayHaveRun, err)
+		return fmt.Errorf("%w: %w: %w", gateway.ErrOwnershipLost, gateway.ErrMayHaveRun, err)
 	}
 	return nil
 }
@@ -330,7 +331,7 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*call[In, Out]) []*
 	if len(calls) == b.cfg.MaxItems || bytes >= b.cfg.MaxBytes {
 		return calls
 	}
-	x.Take(func(i *localmutex.Item) (take, more bool) {
+	x.Take(func(i *keytable.Item) (take, more bool) {
 		c, ok := i.Value.(*call[In, Out])
 		if !ok || c.batcher != b || bytes+c.size > b.cfg.MaxBytes {
 			return false, false
@@ -360,7 +361,7 @@ func (c *call[In, Out]) mayBegin() bool {
 	}
 	err := c.share.Begin()
 	if err != nil {
-		c.failed = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		c.failed = fmt.Errorf("%w: %w", gateway.ErrUnavailable, err)
 	}
 	return err == nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -25,7 +26,7 @@ func BenchmarkBatch(b *testing.B) {
 func benchmarkBatch(b *testing.B, callers int, work func()) {
 	w := benchmarkWorker(b)
 	var batches atomic.Int64
-	batcher, err := worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(_ worker.Execution, items []*worker.Item[int, int]) error {
+	batcher, err := worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(_ gateway.Execution, items []*worker.Item[int, int]) error {
 		batches.Add(1)
 		for _, i := range items {
 			i.Out = i.In
@@ -87,7 +88,7 @@ func BenchmarkHotKey(b *testing.B) {
 		w := benchmarkWorker(b)
 		b.ResetTimer()
 		each(b, 64, func(ctx context.Context, _ int) error {
-			return w.Do(ctx, "stock-42", func(worker.Execution) error { work(); return nil })
+			return w.Do(ctx, "stock-42", func(gateway.Execution) error { work(); return nil })
 		})
 		alone = b.Elapsed() / time.Duration(b.N)
 	})

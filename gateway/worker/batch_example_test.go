@@ -27,7 +27,7 @@ func ExampleBatcher_Do() {
 
 	errSoldOut := errors.New("sold out")
 	stock := map[string]int{"sku-42": 5} // in a database, with the token
-	sales, err := worker.NewBatcher(owner, worker.BatchConfig{}, func(x worker.Execution, items []*worker.Item[int, int]) error {
+	sales, err := worker.NewBatcher(owner, worker.BatchConfig{}, func(x gateway.Execution, items []*worker.Item[int, int]) error {
 		left := stock[x.Key()]
 		for _, item := range items { // in the order in which they came
 			if item.In > left {
@@ -62,7 +62,7 @@ func ExampleBatchHandler() {
 	defer members.Close()
 	defer owner.Close()
 
-	sales, err := worker.NewBatcher(owner, worker.BatchConfig{}, func(x worker.Execution, items []*worker.Item[int, string]) error {
+	sales, err := worker.NewBatcher(owner, worker.BatchConfig{}, func(x gateway.Execution, items []*worker.Item[int, string]) error {
 		for _, item := range items {
 			item.Out = fmt.Sprintf("%d of %s sold", item.In, x.Key())
 		}

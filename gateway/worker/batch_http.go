@@ -39,7 +39,7 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 		switch {
 		case err == nil:
 			return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
-		case errors.Is(err, ErrMayHaveRun):
+		case errors.Is(err, gateway.ErrMayHaveRun):
 			b.worker.logLost(r, key, err)
 			return func(rw http.ResponseWriter) { b.worker.answerLost(rw, r, err) }, nil
 		}
@@ -64,7 +64,7 @@ func (w *Worker) answerLost(rw http.ResponseWriter, r *http.Request, err error) 
 	switch {
 	case panicked, errors.Is(err, errGoexit):
 		kind = problem.BatchFailed
-	case errors.Is(err, ErrOwnershipLost):
+	case errors.Is(err, gateway.ErrOwnershipLost):
 		kind = problem.OwnershipLost
 	}
 	w.counts.own(kind).ServeHTTP(rw, r)

@@ -27,7 +27,7 @@ type sale struct {
 // shop returns what a service serves: sales in batches, and all else with the key
 // held. seen, if not nil, is called for each batch.
 func shop(t *testing.T, w *worker.Worker, seen func(items []*worker.Item[sale, int])) *http.ServeMux {
-	batcher, err := worker.NewBatcher(w, worker.BatchConfig{}, func(x worker.Execution, items []*worker.Item[sale, int]) error {
+	batcher, err := worker.NewBatcher(w, worker.BatchConfig{}, func(x gateway.Execution, items []*worker.Item[sale, int]) error {
 		if seen != nil {
 			seen(items)
 		}

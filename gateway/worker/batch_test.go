@@ -24,7 +24,7 @@ type batches struct {
 	*worker.Batcher[string, string]
 	t    *testing.T
 	w    *workertest.Worker
-	hook func(x worker.Execution, items []*worker.Item[string, string]) error // runs first, unless it is nil
+	hook func(x gateway.Execution, items []*worker.Item[string, string]) error // runs first, unless it is nil
 
 	mu  sync.Mutex
 	ran []string // the items of each batch, joined by spaces
@@ -44,7 +44,7 @@ func newBatches(t *testing.T, w *workertest.Worker, cfg worker.BatchConfig) *bat
 
 var errRefused = errors.New("refused")
 
-func (b *batches) handle(x worker.Execution, items []*worker.Item[string, string]) error {
+func (b *batches) handle(x gateway.Execution, items []*worker.Item[string, string]) error {
 	var in []string
 	for _, i := range items {
 		in = append(in, i.In)
@@ -106,14 +106,14 @@ func is(targets ...error) func(error) bool {
 
 // hasNotRun passes errors that leave nothing open.
 func hasNotRun(target error) func(error) bool {
-	return func(err error) bool { return errors.Is(err, target) && !errors.Is(err, worker.ErrMayHaveRun) }
+	return func(err error) bool { return errors.Is(err, target) && !errors.Is(err, gateway.ErrMayHaveRun) }
 }
 
 // hold holds the key k until the function that it returns is called.
 func (b *batches) hold() (free func()) {
 	end := make(chan struct{})
 	b.wg.Go(func() {
-		if err := b.w.Do(b.t.Context(), "k", func(worker.Execution) error { <-end; return nil }); err != nil {
+		if err := b.w.Do(b.t.Context(), "k", func(gateway.Execution) error { <-end; return nil }); err != nil {
 			b.t.Error(err)
 		}
 	})
@@ -126,7 +126,7 @@ func TestBatchOrder(t *testing.T) {
 		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{})
 		free := b.hold()
 		var last int64
-		b.hook = func(x worker.Execution, _ []*worker.Item[string, string]) error {
+		b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
 			if token, _ := worker.TokenFrom(x.Context()); x.Key() != "k" || token != x.Token() || token <= last {
 				t.Errorf("key %q, token %d after %d, %d in the context", x.Key(), x.Token(), last, token)
 			}
@@ -134,7 +134,7 @@ func TestBatchOrder(t *testing.T) {
 			return nil
 		}
 		b.submit(t.Context(), nil, "a", "!b", "c")
-		b.wg.Go(func() { _ = b.w.Do(t.Context(), "k", func(worker.Execution) error { b.note("Do"); return nil }) })
+		b.wg.Go(func() { _ = b.w.Do(t.Context(), "k", func(gateway.Execution) error { b.note("Do"); return nil }) })
 		synctest.Wait()
 		other := newBatches(t, b.w, worker.BatchConfig{})
 		b.submit(t.Context(), nil, "d", "e")
@@ -175,7 +175,7 @@ func TestBatchBounds(t *testing.T) {
 		})
 	}
 	w := workertest.New(t, 1).Start()
-	handler := func(worker.Execution, []*worker.Item[int, int]) error { return nil }
+	handler := func(gateway.Execution, []*worker.Item[int, int]) error { return nil }
 	for _, cfg := range []worker.BatchConfig{{MaxItems: -1}, {MaxBytes: -1}, {Linger: -1}} {
 		if _, err := worker.NewBatcher(w.Worker, cfg, handler); err == nil {
 			t.Errorf("%+v: no error", cfg)
@@ -210,7 +210,7 @@ func TestBatchRefused(t *testing.T) {
 		}
 		free := b.hold()
 		b.submit(t.Context(), nil, "a", "b")
-		if _, err := b.Do(t.Context(), "k", "c"); !hasNotRun(worker.ErrBusy)(err) {
+		if _, err := b.Do(t.Context(), "k", "c"); !hasNotRun(gateway.ErrBusy)(err) {
 			t.Errorf("full queue: %v", err)
 		}
 		free()
@@ -300,14 +300,14 @@ func TestBatchAbandoned(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "value"))
 			var cause error
 			value := any(nil)
-			b.hook = func(x worker.Execution, _ []*worker.Item[string, string]) error {
+			b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
 				value = x.Context().Value(valueKey{})
 				cancel(reason)
 				time.Sleep(time.Second)
 				cause = context.Cause(x.Context())
 				return nil
 			}
-			b.submit(ctx, is(reason, worker.ErrMayHaveRun), "a", "b")
+			b.submit(ctx, is(reason, gateway.ErrMayHaveRun), "a", "b")
 			if stays {
 				b.submit(t.Context(), nil, "c")
 			}
@@ -331,15 +331,15 @@ func TestBatchFails(t *testing.T) {
 	reason := errors.New("reason")
 	panicked := func(err error) bool {
 		p, ok := errors.AsType[*worker.PanicError](err)
-		return ok && errors.Is(err, worker.ErrMayHaveRun) && errors.Is(err, reason) && strings.Contains(string(p.Stack), "TestBatchFails")
+		return ok && errors.Is(err, gateway.ErrMayHaveRun) && errors.Is(err, reason) && strings.Contains(string(p.Stack), "TestBatchFails")
 	}
 	for name, test := range map[string]struct {
-		hook  func(x worker.Execution, items []*worker.Item[string, string]) error
+		hook  func(x gateway.Execution, items []*worker.Item[string, string]) error
 		check func(error) bool
 	}{
-		"error":  {func(worker.Execution, []*worker.Item[string, string]) error { return reason }, hasNotRun(reason)},
-		"panic":  {func(worker.Execution, []*worker.Item[string, string]) error { panic(reason) }, panicked},
-		"Goexit": {func(worker.Execution, []*worker.Item[string, string]) error { runtime.Goexit(); return nil }, is(worker.ErrMayHaveRun)},
+		"error":  {func(gateway.Execution, []*worker.Item[string, string]) error { return reason }, hasNotRun(reason)},
+		"panic":  {func(gateway.Execution, []*worker.Item[string, string]) error { panic(reason) }, panicked},
+		"Goexit": {func(gateway.Execution, []*worker.Item[string, string]) error { runtime.Goexit(); return nil }, is(gateway.ErrMayHaveRun)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -368,10 +368,10 @@ func TestBatchLosesOwnership(t *testing.T) {
 				store := &workertest.CutStore{Store: c.Store}
 				b := newBatches(t, c.StartReady(func(cfg *worker.Config) { cfg.Store = store }), worker.BatchConfig{})
 				reason := errors.New("reason")
-				b.hook = func(x worker.Execution, _ []*worker.Item[string, string]) error {
+				b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
 					store.Set(true)
 					<-x.Context().Done()
-					if cause := context.Cause(x.Context()); !errors.Is(cause, worker.ErrOwnershipLost) {
+					if cause := context.Cause(x.Context()); !errors.Is(cause, gateway.ErrOwnershipLost) {
 						t.Errorf("cancelled with %v", cause)
 					}
 					store.Set(false)
@@ -381,7 +381,7 @@ func TestBatchLosesOwnership(t *testing.T) {
 					return nil
 				}
 				free := b.hold()
-				check := is(worker.ErrOwnershipLost, worker.ErrMayHaveRun, reason)
+				check := is(gateway.ErrOwnershipLost, gateway.ErrMayHaveRun, reason)
 				if !fails {
 					check = nil
 				}
@@ -399,14 +399,14 @@ func TestBatchDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{})
 		end := make(chan struct{})
-		b.hook = func(worker.Execution, []*worker.Item[string, string]) error { <-end; return nil }
+		b.hook = func(gateway.Execution, []*worker.Item[string, string]) error { <-end; return nil }
 		free := b.hold()
 		ctx, cancel := context.WithCancel(t.Context())
-		b.submit(ctx, is(worker.ErrMayHaveRun, context.Canceled), "a")
+		b.submit(ctx, is(gateway.ErrMayHaveRun, context.Canceled), "a")
 		b.submit(t.Context(), nil, "b")
 		free()
 		cancel() // the one that leads it
-		b.submit(t.Context(), hasNotRun(worker.ErrUnavailable), "c")
+		b.submit(t.Context(), hasNotRun(gateway.ErrUnavailable), "c")
 		drained := make(chan error, 1)
 		go func() { drained <- b.w.Drain(t.Context()) }()
 		select {
@@ -458,7 +458,7 @@ func TestBatchUnderLoad(t *testing.T) {
 	var mu sync.Mutex
 	ran := map[int]int{} // how often
 	inside := map[string]bool{}
-	batcher, err := worker.NewBatcher(w.Worker, worker.BatchConfig{MaxItems: 16}, func(x worker.Execution, items []*worker.Item[int, int]) error {
+	batcher, err := worker.NewBatcher(w.Worker, worker.BatchConfig{MaxItems: 16}, func(x gateway.Execution, items []*worker.Item[int, int]) error {
 		mu.Lock()
 		if inside[x.Key()] {
 			t.Error("two batches of a key overlap")
@@ -499,7 +499,7 @@ func TestBatchUnderLoad(t *testing.T) {
 				case err != nil && !errors.Is(err, context.Canceled):
 					t.Errorf("item %d: %v", in, err)
 				}
-				if err != nil && !errors.Is(err, worker.ErrMayHaveRun) && times != 0 {
+				if err != nil && !errors.Is(err, gateway.ErrMayHaveRun) && times != 0 {
 					t.Errorf("item %d ran, although its caller was told that it has not", in)
 				}
 			}

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
-	"github.com/keyway-go/keyway/localmutex"
 )
 
 // Requests of routes that share are collapsed (RFC 9111, section 4): of equal ones that
@@ -26,7 +26,7 @@ import (
 // collapsible is a request that may get the answer to an equal one.
 type collapsible struct {
 	worker *Worker
-	wait   localmutex.Item // what it waits with
+	wait   keytable.Item   // what it waits with
 	form   string          // what equal requests have in common besides the key
 	came   uint64          // when it came, among all that may share, and when those of the worker began
 	began  uint64          // likewise when it began, if it leads
@@ -99,9 +99,9 @@ func (c *collapsible) leads(x keyed.Execution) (leads bool) {
 	return leads
 }
 
-// take offers accept those that wait for the answer to c, see [localmutex.Table.Take].
+// take offers accept those that wait for the answer to c, see [keytable.Table.Take].
 func (c *collapsible) take(x keyed.Execution, accept func(*collapsible) (take, more bool)) {
-	x.Take(func(i *localmutex.Item) (take, more bool) {
+	x.Take(func(i *keytable.Item) (take, more bool) {
 		other, ok := i.Value.(*collapsible)
 		switch {
 		case !ok:

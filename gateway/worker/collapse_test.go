@@ -16,8 +16,8 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
@@ -87,7 +87,7 @@ func (c *crowdOf) get(target string, lines ...string) *httptest.ResponseRecorder
 
 // hold holds the key while requests come.
 func (c *crowdOf) hold(come func()) {
-	_ = c.w.Do(c.t.Context(), "k", func(worker.Execution) error {
+	_ = c.w.Do(c.t.Context(), "k", func(gateway.Execution) error {
 		come()
 		return nil
 	})

@@ -130,7 +130,7 @@ type Limits struct {
 	MaxWait time.Duration
 
 	// MaxHolds bounds the keys that are held here for other members, or that these
-	// wait for. A call over the bound fails with [ErrBusy]. So does one that brings the keys and
+	// wait for. A call over the bound fails with [gateway.ErrBusy]. So does one that brings the keys and
 	// labels of a partition, which move with it, above about 1 MiB. Default 1,000,000.
 	MaxHolds int
 
@@ -146,7 +146,7 @@ type Limits struct {
 
 	// StreamsPerLink is how many requests [Server] takes at once on one link. At
 	// most half of them may wait for a key, or for a partition to arrive: what
-	// exceeds that fails with [ErrBusy], so that requests for other keys get
+	// exceeds that fails with [gateway.ErrBusy], so that requests for other keys get
 	// through. Default 4096.
 	StreamsPerLink int
 
@@ -196,7 +196,7 @@ type Limits struct {
 	// Timeout bounds each execution of a request that [Worker.Handler] or
 	// a sidecar takes, from the moment at which it gets its key; not the
 	// calls of this program, such as [Worker.Do], which have their contexts. An
-	// execution that has taken it is cancelled with cause [ErrTimeout], which may be
+	// execution that has taken it is cancelled with cause [gateway.ErrTimeout], which may be
 	// noticed a tenth of it later, or 0.1 s if that is less, and its client gets 504
 	// if it has no answer yet. Behind a sidecar the key is free when the app has
 	// closed the connection, or 0.15 TTL later. A handler that goes on without its

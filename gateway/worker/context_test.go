@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -52,7 +53,7 @@ func TestExecutionContextEnds(t *testing.T) {
 				}
 				do := func(ctx context.Context, fn func(ctx context.Context)) {
 					t.Helper()
-					if err := w.Do(ctx, "k", func(x worker.Execution) error { fn(x.Context()); return nil }); err != nil {
+					if err := w.Do(ctx, "k", func(x gateway.Execution) error { fn(x.Context()); return nil }); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -85,7 +86,7 @@ func TestExecutionContextEnds(t *testing.T) {
 						ctx = use(ctx)
 						store.Set(true)
 						time.Sleep(9 * time.Second)
-						check("ownership lost", ctx, expectation{context.Canceled, worker.ErrOwnershipLost})
+						check("ownership lost", ctx, expectation{context.Canceled, gateway.ErrOwnershipLost})
 					})
 				})
 				wg.Wait()
@@ -104,7 +105,7 @@ func TestContextAskedForTooLate(t *testing.T) {
 	for i := range 2000 {
 		got := make(chan context.Context, 3)
 		var token int64
-		err := w.Do(t.Context(), fmt.Sprint("key-", i%3), func(x worker.Execution) error {
+		err := w.Do(t.Context(), fmt.Sprint("key-", i%3), func(x gateway.Execution) error {
 			token = x.Token()
 			askers.Go(func() {
 				defer close(got)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -24,7 +25,7 @@ type chain struct {
 func hold(t *testing.T, w *workertest.Worker, first string, others ...string) chain {
 	c := chain{make(chan struct{}), make(chan error, 1)}
 	go func() {
-		err := w.Do(t.Context(), first, func(x worker.Execution) error {
+		err := w.Do(t.Context(), first, func(x gateway.Execution) error {
 			_ = x.Context() // from now on the chain has its age
 			<-c.goOn
 			c.err <- within(w, x, others)
@@ -39,17 +40,17 @@ func hold(t *testing.T, w *workertest.Worker, first string, others ...string) ch
 }
 
 // within asks for keys, each within the execution of the one before.
-func within(w *workertest.Worker, x worker.Execution, keys []string) error {
+func within(w *workertest.Worker, x gateway.Execution, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	return w.Do(x.Context(), keys[0], func(x worker.Execution) error { return within(w, x, keys[1:]) })
+	return w.Do(x.Context(), keys[0], func(x gateway.Execution) error { return within(w, x, keys[1:]) })
 }
 
 func wantDeadlock(t *testing.T, err error, held, key string) {
 	t.Helper()
-	deadlock, is := errors.AsType[*worker.DeadlockError](err)
-	if !is || !errors.Is(err, worker.ErrDeadlock) || deadlock.Held != held || deadlock.Key != key {
+	deadlock, is := errors.AsType[*gateway.DeadlockError](err)
+	if !is || !errors.Is(err, gateway.ErrDeadlock) || deadlock.Held != held || deadlock.Key != key {
 		t.Errorf("%v, want a deadlock of one that holds %q and waits for %q", err, held, key)
 	}
 }
@@ -130,7 +131,7 @@ func TestNoDeadlock(t *testing.T) {
 		c := workertest.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
-		err := w.Do(t.Context(), "free", func(free worker.Execution) error {
+		err := w.Do(t.Context(), "free", func(free gateway.Execution) error {
 			first, second, third := hold(t, w, "a", "b"), hold(t, w, "b", "free"), hold(t, w, "c", "b")
 			for _, c := range []chain{first, second, third} {
 				close(c.goOn)
@@ -165,7 +166,7 @@ func TestNoDeadlockWithWhatHasEnded(t *testing.T) {
 		w.AwaitServing(t, 16)
 		b := hold(t, w, "b", "a")
 		var wg sync.WaitGroup
-		_ = w.Do(t.Context(), "a", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "a", func(x gateway.Execution) error {
 			left := context.WithoutCancel(x.Context())
 			wg.Go(func() {
 				if err := w.Do(left, "b", ok); err != nil {
@@ -175,7 +176,7 @@ func TestNoDeadlockWithWhatHasEnded(t *testing.T) {
 			synctest.Wait()
 			return nil
 		})
-		_ = w.Do(t.Context(), "a", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "a", func(gateway.Execution) error {
 			close(b.goOn)
 			synctest.Wait()
 			return nil
@@ -195,7 +196,7 @@ func TestDeadlockThroughShare(t *testing.T) {
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		goOn := make(chan struct{})
-		read := func(x worker.Execution) (int, error) {
+		read := func(x gateway.Execution) (int, error) {
 			_ = x.Context()
 			<-goOn
 			return 1, w.Do(x.Context(), "held", ok)
@@ -208,7 +209,7 @@ func TestDeadlockThroughShare(t *testing.T) {
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			_ = w.Do(t.Context(), "held", func(x worker.Execution) error {
+			_ = w.Do(t.Context(), "held", func(x gateway.Execution) error {
 				_, _, err := worker.Share(x.Context(), w.Worker, "k", "read", read)
 				wantDeadlock(t, err, "held", "k")
 				return nil
@@ -230,15 +231,15 @@ func TestDeadlockThroughBatch(t *testing.T) {
 				w := c.Start()
 				w.AwaitServing(t, 16)
 				b := newBatches(t, w, worker.BatchConfig{})
-				b.hook = func(x worker.Execution, _ []*worker.Item[string, string]) error {
+				b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
 					return w.Do(x.Context(), "held", ok)
 				}
-				err := w.Do(t.Context(), "held", func(x worker.Execution) error {
+				err := w.Do(t.Context(), "held", func(x gateway.Execution) error {
 					ctx := x.Context()
 					release := make(chan struct{})
 					if !leads {
 						b.wg.Go(func() {
-							_ = w.Do(t.Context(), "k", func(worker.Execution) error { <-release; return nil })
+							_ = w.Do(t.Context(), "k", func(gateway.Execution) error { <-release; return nil })
 						})
 						synctest.Wait()
 						b.wg.Go(func() { _, _ = b.Do(t.Context(), "k", "other") })
@@ -278,7 +279,7 @@ func TestDeadlockStress(t *testing.T) {
 				var nest func(ctx context.Context, depth int) error
 				nest = func(ctx context.Context, depth int) error {
 					key := fmt.Sprint("key-", random.IntN(6))
-					return w.Do(ctx, key, func(x worker.Execution) error {
+					return w.Do(ctx, key, func(x gateway.Execution) error {
 						mu.Lock()
 						inner := running[key]
 						if inner != 0 && inner != x.Token() {
@@ -300,7 +301,7 @@ func TestDeadlockStress(t *testing.T) {
 				}
 				for range 200 {
 					err := nest(t.Context(), random.IntN(4))
-					if errors.Is(err, worker.ErrDeadlock) {
+					if errors.Is(err, gateway.ErrDeadlock) {
 						mu.Lock()
 						deadlocks++
 						mu.Unlock()

@@ -7,19 +7,16 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
-// Execution is one admitted run of a function or handler, see [gateway.Execution].
-type Execution = gateway.Execution
-
 // Do runs fn while it holds key: no other execution of the key runs at the
 // same time, here or on another worker (see docs/guarantees.md for the
 // conditions). Callers of one key run in the order in which they came. Within an
 // execution, that is with its context, a call for the key that it holds runs at
 // once as a part of it, with the same token. Do
 // returns fn's error, or without having run it: ctx's cause, an error that
-// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrWaited] or
-// [ErrUnavailable], a [*DeadlockError] or a [*NotOwnerError]. While no live worker owns the key it
-// waits, for at most Limits.MaxWait: then the error is an [*UnownedError].
-func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
+// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [gateway.ErrBusy], [gateway.ErrWaited] or
+// [gateway.ErrUnavailable], a [*gateway.DeadlockError] or a [*gateway.NotOwnerError]. While no live worker owns the key it
+// waits, for at most Limits.MaxWait: then the error is an [*gateway.UnownedError].
+func (w *Worker) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
 	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Trace: w.traceOfCall(ctx)})
 	if err != nil {
 		return w.counts.refused(ctx, err)
@@ -28,11 +25,11 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 	return fn(x.Public())
 }
 
-// TryDo is [Worker.Do] for a caller that does not wait. Its error wraps [ErrLocked] if
-// another execution holds key, or others wait for it, and [ErrUnavailable] if the worker
-// admits nothing. It is a [*NotOwnerError] or [*UnownedError] if this worker does not
+// TryDo is [Worker.Do] for a caller that does not wait. Its error wraps [gateway.ErrLocked] if
+// another execution holds key, or others wait for it, and [gateway.ErrUnavailable] if the worker
+// admits nothing. It is a [*gateway.NotOwnerError] or [*gateway.UnownedError] if this worker does not
 // serve key.
-func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
+func (w *Worker) TryDo(ctx context.Context, key string, fn func(gateway.Execution) error) error {
 	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: true, Trace: w.traceOfCall(ctx)})
 	if err != nil {
 		return w.counts.refused(ctx, err)

@@ -58,7 +58,7 @@ func ExampleWorker_Do() {
 		fmt.Println("shipping", order, token == inContext)
 		return nil
 	}
-	err = owner.Do(ctx, "order-42", func(x worker.Execution) error {
+	err = owner.Do(ctx, "order-42", func(x gateway.Execution) error {
 		return ship(x.Context(), x.Key(), x.Token()) // nobody else works on order-42
 	})
 	fmt.Println(err)
@@ -77,7 +77,7 @@ func ExampleShare() {
 	defer members.Close()
 	defer owner.Close()
 
-	balance, _, err := worker.Share(ctx, owner, "account-7", "balance", func(x worker.Execution) (int, error) {
+	balance, _, err := worker.Share(ctx, owner, "account-7", "balance", func(x gateway.Execution) (int, error) {
 		return 100, nil
 	})
 	fmt.Println(balance, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/internal/handoff"
 )
 
 // OnConfirming has f called between winning a key and starting with it, once

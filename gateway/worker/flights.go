@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
@@ -54,7 +55,7 @@ type flight struct {
 // join joins the flight of these calls, or begins one, for which it reports
 // first. It joins none that Do would not begin now: the lease is compared, and
 // then what cancels, as in confirm.
-func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
+func (w *Worker) join(ctx context.Context, id flightID, fn func(gateway.Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
 	f, p := &w.flights, w.keys.Of(id.key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +80,7 @@ func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any,
 // fly runs a flight's function with the key held. Neither a panic nor a Goexit of
 // that reaches singleflight in a way that would end the process or leave the
 // callers waiting: it closes quit before it lets a Goexit go on.
-func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) (v any, err error) {
+func (w *Worker) fly(fl *flight, fn func(gateway.Execution) (any, error)) (v any, err error) {
 	f, returned := &w.flights, false
 	defer func() {
 		f.forget(fl)
@@ -132,9 +133,9 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timeout:
-		err = fmt.Errorf("%w: %v for what others have asked of key %q", ErrWaited, limit, fl.id.key)
+		err = fmt.Errorf("%w: %v for what others have asked of key %q", gateway.ErrWaited, limit, fl.id.key)
 	case <-fl.quit:
-		return nil, false, false, fmt.Errorf("%w: %w", ErrMayHaveRun, errGoexit)
+		return nil, false, false, fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, errGoexit)
 	case r := <-done:
 		again = limit > 0 && w.flights.alone(fl, r.Err)
 		if p, ok := r.Err.(*PanicError); ok && !again {
@@ -143,7 +144,7 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 		return r.Val, r.Shared, again, r.Err
 	}
 	if w.flights.leave(fl) {
-		err = fmt.Errorf("%w: %w", err, ErrMayHaveRun)
+		err = fmt.Errorf("%w: %w", err, gateway.ErrMayHaveRun)
 	}
 	return nil, false, false, err
 }
@@ -153,7 +154,7 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 func (f *flights) alone(fl *flight, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fl.apart || !fl.begun && errors.Is(err, ErrDeadlock)
+	return fl.apart || !fl.begun && errors.Is(err, gateway.ErrDeadlock)
 }
 
 // leave takes a caller off a flight that is not done, and reports whether the

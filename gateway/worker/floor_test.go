@@ -36,7 +36,7 @@ func tokenOf(t *testing.T, w *workertest.Worker, key string) (token int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for {
-		err := w.Do(ctx, key, func(x worker.Execution) error {
+		err := w.Do(ctx, key, func(x gateway.Execution) error {
 			token = x.Token()
 			return nil
 		})
@@ -77,7 +77,7 @@ func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 			key := string(rune('a' + i))
 			for before[key] == 0 {
 				for _, v := range []*workertest.Worker{w, other} {
-					_ = v.Do(t.Context(), key, func(x worker.Execution) error {
+					_ = v.Do(t.Context(), key, func(x gateway.Execution) error {
 						before[key] = x.Token()
 						return nil
 					})

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
@@ -47,7 +48,7 @@ func ForwardBatches[In, Out any](f *Forwarder, b *Batcher[In, Out], isItem func(
 		switch {
 		case err == nil:
 			return answer(r, key, item)
-		case errors.Is(err, ErrMayHaveRun):
+		case errors.Is(err, gateway.ErrMayHaveRun):
 			return func(rw http.ResponseWriter) { f.worker.answerLost(rw, r, err) }, nil
 		}
 		return nil, err

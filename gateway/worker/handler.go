@@ -25,7 +25,7 @@ import (
 // Config.Keys: in an [http.Server] of your own, whoever reaches it can choose the key
 // by that header. A [Server] asks who sends. next sees [gateway.HeaderKey], [gateway.HeaderToken], [gateway.HeaderEpoch] and
 // [gateway.HeaderPartition]; its request's context is the execution's, see
-// [Execution.Context] and [TokenFrom].
+// [gateway.Execution.Context] and [TokenFrom].
 //
 // A request for a key of another worker gets 421 with the owner as a hint, one
 // without a key or with a bad one 400, one for a key that its sender already
@@ -312,7 +312,7 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 	case a.unsent != nil:
 		a.refuse()
 		return
-	case !a.wrote && errors.Is(context.Cause(r.Context()), ErrTimeout):
+	case !a.wrote && errors.Is(context.Cause(r.Context()), gateway.ErrTimeout):
 		a.handler.worker.counts.own(problem.TimedOut).ServeHTTP(a, r)
 	}
 	a.begin()

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -197,7 +198,7 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		}
 		// A call that is repeated while the first one waits takes its place.
 		done := make(chan int, 2)
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			for range 2 {
 				go func() {
 					status, _, _ := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil))
@@ -218,7 +219,7 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		}
 		c.release(id)
 		// A release while the key is waited for ends the wait.
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			go func() {
 				status, _, _ := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil))
 				done <- status
@@ -312,7 +313,7 @@ func TestTrapPromisesEndWithTheLease(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
+			_ = w.Do(t.Context(), "other", func(x gateway.Execution) error {
 				<-x.Context().Done()
 				return nil
 			})

@@ -65,10 +65,10 @@ func TestHotKeysOfThoseWhoAreRefused(t *testing.T) {
 		waits.Go(func() { _ = w.Do(t.Context(), "k", ok) })
 		synctest.Wait()
 		for range 10 {
-			if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrLocked) {
+			if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, gateway.ErrLocked) {
 				t.Errorf("TryDo: %v", err)
 			}
-			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, worker.ErrBusy) {
+			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, gateway.ErrBusy) {
 				t.Errorf("Do: %v", err)
 			}
 		}

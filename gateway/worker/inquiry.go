@@ -74,7 +74,7 @@ func answerJSON(rw *link.ResponseWriter, v any) {
 func (w *Worker) Locks(after string) gateway.LockPage { return w.locks.Page(after) }
 
 // Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
-// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [ErrUnavailable] if the store
+// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
 // may keep one: then it can be repeated.
 func (w *Worker) Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error) {
 	return w.locks.Unlock(ctx, key, by)

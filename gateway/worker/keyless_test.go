@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
@@ -27,7 +27,7 @@ func TestRequestsWithoutTheirKeysHeld(t *testing.T) {
 		held := make(chan struct{})
 		done := make(chan error, 1)
 		go func() {
-			done <- w.Do(t.Context(), "k", func(worker.Execution) error {
+			done <- w.Do(t.Context(), "k", func(gateway.Execution) error {
 				close(held)
 				<-release
 				return nil

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
@@ -30,10 +31,10 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 		var wg sync.WaitGroup
 		entered := make(chan struct{})
 		wg.Go(func() {
-			err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+			err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 				close(entered)
 				<-x.Context().Done()
-				if cause := context.Cause(x.Context()); !errors.Is(cause, worker.ErrOwnershipLost) {
+				if cause := context.Cause(x.Context()); !errors.Is(cause, gateway.ErrOwnershipLost) {
 					t.Errorf("cancelled with %v", cause)
 				}
 				if d := time.Since(cut); d < 6*time.Second || d > 8*time.Second {
@@ -47,19 +48,19 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 		})
 		<-entered
 		wg.Go(func() { // wins the mutex when the one above is cancelled
-			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, worker.ErrUnavailable) {
+			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, gateway.ErrUnavailable) {
 				t.Errorf("the one that waited: %v", err)
 			}
 		})
 		wg.Go(func() { // ends by itself, past the lease but before anything is cancelled
-			_ = w.Do(t.Context(), "k2", func(x worker.Execution) error {
+			_ = w.Do(t.Context(), "k2", func(x gateway.Execution) error {
 				time.Sleep(6500 * time.Millisecond)
 				return x.Context().Err()
 			})
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			if err := w.Do(t.Context(), "k2", ok); !errors.Is(err, worker.ErrUnavailable) {
+			if err := w.Do(t.Context(), "k2", ok); !errors.Is(err, gateway.ErrUnavailable) {
 				t.Errorf("the one that won the mutex past the lease: %v", err)
 			}
 		})
@@ -68,7 +69,7 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 			t.Errorf("inside the lease: %v", err)
 		}
 		time.Sleep(2200 * time.Millisecond)
-		if err := w.Do(t.Context(), "other", ok); !errors.Is(err, worker.ErrUnavailable) {
+		if err := w.Do(t.Context(), "other", ok); !errors.Is(err, gateway.ErrUnavailable) {
 			t.Errorf("past the lease: %v", err)
 		}
 		if w.Ready() == nil {
@@ -120,7 +121,7 @@ func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
 		var last int64
 		epochs := make(map[int64]bool)
 		for i := range 1<<20 + 1<<19 {
-			err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+			err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 				if x.Token() <= last {
 					t.Fatalf("token %d follows %d", x.Token(), last)
 				}
@@ -164,7 +165,7 @@ func TestTrapStoppedBetweenMutexAndStart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := stopWinner(t, waits)
 				var cancelled context.Context
-				go s.Do(t.Context(), "witness", func(x worker.Execution) error {
+				go s.Do(t.Context(), "witness", func(x gateway.Execution) error {
 					cancelled = x.Context()
 					<-cancelled.Done()
 					return nil
@@ -207,12 +208,12 @@ func stopWinner(t *testing.T, waits bool) *stoppedWinner {
 		}
 	})
 	do := func() {
-		s.outcome <- s.Do(t.Context(), "k", func(x worker.Execution) error {
+		s.outcome <- s.Do(t.Context(), "k", func(x gateway.Execution) error {
 			s.token = x.Token()
 			return x.Context().Err()
 		})
 	}
-	err := s.Do(t.Context(), "k", func(x worker.Execution) error {
+	err := s.Do(t.Context(), "k", func(x gateway.Execution) error {
 		s.won = x.Token() + 1
 		if waits {
 			go do()

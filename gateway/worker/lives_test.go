@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -44,7 +45,7 @@ func TestTheLifeBeforeIsReleasedWithItsLastExecution(t *testing.T) {
 		end, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)
-			_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+			_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 				<-end
 				return nil
 			})

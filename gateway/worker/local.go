@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
@@ -43,10 +44,10 @@ func (l *Local) Left() time.Duration {
 
 // Do is [Worker.Do], or TryDo, for a caller that can ask other members. If another worker owns key,
 // or ctx descends from a hold of key at another member, here is false and fn has not run.
-func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
+func (l *Local) Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error) {
 	w := l.worker
 	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Along: true, Trace: w.traceOfCall(ctx)})
-	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
+	if _, elsewhere := errors.AsType[*gateway.NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
 		return false, err
 	}
 	if err != nil {
@@ -57,7 +58,7 @@ func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution)
 }
 
 // Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the
-// highest epoch of its partition that the caller knows. The wait ends with [ErrWaited]
+// highest epoch of its partition that the caller knows. The wait ends with [gateway.ErrWaited]
 // after wait, or after Limits.MaxWait if wait is 0 or longer than that. The
 // caller works under held, and then calls release. If the worker does not serve key, the
 // error wraps a refusal that names the owner.

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -92,7 +92,7 @@ func TestExtendFollowsThePartition(t *testing.T) {
 			t.Errorf("extended to %+v, granted %+v", g, grant)
 		}
 		time.Sleep(9 * time.Second)
-		if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, worker.ErrLocked) {
+		if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, gateway.ErrLocked) {
 			t.Errorf("within the lease to which it was extended: %v", err)
 		}
 	})

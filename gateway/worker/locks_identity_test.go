@@ -9,17 +9,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // islandStore is a workertest.CutStore that keeps its worker from moving partitions too.
 type islandStore struct{ workertest.CutStore }
 
-func (s *islandStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+func (s *islandStore) Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	if err := s.Reach(ctx); err != nil {
 		return nil, err
 	}
@@ -191,7 +192,7 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 		caller, id, life := newCaller(t, w), holds.NewID(), w.Incarnation()
 		lost := caller.acquire("k", id)
 		store.Set(true)
-		_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "other", func(x gateway.Execution) error {
 			<-x.Context().Done()
 			return nil
 		})

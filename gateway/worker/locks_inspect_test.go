@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -40,7 +40,7 @@ func TestInspect(t *testing.T) {
 		if o := c.inspect("k"); o != (holds.Occupancy{}) {
 			t.Errorf("a free key: %+v", o)
 		}
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			if o := c.inspect("k"); o != (holds.Occupancy{Held: true, Token: x.Token()}) {
 				t.Errorf("an execution: %+v", o)
 			}

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
@@ -19,7 +19,7 @@ func overrun(t *testing.T, ask holds.Request) (grant holds.Grant, end func(), s 
 	stop, ended, began := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = a.Do(t.Context(), keys[0], func(worker.Execution) error {
+		_ = a.Do(t.Context(), keys[0], func(gateway.Execution) error {
 			close(began)
 			<-stop
 			return nil

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -92,7 +93,7 @@ func TestSharedLocks(t *testing.T) {
 		if r1.granted() != r2.granted() {
 			t.Errorf("they have tokens %d and %d", r1.granted(), r2.granted())
 		}
-		if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrLocked) {
+		if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, gateway.ErrLocked) {
 			t.Errorf("beside shared locks: %v", err)
 		}
 		if o, h := c.inspect("k"), explain(t, w, "k").Holder; o.Shared != 2 || !o.Lock || o.Token != r1.granted() || h == nil || h.Shared != 2 {
@@ -214,7 +215,7 @@ func TestTrapSharedLocksMove(t *testing.T) {
 			t.Errorf("tokens %d, %d and, at the next owner, %d", first, second, third)
 		}
 		for i := range ids {
-			if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, worker.ErrLocked) {
+			if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, gateway.ErrLocked) {
 				t.Errorf("with %d locks: %v", len(ids)-i, err)
 			}
 			if s := toB.release(ids[i])[0]; s != holds.Held {
@@ -329,7 +330,7 @@ func TestSharedLocksAtRandom(t *testing.T) {
 						key, shared := string("xy"[random.IntN(2)]), random.IntN(3) > 0
 						work, patience := time.Duration(random.IntN(20))*time.Millisecond, time.Duration(1+random.IntN(60))*time.Millisecond
 						if random.IntN(5) == 0 {
-							if err := w.Do(t.Context(), key, func(x worker.Execution) error {
+							if err := w.Do(t.Context(), key, func(x gateway.Execution) error {
 								defer keys[key].leave(false)
 								defer time.Sleep(work)
 								return keys[key].enter(false, x.Token())

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
@@ -156,7 +157,7 @@ func TestTrapLocksMove(t *testing.T) {
 		if r, _ := errors.AsType[*link.RefusedError](err); r == nil || r.Reason != link.NotOwner || r.Owner != b.Incarnation() {
 			t.Errorf("the former owner says %v, want the new one's name", err)
 		}
-		if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, worker.ErrLocked) {
+		if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, gateway.ErrLocked) {
 			t.Errorf("at the next owner: %v", err)
 		}
 		if again := toB.acquireAs(key, holds.Request{ID: id}); again.Token != grant.Token {
@@ -251,7 +252,7 @@ func TestTrapLocksOfTheDeadOnlyBlock(t *testing.T) {
 		if status, body, err := toD.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id, Try: true}.Append(nil)); status != http.StatusConflict || err != nil {
 			t.Errorf("granted again: %d %q %v", status, body, err)
 		}
-		if err := d.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrLocked) {
+		if err := d.TryDo(t.Context(), "k", ok); !errors.Is(err, gateway.ErrLocked) {
 			t.Errorf("the key is not kept from others: %v", err)
 		}
 		if err := d.Do(t.Context(), "k", ok); err != nil || time.Since(served) > 10*time.Second {
@@ -291,7 +292,7 @@ func TestTrapLeavingDoesNotWaitForLocks(t *testing.T) {
 				if again := toB.acquire(toB.key[id], id); again.Token != tokens[id] {
 					t.Errorf("token %d became %d", tokens[id], again.Token)
 				}
-				if err := b.TryDo(t.Context(), toB.key[id], ok); !errors.Is(err, worker.ErrLocked) {
+				if err := b.TryDo(t.Context(), toB.key[id], ok); !errors.Is(err, gateway.ErrLocked) {
 					t.Errorf("a key that is held: %v", err)
 				}
 			}

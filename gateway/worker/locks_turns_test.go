@@ -4,6 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -28,7 +29,7 @@ func TestTrapTokensOfTurns(t *testing.T) {
 		asks := holds.Request{ID: id, Turns: 5}
 		first := c.acquireAs("k", asks)
 		above(first, 5)
-		_ = w.Do(t.Context(), sameAs(c.ring, "k"), func(x worker.Execution) error {
+		_ = w.Do(t.Context(), sameAs(c.ring, "k"), func(x gateway.Execution) error {
 			if x.Token() <= taken {
 				t.Errorf("another key has token %d, of those up to %d that are reserved", x.Token(), taken)
 			}
@@ -42,7 +43,7 @@ func TestTrapTokensOfTurns(t *testing.T) {
 		above(again, 5)
 		above(c.acquireAs("k", holds.Request{ID: id}), 0)
 		c.release(id)
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			if x.Token() <= taken {
 				t.Errorf("then token %d, not above %d", x.Token(), taken)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -60,7 +61,7 @@ func TestTrapWaitersBecomeNoMoreLocksThanMove(t *testing.T) {
 				key := fmt.Sprintf("%04000d", i*number(!shared))
 				if i == 0 || !shared {
 					all.Go(func() {
-						_ = w.Do(t.Context(), key, func(worker.Execution) error {
+						_ = w.Do(t.Context(), key, func(gateway.Execution) error {
 							<-letGo
 							return nil
 						})

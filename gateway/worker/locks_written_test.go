@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // heldStore is a store that can hold up writes of locks, and counts them.
@@ -42,7 +42,7 @@ func (s *heldStore) count() int {
 	return s.writes
 }
 
-func (s *heldStore) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+func (s *heldStore) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	s.mu.Lock()
 	gate := s.gate
 	s.writes++

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
@@ -20,10 +21,10 @@ func TestMaxWait(t *testing.T) {
 		c := workertest.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
 		w.AwaitServing(t, 16)
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			began := time.Now()
 			err := w.Do(t.Context(), "k", ok)
-			if took := time.Since(began); !errors.Is(err, worker.ErrWaited) || errors.Is(err, worker.ErrBusy) || took != 5*time.Second || !strings.Contains(err.Error(), `key "k" was not free within 5s`) {
+			if took := time.Since(began); !errors.Is(err, gateway.ErrWaited) || errors.Is(err, gateway.ErrBusy) || took != 5*time.Second || !strings.Contains(err.Error(), `key "k" was not free within 5s`) {
 				t.Errorf("a call: %v after %v", err, took)
 			}
 			began = time.Now()
@@ -52,12 +53,12 @@ func TestMaxWaitBoundsAllWaits(t *testing.T) {
 		done := make(chan error, 2)
 		for range 2 {
 			go func() {
-				done <- w.Do(t.Context(), "k", func(worker.Execution) error { time.Sleep(10 * time.Minute); return nil })
+				done <- w.Do(t.Context(), "k", func(gateway.Execution) error { time.Sleep(10 * time.Minute); return nil })
 			}()
 		}
 		time.Sleep(40 * time.Second)
 		store.Set(false)
-		if err := <-done; !errors.Is(err, worker.ErrWaited) || time.Since(began) != time.Minute {
+		if err := <-done; !errors.Is(err, gateway.ErrWaited) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		if err := <-done; err != nil {

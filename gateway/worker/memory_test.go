@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -33,7 +34,7 @@ func TestKeysLeaveNothingBehind(t *testing.T) {
 	use := func(from, to int) {
 		for i := from; i < to; i++ {
 			key := strconv.Itoa(i)
-			err := w.Do(ctx, key, func(x worker.Execution) error { return w.Do(x.Context(), "nested "+key, ok) })
+			err := w.Do(ctx, key, func(x gateway.Execution) error { return w.Do(x.Context(), "nested "+key, ok) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +65,7 @@ func BenchmarkHeld(b *testing.B) {
 		held.Add(keys)
 		for i := range keys {
 			users.Go(func() {
-				err := w.Do(ctx, strconv.Itoa(i), func(worker.Execution) error { held.Done(); <-release; return nil })
+				err := w.Do(ctx, strconv.Itoa(i), func(gateway.Execution) error { held.Done(); <-release; return nil })
 				if err != nil {
 					b.Error(err)
 				}

@@ -41,7 +41,7 @@ func occupy(t *testing.T, w *workertest.Worker, key string) (release func()) {
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := w.Do(t.Context(), key, func(worker.Execution) error { close(begun); <-end; return nil }); err != nil {
+		if err := w.Do(t.Context(), key, func(gateway.Execution) error { close(begun); <-end; return nil }); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -140,7 +140,7 @@ func TestMetricsOfProblems(t *testing.T) {
 			_ = w.Do(ctx, "held", ok)
 		}, "left", 1},
 		"batch": {func(t *testing.T, w *workertest.Worker) {
-			b := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(worker.Execution, []*worker.Item[int, int]) error { return nil }))
+			b := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(gateway.Execution, []*worker.Item[int, int]) error { return nil }))
 			_, _ = b.Do(t.Context(), "full", 1)
 		}, "too-many-wait", 1},
 		"another member": {func(t *testing.T, w *workertest.Worker) {
@@ -254,7 +254,7 @@ func TestMetricsOfLostSessions(t *testing.T) {
 		w.AwaitServing(t, 16)
 		ended := make(chan error)
 		go func() {
-			ended <- w.Do(t.Context(), "k", func(x worker.Execution) error {
+			ended <- w.Do(t.Context(), "k", func(x gateway.Execution) error {
 				<-x.Context().Done()
 				return context.Cause(x.Context())
 			})
@@ -263,7 +263,7 @@ func TestMetricsOfLostSessions(t *testing.T) {
 		if err := c.Store.Release(t.Context(), w.Incarnation()); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-ended; !errors.Is(err, worker.ErrOwnershipLost) {
+		if err := <-ended; !errors.Is(err, gateway.ErrOwnershipLost) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -353,7 +353,7 @@ func TestMetricsOfSharedAnswers(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 3 {
 			calls.Go(func() {
-				_, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (int, error) {
+				_, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (int, error) {
 					time.Sleep(time.Second)
 					return 1, nil
 				})

@@ -77,7 +77,7 @@ func TestMovesOfAPlan(t *testing.T) {
 		release := make(chan struct{})
 		for p := range 64 {
 			wg.Go(func() {
-				_ = a.Do(t.Context(), keyIn(c.Ring, p), func(worker.Execution) error { <-release; return nil })
+				_ = a.Do(t.Context(), keyIn(c.Ring, p), func(gateway.Execution) error { <-release; return nil })
 			})
 		}
 		synctest.Wait()

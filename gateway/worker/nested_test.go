@@ -27,9 +27,9 @@ func TestNestedCallsRunInline(t *testing.T) {
 		w.AwaitServing(t, 16)
 		var wg sync.WaitGroup
 		defer wg.Wait()
-		err := w.Do(t.Context(), "a", func(a worker.Execution) error {
+		err := w.Do(t.Context(), "a", func(a gateway.Execution) error {
 			wg.Go(func() { // waits for its turn, in which all below is over
-				_ = w.Do(t.Context(), "a", func(x worker.Execution) error {
+				_ = w.Do(t.Context(), "a", func(x gateway.Execution) error {
 					if x.Token() <= a.Token() {
 						t.Errorf("the next execution has token %d after %d", x.Token(), a.Token())
 					}
@@ -37,11 +37,11 @@ func TestNestedCallsRunInline(t *testing.T) {
 				})
 			})
 			synctest.Wait()
-			return w.Do(a.Context(), "b", func(b worker.Execution) error {
-				for name, do := range map[string]func(context.Context, string, func(worker.Execution) error) error{"Do": w.Do, "TryDo": w.TryDo} {
-					var kept worker.Execution
+			return w.Do(a.Context(), "b", func(b gateway.Execution) error {
+				for name, do := range map[string]func(context.Context, string, func(gateway.Execution) error) error{"Do": w.Do, "TryDo": w.TryDo} {
+					var kept gateway.Execution
 					var keptContext context.Context
-					err := do(b.Context(), "a", func(x worker.Execution) error {
+					err := do(b.Context(), "a", func(x gateway.Execution) error {
 						kept, keptContext = x, x.Context()
 						if x.Key() != "a" || x.Token() != a.Token() {
 							t.Errorf("%s: key %s, token %d; want a, %d", name, x.Key(), x.Token(), a.Token())
@@ -82,11 +82,11 @@ func TestNestedCallHoldsItsKey(t *testing.T) {
 		var wg sync.WaitGroup
 		var ended context.Context
 		var inside atomic.Bool
-		err := w.Do(t.Context(), "k", func(outer worker.Execution) error {
+		err := w.Do(t.Context(), "k", func(outer gateway.Execution) error {
 			ended = context.WithoutCancel(outer.Context())
 			wg.Go(func() {
-				_ = w.Do(ended, "k", func(x worker.Execution) error {
-					return w.Do(x.Context(), "k", func(worker.Execution) error {
+				_ = w.Do(ended, "k", func(x gateway.Execution) error {
+					return w.Do(x.Context(), "k", func(gateway.Execution) error {
 						inside.Store(true)
 						time.Sleep(time.Second)
 						inside.Store(false)
@@ -105,7 +105,7 @@ func TestNestedCallHoldsItsKey(t *testing.T) {
 		}
 		for _, ctx := range []context.Context{t.Context(), ended} {
 			wg.Go(func() {
-				_ = w.Do(ctx, "k", func(worker.Execution) error {
+				_ = w.Do(ctx, "k", func(gateway.Execution) error {
 					if inside.Load() {
 						t.Error("two executions of a key overlap")
 					}
@@ -131,22 +131,22 @@ func TestNestedCallTooLate(t *testing.T) {
 		store := &workertest.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
-		ran := func(worker.Execution) error { t.Error("it ran"); return nil }
-		err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+		ran := func(gateway.Execution) error { t.Error("it ran"); return nil }
+		err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			gone, cancel := context.WithCancel(x.Context())
 			cancel()
 			if err := w.Do(gone, "k", ran); !errors.Is(err, context.Canceled) {
 				t.Errorf("done context: %v", err)
 			}
-			if _, _, err := worker.Share(gone, w.Worker, "k", "read", func(x worker.Execution) (int, error) { return 0, ran(x) }); !errors.Is(err, context.Canceled) {
+			if _, _, err := worker.Share(gone, w.Worker, "k", "read", func(x gateway.Execution) (int, error) { return 0, ran(x) }); !errors.Is(err, context.Canceled) {
 				t.Errorf("done context: %v", err)
 			}
 			store.Set(true)
 			<-x.Context().Done()
-			if err := w.Do(x.Context(), "k", ran); !errors.Is(err, worker.ErrOwnershipLost) {
+			if err := w.Do(x.Context(), "k", ran); !errors.Is(err, gateway.ErrOwnershipLost) {
 				t.Errorf("ownership lost: %v", err)
 			}
-			if err := w.Do(context.WithoutCancel(x.Context()), "k", ran); !errors.Is(err, worker.ErrOwnershipLost) {
+			if err := w.Do(context.WithoutCancel(x.Context()), "k", ran); !errors.Is(err, gateway.ErrOwnershipLost) {
 				t.Errorf("ownership lost, without cancel: %v", err)
 			}
 			return nil
@@ -165,15 +165,15 @@ func TestNestedBatch(t *testing.T) {
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		b := newBatches(t, w, worker.BatchConfig{Linger: time.Second})
-		err := w.Do(t.Context(), "outer", func(x worker.Execution) error {
-			return w.Do(x.Context(), "k", func(x worker.Execution) error {
+		err := w.Do(t.Context(), "outer", func(x gateway.Execution) error {
+			return w.Do(x.Context(), "k", func(x gateway.Execution) error {
 				b.wg.Go(func() {
 					if out, err := b.Do(t.Context(), "k", "other"); out != "OTHER" || err != nil {
 						t.Error(out, err)
 					}
 				})
 				synctest.Wait()
-				b.hook = func(batch worker.Execution, _ []*worker.Item[string, string]) error {
+				b.hook = func(batch gateway.Execution, _ []*worker.Item[string, string]) error {
 					if batch.Token() != x.Token() {
 						t.Errorf("token %d within %d", batch.Token(), x.Token())
 					}
@@ -204,7 +204,7 @@ func TestNestedRequestIsRefused(t *testing.T) {
 		c := workertest.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			r := httptest.NewRequestWithContext(x.Context(), http.MethodGet, "/", nil)
 			r.Header.Set(gateway.HeaderKey, "k")
 			answer := httptest.NewRecorder()
@@ -228,7 +228,7 @@ func TestTryDo(t *testing.T) {
 		at := func(what string, want error, w *workertest.Worker, key string) {
 			t.Helper()
 			began := time.Now()
-			err := w.TryDo(t.Context(), key, func(x worker.Execution) error {
+			err := w.TryDo(t.Context(), key, func(x gateway.Execution) error {
 				if x.Key() != key || x.Context().Err() != nil {
 					t.Errorf("%s: execution of %q, %v", what, x.Key(), x.Context().Err())
 				}
@@ -238,18 +238,18 @@ func TestTryDo(t *testing.T) {
 				t.Errorf("%s: %v after %v, want %v", what, err, time.Since(began), want)
 			}
 		}
-		at("nobody owns it", worker.ErrUnavailable, w, "k")
+		at("nobody owns it", gateway.ErrUnavailable, w, "k")
 		w.AwaitServing(t, 16)
 		at("free", nil, w, "k")
 		at("no key", gateway.ErrNoKey, w, "")
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
-			at("held", worker.ErrLocked, w, "k")
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
+			at("held", gateway.ErrLocked, w, "k")
 			at("another", nil, w, "other")
 			return nil
 		})
 		at("free again", nil, w, "k")
 		reason := errors.New("reason")
-		if err := w.TryDo(t.Context(), "k", func(worker.Execution) error { return reason }); !errors.Is(err, reason) {
+		if err := w.TryDo(t.Context(), "k", func(gateway.Execution) error { return reason }); !errors.Is(err, reason) {
 			t.Errorf("the function's error: %v", err)
 		}
 		b := c.Start()
@@ -259,7 +259,7 @@ func TestTryDo(t *testing.T) {
 		time.Sleep(time.Second)
 		for p := range 16 {
 			err := b.TryDo(t.Context(), keyIn(c.Ring, p), ok)
-			if notOwner, is := errors.AsType[*worker.NotOwnerError](err); err != nil && (!is || notOwner.Worker != "w1") {
+			if notOwner, is := errors.AsType[*gateway.NotOwnerError](err); err != nil && (!is || notOwner.Worker != "w1") {
 				t.Errorf("partition %d at the other worker: %v", p, err)
 			}
 		}

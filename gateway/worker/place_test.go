@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -33,7 +34,7 @@ func TestLeaveAndJoinRing(t *testing.T) {
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := a.Do(t.Context(), key, func(worker.Execution) error { <-release; return nil }); err != nil {
+			if err := a.Do(t.Context(), key, func(gateway.Execution) error { <-release; return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -124,7 +125,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 		var wg sync.WaitGroup
 		for p := range 16 {
 			wg.Go(func() {
-				_ = a.TryDo(t.Context(), keyIn(c.Ring, p), func(worker.Execution) error { <-release; return nil })
+				_ = a.TryDo(t.Context(), keyIn(c.Ring, p), func(gateway.Execution) error { <-release; return nil })
 			})
 		}
 		synctest.Wait()

@@ -12,8 +12,8 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
@@ -55,7 +55,7 @@ func TestLimitsOfARoute(t *testing.T) {
 			}
 		}
 		quick := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			for _, tt := range []struct {
 				p    policy.Policy
 				code int
@@ -156,7 +156,7 @@ func TestRateCountsWhatRuns(t *testing.T) {
 		w.AwaitServing(t, 16)
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		p := policy.Policy{MaxWait: time.Second, Rate: policy.Rate{PerSecond: 1.0 / 3600, Burst: 2}}
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			for range 4 {
 				if answer := askBy(t, h, "k", p); answer.Code != http.StatusServiceUnavailable {
 					t.Errorf("a key that is not free: %d", answer.Code)

@@ -9,8 +9,8 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
-	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -51,16 +51,16 @@ func (w *Worker) answerRefusal(rw http.ResponseWriter, r *http.Request, err erro
 // refusalOf returns what a router may act on in an error of admission; nil if
 // the error is for the client to read.
 func refusalOf(err error) *link.RefusedError {
-	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
-	unowned, isUnowned := errors.AsType[*UnownedError](err)
+	notOwner, isNotOwner := errors.AsType[*gateway.NotOwnerError](err)
+	unowned, isUnowned := errors.AsType[*gateway.UnownedError](err)
 	switch {
 	case isNotOwner:
 		return &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
 	case isUnowned:
 		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.Owner, Epoch: unowned.Epoch}
-	case errors.Is(err, ErrUnavailable):
+	case errors.Is(err, gateway.ErrUnavailable):
 		return &link.RefusedError{Reason: link.Unavailable}
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, gateway.ErrBusy):
 		return &link.RefusedError{Reason: link.Busy}
 	}
 	return nil
@@ -68,8 +68,8 @@ func refusalOf(err error) *link.RefusedError {
 
 // problemOf returns what a client reads of an error of admission.
 func problemOf(err error) problem.Problem {
-	_, isNotOwner := errors.AsType[*NotOwnerError](err)
-	_, isUnowned := errors.AsType[*UnownedError](err)
+	_, isNotOwner := errors.AsType[*gateway.NotOwnerError](err)
+	_, isUnowned := errors.AsType[*gateway.UnownedError](err)
 	rate, limited := errors.AsType[*keyed.RateError](err)
 	switch {
 	case limited:
@@ -78,21 +78,21 @@ func problemOf(err error) problem.Problem {
 		return p
 	case errors.Is(err, errPolicy):
 		return problem.Of(problem.OtherVersion)
-	case errors.Is(err, ErrNested):
-		return problem.Of(problem.Nested).With(strings.TrimPrefix(err.Error(), ErrNested.Error()+": "))
+	case errors.Is(err, gateway.ErrNested):
+		return problem.Of(problem.Nested).With(strings.TrimPrefix(err.Error(), gateway.ErrNested.Error()+": "))
 	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
 		return problem.OfKey(err, nil)
 	case isNotOwner:
 		return problem.Of(problem.OtherOwner)
 	case isUnowned:
 		return problem.Of(problem.Unowned)
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, gateway.ErrBusy):
 		return problem.Of(problem.TooManyWait)
-	case errors.Is(err, ErrLocked):
+	case errors.Is(err, gateway.ErrLocked):
 		return problem.Of(problem.KeyHeld)
-	case errors.Is(err, ErrWaited):
+	case errors.Is(err, gateway.ErrWaited):
 		return problem.Of(problem.KeyWaited)
-	case errors.Is(err, ErrDeadlock):
+	case errors.Is(err, gateway.ErrDeadlock):
 		return problem.Of(problem.Deadlock)
 	}
 	return problem.Of(problem.Unavailable)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -17,7 +18,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // A store that was opened with other settings than the members have is no
@@ -136,8 +137,8 @@ func overlapping(t *testing.T, c *workertest.Cluster, a, b *workertest.Worker) i
 	n := 0
 	for p := range 16 {
 		key := keyIn(c.Ring, p)
-		_ = a.Do(t.Context(), key, func(worker.Execution) error {
-			return b.Do(t.Context(), key, func(worker.Execution) error { n++; return nil })
+		_ = a.Do(t.Context(), key, func(gateway.Execution) error {
+			return b.Do(t.Context(), key, func(gateway.Execution) error { n++; return nil })
 		})
 	}
 	return n
@@ -157,7 +158,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 			t.Fatalf("before they meet %d of 16 partitions run at both", n)
 		}
 		running, cause := make(chan struct{}), make(chan error, 1)
-		go younger.Do(t.Context(), "k", func(x worker.Execution) error {
+		go younger.Do(t.Context(), "k", func(x gateway.Execution) error {
 			close(running)
 			select {
 			case <-x.Context().Done():
@@ -170,7 +171,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		younger.Meet(t)
 		select {
 		case err := <-cause:
-			if !errors.Is(err, worker.ErrOwnershipLost) {
+			if !errors.Is(err, gateway.ErrOwnershipLost) {
 				t.Errorf("what ran was cancelled with %v", err)
 			}
 		case <-time.After(kit.TTL):
@@ -275,7 +276,7 @@ func (b *becoming) Exists(ctx context.Context) error { return b.now.Load().Exist
 func (b *becoming) Generation(ctx context.Context) (string, error) {
 	return b.now.Load().Generation(ctx)
 }
-func (b *becoming) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, h []handoff.Holding) ([]handoff.PartitionState, error) {
+func (b *becoming) Register(ctx context.Context, gen string, s records.Session, ttl time.Duration, h []records.Holding) ([]records.PartitionState, error) {
 	return b.now.Load().Register(ctx, gen, s, ttl, h)
 }
 func (b *becoming) Renew(ctx context.Context, gen, inc string, ttl time.Duration) error {
@@ -284,21 +285,21 @@ func (b *becoming) Renew(ctx context.Context, gen, inc string, ttl time.Duration
 func (b *becoming) Release(ctx context.Context, inc string) error {
 	return b.now.Load().Release(ctx, inc)
 }
-func (b *becoming) Apply(ctx context.Context, gen, inc string, c []handoff.Change) ([]handoff.PartitionState, error) {
+func (b *becoming) Apply(ctx context.Context, gen, inc string, c []records.Change) ([]records.PartitionState, error) {
 	return b.now.Load().Apply(ctx, gen, inc, c)
 }
-func (b *becoming) Clear(ctx context.Context, gen string, p int, r []handoff.Residue) error {
+func (b *becoming) Clear(ctx context.Context, gen string, p int, r []records.Residue) error {
 	return b.now.Load().Clear(ctx, gen, p, r)
 }
-func (b *becoming) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+func (b *becoming) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	return b.now.Load().WriteLocks(ctx, gen, incarnation, writes)
 }
 
-func (b *becoming) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+func (b *becoming) ClearLocks(ctx context.Context, gen string, moves []records.Move) error {
 	return b.now.Load().ClearLocks(ctx, gen, moves)
 }
 
-func (b *becoming) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+func (b *becoming) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	return b.now.Load().Observe(ctx, gen, incarnation, since, suspects)
 }
 func (b *becoming) Watch(ctx context.Context) <-chan struct{} { return b.now.Load().Watch(ctx) }

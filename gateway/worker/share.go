@@ -2,10 +2,11 @@ package worker
 
 import (
 	"context"
+	"github.com/keyway-go/keyway/gateway"
 	"reflect"
 )
 
-// Share works at the worker that owns key; elsewhere its error is a [*NotOwnerError],
+// Share works at the worker that owns key; elsewhere its error is a [*gateway.NotOwnerError],
 // which names the owner. It runs fn as [Worker.Do] does, once for equal reads: a call
 // with the same key, op and T that comes while another waits for the key or runs gets
 // that one's result, with shared set. The result was read while the key was held, and is
@@ -14,9 +15,9 @@ import (
 // fn's context has the first caller's values and ends when every caller's has. A
 // panic in fn is raised again in each caller, as a [*PanicError]. Share returns the
 // errors of Do; a caller that leaves while fn may run for it or others gets one that
-// wraps [ErrMayHaveRun]. Within an execution that holds key, fn runs at once and for
+// wraps [gateway.ErrMayHaveRun]. Within an execution that holds key, fn runs at once and for
 // this caller alone.
-func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(Execution) (T, error)) (v T, shared bool, err error) {
+func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(gateway.Execution) (T, error)) (v T, shared bool, err error) {
 	if ctx.Err() != nil {
 		return v, false, context.Cause(ctx)
 	}
@@ -29,7 +30,7 @@ func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(Execut
 	}
 	id := flightID{key, op, reflect.TypeFor[T]()}
 	for {
-		fl, done, first := w.join(ctx, id, func(x Execution) (any, error) { return fn(x) })
+		fl, done, first := w.join(ctx, id, func(x gateway.Execution) (any, error) { return fn(x) })
 		limit := w.cfg.MaxWait
 		if first {
 			limit = 0 // its own run of Do is bounded

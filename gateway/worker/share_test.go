@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -22,7 +23,7 @@ func TestShareRunsOnce(t *testing.T) {
 		w.AwaitServing(t, 16)
 		var runs atomic.Int32
 		release := make(chan struct{})
-		read := func(worker.Execution) (string, error) {
+		read := func(gateway.Execution) (string, error) {
 			runs.Add(1)
 			<-release
 			return "value", nil
@@ -68,7 +69,7 @@ func TestShareOfNobodyIsCancelled(t *testing.T) {
 			synctest.Wait()
 			cancel()
 		}()
-		_, _, err := worker.Share(ctx, w.Worker, "k", "read", func(x worker.Execution) (string, error) {
+		_, _, err := worker.Share(ctx, w.Worker, "k", "read", func(x gateway.Execution) (string, error) {
 			defer close(ended)
 			<-x.Context().Done()
 			return "", nil
@@ -94,7 +95,7 @@ func TestSharePanicComesBack(t *testing.T) {
 						t.Errorf("recovered %v", p)
 					}
 				}()
-				_, _, _ = worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (string, error) { panic("boom") })
+				_, _, _ = worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (string, error) { panic("boom") })
 			})
 		}
 		wg.Wait()
@@ -115,8 +116,8 @@ func TestShareOfGoexit(t *testing.T) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				_, _, err := worker.Share(ctx, w.Worker, "k", "read", func(worker.Execution) (string, error) { runtime.Goexit(); return "", nil })
-				if !errors.Is(err, worker.ErrMayHaveRun) || ctx.Err() != nil {
+				_, _, err := worker.Share(ctx, w.Worker, "k", "read", func(gateway.Execution) (string, error) { runtime.Goexit(); return "", nil })
+				if !errors.Is(err, gateway.ErrMayHaveRun) || ctx.Err() != nil {
 					t.Errorf("Share: %v, want ErrMayHaveRun at once", err)
 				}
 			})
@@ -137,7 +138,7 @@ func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 		w.AwaitServing(t, 1)
 		var value int64
 		read := func() int64 {
-			v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (int64, error) { return value, nil })
+			v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (int64, error) { return value, nil })
 			if err != nil {
 				t.Error(err)
 				return -1
@@ -149,7 +150,7 @@ func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 			wg.Go(func() {
 				for range 5000 {
 					var written int64
-					err := w.Do(t.Context(), "k", func(worker.Execution) error { value++; written = value; return nil })
+					err := w.Do(t.Context(), "k", func(gateway.Execution) error { value++; written = value; return nil })
 					if err != nil {
 						t.Error(err)
 						return
@@ -173,9 +174,9 @@ func TestShareNested(t *testing.T) {
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		value := "old"
-		read := func(x worker.Execution) (string, error) { return fmt.Sprint(value, x.Token()), nil }
+		read := func(x gateway.Execution) (string, error) { return fmt.Sprint(value, x.Token()), nil }
 		var wg sync.WaitGroup
-		err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+		err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			wg.Go(func() {
 				if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", read); v != fmt.Sprint("new", x.Token()+1) || err != nil {
 					t.Errorf("the one outside: %v, %v", v, err)
@@ -205,15 +206,15 @@ func TestShareOfAHolderIsItsOwn(t *testing.T) {
 		w.AwaitServing(t, 16)
 		began, goOn := make(chan struct{}, 2), make(chan struct{})
 		other := 0
-		read := func(x worker.Execution) (v int, err error) {
+		read := func(x gateway.Execution) (v int, err error) {
 			began <- struct{}{}
 			<-goOn
-			err = w.Do(x.Context(), "other", func(worker.Execution) error { v = other; return nil })
+			err = w.Do(x.Context(), "other", func(gateway.Execution) error { v = other; return nil })
 			return v, err
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			err := w.Do(t.Context(), "other", func(x worker.Execution) error {
+			err := w.Do(t.Context(), "other", func(x gateway.Execution) error {
 				other = 1
 				if v, _, err := worker.Share(x.Context(), w.Worker, "k", "read", read); v != 1 || err != nil {
 					t.Errorf("the holder: %v, %v", v, err)
@@ -246,13 +247,13 @@ func TestShareOfTwoTypes(t *testing.T) {
 		goOn := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (int, error) { <-goOn; return 1, nil }); v != 1 || err != nil {
+			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (int, error) { <-goOn; return 1, nil }); v != 1 || err != nil {
 				t.Error(v, err)
 			}
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (error, error) { return nil, nil }); v != nil || err != nil {
+			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (error, error) { return nil, nil }); v != nil || err != nil {
 				t.Error(v, err)
 			}
 		})
@@ -269,7 +270,7 @@ func TestShareWaitsForMaxWait(t *testing.T) {
 		c := workertest.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
 		w.AwaitServing(t, 16)
-		read := func(worker.Execution) (int, error) { time.Sleep(time.Minute); return 1, nil }
+		read := func(gateway.Execution) (int, error) { time.Sleep(time.Minute); return 1, nil }
 		share := func(ctx context.Context) error {
 			_, _, err := worker.Share(ctx, w.Worker, "k", "read", read)
 			return err
@@ -277,8 +278,8 @@ func TestShareWaitsForMaxWait(t *testing.T) {
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var wg sync.WaitGroup
-		err := w.Do(t.Context(), "k", func(worker.Execution) error {
-			if err := share(soon); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, worker.ErrMayHaveRun) {
+		err := w.Do(t.Context(), "k", func(gateway.Execution) error {
+			if err := share(soon); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, gateway.ErrMayHaveRun) {
 				t.Errorf("who left before anything ran: %v", err)
 			}
 			wg.Go(func() {
@@ -294,7 +295,7 @@ func TestShareWaitsForMaxWait(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		if err := share(t.Context()); !errors.Is(err, worker.ErrWaited) || !errors.Is(err, worker.ErrMayHaveRun) || time.Since(began) != 5*time.Second {
+		if err := share(t.Context()); !errors.Is(err, gateway.ErrWaited) || !errors.Is(err, gateway.ErrMayHaveRun) || time.Since(began) != 5*time.Second {
 			t.Errorf("who came later: %v after %v", err, time.Since(began))
 		}
 		wg.Wait()
@@ -304,7 +305,7 @@ func TestShareWaitsForMaxWait(t *testing.T) {
 func BenchmarkShare(b *testing.B) {
 	c := workertest.New(b, 64)
 	w := c.StartReady()
-	read := func(worker.Execution) (int, error) { return 42, nil }
+	read := func(gateway.Execution) (int, error) { return 42, nil }
 	for _, callers := range []int{1, 8} {
 		b.Run(fmt.Sprint(callers, " callers"), func(b *testing.B) {
 			b.ReportAllocs()
@@ -337,7 +338,7 @@ func TestShareJoinsNothingCancelled(t *testing.T) {
 		goOn := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, _, _ = worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (string, error) {
+			_, _, _ = worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (string, error) {
 				<-goOn // a handler that does not heed its context
 				return "old", nil
 			})
@@ -350,7 +351,7 @@ func TestShareJoinsNothingCancelled(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		wg.Go(func() {
-			v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (string, error) { return "new", nil })
+			v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (string, error) { return "new", nil })
 			if v != "new" || err != nil {
 				t.Errorf("%v, %v", v, err)
 			}

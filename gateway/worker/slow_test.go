@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -55,7 +56,7 @@ func TestSlowKeys(t *testing.T) {
 		var token int64
 		do := func(key string, d time.Duration) {
 			wg.Go(func() {
-				err := w.Do(t.Context(), key, func(x worker.Execution) error {
+				err := w.Do(t.Context(), key, func(x gateway.Execution) error {
 					if key == "held" && token == 0 {
 						token = x.Token()
 					}
@@ -117,7 +118,7 @@ func TestSlowKeysEndWithTheWorker(t *testing.T) {
 		c := workertest.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		w.AwaitServing(t, 16)
-		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			w.Close()
 			time.Sleep(time.Minute)
 			return nil

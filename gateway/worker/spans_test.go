@@ -34,9 +34,9 @@ func TestSpansOfCalls(t *testing.T) {
 	ctx, caller := kept.Tracer("test").Start(t.Context(), "caller")
 	var token int64
 	var inner trace.SpanContext
-	err := w.Do(ctx, "k", func(x worker.Execution) error {
+	err := w.Do(ctx, "k", func(x gateway.Execution) error {
 		token, inner = x.Token(), trace.SpanContextFromContext(x.Context())
-		return w.Do(x.Context(), "k", func(worker.Execution) error { return nil }) // a part of it
+		return w.Do(x.Context(), "k", func(gateway.Execution) error { return nil }) // a part of it
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestSpansOfCalls(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	if err := w.TryDo(ctx, "k", func(worker.Execution) error { return nil }); err != nil {
+	if err := w.TryDo(ctx, "k", func(gateway.Execution) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	kept.Await(t, "internal execution")
@@ -109,8 +109,8 @@ func TestSpanOfATimeout(t *testing.T) {
 // A wait that ends without the key is a span too, and says why.
 func TestSpansOfWaitsThatFail(t *testing.T) {
 	w, kept := startTraced(t, func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Millisecond })
-	err := w.Do(t.Context(), "k", func(worker.Execution) error {
-		return w.Do(context.Background(), "k", func(worker.Execution) error { return nil })
+	err := w.Do(t.Context(), "k", func(gateway.Execution) error {
+		return w.Do(context.Background(), "k", func(gateway.Execution) error { return nil })
 	})
 	if err == nil {
 		t.Fatal("a call has got a key that is held")
@@ -127,7 +127,7 @@ func TestSpansOfBatches(t *testing.T) {
 	b := newBatches(t, w, worker.BatchConfig{})
 	names := []string{"internal execution", "internal execution"}
 	var callers []trace.SpanContext
-	err := w.Do(t.Context(), "k", func(worker.Execution) error {
+	err := w.Do(t.Context(), "k", func(gateway.Execution) error {
 		for i, in := range []string{"a", "b", "c"} {
 			ctx, span := kept.Tracer("test").Start(t.Context(), in)
 			callers, names = append(callers, span.SpanContext()), append(names, "internal "+in, "internal queue wait")

@@ -14,8 +14,8 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -81,7 +81,7 @@ func TestExplainACall(t *testing.T) {
 		w := workertest.New(t, 16).StartReady()
 		release := make(chan struct{})
 		var wg sync.WaitGroup
-		wg.Go(func() { _ = w.Do(t.Context(), "k", func(worker.Execution) error { <-release; return nil }) })
+		wg.Go(func() { _ = w.Do(t.Context(), "k", func(gateway.Execution) error { <-release; return nil }) })
 		time.Sleep(8 * time.Second)
 		if x := explain(t, w, "k").Holder; x == nil || !x.AtLeast || x.Seconds < 5 || x.Seconds > 8 {
 			t.Errorf("holder after 8s: %+v", x)
@@ -106,7 +106,7 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 		release := make(chan struct{})
 		for p := range 16 {
 			wg.Go(func() {
-				_ = a.Do(t.Context(), keyIn(c.Ring, p), func(x worker.Execution) error {
+				_ = a.Do(t.Context(), keyIn(c.Ring, p), func(x gateway.Execution) error {
 					tokens.Store(p, x.Token())
 					<-release
 					return nil

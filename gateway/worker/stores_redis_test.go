@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
@@ -63,7 +64,7 @@ func TestTwoRedisUnderOneGossip(t *testing.T) {
 			both.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
-				_ = w.Do(ctx, key, func(worker.Execution) error {
+				_ = w.Do(ctx, key, func(gateway.Execution) error {
 					mu.Lock()
 					ran++
 					if running++; running > 1 {

@@ -6,8 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
@@ -77,7 +78,7 @@ func TestAStreamIsNoExecution(t *testing.T) {
 			rw.Header().Set("Content-Type", "text/event-stream")
 			rw.WriteHeader(http.StatusOK)
 			held := make(chan struct{})
-			go w.Do(t.Context(), "k", func(worker.Execution) error {
+			go w.Do(t.Context(), "k", func(gateway.Execution) error {
 				close(held)
 				time.Sleep(time.Second)
 				return nil

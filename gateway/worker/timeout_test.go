@@ -61,13 +61,13 @@ func TestHandlerTimeout(t *testing.T) {
 				r.Header.Set(gateway.HeaderKey, "k")
 				rec, begin := httptest.NewRecorder(), time.Now()
 				h.ServeHTTP(rec, r)
-				if took := time.Since(begin); rec.Code != tt.status || !errors.Is(cause, worker.ErrTimeout) || took < timeout || took > timeout*11/10+time.Millisecond {
+				if took := time.Since(begin); rec.Code != tt.status || !errors.Is(cause, gateway.ErrTimeout) || took < timeout || took > timeout*11/10+time.Millisecond {
 					t.Errorf("status %d, cause %v, after %v", rec.Code, cause, took)
 				}
 				if !deadline.Equal(begin.Add(timeout)) {
 					t.Errorf("its deadline is %v after the start", deadline.Sub(begin))
 				}
-				if err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+				if err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 					time.Sleep(10 * timeout)
 					return x.Context().Err()
 				}); err != nil {
@@ -112,7 +112,7 @@ func TestTrapASlowBodyHoldsItsKeyInTime(t *testing.T) {
 						answer.Body.Close()
 					}
 				}()
-				kit.Eventually(t, "the key is held", func() bool { return errors.Is(w.TryDo(t.Context(), "k", ok), worker.ErrLocked) })
+				kit.Eventually(t, "the key is held", func() bool { return errors.Is(w.TryDo(t.Context(), "k", ok), gateway.ErrLocked) })
 				if err := w.Do(t.Context(), "k", ok); err != nil {
 					t.Error(err)
 				}

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // Unavailable returns a handler for a worker that takes no requests yet: it
 // refuses each as one that nobody owns, which a router then holds.
 func (w *Worker) Unavailable() http.Handler {
-	return unavailable{w, fmt.Errorf("%w: worker %s does not take requests yet", ErrUnavailable, w.name)}
+	return unavailable{w, fmt.Errorf("%w: worker %s does not take requests yet", gateway.ErrUnavailable, w.name)}
 }
 
 type unavailable struct {

@@ -45,8 +45,8 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 		}
 		began = time.Now()
 		err := w.Do(t.Context(), "k", ok)
-		unowned, is := errors.AsType[*worker.UnownedError](err)
-		if took := time.Since(began); !is || !errors.Is(err, worker.ErrUnavailable) || took != time.Minute {
+		unowned, is := errors.AsType[*gateway.UnownedError](err)
+		if took := time.Since(began); !is || !errors.Is(err, gateway.ErrUnavailable) || took != time.Minute {
 			t.Fatalf("%v after %v, want a refusal after MaxWait", err, took)
 		}
 		if unowned.Key != "k" || unowned.Partition != c.Ring.Partition("k") || unowned.Wait != 0 || !strings.Contains(err.Error(), "no session in the store") {
@@ -55,7 +55,7 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 		began = time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := w.Do(ctx, "k", ok); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, worker.ErrUnavailable) || time.Since(began) != time.Second {
+		if err := w.Do(ctx, "k", ok); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, gateway.ErrUnavailable) || time.Since(began) != time.Second {
 			t.Errorf("a caller with less time: %v after %v", err, time.Since(began))
 		}
 		store.Set(false)
@@ -76,7 +76,7 @@ func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
 		err := w.Do(ctx, "k", ok)
-		unowned, is := errors.AsType[*worker.UnownedError](err)
+		unowned, is := errors.AsType[*gateway.UnownedError](err)
 		if !is {
 			t.Fatal(err)
 		}
@@ -125,12 +125,12 @@ func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := b.Do(ctx, key, ok)
-		unowned, is := errors.AsType[*worker.UnownedError](err)
+		unowned, is := errors.AsType[*gateway.UnownedError](err)
 		if !is || unowned.Wait < 5*time.Second || unowned.Wait > 10*time.Second || !strings.Contains(err.Error(), "worker w3, which has not claimed it yet: the session of its last owner") {
 			t.Fatalf("%v", err)
 		}
 		err = b.Do(t.Context(), key, ok)
-		if notOwner, is := errors.AsType[*worker.NotOwnerError](err); !is || notOwner.Worker != "w3" || notOwner.Addr != "w3:80" || notOwner.Key != key {
+		if notOwner, is := errors.AsType[*gateway.NotOwnerError](err); !is || notOwner.Worker != "w3" || notOwner.Addr != "w3:80" || notOwner.Key != key {
 			t.Errorf("%v, want w3 for the owner", err)
 		} else if text := err.Error(); !strings.Contains(text, "belongs to worker w3") || strings.Contains(text, d.Incarnation()) {
 			t.Error(text)
@@ -154,7 +154,7 @@ func TestCallOnALeavingWorkerFails(t *testing.T) {
 		began := time.Now()
 		w.Close()
 		for range 2 {
-			if err := <-failed; !errors.Is(err, worker.ErrUnavailable) || !strings.Contains(err.Error(), "leaving") || time.Since(began) != 0 {
+			if err := <-failed; !errors.Is(err, gateway.ErrUnavailable) || !strings.Contains(err.Error(), "leaving") || time.Since(began) != 0 {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 			failed <- w.Do(t.Context(), "k", ok)

@@ -11,9 +11,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/paced"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
-	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/requestlog"
 )
 
 // How much a client of a worker's own port has to send of a body within each such

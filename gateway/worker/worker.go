@@ -48,21 +48,21 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
 	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
+	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Store keeps the sessions and records that decide who owns what. Package
 // fallback implements it over Redis, over an embedded server, and in memory.
 // Every method is safe for concurrent use, and idempotent. An error that wraps
-// [handoff.ErrGeneration] or [handoff.ErrSessionGone] says that nothing was
+// [records.ErrGeneration] or [records.ErrSessionGone] says that nothing was
 // applied; any other leaves that open.
 type Store interface {
 	// Settings returns the settings that the store was opened with.
@@ -79,23 +79,23 @@ type Store interface {
 	// Register creates the session, or creates it anew after a loss of data,
 	// and asserts what it holds, in one step. It returns the state of each
 	// holding's partition.
-	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
+	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
 	// Renew extends a session that exists.
 	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
 	// Release ends the session for good.
 	Release(ctx context.Context, incarnation string) error
 	// Apply applies each change by itself and returns the partitions' states.
-	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
+	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
 	// Clear removes exactly these entries of the partition's residue.
-	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
+	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error
 	// ClearLocks forgets locks that moves have written.
-	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
+	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
 	// WriteLocks writes and removes locks that the store keeps, and returns the number
 	// of each partition's latest write that was made.
-	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
+	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
 	// Observe reads what has changed since a version, in one step, with the stamps of suspects.
 	// If there are no suspects and nothing has changed, it may answer by a cheaper look.
-	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error)
+	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
 	// Watch returns a channel that receives when there is something to
 	// observe, and perhaps when there is not. It is closed when ctx ends.
 	Watch(ctx context.Context) <-chan struct{}

@@ -19,7 +19,7 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-func ok(worker.Execution) error { return nil }
+func ok(gateway.Execution) error { return nil }
 
 func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
-				err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+				err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 					if running.Add(1) != 1 {
 						t.Error("two executions of a key overlap")
 					}
@@ -84,13 +84,13 @@ func TestDoErrors(t *testing.T) {
 		}
 		var waiting sync.WaitGroup
 		defer waiting.Wait()
-		err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+		err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			if err := w.Do(x.Context(), "other", ok); err != nil {
 				t.Errorf("nested call of another key: %v", err)
 			}
 			waiting.Go(func() { _ = w.Do(t.Context(), "k", ok) })
 			synctest.Wait()
-			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, worker.ErrBusy) {
+			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, gateway.ErrBusy) {
 				t.Errorf("full queue: %v", err)
 			}
 			return reason
@@ -107,9 +107,9 @@ func TestExecutionContext(t *testing.T) {
 		w := c.Start()
 		w.AwaitServing(t, 16)
 
-		var kept worker.Execution
+		var kept gateway.Execution
 		var ctx context.Context
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			kept, ctx = x, x.Context()
 			if token, ok := worker.TokenFrom(ctx); !ok || token != x.Token() {
 				t.Errorf("token in the context: %d, %v", token, ok)
@@ -122,7 +122,7 @@ func TestExecutionContext(t *testing.T) {
 		if ctx.Err() == nil || kept.Context().Err() == nil {
 			t.Error("the context outlives its execution")
 		}
-		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			if kept.Context() == x.Context() || x.Context().Err() != nil {
 				t.Error("an execution that has ended reaches another's context")
 			}
@@ -145,7 +145,7 @@ func TestPlannedMove(t *testing.T) {
 		var last [partitions]atomic.Int64
 		for p := range partitions {
 			wg.Go(func() {
-				if err := a.Do(t.Context(), keyIn(c.Ring, p), func(x worker.Execution) error {
+				if err := a.Do(t.Context(), keyIn(c.Ring, p), func(x gateway.Execution) error {
 					last[p].Store(x.Token())
 					<-held
 					if err := x.Context().Err(); err != nil {
@@ -170,7 +170,7 @@ func TestPlannedMove(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			err := b.Do(ctx, key, ok)
 			cancel()
-			if notOwner, is := errors.AsType[*worker.NotOwnerError](err); is {
+			if notOwner, is := errors.AsType[*gateway.NotOwnerError](err); is {
 				if notOwner.Owner != a.Incarnation() || notOwner.Addr != "w1:80" || notOwner.Epoch == 0 {
 					t.Errorf("partition %d: %v", p, notOwner)
 				}
@@ -187,13 +187,13 @@ func TestPlannedMove(t *testing.T) {
 		close(held)
 		wg.Wait()
 		for p := range partitions {
-			err := b.Do(t.Context(), keyIn(c.Ring, p), func(x worker.Execution) error {
+			err := b.Do(t.Context(), keyIn(c.Ring, p), func(x gateway.Execution) error {
 				if x.Token() <= last[p].Load() {
 					t.Errorf("partition %d: token %d follows %d", p, x.Token(), last[p].Load())
 				}
 				return nil
 			})
-			if _, is := errors.AsType[*worker.NotOwnerError](err); err != nil && !is {
+			if _, is := errors.AsType[*gateway.NotOwnerError](err); err != nil && !is {
 				t.Errorf("partition %d: %v", p, err)
 			}
 		}
@@ -246,7 +246,7 @@ func TestDrainWaitsForHandlers(t *testing.T) {
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_ = a.Do(t.Context(), "k", func(worker.Execution) error { <-release; return nil })
+			_ = a.Do(t.Context(), "k", func(gateway.Execution) error { <-release; return nil })
 		})
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -402,7 +402,7 @@ func BenchmarkDo(b *testing.B) {
 	b.Run("context asked for", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := w.Do(ctx, "order-42", func(x worker.Execution) error { return x.Context().Err() }); err != nil {
+			if err := w.Do(ctx, "order-42", func(x gateway.Execution) error { return x.Context().Err() }); err != nil {
 				b.Fatal(err)
 			}
 		}

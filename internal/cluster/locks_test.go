@@ -20,7 +20,7 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // lockAsker asks the lock service of a router on a Unix socket.
@@ -168,7 +168,7 @@ func (l *longLocks) written(s *store.Store, before string) (gen string) {
 		if gen, err = s.Generation(l.t.Context()); err != nil || gen == before {
 			continue
 		}
-		var all, own handoff.Snapshot
+		var all, own records.Snapshot
 		all, err = s.Observe(l.t.Context(), gen, "", 0, nil)
 		kept = 0
 		for _, session := range all.Sessions { // whose locks are told to nobody else

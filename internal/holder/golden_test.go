@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/test/golden"
-	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // TestTranscripts plays the scenarios in testdata. Each line that begins with ">" is a command at a time; what follows it

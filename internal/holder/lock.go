@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // Lock is one lock that this process holds at an owner elsewhere, from its grant to the answer to its release. Its state

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // Policy is what a shell wants of its locks. They share it, and nobody changes it.

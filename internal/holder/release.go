@@ -3,7 +3,7 @@ package holder
 import (
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // Close notes that the client was closed. It returns CancelGone if that ends the caller's work.

@@ -7,7 +7,7 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // Times of the explored worlds.

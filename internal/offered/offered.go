@@ -15,7 +15,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Members is what a [Store] needs of gossip.
@@ -188,7 +188,7 @@ func (s *Store) Peers(ctx context.Context) ([]string, error) { return s.store().
 func (s *Store) Trouble() error { return s.store().Trouble() }
 
 // Register is the present store's.
-func (s *Store) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+func (s *Store) Register(ctx context.Context, generation string, session records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
 	return s.store().Register(ctx, generation, session, ttl, holdings)
 }
 
@@ -203,27 +203,27 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 }
 
 // Apply is the present store's.
-func (s *Store) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+func (s *Store) Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	return s.store().Apply(ctx, generation, incarnation, changes)
 }
 
 // Clear is the present store's.
-func (s *Store) Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error {
+func (s *Store) Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error {
 	return s.store().Clear(ctx, generation, partition, residue)
 }
 
 // ClearLocks is the present store's.
-func (s *Store) ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error {
+func (s *Store) ClearLocks(ctx context.Context, generation string, moves []records.Move) error {
 	return s.store().ClearLocks(ctx, generation, moves)
 }
 
 // WriteLocks is the present store's.
-func (s *Store) WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+func (s *Store) WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	return s.store().WriteLocks(ctx, generation, incarnation, writes)
 }
 
 // Observe is the present store's.
-func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	return s.store().Observe(ctx, generation, incarnation, since, suspects)
 }
 

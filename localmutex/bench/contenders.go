@@ -11,6 +11,7 @@ import (
 	"github.com/puzpuzpuz/xsync/v4"
 	k8s "k8s.io/utils/keymutex"
 
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/localmutex"
 )
 
@@ -39,7 +40,7 @@ func contenders() []contender {
 			return plain(func(string) { m.Lock() }, func(string) { m.Unlock() })
 		}},
 		{name: "localmutex.Table", context: true, fifo: true, cleans: true, make: func() pair {
-			var m localmutex.Table
+			var m keytable.Table
 			return pair{
 				lock: func(ctx context.Context, key string) int64 {
 					token, err := m.Lock(ctx, key)

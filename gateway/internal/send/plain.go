@@ -10,8 +10,8 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"

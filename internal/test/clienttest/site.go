@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -184,7 +185,7 @@ func (s *Site) Kill(w *workertest.Worker) {
 func (s *Site) KeyOf(w *workertest.Worker, prefix string) string {
 	for i := 0; ; i++ {
 		key := fmt.Sprintf("%s%d", prefix, i)
-		if err := w.Do(s.T.Context(), key, func(worker.Execution) error { return nil }); err == nil {
+		if err := w.Do(s.T.Context(), key, func(gateway.Execution) error { return nil }); err == nil {
 			return key
 		}
 	}
@@ -194,7 +195,7 @@ func (s *Site) KeyOf(w *workertest.Worker, prefix string) string {
 func IsFree(t *testing.T, w *workertest.Worker, key string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	return w.Do(ctx, key, func(worker.Execution) error { return nil }) == nil
+	return w.Do(ctx, key, func(gateway.Execution) error { return nil }) == nil
 }
 
 type pipeListener struct {

@@ -54,10 +54,12 @@ var pure = []struct {
 	why   string
 }{
 	{"ring", []string{xxhash, consistent}, impure, "a table is a function of its arguments"},
-	{"ring/lease", nil, impure, "whether a deadline has passed is a function of the readings it is given"},
-	{"ring/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
+	{"internal/lease", nil, impure, "whether a deadline has passed is a function of the readings it is given"},
+	{"ring/records", nil, impure, "what a store keeps is a value"},
+	{"internal/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
 	{"gateway/worker/internal/remote", nil, impure, "what becomes of a lock is explored on the machine that runs: its inputs carry the time, and its host acts for it"},
 	{"internal/holder", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
+	{"internal/keytable", nil, nil, "a keyed mutex knows nothing of what it is for"},
 	{"localmutex", nil, nil, "a keyed mutex is useful to programs that want nothing else of Keyway"},
 	{"localmutex/locking", nil, nil, "whoever implements or uses the interface of locks brings no store with it"},
 }
@@ -72,20 +74,20 @@ var without = []struct {
 	but   string
 	why   string
 }{
-	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
+	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
 	{"gateway/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},
-	{"gateway/client", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/routes", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "a program that makes calls has no front door, and brings a membership"},
-	{"gateway/lockservice", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/routes", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "locks over HTTP need no front door: whoever sends to workers is given to it"},
-	{"gateway/internal/send", []string{"gateway/router", "gateway/client", "gateway/lockservice", "gateway/worker", "gateway/routes", "gateway/accesslog"}, "", "what carries a request knows neither who has made it nor how its key was found"},
+	{"gateway/client", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a program that makes calls has no front door, and brings a membership"},
+	{"gateway/lockservice", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "locks over HTTP need no front door: whoever sends to workers is given to it"},
+	{"gateway/internal/send", []string{"gateway/router", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/routes", "internal/accesslog"}, "", "what carries a request knows neither who has made it nor how its key was found"},
 	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/lockservice", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "a worker is reached over the link, and who embeds it brings a store and a membership"},
 	{"gateway/worker/internal/keyed", []string{"fallback", "ring/gossip", "gateway/internal/hop", "gateway/internal/problem", "gateway/worker/internal/remote", "gateway/worker/internal/locks", "gateway/worker/internal/ownership", "internal/wire/link", "internal/wire/http1", "internal/wire/hop1"}, "", "how a key is had is the same whatever brings the request there, and whoever decides who owns it"},
 	{"gateway/worker/internal/ownership", []string{"fallback", "ring/gossip", "gateway/internal/problem", "gateway/worker/internal/remote", "gateway/worker/internal/locks", "internal/wire/http1", "internal/wire/hop1"}, "", "who owns what is decided with the members and a store, whichever they are, and not by requests"},
 	{"gateway/worker/internal/locks", []string{"fallback", "ring/gossip", "gateway/internal/problem", "gateway/worker/internal/ownership", "internal/wire/http1", "internal/wire/hop1"}, "", "a lock lives beside the tables of keys, whoever decides who owns them"},
-	{"gateway/worker/internal/answers", []string{"fallback", "ring/handoff", "gateway/worker/internal/keyed", "internal/wire/hop1"}, "", "an answer is kept whoever has given it, and its key is free by then"},
+	{"gateway/worker/internal/answers", []string{"fallback", "internal/handoff", "gateway/worker/internal/keyed", "internal/wire/hop1"}, "", "an answer is kept whoever has given it, and its key is free by then"},
 	{"gateway/worker", []string{"gateway/sidecar", "internal/wire/hop1", "internal/wire/hop2"}, "", "an app in another process is one of those whose requests a worker admits"},
 	{"gateway/sidecar", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/lockservice", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "it is for a worker, of whatever membership and store"},
 	{"gateway", []string{"gateway/router", "gateway/client", "gateway/worker"}, "", "what both ends share knows neither"},
-	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "ring/lease", "the Redis lock is useful to programs that want nothing else of Keyway"},
+	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "", "the Redis lock is useful to programs that want nothing else of Keyway"},
 	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},
 	{"fallback/etcd", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},
 	{".", []string{etcd, "fallback/etcd"}, "", "who does not keep it in etcd does not link etcd's client"},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Tombstone is how long a tombstone is kept.
@@ -62,17 +62,17 @@ type data struct {
 }
 
 type partition struct {
-	record  handoff.Record
-	residue []handoff.Residue
+	record  records.Record
+	residue []records.Residue
 	moved   int64               // epoch of the latest move that wrote locks, or that there are none
 	locks   string              // that it wrote
 	written map[string]string   // by id: text of the locks that are kept
-	wrote   handoff.WriteNumber // of the latest write of those
+	wrote   records.WriteNumber // of the latest write of those
 	version int64               // of the last change
 }
 
 type session struct {
-	state handoff.SessionState
+	state records.SessionState
 	until time.Time
 	stamp int64
 }
@@ -183,7 +183,7 @@ func (m *Store) LoseKey(key string) {
 
 func (d *data) clearLocks() {
 	for _, p := range d.partitions {
-		p.locks, p.written, p.wrote = "", nil, handoff.WriteNumber{}
+		p.locks, p.written, p.wrote = "", nil, records.WriteNumber{}
 	}
 }
 
@@ -258,7 +258,7 @@ func (m *Store) enterLocked(ctx context.Context, gen string) (now time.Time, err
 		m.beginLocked(now)
 	}
 	if gen != "" && gen != d.generation {
-		return now, handoff.ErrGeneration
+		return now, records.ErrGeneration
 	}
 	for inc, s := range d.sessions {
 		if !s.until.After(now) {
@@ -314,11 +314,11 @@ func (c *change) touch(p *partition) {
 }
 
 func (c *change) own(p *partition, epoch int64, owner string) {
-	p.record = handoff.Record{Epoch: max(epoch, c.now.Unix()), Owner: owner}
+	p.record = records.Record{Epoch: max(epoch, c.now.Unix()), Owner: owner}
 	c.touch(p)
 }
 
-func (c *change) put(p *partition, r handoff.Residue) {
+func (c *change) put(p *partition, r records.Residue) {
 	if i := p.find(r.Key); i >= 0 {
 		p.residue[i] = r
 	} else {
@@ -328,12 +328,12 @@ func (c *change) put(p *partition, r handoff.Residue) {
 }
 
 func (p *partition) find(key string) int {
-	return slices.IndexFunc(p.residue, func(r handoff.Residue) bool { return r.Key == key })
+	return slices.IndexFunc(p.residue, func(r records.Residue) bool { return r.Key == key })
 }
 
 // state is what an incarnation is told of a partition: of its locks only the owner.
-func (c *change) state(inc string, p int) handoff.PartitionState {
-	s := handoff.PartitionState{Partition: p}
+func (c *change) state(inc string, p int) records.PartitionState {
+	s := records.PartitionState{Partition: p}
 	if state := c.data.partitions[p]; state != nil {
 		s.Record = state.record
 		s.Residue = slices.Clone(state.residue)
@@ -341,7 +341,7 @@ func (c *change) state(inc string, p int) handoff.PartitionState {
 		if inc != "" && inc == state.record.Owner {
 			s.Locks = state.locks
 			for _, id := range slices.Sorted(maps.Keys(state.written)) {
-				s.Written = append(s.Written, handoff.WrittenLock{ID: id, Text: state.written[id]})
+				s.Written = append(s.Written, records.WrittenLock{ID: id, Text: state.written[id]})
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 type rollback struct {
@@ -31,16 +31,16 @@ func (m *rollback) refresh() {
 	}
 }
 
-func (m *rollback) register(holdings ...handoff.Holding) []handoff.PartitionState {
+func (m *rollback) register(holdings ...records.Holding) []records.PartitionState {
 	m.Helper()
-	states, err := m.store.Register(m.Context(), m.gen, handoff.Session{Incarnation: "a"}, ring.DefaultSessionTTL, holdings)
+	states, err := m.store.Register(m.Context(), m.gen, records.Session{Incarnation: "a"}, ring.DefaultSessionTTL, holdings)
 	if err != nil {
 		m.Fatal(err)
 	}
 	return states
 }
 
-func (m *rollback) observe() handoff.Snapshot {
+func (m *rollback) observe() records.Snapshot {
 	m.Helper()
 	s, err := m.store.Observe(m.Context(), m.gen, "", 0, nil)
 	if err != nil {
@@ -52,10 +52,10 @@ func (m *rollback) observe() handoff.Snapshot {
 // A failover that lost writes brings back what was there before them.
 func TestRollback(t *testing.T) {
 	m := newRollback(t)
-	first := m.register(handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	first := m.register(records.Holding{Partition: 1, Epoch: 1})[0].Record
 	backup := m.store.Backup()
-	entry := handoff.Residue{Key: "k", Holder: "a", Token: 1}
-	m.register(handoff.Holding{Partition: 1, Epoch: first.Epoch, Residue: []handoff.Residue{entry}})
+	entry := records.Residue{Key: "k", Holder: "a", Token: 1}
+	m.register(records.Holding{Partition: 1, Epoch: first.Epoch, Residue: []records.Residue{entry}})
 	for range 2 { // a backup stays as it was
 		m.store.Restart(backup)
 		m.refresh()
@@ -63,6 +63,6 @@ func TestRollback(t *testing.T) {
 		if len(s.Sessions) > 0 || len(s.Partitions) != 1 || s.Partitions[0].Record != first || len(s.Partitions[0].Residue) > 0 {
 			t.Errorf("after the rollback got %+v, want record %v alone", s, first)
 		}
-		m.register(handoff.Holding{Partition: 1, Epoch: first.Epoch, Residue: []handoff.Residue{entry}})
+		m.register(records.Holding{Partition: 1, Epoch: first.Epoch, Residue: []records.Residue{entry}})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --store or --redis", ring.ErrSettings)
@@ -37,11 +37,11 @@ func (m *Store) Generation(ctx context.Context) (generation string, err error) {
 }
 
 // Register does as store.Store.Register does.
-func (m *Store) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) (states []handoff.PartitionState, err error) {
+func (m *Store) Register(ctx context.Context, gen string, s records.Session, ttl time.Duration, holdings []records.Holding) (states []records.PartitionState, err error) {
 	err = m.step(ctx, "register", gen, func(c *change) error {
 		c.forget()
 		if _, gone := m.data.gone[s.Incarnation]; gone || s.Incarnation == "" || c.released(s.Incarnation) {
-			return handoff.ErrSessionGone
+			return records.ErrSessionGone
 		}
 		c.changedLocked()
 		c.register(s, ttl)
@@ -63,17 +63,17 @@ func (c *change) forget() {
 	maps.DeleteFunc(c.data.gone, func(inc string, g gone) bool { return old(inc, g.at) })
 }
 
-func (c *change) register(s handoff.Session, ttl time.Duration) {
+func (c *change) register(s records.Session, ttl time.Duration) {
 	c.data.beat++
 	c.data.sessions[s.Incarnation] = &session{
-		state: handoff.SessionState{Session: s, Joins: time.Duration(c.start(s).UnixNano())},
+		state: records.SessionState{Session: s, Joins: time.Duration(c.start(s).UnixNano())},
 		until: c.now.Add(ttl),
 		stamp: c.data.beat,
 	}
 }
 
 // start returns when a session may join the ring.
-func (c *change) start(s handoff.Session) time.Time {
+func (c *change) start(s records.Session) time.Time {
 	if s.Name == "" {
 		return c.now
 	}
@@ -92,7 +92,7 @@ func (c *change) start(s handoff.Session) time.Time {
 	return last.at.Add(time.Duration(min(1<<min(last.deaths-2, 4), 10)) * c.settings.TTL)
 }
 
-func (c *change) hold(inc string, h handoff.Holding) {
+func (c *change) hold(inc string, h records.Holding) {
 	p := c.partition(h.Partition)
 	if h.Epoch > 0 && (p.record.Epoch <= h.Epoch || p.record.Owner == inc) {
 		c.own(p, max(p.record.Epoch, h.Epoch)+1, inc)
@@ -109,7 +109,7 @@ func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Dur
 	return m.step(ctx, "renew", gen, func(c *change) error {
 		s := m.data.sessions[incarnation]
 		if s == nil {
-			return handoff.ErrSessionGone
+			return records.ErrSessionGone
 		}
 		m.data.beat++
 		s.stamp, s.until = m.data.beat, c.now.Add(ttl)
@@ -137,10 +137,10 @@ func (m *Store) Release(ctx context.Context, incarnation string) error {
 }
 
 // Apply does as store.Store.Apply does.
-func (m *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) (states []handoff.PartitionState, err error) {
+func (m *Store) Apply(ctx context.Context, gen, incarnation string, changes []records.Change) (states []records.PartitionState, err error) {
 	err = m.step(ctx, "apply", gen, func(c *change) error {
 		if !c.live(incarnation) {
-			return handoff.ErrSessionGone
+			return records.ErrSessionGone
 		}
 		for _, ch := range changes {
 			c.apply(incarnation, ch)
@@ -153,13 +153,13 @@ func (m *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 	return states, err
 }
 
-func (c *change) apply(inc string, ch handoff.Change) {
+func (c *change) apply(inc string, ch records.Change) {
 	p := c.partition(ch.Partition)
 	if p.record != ch.From || !c.allowed(inc, ch) {
 		return
 	}
 	owner := inc
-	if ch.Op == handoff.OpMove {
+	if ch.Op == records.OpMove {
 		owner = ch.To
 		for _, r := range ch.Residue {
 			c.put(p, r)
@@ -167,31 +167,31 @@ func (c *change) apply(inc string, ch handoff.Change) {
 	}
 	c.own(p, max(ch.From.Epoch+1, ch.Floor), owner)
 	switch {
-	case ch.Op == handoff.OpMove && ch.Served >= p.moved:
+	case ch.Op == records.OpMove && ch.Served >= p.moved:
 		p.moved, p.locks = p.record.Epoch, ch.Locks
-	case ch.Op != handoff.OpAdvance && ch.From.Owner == inc && ch.Served < p.moved && p.moved == ch.From.Epoch:
+	case ch.Op != records.OpAdvance && ch.From.Owner == inc && ch.Served < p.moved && p.moved == ch.From.Epoch:
 		p.moved = p.record.Epoch
 	}
 }
 
-func (c *change) allowed(inc string, ch handoff.Change) bool {
+func (c *change) allowed(inc string, ch records.Change) bool {
 	owner := ch.From.Owner
 	switch ch.Op {
-	case handoff.OpClaim:
+	case records.OpClaim:
 		if owner == inc || owner != "" && c.released(owner) {
 			return true
 		}
 		return !c.data.quarantine.After(c.now) && (owner == "" || !c.live(owner))
-	case handoff.OpMove:
+	case records.OpMove:
 		return owner == inc && c.live(ch.To)
-	case handoff.OpAdvance:
+	case records.OpAdvance:
 		return owner == inc
 	}
 	return false
 }
 
 // Clear does as store.Store.Clear does.
-func (m *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
+func (m *Store) Clear(ctx context.Context, gen string, partition int, residue []records.Residue) error {
 	return m.step(ctx, "clear", gen, func(c *change) error {
 		p := c.partition(partition)
 		for _, r := range residue {
@@ -205,7 +205,7 @@ func (m *Store) Clear(ctx context.Context, gen string, partition int, residue []
 }
 
 // ClearLocks does as store.Store.ClearLocks does.
-func (m *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+func (m *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move) error {
 	return m.step(ctx, "clear locks", gen, func(c *change) error {
 		for _, move := range moves {
 			if p := c.data.partitions[move.Partition]; p != nil && p.moved == move.Epoch {
@@ -217,15 +217,15 @@ func (m *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move
 }
 
 // WriteLocks does as store.Store.WriteLocks does.
-func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) (wrote []handoff.WriteNumber, err error) {
+func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) (wrote []records.WriteNumber, err error) {
 	err = m.step(ctx, "write locks", gen, func(c *change) error {
 		if !c.live(incarnation) {
-			return handoff.ErrSessionGone
+			return records.ErrSessionGone
 		}
 		for _, w := range writes {
 			p := c.partition(w.Partition)
 			later := p.wrote.Epoch != w.Number.Epoch || p.wrote.Number < w.Number.Number
-			if later && p.record == (handoff.Record{Epoch: w.Number.Epoch, Owner: incarnation}) {
+			if later && p.record == (records.Record{Epoch: w.Number.Epoch, Owner: incarnation}) {
 				p.write(w)
 			}
 			wrote = append(wrote, p.wrote)
@@ -235,7 +235,7 @@ func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return wrote, err
 }
 
-func (p *partition) write(w handoff.LockWrite) {
+func (p *partition) write(w records.LockWrite) {
 	p.wrote = w.Number
 	if p.written == nil {
 		p.written = make(map[string]string)
@@ -250,10 +250,10 @@ func (p *partition) write(w handoff.LockWrite) {
 }
 
 // Observe does as store.Store.Observe does.
-func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (s handoff.Snapshot, err error) {
+func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (s records.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
-		s = handoff.Snapshot{
+		s = records.Snapshot{
 			Generation: d.generation,
 			Now:        time.Duration(c.now.UnixNano()),
 			Quarantine: max(0, d.quarantine.Sub(c.now)),
@@ -263,15 +263,15 @@ func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 		for inc, session := range d.sessions {
 			s.Sessions = append(s.Sessions, session.state)
 			if slices.Contains(suspects, inc) {
-				s.Stamps = append(s.Stamps, handoff.Stamp{Incarnation: inc, Beat: session.stamp})
+				s.Stamps = append(s.Stamps, records.Stamp{Incarnation: inc, Beat: session.stamp})
 			}
 		}
 		for inc, g := range d.gone {
 			if c.now.Sub(g.at) < Tombstone {
-				s.Gone = append(s.Gone, handoff.Stamp{Incarnation: inc, Beat: g.stamp})
+				s.Gone = append(s.Gone, records.Stamp{Incarnation: inc, Beat: g.stamp})
 			}
 		}
-		slices.SortFunc(s.Sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+		slices.SortFunc(s.Sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
 		for inc, at := range d.released {
 			if c.now.Sub(at) < Tombstone {
 				s.Released = append(s.Released, inc)
@@ -286,7 +286,7 @@ func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 				s.Partitions = append(s.Partitions, c.state(incarnation, p))
 			}
 		}
-		slices.SortFunc(s.Partitions, func(a, b handoff.PartitionState) int { return cmp.Compare(a.Partition, b.Partition) })
+		slices.SortFunc(s.Partitions, func(a, b records.PartitionState) int { return cmp.Compare(a.Partition, b.Partition) })
 		return nil
 	})
 	return s, err

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"

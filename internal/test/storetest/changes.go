@@ -3,7 +3,7 @@ package storetest
 import (
 	"fmt"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func changeTests() []test {
@@ -29,26 +29,26 @@ func changeTests() []test {
 	}
 }
 
-func claim(p int, from handoff.Record) handoff.Change {
-	return handoff.Change{Op: handoff.OpClaim, Partition: p, From: from}
+func claim(p int, from records.Record) records.Change {
+	return records.Change{Op: records.OpClaim, Partition: p, From: from}
 }
 
-func move(p int, from handoff.Record, to string, residue ...handoff.Residue) handoff.Change {
-	return handoff.Change{Op: handoff.OpMove, Partition: p, From: from, To: to, Residue: residue}
+func move(p int, from records.Record, to string, residue ...records.Residue) records.Change {
+	return records.Change{Op: records.OpMove, Partition: p, From: from, To: to, Residue: residue}
 }
 
 func claimAbsent(r *run) {
 	r.begin().register("a")
-	r.refused("a", claim(1, handoff.Record{Epoch: 1}))
-	r.refused("a", claim(1, handoff.Record{Owner: "a"}))
-	r.applied("a", claim(1, handoff.Record{}), "a")
-	r.refused("a", claim(1, handoff.Record{}))
+	r.refused("a", claim(1, records.Record{Epoch: 1}))
+	r.refused("a", claim(1, records.Record{Owner: "a"}))
+	r.applied("a", claim(1, records.Record{}), "a")
+	r.refused("a", claim(1, records.Record{}))
 }
 
 func claimOwn(r *run) {
 	r.beginQuarantined()
-	own := r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
-	r.refused("a", claim(1, handoff.Record{Epoch: own.Epoch - 1, Owner: "a"}))
+	own := r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
+	r.refused("a", claim(1, records.Record{Epoch: own.Epoch - 1, Owner: "a"}))
 	r.applied("a", claim(1, own), "a") // the quarantine does not matter
 }
 
@@ -56,14 +56,14 @@ func claimDead(r *run) {
 	r.begin()
 	record := r.dead("a", 1)
 	r.register("b")
-	r.refused("b", claim(1, handoff.Record{Epoch: record.Epoch - 1, Owner: "a"}))
-	r.refused("b", claim(1, handoff.Record{Epoch: record.Epoch, Owner: "c"}))
+	r.refused("b", claim(1, records.Record{Epoch: record.Epoch - 1, Owner: "a"}))
+	r.refused("b", claim(1, records.Record{Epoch: record.Epoch, Owner: "c"}))
 	r.applied("b", claim(1, record), "b")
 }
 
 func claimReleased(r *run) {
 	r.beginQuarantined()
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
 	r.register("b")
 	r.refused("b", claim(1, record))
 	r.must(r.store.Release(r.Context(), "a"))
@@ -72,17 +72,17 @@ func claimReleased(r *run) {
 
 func claimLive(r *run) {
 	r.begin()
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
 	r.register("b")
 	r.refused("b", claim(1, record))
 }
 
 func claimKeepsResidue(r *run) {
 	r.begin()
-	entry := handoff.Residue{Key: "k", Holder: "z", Token: 4}
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{entry}})[0].Record
+	entry := records.Residue{Key: "k", Holder: "z", Token: 4}
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})[0].Record
 	c := claim(1, record)
-	c.Residue = []handoff.Residue{{Key: "other", Holder: "a", Token: 5}} // only a move writes any
+	c.Residue = []records.Residue{{Key: "other", Holder: "a", Token: 5}} // only a move writes any
 	r.applied("a", c, "a")
 	r.wantResidue(1, entry)
 }
@@ -92,30 +92,30 @@ func quarantineHoldsClaims(r *run) {
 	if left := r.observe(0).Quarantine; left <= 0 || left > r.h.TTL {
 		r.Errorf("the quarantine has %v left, want something up to %v", left, r.h.TTL)
 	}
-	r.refused("a", claim(1, handoff.Record{}))
+	r.refused("a", claim(1, records.Record{}))
 	r.until("the quarantine is over", func() bool { return r.observe(0).Quarantine == 0 })
-	r.applied("a", claim(1, handoff.Record{}), "a")
+	r.applied("a", claim(1, records.Record{}), "a")
 }
 
 func moveWithResidue(r *run) {
 	r.begin().register("b")
-	stays := handoff.Residue{Key: "stays", Holder: "z", Token: 1}
-	old := handoff.Residue{Key: "k", Holder: "z", Token: 2}
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{stays, old}})[0].Record
-	runs := handoff.Residue{Key: "k", Holder: "a", Token: 3}
-	more := handoff.Residue{Key: "more", Holder: "a", Token: 4}
+	stays := records.Residue{Key: "stays", Holder: "z", Token: 1}
+	old := records.Residue{Key: "k", Holder: "z", Token: 2}
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{stays, old}})[0].Record
+	runs := records.Residue{Key: "k", Holder: "a", Token: 3}
+	more := records.Residue{Key: "more", Holder: "a", Token: 4}
 	r.applied("a", move(1, record, "b", runs, more), "b")
 	r.wantResidue(1, stays, runs, more)
 }
 
 func moveRefused(r *run) {
 	r.begin().register("b")
-	runs := handoff.Residue{Key: "k", Holder: "a", Token: 3}
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	runs := records.Residue{Key: "k", Holder: "a", Token: 3}
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
 	r.refused("a", move(1, record, "nobody", runs))
 	r.refused("b", move(1, record, "b", runs))
-	r.refused("a", move(1, handoff.Record{Epoch: record.Epoch + 1, Owner: "a"}, "b", runs))
-	r.refused("a", move(2, handoff.Record{}, "b", runs))
+	r.refused("a", move(1, records.Record{Epoch: record.Epoch + 1, Owner: "a"}, "b", runs))
+	r.refused("a", move(2, records.Record{}, "b", runs))
 	r.must(r.store.Release(r.Context(), "b"))
 	r.refused("a", move(1, record, "b", runs))
 	r.wantResidue(1)
@@ -123,10 +123,10 @@ func moveRefused(r *run) {
 
 func moveTwice(r *run) {
 	r.begin().register("b")
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
-	runs := handoff.Residue{Key: "k", Holder: "a", Token: 3}
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
+	runs := records.Residue{Key: "k", Holder: "a", Token: 3}
 	moved := r.applied("a", move(1, record, "b", runs), "b")
-	r.must(r.store.Clear(r.Context(), r.gen, 1, []handoff.Residue{runs}))
+	r.must(r.store.Clear(r.Context(), r.gen, 1, []records.Residue{runs}))
 	got := r.apply("a", move(1, record, "b", runs))[0]
 	if got.Record != moved || len(got.Residue) > 0 {
 		r.Errorf("the repeated move gave %v, want record %v without residue", got, moved)
@@ -135,7 +135,7 @@ func moveTwice(r *run) {
 
 func lateMove(r *run) {
 	r.begin().register("b")
-	first := r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	first := r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
 	there := r.applied("a", move(1, first, "b"), "b")
 	back := r.applied("b", move(1, there, "a"), "a")
 	if first.Epoch >= there.Epoch || there.Epoch >= back.Epoch {
@@ -148,22 +148,22 @@ func lateMove(r *run) {
 func residueIsCarriedAlong(r *run) {
 	r.begin().register("b")
 	r.register("c")
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
-	ofA := handoff.Residue{Key: "k1", Holder: "a", Token: 1}
-	ofB := handoff.Residue{Key: "k2", Holder: "b", Token: 2}
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
+	ofA := records.Residue{Key: "k1", Holder: "a", Token: 1}
+	ofB := records.Residue{Key: "k2", Holder: "b", Token: 2}
 	record = r.applied("a", move(1, record, "b", ofA), "b")
 	record = r.applied("b", move(1, record, "c", ofB), "c")
 	r.wantResidue(1, ofA, ofB)
-	r.must(r.store.Clear(r.Context(), r.gen, 1, []handoff.Residue{ofA}))
+	r.must(r.store.Clear(r.Context(), r.gen, 1, []records.Residue{ofA}))
 	r.applied("c", move(1, record, "a"), "a")
 	r.wantResidue(1, ofB)
 }
 
 func advance(r *run) {
 	r.begin().register("b")
-	entry := handoff.Residue{Key: "k", Holder: "z", Token: 1}
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{entry}})[0].Record
-	up := handoff.Change{Op: handoff.OpAdvance, Partition: 1, From: record}
+	entry := records.Residue{Key: "k", Holder: "z", Token: 1}
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})[0].Record
+	up := records.Change{Op: records.OpAdvance, Partition: 1, From: record}
 	r.refused("b", up)
 	now := r.applied("a", up, "a")
 	if now.Epoch <= record.Epoch {
@@ -171,19 +171,19 @@ func advance(r *run) {
 	}
 	r.refused("a", up)
 	r.wantResidue(1, entry)
-	r.refused("a", handoff.Change{Op: handoff.OpAdvance, Partition: 2})
+	r.refused("a", records.Change{Op: records.OpAdvance, Partition: 2})
 }
 
 func epochFloor(r *run) {
 	r.begin().register("a")
 	far := r.h.Now().Unix() * 3
-	c := claim(1, handoff.Record{})
+	c := claim(1, records.Record{})
 	c.Floor = far
 	record := r.applied("a", c, "a")
 	if record.Epoch != far {
 		r.Errorf("got epoch %d, want the floor %d", record.Epoch, far)
 	}
-	next := r.applied("a", handoff.Change{Op: handoff.OpAdvance, Partition: 1, From: record, Floor: far - 5}, "a")
+	next := r.applied("a", records.Change{Op: records.OpAdvance, Partition: 1, From: record, Floor: far - 5}, "a")
 	if next.Epoch != far+1 {
 		r.Errorf("got epoch %d, want %d", next.Epoch, far+1)
 	}
@@ -192,12 +192,12 @@ func epochFloor(r *run) {
 func changesOfOneBatch(r *run) {
 	r.begin().register("a")
 	const many = 1200
-	var changes []handoff.Change
+	var changes []records.Change
 	for p := range many {
-		changes = append(changes, claim(p, handoff.Record{}))
+		changes = append(changes, claim(p, records.Record{}))
 	}
 	changes[7].From.Epoch = 99 // refused by itself
-	changes = append(changes, claim(0, handoff.Record{}))
+	changes = append(changes, claim(0, records.Record{}))
 	got := r.apply("a", changes...)
 	for i, s := range got {
 		owner := "a"
@@ -217,32 +217,32 @@ func changesOfOneBatch(r *run) {
 }
 
 func applyNeedsASession(r *run) {
-	own := r.begin().register("a", handoff.Holding{Partition: 2, Epoch: 1})[0].Record
-	_, err := r.store.Apply(r.Context(), r.gen, "b", []handoff.Change{claim(1, handoff.Record{})})
-	r.wantErr("Apply without a session", err, handoff.ErrSessionGone)
-	r.wantRecord(1, handoff.Record{})
-	r.refused("a", handoff.Change{Op: 77, Partition: 1})
-	r.refused("a", handoff.Change{Op: 77, Partition: 2, From: own, To: "a"})
+	own := r.begin().register("a", records.Holding{Partition: 2, Epoch: 1})[0].Record
+	_, err := r.store.Apply(r.Context(), r.gen, "b", []records.Change{claim(1, records.Record{})})
+	r.wantErr("Apply without a session", err, records.ErrSessionGone)
+	r.wantRecord(1, records.Record{})
+	r.refused("a", records.Change{Op: 77, Partition: 1})
+	r.refused("a", records.Change{Op: 77, Partition: 2, From: own, To: "a"})
 }
 
 func staleClear(r *run) {
 	r.begin()
-	entry := handoff.Residue{Key: "k", Holder: "a", Token: 5}
-	other := handoff.Residue{Key: "other", Holder: "a", Token: 5}
-	record := r.register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{entry, other}})[0].Record
-	for _, stale := range []handoff.Residue{{Key: "k", Holder: "a", Token: 4}, {Key: "k", Holder: "b", Token: 5}, {Key: "j", Holder: "a", Token: 5}} {
+	entry := records.Residue{Key: "k", Holder: "a", Token: 5}
+	other := records.Residue{Key: "other", Holder: "a", Token: 5}
+	record := r.register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry, other}})[0].Record
+	for _, stale := range []records.Residue{{Key: "k", Holder: "a", Token: 4}, {Key: "k", Holder: "b", Token: 5}, {Key: "j", Holder: "a", Token: 5}} {
 		version := r.observe(0).Version
-		r.must(r.store.Clear(r.Context(), r.gen, 1, []handoff.Residue{stale}))
+		r.must(r.store.Clear(r.Context(), r.gen, 1, []records.Residue{stale}))
 		r.wantResidue(1, entry, other)
 		if s := r.observe(version); s.Version != version || len(s.Partitions) > 0 {
 			r.Errorf("clearing %v, which is not there, changed %v", stale, s.Partitions)
 		}
 	}
 	for range 2 {
-		r.must(r.store.Clear(r.Context(), r.gen, 1, []handoff.Residue{entry}))
+		r.must(r.store.Clear(r.Context(), r.gen, 1, []records.Residue{entry}))
 		r.wantResidue(1, other)
 	}
-	r.must(r.store.Clear(r.Context(), r.gen, 9, []handoff.Residue{entry}))
+	r.must(r.store.Clear(r.Context(), r.gen, 9, []records.Residue{entry}))
 	r.wantRecord(1, record)
 }
 
@@ -254,10 +254,10 @@ func twoClaimAtOnce(r *run) {
 		stores[i] = r.h.Open(r.T, false)
 		r.register(fmt.Sprint("w", i))
 	}
-	told := make([][]handoff.PartitionState, workers)
+	told := make([][]records.PartitionState, workers)
 	each(workers, func(i int) {
 		for p := range partitions {
-			s, err := stores[i].Apply(r.Context(), r.gen, fmt.Sprint("w", i), []handoff.Change{claim(p, handoff.Record{})})
+			s, err := stores[i].Apply(r.Context(), r.gen, fmt.Sprint("w", i), []records.Change{claim(p, records.Record{})})
 			if err != nil {
 				r.Error(err)
 				return

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func generationTests() []test {
@@ -63,21 +63,21 @@ func newClusterOnce(r *run) {
 // calls are all calls that name a generation, and what each would change.
 func (r *run) calls(gen string) map[string]func() error {
 	ctx := r.Context()
-	entry := []handoff.Residue{{Key: "k", Holder: "z", Token: 1}}
+	entry := []records.Residue{{Key: "k", Holder: "z", Token: 1}}
 	return map[string]func() error{
 		"Register": func() error {
-			_, err := r.store.Register(ctx, gen, session("new"), long, []handoff.Holding{{Partition: 9, Epoch: 1}})
+			_, err := r.store.Register(ctx, gen, session("new"), long, []records.Holding{{Partition: 9, Epoch: 1}})
 			return err
 		},
 		"Renew": func() error { return r.store.Renew(ctx, gen, "a", long) },
 		"Apply": func() error {
-			_, err := r.store.Apply(ctx, gen, "a", []handoff.Change{claim(8, handoff.Record{})})
+			_, err := r.store.Apply(ctx, gen, "a", []records.Change{claim(8, records.Record{})})
 			return err
 		},
 		"Clear":      func() error { return r.store.Clear(ctx, gen, 1, entry) },
-		"ClearLocks": func() error { return r.store.ClearLocks(ctx, gen, []handoff.Move{{Partition: 1, Epoch: 1}}) },
+		"ClearLocks": func() error { return r.store.ClearLocks(ctx, gen, []records.Move{{Partition: 1, Epoch: 1}}) },
 		"WriteLocks": func() error {
-			_, err := r.store.WriteLocks(ctx, gen, "a", []handoff.LockWrite{lockWrite(1, 1, 1, "id", "text")})
+			_, err := r.store.WriteLocks(ctx, gen, "a", []records.LockWrite{lockWrite(1, 1, 1, "id", "text")})
 			return err
 		},
 		"Observe": func() error {
@@ -88,11 +88,11 @@ func (r *run) calls(gen string) map[string]func() error {
 }
 
 func otherGeneration(r *run) {
-	entry := handoff.Residue{Key: "k", Holder: "z", Token: 1}
-	r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{entry}})
+	entry := records.Residue{Key: "k", Holder: "z", Token: 1}
+	r.begin().register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})
 	before := r.observe(0)
 	for name, call := range r.calls("other") {
-		r.wantErr(name, call(), handoff.ErrGeneration)
+		r.wantErr(name, call(), records.ErrGeneration)
 	}
 	after := r.observe(0)
 	if after.Version != before.Version || len(after.Sessions) != 1 || after.Sessions[0] != before.Sessions[0] {
@@ -111,7 +111,7 @@ func (r *run) isSeen(event func()) {
 		r.register("a-" + name)
 		old := r.gen
 		event()
-		r.wantErr(name+" as the first call", r.eventually(r.calls(old)[name]), handoff.ErrGeneration)
+		r.wantErr(name+" as the first call", r.eventually(r.calls(old)[name]), records.ErrGeneration)
 		r.refresh()
 		if r.gen == old {
 			r.Errorf("the generation is the same as before")
@@ -120,7 +120,7 @@ func (r *run) isSeen(event func()) {
 			r.Error("there is no quarantine")
 		}
 		for again, call := range r.calls(old) {
-			r.wantErr(again+" after "+name, call(), handoff.ErrGeneration)
+			r.wantErr(again+" after "+name, call(), records.ErrGeneration)
 		}
 	}
 }
@@ -133,13 +133,13 @@ func lostKeyIsSeen(r *run) {
 		r.Fatal("the harness names no keys")
 	}
 	for _, key := range r.h.Keys {
-		mine := r.register("a-"+key, handoff.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
-		other := r.register("b-"+key, handoff.Holding{Partition: 2, Epoch: r.h.Now().Unix() * 2})[0].Record
+		mine := r.register("a-"+key, records.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
+		other := r.register("b-"+key, records.Holding{Partition: 2, Epoch: r.h.Now().Unix() * 2})[0].Record
 		r.must(r.store.Release(r.Context(), "c-"+key))
 		for name, call := range r.calls(r.gen) {
 			old := r.gen
 			r.h.LoseKey(key)
-			r.wantErr(name+" after "+key+" was lost", call(), handoff.ErrGeneration)
+			r.wantErr(name+" after "+key+" was lost", call(), records.ErrGeneration)
 			r.refresh()
 			s := r.observe(0)
 			if r.gen == old || s.Quarantine <= 0 || len(s.Sessions) > 0 {
@@ -160,9 +160,9 @@ func lostKeyIsSeen(r *run) {
 }
 
 // again registers an incarnation that re-asserts its record.
-func (r *run) again(inc string, partition int, was handoff.Record) handoff.Record {
+func (r *run) again(inc string, partition int, was records.Record) records.Record {
 	r.Helper()
-	now := r.register(inc, handoff.Holding{Partition: partition, Epoch: was.Epoch})[0].Record
+	now := r.register(inc, records.Holding{Partition: partition, Epoch: was.Epoch})[0].Record
 	if now.Owner != inc || now.Epoch <= was.Epoch {
 		r.Errorf("the record %v was re-asserted as %v", was, now)
 	}
@@ -180,8 +180,8 @@ func (r *run) eventually(call func() error) (err error) {
 }
 
 func restartEndsSessions(r *run) {
-	entry := handoff.Residue{Key: "k", Holder: "z", Token: 1}
-	record := r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{entry}})[0].Record
+	entry := records.Residue{Key: "k", Holder: "z", Token: 1}
+	record := r.begin().register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})[0].Record
 	r.register("b")
 	r.must(r.store.Release(r.Context(), "c"))
 	r.h.Restart()
@@ -192,27 +192,27 @@ func restartEndsSessions(r *run) {
 	}
 	r.wantRecord(1, record)
 	r.wantResidue(1, entry)
-	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), handoff.ErrSessionGone)
+	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), records.ErrSessionGone)
 	r.register("b")
 	r.refused("b", claim(1, record)) // in the quarantine
-	again := r.register("a", handoff.Holding{Partition: 1, Epoch: record.Epoch, Residue: []handoff.Residue{entry}})[0]
+	again := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch, Residue: []records.Residue{entry}})[0]
 	if again.Record.Owner != "a" || again.Record.Epoch <= record.Epoch {
 		r.Errorf("the record %v was re-asserted as %v", record, again.Record)
 	}
 }
 
 func registerAfterLoss(r *run) {
-	record := r.begin().register("a", handoff.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
+	record := r.begin().register("a", records.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
 	r.h.Lose()
 	r.refresh()
-	entry := handoff.Residue{Key: "k", Holder: "a", Token: 7}
-	got := r.register("a", handoff.Holding{Partition: 1, Epoch: record.Epoch, Residue: []handoff.Residue{entry}})[0]
-	if got.Record != (handoff.Record{Epoch: record.Epoch + 1, Owner: "a"}) {
+	entry := records.Residue{Key: "k", Holder: "a", Token: 7}
+	got := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch, Residue: []records.Residue{entry}})[0]
+	if got.Record != (records.Record{Epoch: record.Epoch + 1, Owner: "a"}) {
 		r.Errorf("the record %v was re-asserted as %v", record, got.Record)
 	}
 	r.wantResidue(1, entry)
 	// A worker that was wrong about owning the partition comes too late.
-	refused := r.register("b", handoff.Holding{Partition: 1, Epoch: record.Epoch - 1})[0].Record
+	refused := r.register("b", records.Holding{Partition: 1, Epoch: record.Epoch - 1})[0].Record
 	if refused != got.Record {
 		r.Errorf("a lower holding turned %v into %v", got.Record, refused)
 	}
@@ -225,19 +225,19 @@ func runOutReturns(r *run) {
 	r.refresh()
 	r.register("a")
 	_, err := r.store.Register(r.Context(), r.gen, session("b"), long, nil)
-	r.wantErr("Register of a released incarnation", err, handoff.ErrSessionGone)
+	r.wantErr("Register of a released incarnation", err, records.ErrSessionGone)
 }
 
 func epochsRise(r *run) {
 	r.begin().register("a")
-	before := r.applied("a", claim(1, handoff.Record{}), "a")
+	before := r.applied("a", claim(1, records.Record{}), "a")
 	r.h.Lose()
 	r.refresh()
 	r.register("b")
 	r.until("the quarantine is over and a second has passed", func() bool {
 		return r.observe(0).Quarantine == 0 && r.h.Now().Unix() > before.Epoch
 	})
-	after := r.applied("b", claim(1, handoff.Record{}), "b")
+	after := r.applied("b", claim(1, records.Record{}), "b")
 	if after.Epoch <= before.Epoch {
 		r.Errorf("the epoch went from %d to %d", before.Epoch, after.Epoch)
 	}
@@ -246,12 +246,12 @@ func epochsRise(r *run) {
 func earlierVersion(r *run) {
 	r.begin()
 	for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
-		r.register("a", handoff.Holding{Partition: 1, Epoch: 1})
+		r.register("a", records.Holding{Partition: 1, Epoch: 1})
 		version := r.observe(0).Version
 		event()
 		r.h.Elapse(10 * time.Millisecond) // versions follow the clock
 		r.refresh()
-		r.register("b", handoff.Holding{Partition: 2, Epoch: 1})
+		r.register("b", records.Holding{Partition: 2, Epoch: 1})
 		if got, all := r.observe(version).Partitions, r.observe(0).Partitions; len(got) != len(all) {
 			r.Errorf("after %s, a version from before shows %v, want all of %v", name, got, all)
 		}
@@ -263,7 +263,7 @@ func earlierVersion(r *run) {
 func lookAfterRestart(r *run) {
 	r.begin().register("a")
 	before := r.observe(0)
-	look := func(suspects ...string) (s handoff.Snapshot, err error) {
+	look := func(suspects ...string) (s records.Snapshot, err error) {
 		r.until("the store answers", func() bool {
 			s, err = r.store.Observe(r.Context(), r.gen, "a", before.Version, suspects)
 			return isDefinite(err)
@@ -275,9 +275,9 @@ func lookAfterRestart(r *run) {
 		r.Errorf("got %+v after a restart, and before it %+v", s, before)
 	}
 	_, err := look("b")
-	r.wantErr("a close look after a restart", err, handoff.ErrGeneration)
+	r.wantErr("a close look after a restart", err, records.ErrGeneration)
 	_, err = look()
-	r.wantErr("a look when the next generation has begun", err, handoff.ErrGeneration)
+	r.wantErr("a look when the next generation has begun", err, records.ErrGeneration)
 	old := r.gen
 	r.refresh()
 	if s := r.observe(before.Version); r.gen == old || len(s.Sessions) > 0 || len(s.Gone) > 0 {

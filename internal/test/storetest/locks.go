@@ -3,7 +3,7 @@ package storetest
 import (
 	"strings"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func lockTests() []test {
@@ -25,14 +25,14 @@ func lockRestartTests() []test {
 }
 
 // moveLocks moves a partition with locks, by a caller that has served it.
-func moveLocks(p int, from handoff.Record, to, locks string) handoff.Change {
+func moveLocks(p int, from records.Record, to, locks string) records.Change {
 	c := move(p, from, to)
 	c.Locks, c.Served = locks, from.Epoch
 	return c
 }
 
 // told is what an incarnation is told of a partition.
-func (r *run) told(inc string, p int) handoff.PartitionState {
+func (r *run) told(inc string, p int) records.PartitionState {
 	r.Helper()
 	s, err := r.store.Observe(r.Context(), r.gen, inc, 0, nil)
 	r.must(err)
@@ -41,7 +41,7 @@ func (r *run) told(inc string, p int) handoff.PartitionState {
 			return state
 		}
 	}
-	return handoff.PartitionState{}
+	return records.PartitionState{}
 }
 
 // wantLocks wants the owner, and nobody else, to be told of locks that a move has
@@ -60,11 +60,11 @@ func (r *run) wantLocks(p int, owner string, moved int64, locks string) {
 }
 
 // locked lets a serve partition 1, while b and c live.
-func (r *run) locked() handoff.Record {
+func (r *run) locked() records.Record {
 	r.Helper()
 	r.begin().register("b")
 	r.register("c")
-	return r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	return r.register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
 }
 
 func locksMove(r *run) {
@@ -121,7 +121,7 @@ func locksOfNobody(r *run) {
 func locksStay(r *run) {
 	record := r.locked()
 	there := r.applied("a", moveLocks(1, record, "b", "text"), "b")
-	record = r.applied("b", handoff.Change{Op: handoff.OpAdvance, Partition: 1, From: there, Locks: "none", Served: there.Epoch}, "b")
+	record = r.applied("b", records.Change{Op: records.OpAdvance, Partition: 1, From: there, Locks: "none", Served: there.Epoch}, "b")
 	r.wantLocks(1, "b", there.Epoch, "text")
 	r.must(r.store.Release(r.Context(), "b"))
 	c := claim(1, record)
@@ -131,7 +131,7 @@ func locksStay(r *run) {
 		r.Errorf("the claim is answered with %v", got)
 	}
 	r.wantLocks(1, "c", there.Epoch, "text")
-	if got := r.register("c", handoff.Holding{Partition: 1, Epoch: got.Record.Epoch})[0]; got.Locks != "text" || got.Moved != there.Epoch {
+	if got := r.register("c", records.Holding{Partition: 1, Epoch: got.Record.Epoch})[0]; got.Locks != "text" || got.Moved != there.Epoch {
 		r.Errorf("the registration is answered with %v", got)
 	}
 }
@@ -140,12 +140,12 @@ func clearLocks(r *run) {
 	record := r.locked()
 	there := r.applied("a", moveLocks(1, record, "b", "text"), "b")
 	version := r.observe(0).Version
-	for _, other := range []handoff.Move{{Partition: 1, Epoch: there.Epoch - 1}, {Partition: 1, Epoch: there.Epoch + 1}, {Partition: 2, Epoch: there.Epoch}} {
-		r.must(r.store.ClearLocks(r.Context(), r.gen, []handoff.Move{other}))
+	for _, other := range []records.Move{{Partition: 1, Epoch: there.Epoch - 1}, {Partition: 1, Epoch: there.Epoch + 1}, {Partition: 2, Epoch: there.Epoch}} {
+		r.must(r.store.ClearLocks(r.Context(), r.gen, []records.Move{other}))
 		r.wantLocks(1, "b", there.Epoch, "text")
 	}
 	for range 2 {
-		r.must(r.store.ClearLocks(r.Context(), r.gen, []handoff.Move{{Partition: 2}, {Partition: 1, Epoch: there.Epoch}}))
+		r.must(r.store.ClearLocks(r.Context(), r.gen, []records.Move{{Partition: 2}, {Partition: 1, Epoch: there.Epoch}}))
 		r.wantLocks(1, "b", there.Epoch, "")
 	}
 	if now := r.observe(version); len(now.Partitions) > 0 {
@@ -158,7 +158,7 @@ func lateClearOfLocks(r *run) {
 	record := r.locked()
 	first := r.applied("a", moveLocks(1, record, "b", "first"), "b")
 	second := r.applied("b", moveLocks(1, first, "a", "second"), "a")
-	r.must(r.store.ClearLocks(r.Context(), r.gen, []handoff.Move{{Partition: 1, Epoch: first.Epoch}}))
+	r.must(r.store.ClearLocks(r.Context(), r.gen, []records.Move{{Partition: 1, Epoch: first.Epoch}}))
 	r.wantLocks(1, "a", second.Epoch, "second")
 }
 
@@ -167,12 +167,12 @@ func lateClearOfLocks(r *run) {
 func locksOfManyPartitions(r *run) {
 	const partitions = 1100
 	r.begin().register("b")
-	var holdings []handoff.Holding
+	var holdings []records.Holding
 	for p := range partitions {
-		holdings = append(holdings, handoff.Holding{Partition: p, Epoch: 1})
+		holdings = append(holdings, records.Holding{Partition: p, Epoch: 1})
 	}
 	long := strings.Repeat("x", 1000)
-	var changes []handoff.Change
+	var changes []records.Change
 	for _, s := range r.register("a", holdings...) {
 		c := moveLocks(s.Partition, s.Record, "b", "")
 		if s.Partition%2 == 0 {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func observeTests() []test {
@@ -27,7 +27,7 @@ func observeSince(r *run) {
 	if len(empty.Partitions) > 0 {
 		r.Errorf("an empty store shows %v", empty.Partitions)
 	}
-	r.apply("a", claim(1, handoff.Record{}), claim(2, handoff.Record{}))
+	r.apply("a", claim(1, records.Record{}), claim(2, records.Record{}))
 	both := r.observe(empty.Version)
 	if len(both.Partitions) != 2 || both.Version <= empty.Version {
 		r.Errorf("after two claims got %v at version %d, before %d", both.Partitions, both.Version, empty.Version)
@@ -36,13 +36,13 @@ func observeSince(r *run) {
 	if len(idle.Partitions) > 0 || idle.Version != both.Version {
 		r.Errorf("with nothing changed got %v at version %d, before %d", idle.Partitions, idle.Version, both.Version)
 	}
-	entry := handoff.Residue{Key: "k", Holder: "a", Token: 1}
-	r.register("a", handoff.Holding{Partition: 2, Residue: []handoff.Residue{entry}})
+	entry := records.Residue{Key: "k", Holder: "a", Token: 1}
+	r.register("a", records.Holding{Partition: 2, Residue: []records.Residue{entry}})
 	one := r.observe(both.Version)
 	if len(one.Partitions) != 1 || one.Partitions[0].Partition != 2 {
 		r.Errorf("after a residue got %v, want partition 2", one.Partitions)
 	}
-	r.must(r.store.Clear(r.Context(), r.gen, 2, []handoff.Residue{entry}))
+	r.must(r.store.Clear(r.Context(), r.gen, 2, []records.Residue{entry}))
 	cleared := r.observe(one.Version)
 	if len(cleared.Partitions) != 1 || len(cleared.Partitions[0].Residue) > 0 {
 		r.Errorf("after the clearing got %v, want partition 2 without residue", cleared.Partitions)
@@ -108,7 +108,7 @@ func observeMissesNothing(r *run) {
 		stores[i] = r.h.Open(r.T, false)
 		r.register(fmt.Sprint("w", i))
 	}
-	known := map[int]handoff.PartitionState{}
+	known := map[int]records.PartitionState{}
 	var version int64
 	look := func() {
 		s := r.observe(version)
@@ -143,16 +143,16 @@ func observeMissesNothing(r *run) {
 
 func write(r *run, store Store, i, rounds int) {
 	inc := fmt.Sprint("w", i)
-	records := map[int]handoff.Record{}
+	known := map[int]records.Record{}
 	for n := range rounds {
 		p := i*10 + n%7
-		c := claim(p, records[p])
-		s, err := store.Apply(r.Context(), r.gen, inc, []handoff.Change{c})
+		c := claim(p, known[p])
+		s, err := store.Apply(r.Context(), r.gen, inc, []records.Change{c})
 		if err != nil {
 			r.Error(err)
 			return
 		}
-		records[p] = s[0].Record
+		known[p] = s[0].Record
 	}
 }
 
@@ -183,12 +183,12 @@ func watchHints(r *run) {
 			return false
 		}
 	})
-	var record handoff.Record
+	var record records.Record
 	hinted("Register", func() { r.register("b") })
-	hinted("Apply", func() { record = r.apply("a", claim(1, handoff.Record{}))[0].Record })
-	entry := handoff.Residue{Key: "k", Holder: "a", Token: 1}
+	hinted("Apply", func() { record = r.apply("a", claim(1, records.Record{}))[0].Record })
+	entry := records.Residue{Key: "k", Holder: "a", Token: 1}
 	hinted("a move", func() { r.apply("a", move(1, record, "b", entry)) })
-	hinted("Clear", func() { r.must(r.store.Clear(r.Context(), r.gen, 1, []handoff.Residue{entry})) })
+	hinted("Clear", func() { r.must(r.store.Clear(r.Context(), r.gen, 1, []records.Residue{entry})) })
 	hinted("Release", func() { r.must(r.store.Release(r.Context(), "a")) })
 	for range 50 {
 		r.register("b") // hints merge, nobody blocks

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func sessionTests() []test {
@@ -37,14 +37,14 @@ func registerShowsTheSession(r *run) {
 	r.begin().register("a")
 	r.register("b")
 	got := r.observe(0).Sessions
-	slices.SortFunc(got, func(a, b handoff.SessionState) int { return int(a.Incarnation[0]) - int(b.Incarnation[0]) })
+	slices.SortFunc(got, func(a, b records.SessionState) int { return int(a.Incarnation[0]) - int(b.Incarnation[0]) })
 	if len(got) != 2 || got[0].Session != session("a") || got[1].Session != session("b") {
 		r.Errorf("got sessions %v, want those of a and b", got)
 	}
 }
 
 func registerTwice(r *run) {
-	hold := handoff.Holding{Partition: 3, Epoch: 7, Residue: []handoff.Residue{{Key: "k", Holder: "a", Token: 1}}}
+	hold := records.Holding{Partition: 3, Epoch: 7, Residue: []records.Residue{{Key: "k", Holder: "a", Token: 1}}}
 	first := r.begin().register("a", hold)[0]
 	was := r.stamp("a")
 	second := r.register("a", hold)[0]
@@ -70,20 +70,20 @@ func (r *run) stamp(inc string) int64 {
 func holdingsAccepted(r *run) {
 	r.begin()
 	unix := r.h.Now().Unix()
-	absent := r.register("a", handoff.Holding{Partition: 1, Epoch: 5})[0].Record
+	absent := r.register("a", records.Holding{Partition: 1, Epoch: 5})[0].Record
 	if absent.Owner != "a" || absent.Epoch < unix {
 		r.Errorf("an absent record became %v, want owner a and an epoch of at least %d", absent, unix)
 	}
-	far := r.register("a", handoff.Holding{Partition: 2, Epoch: unix * 2})[0].Record
-	if want := (handoff.Record{Epoch: unix*2 + 1, Owner: "a"}); far != want {
+	far := r.register("a", records.Holding{Partition: 2, Epoch: unix * 2})[0].Record
+	if want := (records.Record{Epoch: unix*2 + 1, Owner: "a"}); far != want {
 		r.Errorf("an absent record became %v, want %v", far, want)
 	}
-	same := r.register("b", handoff.Holding{Partition: 2, Epoch: far.Epoch})[0].Record
-	if want := (handoff.Record{Epoch: far.Epoch + 1, Owner: "b"}); same != want {
+	same := r.register("b", records.Holding{Partition: 2, Epoch: far.Epoch})[0].Record
+	if want := (records.Record{Epoch: far.Epoch + 1, Owner: "b"}); same != want {
 		r.Errorf("the record %v became %v, want %v", far, same, want)
 	}
-	own := r.register("b", handoff.Holding{Partition: 2, Epoch: 5})[0].Record
-	if want := (handoff.Record{Epoch: same.Epoch + 1, Owner: "b"}); own != want {
+	own := r.register("b", records.Holding{Partition: 2, Epoch: 5})[0].Record
+	if want := (records.Record{Epoch: same.Epoch + 1, Owner: "b"}); own != want {
 		r.Errorf("the own record %v became %v, want %v", same, own, want)
 	}
 	r.wantRecord(2, own)
@@ -92,11 +92,11 @@ func holdingsAccepted(r *run) {
 func holdingsRefused(r *run) {
 	r.begin()
 	far := r.h.Now().Unix() * 2
-	owned := r.register("a", handoff.Holding{Partition: 1, Epoch: far})[0].Record
-	ghost := handoff.Residue{Key: "k", Holder: "b", Token: 9}
+	owned := r.register("a", records.Holding{Partition: 1, Epoch: far})[0].Record
+	ghost := records.Residue{Key: "k", Holder: "b", Token: 9}
 	got := r.register("b",
-		handoff.Holding{Partition: 1, Epoch: owned.Epoch - 1, Residue: []handoff.Residue{ghost}},
-		handoff.Holding{Partition: 2, Epoch: 1})
+		records.Holding{Partition: 1, Epoch: owned.Epoch - 1, Residue: []records.Residue{ghost}},
+		records.Holding{Partition: 2, Epoch: 1})
 	if got[0].Record != owned {
 		r.Errorf("a holding below the record gave %v, want %v", got[0].Record, owned)
 	}
@@ -108,9 +108,9 @@ func holdingsRefused(r *run) {
 }
 
 func holdingsOfResidueAlone(r *run) {
-	entry := handoff.Residue{Key: "k", Holder: "a", Token: 9}
-	got := r.begin().register("a", handoff.Holding{Partition: 1, Residue: []handoff.Residue{entry}})[0]
-	if got.Record != (handoff.Record{}) {
+	entry := records.Residue{Key: "k", Holder: "a", Token: 9}
+	got := r.begin().register("a", records.Holding{Partition: 1, Residue: []records.Residue{entry}})[0]
+	if got.Record != (records.Record{}) {
 		r.Errorf("residue alone made the record %v", got.Record)
 	}
 	r.wantResidue(1, entry)
@@ -120,23 +120,23 @@ func holdingsOfResidueAlone(r *run) {
 }
 
 func holdingsKeepLaterResidue(r *run) {
-	entry := func(token int64) handoff.Residue { return handoff.Residue{Key: "k", Holder: "a", Token: token} }
+	entry := func(token int64) records.Residue { return records.Residue{Key: "k", Holder: "a", Token: token} }
 	r.begin()
 	for _, c := range []struct{ stored, asserted, want int64 }{
 		{9, 10, 10}, {10, 9, 10}, {99, 100, 100}, {math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64}, {math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64},
 	} {
 		r.must(r.store.Clear(r.Context(), r.gen, 1, r.partition(1).Residue))
-		r.register("a", handoff.Holding{Partition: 1, Residue: []handoff.Residue{entry(c.stored)}})
-		r.register("a", handoff.Holding{Partition: 1, Residue: []handoff.Residue{entry(c.asserted)}})
+		r.register("a", records.Holding{Partition: 1, Residue: []records.Residue{entry(c.stored)}})
+		r.register("a", records.Holding{Partition: 1, Residue: []records.Residue{entry(c.asserted)}})
 		r.wantResidue(1, entry(c.want))
 	}
 }
 
 func registerManyHoldings(r *run) {
 	const many = 4096
-	var holdings []handoff.Holding
+	var holdings []records.Holding
 	for p := range many {
-		holdings = append(holdings, handoff.Holding{Partition: p, Epoch: int64(p + 1)})
+		holdings = append(holdings, records.Holding{Partition: p, Epoch: int64(p + 1)})
 	}
 	states := r.begin().register("a", holdings...)
 	for p, s := range states {
@@ -163,7 +163,7 @@ func renewExtends(r *run) {
 		r.Errorf("the stamp went from %d to %d", was, now)
 	}
 	r.until("b runs out", func() bool { return !r.hasSession("b") })
-	r.wantErr("Renew of an unknown session", r.store.Renew(r.Context(), r.gen, "nobody", ttl), handoff.ErrSessionGone)
+	r.wantErr("Renew of an unknown session", r.store.Renew(r.Context(), r.gen, "nobody", ttl), records.ErrSessionGone)
 }
 
 // A snapshot has reached the stamps of the renewals that were made before it, and of no other.
@@ -188,7 +188,7 @@ func goneTellsItsStamp(r *run) {
 	before := r.observe(0)
 	version := before.Version
 	r.must(r.store.Renew(r.Context(), r.gen, "a", r.h.TTL))
-	want := []handoff.Stamp{{Incarnation: "a", Beat: r.stamp("a")}}
+	want := []records.Stamp{{Incarnation: "a", Beat: r.stamp("a")}}
 	if want[0].Beat <= before.Beat {
 		r.Errorf("the renewal has stamp %d, after a snapshot at beat %d", want[0].Beat, before.Beat)
 	}
@@ -212,19 +212,19 @@ func goneTellsItsStamp(r *run) {
 func renewNeverResurrects(r *run) {
 	r.begin().dead("a", 1)
 	ctx := r.Context()
-	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), handoff.ErrSessionGone)
+	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), records.ErrSessionGone)
 	_, err := r.store.Register(ctx, r.gen, session("a"), long, nil)
-	r.wantErr("Register", err, handoff.ErrSessionGone)
-	_, err = r.store.Apply(ctx, r.gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 2}})
-	r.wantErr("Apply", err, handoff.ErrSessionGone)
+	r.wantErr("Register", err, records.ErrSessionGone)
+	_, err = r.store.Apply(ctx, r.gen, "a", []records.Change{{Op: records.OpClaim, Partition: 2}})
+	r.wantErr("Apply", err, records.ErrSessionGone)
 	if r.hasSession("a") {
 		r.Error("the session is back")
 	}
-	r.wantRecord(2, handoff.Record{})
+	r.wantRecord(2, records.Record{})
 }
 
 func releaseLeavesATombstone(r *run) {
-	r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1})
+	r.begin().register("a", records.Holding{Partition: 1, Epoch: 1})
 	r.register("b")
 	for range 2 {
 		r.must(r.store.Release(r.Context(), "a"))
@@ -233,11 +233,11 @@ func releaseLeavesATombstone(r *run) {
 			r.Errorf("got sessions %v and tombstones %q, want b and a", s.Sessions, s.Released)
 		}
 	}
-	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), handoff.ErrSessionGone)
+	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), records.ErrSessionGone)
 	_, err := r.store.Register(r.Context(), r.gen, session("a"), long, nil)
-	r.wantErr("Register", err, handoff.ErrSessionGone)
+	r.wantErr("Register", err, records.ErrSessionGone)
 	_, err = r.store.Apply(r.Context(), r.gen, "a", nil)
-	r.wantErr("Apply", err, handoff.ErrSessionGone)
+	r.wantErr("Apply", err, records.ErrSessionGone)
 }
 
 func releaseOfTheUnknown(r *run) {
@@ -253,7 +253,7 @@ func dyingNamesWait(r *run) {
 	start := func(inc string, ttls int) {
 		r.Helper()
 		for again := range 2 { // a registration that is repeated is no start
-			_, err := r.store.Register(r.Context(), r.gen, handoff.Session{Incarnation: inc, Name: "n"}, long, nil)
+			_, err := r.store.Register(r.Context(), r.gen, records.Session{Incarnation: inc, Name: "n"}, long, nil)
 			r.must(err)
 			limit := time.Duration(ttls) * r.h.TTL
 			if wait := r.wait(inc); wait > limit || again == 0 && ttls > 2 && wait <= limit/2 {
@@ -290,10 +290,10 @@ func (r *run) wait(inc string) time.Duration {
 }
 
 func noIncarnation(r *run) {
-	record := r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	record := r.begin().register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
 	_, err := r.store.Register(r.Context(), r.gen, session(""), long, nil)
-	r.wantErr("Register", err, handoff.ErrSessionGone)
-	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "", long), handoff.ErrSessionGone)
+	r.wantErr("Register", err, records.ErrSessionGone)
+	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "", long), records.ErrSessionGone)
 	r.must(r.store.Release(r.Context(), ""))
 	r.refused("a", move(1, record, ""))
 	if s := r.observe(0); len(s.Sessions) != 1 || len(s.Released) > 0 {
@@ -305,18 +305,18 @@ func oddBytes(r *run) {
 	r.begin()
 	for i, odd := range []string{"", ":", ",", "3:abc,", "\x00", "\r\n", "é", "\xff\xfe", "{}", "%s"} {
 		inc := odd + "inc"
-		s := handoff.Session{Incarnation: inc, Name: odd, Addr: odd, Gossip: odd}
-		residue := handoff.Residue{Key: odd, Holder: odd, Token: math.MaxInt64}
-		_, err := r.store.Register(r.Context(), r.gen, s, long, []handoff.Holding{{Partition: i, Epoch: 1, Residue: []handoff.Residue{residue}}})
+		s := records.Session{Incarnation: inc, Name: odd, Addr: odd, Gossip: odd}
+		residue := records.Residue{Key: odd, Holder: odd, Token: math.MaxInt64}
+		_, err := r.store.Register(r.Context(), r.gen, s, long, []records.Holding{{Partition: i, Epoch: 1, Residue: []records.Residue{residue}}})
 		r.must(err)
 		r.wantResidue(i, residue)
 		if got := r.partition(i).Record.Owner; got != inc {
 			r.Errorf("got owner %q, want %q", got, inc)
 		}
-		if !slices.ContainsFunc(r.observe(0).Sessions, func(got handoff.SessionState) bool { return got.Session == s }) {
+		if !slices.ContainsFunc(r.observe(0).Sessions, func(got records.SessionState) bool { return got.Session == s }) {
 			r.Errorf("no session %q", s)
 		}
-		r.must(r.store.Clear(r.Context(), r.gen, i, []handoff.Residue{residue}))
+		r.must(r.store.Clear(r.Context(), r.gen, i, []records.Residue{residue}))
 		r.wantResidue(i)
 	}
 }
@@ -325,12 +325,12 @@ func contextEnds(r *run) {
 	r.begin().register("a")
 	ctx, cancel := context.WithCancel(r.Context())
 	cancel()
-	_, err := r.store.Apply(ctx, r.gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}})
+	_, err := r.store.Apply(ctx, r.gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}})
 	r.wantErr("Apply", err, context.Canceled)
 	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), context.Canceled)
 	_, err = r.store.Observe(ctx, r.gen, "", 0, nil)
 	r.wantErr("Observe", err, context.Canceled)
-	r.wantRecord(1, handoff.Record{})
+	r.wantRecord(1, records.Record{})
 }
 
 // each runs f for n workers at once.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func settingsTests() []test {
@@ -100,10 +100,10 @@ func otherSettings(r *run) {
 		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
 			r.Errorf("Generation with another %s: %v", setting, err)
 		}
-		_, err = other.Register(r.Context(), r.gen, session("b"), long, []handoff.Holding{{Partition: 1, Epoch: 1}})
+		_, err = other.Register(r.Context(), r.gen, session("b"), long, []records.Holding{{Partition: 1, Epoch: 1}})
 		r.wantErr("Register with another "+setting, err, ring.ErrSettings)
 	}
-	r.wantRecord(1, handoff.Record{})
+	r.wantRecord(1, records.Record{})
 	if r.hasSession("b") {
 		r.Error("a session of other settings lives")
 	}
@@ -117,7 +117,7 @@ func settingsReplaced(r *run) {
 	gen, err := longer.Generation(r.Context())
 	r.must(err)
 	_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
-	r.wantErr("the first Register of other settings", err, handoff.ErrGeneration)
+	r.wantErr("the first Register of other settings", err, records.ErrGeneration)
 	gen, err = longer.Generation(r.Context())
 	r.must(err)
 	_, err = longer.Register(r.Context(), gen, session("b"), long, nil)

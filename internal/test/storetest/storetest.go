@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Store is what is tested.
@@ -19,14 +19,14 @@ type Store interface {
 	Settings() ring.Settings
 	Exists(ctx context.Context) error
 	Generation(ctx context.Context) (string, error)
-	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
+	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
 	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
 	Release(ctx context.Context, incarnation string) error
-	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
-	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
-	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
-	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
-	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error)
+	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
+	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error
+	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
+	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
+	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
 }
@@ -153,16 +153,16 @@ func (r *run) until(what string, holds func() bool) {
 	r.Fatalf("waited a minute in vain until %s", what)
 }
 
-func session(inc string) handoff.Session {
-	return handoff.Session{Incarnation: inc, Name: "name-" + inc, Addr: inc + ":80", Gossip: inc + ":7946"}
+func session(inc string) records.Session {
+	return records.Session{Incarnation: inc, Name: "name-" + inc, Addr: inc + ":80", Gossip: inc + ":7946"}
 }
 
-func (r *run) register(inc string, holdings ...handoff.Holding) []handoff.PartitionState {
+func (r *run) register(inc string, holdings ...records.Holding) []records.PartitionState {
 	r.Helper()
 	return r.registerFor(inc, long, holdings...)
 }
 
-func (r *run) registerFor(inc string, ttl time.Duration, holdings ...handoff.Holding) []handoff.PartitionState {
+func (r *run) registerFor(inc string, ttl time.Duration, holdings ...records.Holding) []records.PartitionState {
 	r.Helper()
 	states, err := r.store.Register(r.Context(), r.gen, session(inc), ttl, holdings)
 	r.must(err)
@@ -173,19 +173,19 @@ func (r *run) registerFor(inc string, ttl time.Duration, holdings ...handoff.Hol
 }
 
 // dead registers a session that holds a partition and waits until it is over.
-func (r *run) dead(inc string, partition int) handoff.Record {
+func (r *run) dead(inc string, partition int) records.Record {
 	r.Helper()
-	record := r.registerFor(inc, r.h.TTL, handoff.Holding{Partition: partition, Epoch: 1})[0].Record
+	record := r.registerFor(inc, r.h.TTL, records.Holding{Partition: partition, Epoch: 1})[0].Record
 	r.until(inc+" is dead", func() bool { return !r.hasSession(inc) })
 	return record
 }
 
 func (r *run) hasSession(inc string) bool {
 	r.Helper()
-	return slices.ContainsFunc(r.observe(0).Sessions, func(s handoff.SessionState) bool { return s.Incarnation == inc })
+	return slices.ContainsFunc(r.observe(0).Sessions, func(s records.SessionState) bool { return s.Incarnation == inc })
 }
 
-func (r *run) observe(since int64) handoff.Snapshot {
+func (r *run) observe(since int64) records.Snapshot {
 	r.Helper()
 	s, err := r.store.Observe(r.Context(), r.gen, "", since, nil)
 	r.must(err)
@@ -195,17 +195,17 @@ func (r *run) observe(since int64) handoff.Snapshot {
 	return s
 }
 
-func (r *run) partition(p int) handoff.PartitionState {
+func (r *run) partition(p int) records.PartitionState {
 	r.Helper()
 	for _, s := range r.observe(0).Partitions {
 		if s.Partition == p {
 			return s
 		}
 	}
-	return handoff.PartitionState{Partition: p}
+	return records.PartitionState{Partition: p}
 }
 
-func (r *run) apply(inc string, changes ...handoff.Change) []handoff.PartitionState {
+func (r *run) apply(inc string, changes ...records.Change) []records.PartitionState {
 	r.Helper()
 	states, err := r.store.Apply(r.Context(), r.gen, inc, changes)
 	r.must(err)
@@ -217,7 +217,7 @@ func (r *run) apply(inc string, changes ...handoff.Change) []handoff.PartitionSt
 
 // applied carries out one change and wants it done: the new owner, and an
 // epoch of at least everything that it must reach.
-func (r *run) applied(inc string, c handoff.Change, owner string) handoff.Record {
+func (r *run) applied(inc string, c records.Change, owner string) records.Record {
 	r.Helper()
 	least := max(c.From.Epoch+1, c.Floor, r.h.Now().Unix())
 	got := r.apply(inc, c)[0]
@@ -231,7 +231,7 @@ func (r *run) applied(inc string, c handoff.Change, owner string) handoff.Record
 }
 
 // refused carries out one change and wants the partition as it was.
-func (r *run) refused(inc string, c handoff.Change) {
+func (r *run) refused(inc string, c records.Change) {
 	r.Helper()
 	before := r.partition(c.Partition)
 	version := r.observe(0).Version
@@ -243,13 +243,13 @@ func (r *run) refused(inc string, c handoff.Change) {
 	}
 }
 
-func same(a, b handoff.PartitionState) bool {
+func same(a, b records.PartitionState) bool {
 	return a.Partition == b.Partition && a.Record == b.Record && a.Moved == b.Moved && sameResidue(a.Residue, b.Residue)
 }
 
 // sameResidue ignores the order, which has no meaning.
-func sameResidue(a, b []handoff.Residue) bool {
-	sorted := func(r []handoff.Residue) []string {
+func sameResidue(a, b []records.Residue) bool {
+	sorted := func(r []records.Residue) []string {
 		var out []string
 		for _, e := range r {
 			out = append(out, fmt.Sprintf("%q %q %d", e.Key, e.Holder, e.Token))
@@ -260,14 +260,14 @@ func sameResidue(a, b []handoff.Residue) bool {
 	return slices.Equal(sorted(a), sorted(b))
 }
 
-func (r *run) wantResidue(p int, want ...handoff.Residue) {
+func (r *run) wantResidue(p int, want ...records.Residue) {
 	r.Helper()
 	if got := r.partition(p).Residue; !sameResidue(got, want) {
 		r.Errorf("partition %d has residue %v, want %v", p, got, want)
 	}
 }
 
-func (r *run) wantRecord(p int, want handoff.Record) {
+func (r *run) wantRecord(p int, want records.Record) {
 	r.Helper()
 	if got := r.partition(p).Record; got != want {
 		r.Errorf("partition %d has record %v, want %v", p, got, want)
@@ -276,5 +276,5 @@ func (r *run) wantRecord(p int, want handoff.Record) {
 
 // isDefinite says whether a call's outcome is known.
 func isDefinite(err error) bool {
-	return err == nil || errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone)
+	return err == nil || errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone)
 }

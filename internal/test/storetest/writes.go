@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 func writeTests() []test {
@@ -24,11 +24,11 @@ func writeRestartTests() []test {
 }
 
 // lockWrite is a write of one lock, or its removal.
-func lockWrite(p int, epoch, number int64, id, text string) handoff.LockWrite {
-	return handoff.LockWrite{Partition: p, Number: handoff.WriteNumber{Epoch: epoch, Number: number}, Locks: []handoff.WrittenLock{{ID: id, Text: text}}}
+func lockWrite(p int, epoch, number int64, id, text string) records.LockWrite {
+	return records.LockWrite{Partition: p, Number: records.WriteNumber{Epoch: epoch, Number: number}, Locks: []records.WrittenLock{{ID: id, Text: text}}}
 }
 
-func (r *run) write(inc string, writes ...handoff.LockWrite) []handoff.WriteNumber {
+func (r *run) write(inc string, writes ...records.LockWrite) []records.WriteNumber {
 	r.Helper()
 	wrote, err := r.store.WriteLocks(r.Context(), r.gen, inc, writes)
 	r.must(err)
@@ -39,7 +39,7 @@ func (r *run) write(inc string, writes ...handoff.LockWrite) []handoff.WriteNumb
 }
 
 // written makes a write and wants it made.
-func (r *run) written(inc string, w handoff.LockWrite) {
+func (r *run) written(inc string, w records.LockWrite) {
 	r.Helper()
 	if got := r.write(inc, w)[0]; got != w.Number {
 		r.Errorf("the latest write is %v, want %v", got, w.Number)
@@ -70,20 +70,20 @@ func writeLocks(r *run) {
 		r.Errorf("there are locks: %v", got)
 	}
 	version := r.observe(0).Version
-	r.written("a", handoff.LockWrite{Partition: 1, Number: handoff.WriteNumber{Epoch: e, Number: 1}, Locks: []handoff.WrittenLock{
+	r.written("a", records.LockWrite{Partition: 1, Number: records.WriteNumber{Epoch: e, Number: 1}, Locks: []records.WrittenLock{
 		{ID: "x", Text: "1"}, {ID: "y", Text: "any \x00 bytes \xff;:3:a,"}, {ID: "x:1:", Text: "z"}, {ID: "", Text: "none"}, {ID: "w", Text: "1"}, {ID: "w"}, {ID: "v"},
 	}})
 	r.wantWritten(1, "a", " none", "x 1", "x:1: z", "y any \x00 bytes \xff;:3:a,")
-	r.written("a", handoff.LockWrite{Partition: 1, Number: handoff.WriteNumber{Epoch: e, Number: 7}, Locks: []handoff.WrittenLock{{ID: "x", Text: "2"}, {ID: "y"}, {ID: ""}}})
+	r.written("a", records.LockWrite{Partition: 1, Number: records.WriteNumber{Epoch: e, Number: 7}, Locks: []records.WrittenLock{{ID: "x", Text: "2"}, {ID: "y"}, {ID: ""}}})
 	r.wantWritten(1, "a", "x 2", "x:1: z")
 	if now := r.observe(version); len(now.Partitions) > 0 {
 		r.Errorf("writing locks changed %v, which nobody needs to look at", now.Partitions)
 	}
-	if got := r.register("a", handoff.Holding{Partition: 1, Epoch: e})[0].Written; len(got) != 2 {
+	if got := r.register("a", records.Holding{Partition: 1, Epoch: e})[0].Written; len(got) != 2 {
 		r.Errorf("the registration is answered with %v", got)
 	}
-	_, err := r.store.WriteLocks(r.Context(), r.gen, "nobody", []handoff.LockWrite{lockWrite(1, e, 8, "x", "")})
-	r.wantErr("a write without a session", err, handoff.ErrSessionGone)
+	_, err := r.store.WriteLocks(r.Context(), r.gen, "nobody", []records.LockWrite{lockWrite(1, e, 8, "x", "")})
+	r.wantErr("a write without a session", err, records.ErrSessionGone)
 	r.write("a")
 }
 
@@ -91,8 +91,8 @@ func writeLocks(r *run) {
 func writeByAnother(r *run) {
 	record := r.locked()
 	r.written("a", lockWrite(1, record.Epoch, 1, "x", "1"))
-	last := handoff.WriteNumber{Epoch: record.Epoch, Number: 1}
-	for inc, w := range map[string]handoff.LockWrite{
+	last := records.WriteNumber{Epoch: record.Epoch, Number: 1}
+	for inc, w := range map[string]records.LockWrite{
 		"b": lockWrite(1, record.Epoch, 2, "x", ""),
 		"a": lockWrite(1, record.Epoch+1, 2, "x", ""),
 	} {
@@ -117,7 +117,7 @@ func lateWrite(r *run) {
 	r.written("a", put)
 	r.wantWritten(1, "a", "x 1")
 	r.written("a", remove)
-	if got := r.write("a", put, lockWrite(2, e, 1, "x", "1")); got[0] != remove.Number || got[1] != (handoff.WriteNumber{}) {
+	if got := r.write("a", put, lockWrite(2, e, 1, "x", "1")); got[0] != remove.Number || got[1] != (records.WriteNumber{}) {
 		r.Errorf("the latest writes are %v, want %v and none", got, remove.Number)
 	}
 	r.wantWritten(1, "a")
@@ -129,8 +129,8 @@ func writtenLocksStay(r *run) {
 	r.written("a", lockWrite(1, record.Epoch, 1, "x", "1"))
 	there := r.apply("a", moveLocks(1, record, "b", "text"))[0].Record
 	r.wantWritten(1, "b", "x 1")
-	r.must(r.store.ClearLocks(r.Context(), r.gen, []handoff.Move{{Partition: 1, Epoch: there.Epoch}}))
-	there = r.applied("b", handoff.Change{Op: handoff.OpAdvance, Partition: 1, From: there}, "b")
+	r.must(r.store.ClearLocks(r.Context(), r.gen, []records.Move{{Partition: 1, Epoch: there.Epoch}}))
+	there = r.applied("b", records.Change{Op: records.OpAdvance, Partition: 1, From: there}, "b")
 	r.must(r.store.Release(r.Context(), "b"))
 	if got := r.apply("c", claim(1, there))[0]; len(got.Written) != 1 {
 		r.Errorf("the claim is answered with %v", got)
@@ -142,15 +142,15 @@ func writtenLocksStay(r *run) {
 func writeMany(r *run) {
 	const partitions = 1100
 	r.begin()
-	var holdings []handoff.Holding
+	var holdings []records.Holding
 	for p := range partitions {
-		holdings = append(holdings, handoff.Holding{Partition: p, Epoch: 1})
+		holdings = append(holdings, records.Holding{Partition: p, Epoch: 1})
 	}
-	var writes []handoff.LockWrite
+	var writes []records.LockWrite
 	for _, s := range r.register("a", holdings...) {
-		w := handoff.LockWrite{Partition: s.Partition, Number: handoff.WriteNumber{Epoch: s.Record.Epoch, Number: 1}}
+		w := records.LockWrite{Partition: s.Partition, Number: records.WriteNumber{Epoch: s.Record.Epoch, Number: 1}}
 		for i := range s.Partition % 4 {
-			w.Locks = append(w.Locks, handoff.WrittenLock{ID: fmt.Sprint(s.Partition, i), Text: strings.Repeat("x", 500)})
+			w.Locks = append(w.Locks, records.WrittenLock{ID: fmt.Sprint(s.Partition, i), Text: strings.Repeat("x", 500)})
 		}
 		writes = append(writes, w)
 	}
@@ -161,7 +161,7 @@ func writeMany(r *run) {
 		r.Fatalf("%d partitions, want %d", len(s.Partitions), partitions)
 	}
 	for _, state := range s.Partitions {
-		slices.SortFunc(state.Written, func(a, b handoff.WrittenLock) int { return strings.Compare(a.ID, b.ID) })
+		slices.SortFunc(state.Written, func(a, b records.WrittenLock) int { return strings.Compare(a.ID, b.ID) })
 		if !slices.Equal(state.Written, writes[state.Partition].Locks) {
 			r.Fatalf("partition %d has the locks %.60v, want %.60v", state.Partition, state.Written, writes[state.Partition].Locks)
 		}
@@ -174,7 +174,7 @@ func writtenLocksEnd(r *run) {
 	r.h.Restart()
 	r.refresh()
 	r.wantWritten(1, "a")
-	e := r.register("a", handoff.Holding{Partition: 1, Epoch: record.Epoch})[0].Record.Epoch
+	e := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch})[0].Record.Epoch
 	r.written("a", lockWrite(1, e, 1, "y", "2"))
 	r.wantWritten(1, "a", "y 2")
 }

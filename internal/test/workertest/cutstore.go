@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // CutStore is a store that can be cut off from its worker.
@@ -36,7 +36,7 @@ func (s *CutStore) Renew(ctx context.Context, generation, incarnation string, tt
 }
 
 // Register implements [worker.Store].
-func (s *CutStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+func (s *CutStore) Register(ctx context.Context, generation string, session records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
 	if err := s.Reach(ctx); err != nil {
 		return nil, err
 	}
@@ -44,9 +44,9 @@ func (s *CutStore) Register(ctx context.Context, generation string, session hand
 }
 
 // Observe implements [worker.Store].
-func (s *CutStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+func (s *CutStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	if err := s.Reach(ctx); err != nil {
-		return handoff.Snapshot{}, err
+		return records.Snapshot{}, err
 	}
 	return s.Store.Observe(ctx, generation, incarnation, since, suspects)
 }

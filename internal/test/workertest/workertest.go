@@ -156,7 +156,7 @@ func (w *Worker) HoldKey(t testing.TB, n int) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err := w.Do(t.Context(), "k", func(worker.Execution) error {
+		err := w.Do(t.Context(), "k", func(gateway.Execution) error {
 			close(held)
 			kit.Eventually(t, "the callers wait", func() bool { return w.Queued("k") == n })
 			return nil

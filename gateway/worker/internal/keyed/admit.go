@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
 )
 
 // Admit waits for key and returns the execution that holds it. If the holder of
@@ -168,7 +168,7 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 	wait, limit, waited := how.wait(), time.Now().Add(k.MaxWait(how)), false
 	for ; ; waited = true {
 		switch {
-		case errors.Is(err, localmutex.ErrClosed):
+		case errors.Is(err, keytable.ErrClosed):
 			waited = true
 			if err := p.AwaitOwnership(ctx, key, how, limit); err != nil {
 				return 0, 0, err
@@ -198,15 +198,15 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 		switch {
 		case err == nil:
 			return token, cancels, nil
-		case errors.Is(err, localmutex.ErrQueueFull):
+		case errors.Is(err, keytable.ErrQueueFull):
 			return 0, 0, fmt.Errorf("%w for key %q: %w", gateway.ErrBusy, key, err)
 		case ctx.Err() != nil:
 			return 0, 0, context.Cause(ctx)
-		case errors.Is(err, localmutex.ErrWaited):
+		case errors.Is(err, keytable.ErrWaited):
 			return 0, 0, &holds.Refused{Why: gateway.ErrWaited, Key: key, Text: fmt.Sprintf("was not free within %v at worker %s, and %d others wait for it: try again later", k.MaxWait(how), k.cfg.Name, p.Table.Queued(key))}
 		case errors.Is(err, gateway.ErrUnavailable):
 			return 0, 0, k.unconfirmed(key)
-		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):
+		case !errors.Is(err, keytable.ErrClosed) && !errors.Is(err, errCancelled):
 			return 0, 0, err
 		}
 	}
@@ -238,9 +238,9 @@ func (k *Keys) Release(x Execution) {
 // refuseTry returns the error of a caller that would have to wait because of err.
 func (k *Keys) refuseTry(p *Partition, key string, err error) error {
 	switch {
-	case errors.Is(err, localmutex.ErrLocked):
+	case errors.Is(err, keytable.ErrLocked):
 		return &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is held or waited for at worker " + k.cfg.Name + ": wait for it, or try again"}
-	case errors.Is(err, localmutex.ErrClosed):
+	case errors.Is(err, keytable.ErrClosed):
 		return p.Elsewhere(key)
 	case errors.Is(err, gateway.ErrUnavailable):
 		return k.unconfirmed(key)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/policy"
 )
 
 // Origin is a request's origin, which bounds how many of its requests wait for their
@@ -42,19 +42,19 @@ type Joined interface {
 
 // Asking is how a caller asks for a key.
 type Asking struct {
-	Call    bool             // a call of this program, which cannot be sent elsewhere; not a request
-	Try     bool             // without waiting
-	Along   bool             // not if ctx descends from a hold that is not of this worker: ErrAlong
-	Shared  bool             // together with others, see [localmutex.Wait]
-	MaxWait time.Duration    // of a caller without a policy: how long it may wait, at most Limits.MaxWait; 0 for that long
-	Epoch   int64            // the highest that the caller knows for the key's partition, or 0
-	Share   Origin           // where the request comes from; nil for no bound but the worker's own
-	Item    *localmutex.Item // what the holder of the key may take along, or nil
+	Call    bool           // a call of this program, which cannot be sent elsewhere; not a request
+	Try     bool           // without waiting
+	Along   bool           // not if ctx descends from a hold that is not of this worker: ErrAlong
+	Shared  bool           // together with others, see [keytable.Wait]
+	MaxWait time.Duration  // of a caller without a policy: how long it may wait, at most Limits.MaxWait; 0 for that long
+	Epoch   int64          // the highest that the caller knows for the key's partition, or 0
+	Share   Origin         // where the request comes from; nil for no bound but the worker's own
+	Item    *keytable.Item // what the holder of the key may take along, or nil
 
 	Alike bool // the item is of a request that may get the answer to an equal one
 
 	Policy *policy.Policy // of the caller's route; nil for none
-	Client uint64         // for whom it asks, see [localmutex.Wait]; 0 for the program itself
+	Client uint64         // for whom it asks, see [keytable.Wait]; 0 for the program itself
 	Trace  Trace          // is told what becomes of it; nil for none
 }
 
@@ -65,8 +65,8 @@ var ErrAlong = errors.New("worker: the key is held along the context")
 var ErrLinkFull = fmt.Errorf("%w: half of what its link carries", gateway.ErrBusy)
 
 // wait returns how the caller waits in the queue of its key.
-func (how *Asking) wait() localmutex.Wait {
-	wait := localmutex.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared}
+func (how *Asking) wait() keytable.Wait {
+	wait := keytable.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared}
 	if how.Policy != nil {
 		wait.PerKey, wait.MaxWait = how.Policy.QueuePerKey, how.Policy.MaxWait
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/policy"
 )
 
 // Execution is a [gateway.Execution] as its worker has it.
@@ -61,12 +61,12 @@ func (x Execution) SetClient(client context.Context) {
 	}
 }
 
-// Take offers accept the items of those that wait for the key, see [localmutex.Table.Take].
-func (x Execution) Take(accept func(*localmutex.Item) (take, more bool)) {
+// Take offers accept the items of those that wait for the key, see [keytable.Table.Take].
+func (x Execution) Take(accept func(*keytable.Item) (take, more bool)) {
 	x.run.part.Table.Take(x.Key, x.run.token, accept)
 }
 
-// Gather returns a channel that is closed when n more wait for the key, see [localmutex.Table.Gather].
+// Gather returns a channel that is closed when n more wait for the key, see [keytable.Table.Gather].
 func (x Execution) Gather(n int) <-chan struct{} {
 	return x.run.part.Table.Gather(x.Key, x.run.token, n)
 }

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Config configures [Keys].
@@ -37,7 +38,7 @@ type Owner interface {
 	Post(in handoff.Input)
 	// Waiting says what has to happen before a partition that nobody else is known to own is served, and how long that
 	// takes; 0 if that is not known.
-	Waiting(partition int, record *handoff.Record) (wait time.Duration, what string)
+	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
 
 // Keys are the keys of all partitions, at one worker.
@@ -46,8 +47,8 @@ type Keys struct {
 
 	cfg         Config
 	Parts       []Partition
-	queue       *localmutex.Queue // of all partitions
-	base        time.Time         // origin of the monotonic clock in handoff.Instant
+	queue       *keytable.Queue // of all partitions
+	base        time.Time       // origin of the monotonic clock in handoff.Instant
 	Lease       atomic.Pointer[handoff.Lease]
 	incarnation atomic.Pointer[string] // the present one
 	Draining    atomic.Bool            // the worker leaves for good
@@ -66,7 +67,7 @@ type Keys struct {
 // New returns the keys of closed partitions.
 func New(cfg Config) *Keys {
 	k := &Keys{cfg: cfg, base: time.Now(), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
-	k.queue = &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
+	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	k.rates.most = maxBuckets
 	k.hot.init(k.Queued)
 	for i := range k.Parts {

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Token layout: epoch<<sequenceBits | sequence.
@@ -29,9 +30,9 @@ func TokenEpoch(token int64) int64 { return token >> sequenceBits }
 type Partition struct {
 	keys   *Keys
 	Number int
-	Table  localmutex.Table
+	Table  keytable.Table
 	Open   atomic.Bool                    // what the table is; for those who wait
-	Record atomic.Pointer[handoff.Record] // the last one known; for refused requests
+	Record atomic.Pointer[records.Record] // the last one known; for refused requests
 	asked  atomic.Int64                   // the epoch whose successor was asked for
 	Term   atomic.Uint64                  // goes up each time the partition is given away
 
@@ -247,7 +248,7 @@ func (p *Partition) expected(epoch int64) bool {
 
 // Owner returns the living worker, other than this one, that the partition's
 // record names.
-func (p *Partition) Owner() (record *handoff.Record, m ring.Member, ok bool) {
+func (p *Partition) Owner() (record *records.Record, m ring.Member, ok bool) {
 	record = p.Record.Load()
 	if record == nil || record.Owner == "" || record.Owner == p.keys.Incarnation() {
 		return record, m, false

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/internal/policy"
 )
 
 // maxBuckets is how many keys' rates are kept at one time. Each takes some 150 bytes.

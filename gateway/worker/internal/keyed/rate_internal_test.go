@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/internal/policy"
 )
 
 // However requests come, a key gets no more than its rate allows, and all of it.

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/internal/keytable"
 )
 
 const (
@@ -52,7 +52,7 @@ func (s *slowKeys) forgetLocked() {
 // slowLook is what a look found.
 type slowLook struct {
 	at    time.Time
-	marks []localmutex.Mark // of each partition
+	marks []keytable.Mark // of each partition
 }
 
 func (s *slowKeys) step() time.Duration {
@@ -110,10 +110,10 @@ func (s *slowKeys) look() {
 // what there is now.
 func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, busy bool) {
 	k := s.keys
-	next = slowLook{now, make([]localmutex.Mark, len(k.Parts))}
+	next = slowLook{now, make([]keytable.Mark, len(k.Parts))}
 	left := slowAtOnce
 	for i := range k.Parts {
-		var since localmutex.Mark
+		var since keytable.Mark
 		if past.marks != nil {
 			since = past.marks[i]
 		}

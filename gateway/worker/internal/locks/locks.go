@@ -23,11 +23,12 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
+	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Config configures [Locks].
@@ -86,7 +87,7 @@ type lockTable struct {
 	part  *keyed.Partition
 	next  atomic.Int64 // machine.Next, as of the latest change
 
-	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
+	mu      sync.Mutex // guards what follows; locked before the partition's keytable.Table is
 	machine remote.Machine
 	waits   map[*remote.Lock]*lockWait
 	traces  map[*remote.Lock]keyed.Trace // of those of which something is told
@@ -171,13 +172,13 @@ func (t *lockTable) SetRemote(key string, token int64) bool {
 func (t *lockTable) Unlock(key string, token int64) { t.part.Table.Unlock(key, token) }
 func (t *lockTable) EndWait(l *remote.Lock)         { t.waits[l].giveUp() }
 func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{Partition: t.part.Number}) }
-func (t *lockTable) Write(list ...handoff.WrittenLock) {
+func (t *lockTable) Write(list ...records.WrittenLock) {
 	t.post(handoff.Write{Partition: t.part.Number, Locks: list})
 }
 func (t *lockTable) post(in handoff.Input) { t.locks.cfg.Keys.Owner.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
-	return len(t.part.Table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
+	return len(t.part.Table.Install([]keytable.Held{{Key: key, Token: token, Shared: shared}})) == 0
 }
 
 func (t *lockTable) Settle(l *remote.Lock, made bool) {
@@ -276,7 +277,7 @@ func (ls *Locks) Open(e handoff.OpenTable) {
 func (ls *Locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
 
 // Written implements [Locks].
-func (ls *Locks) Written(partition int, locks []handoff.WrittenLock) {
+func (ls *Locks) Written(partition int, locks []records.WrittenLock) {
 	ls.tables[partition].do(func(m *remote.Machine) { m.Stored(locks) })
 }
 

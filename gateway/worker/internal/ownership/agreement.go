@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // detection is how long gossip may take, at most, to notice that a member died.
@@ -126,7 +127,7 @@ func (s *Shell) olderStore(now time.Time) (why error) {
 }
 
 // observed takes the sessions that the store shows.
-func (s *Shell) observed(sessions []handoff.SessionState) {
+func (s *Shell) observed(sessions []records.SessionState) {
 	s.agree.sessions = make(map[string]bool, len(sessions))
 	for _, session := range sessions {
 		s.agree.sessions[session.Incarnation] = true

@@ -7,8 +7,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Config configures a [Shell].
@@ -37,14 +38,14 @@ type Store interface {
 	Settings() ring.Settings
 	Exists(ctx context.Context) error
 	Generation(ctx context.Context) (string, error)
-	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
+	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
 	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
 	Release(ctx context.Context, incarnation string) error
-	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
-	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
-	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
-	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
-	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error)
+	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
+	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error
+	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
+	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
+	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
 	Watch(ctx context.Context) <-chan struct{}
 }
 
@@ -57,7 +58,7 @@ type Locks interface {
 	// Drop forgets the locks of a partition that another worker has.
 	Drop(partition int)
 	// Written says what the store has written.
-	Written(partition int, locks []handoff.WrittenLock)
+	Written(partition int, locks []records.WrittenLock)
 	// WriteAgain says that the store has lost what it had written.
 	WriteAgain()
 	// Lingers reports whether there are locks in a partition that is not served, or of a life before.

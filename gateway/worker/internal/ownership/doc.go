@@ -1,4 +1,4 @@
-// Package ownership decides with the other members which partitions a worker serves, by the machine of ring/handoff.
+// Package ownership decides with the other members which partitions a worker serves, by the machine of internal/handoff.
 //
 // One goroutine, the shell, steps the machine with what the store, the
 // members and the clock say, and carries out what the machine orders. Everything else only

@@ -5,8 +5,9 @@ import (
 	"errors"
 
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // perform carries out an effect on the request path or the cluster; calls to
@@ -75,7 +76,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		s.ended.Go(func() { s.call(l, effect) })
 	case handoff.Register:
 		if l.astray { // its session is in another store
-			s.post(l, handoff.Reply{ID: e.ID, Err: handoff.ErrSessionGone})
+			s.post(l, handoff.Reply{ID: e.ID, Err: records.ErrSessionGone})
 			return
 		}
 		s.ended.Go(func() { s.call(l, effect) })
@@ -149,7 +150,7 @@ func (s *Shell) call(l *life, effect handoff.Effect) {
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
 	s.counts.called(kind, s.cfg.Keys.Now()-began, r.Err)
-	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
+	if r.Err != nil && !errors.Is(r.Err, records.ErrGeneration) && s.ctx.Err() == nil {
 		s.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}
 	s.postEvent(event{life: l, input: r, store: id})

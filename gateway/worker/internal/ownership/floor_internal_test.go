@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // noLocks opens tables without locks.
@@ -27,7 +28,7 @@ func (l noLocks) Open(e handoff.OpenTable) {
 func TestAnExhaustedTableAsks(t *testing.T) {
 	const old = 9
 	for name, effect := range map[string]handoff.Effect{
-		"opened":   handoff.OpenTable{Epoch: 5, Blocked: []handoff.Residue{{Key: "k"}}},
+		"opened":   handoff.OpenTable{Epoch: 5, Blocked: []records.Residue{{Key: "k"}}},
 		"advanced": handoff.Advance{Epoch: old},
 	} {
 		t.Run(name, func(t *testing.T) {

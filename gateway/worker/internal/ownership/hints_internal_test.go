@@ -8,7 +8,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Of many workers each waits for a while of its own before it follows a hint, unless it waits for
@@ -55,7 +55,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	if d := longest(); d < 30*time.Millisecond || d > 40*time.Millisecond {
 		t.Errorf("each of 40 workers waits for up to %v", d)
 	}
-	s.moves.inherited[3] = []lingering{{Residue: handoff.Residue{Key: "k"}}}
+	s.moves.inherited[3] = []lingering{{Residue: records.Residue{Key: "k"}}}
 	if d := longest(); d > 0 {
 		t.Errorf("one that has residue waits for up to %v", d)
 	}
@@ -65,7 +65,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		t.Error("one that waits for partitions which nobody has does not wait")
 	}
 	for i := range k.Parts {
-		k.Parts[i].Record.Store(&handoff.Record{Owner: "w2", Epoch: 1})
+		k.Parts[i].Record.Store(&records.Record{Owner: "w2", Epoch: 1})
 	}
 	if d := longest(); d > 0 {
 		t.Errorf("one that waits for partitions of another worker waits for up to %v", d)

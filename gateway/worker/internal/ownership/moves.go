@@ -7,9 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // moves remembers which partitions the worker took over, gave away and lost, and
@@ -220,7 +221,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 	m.calmLocked()
 	since := time.Now()
 	for _, e := range c.Running {
-		r := handoff.Residue{Key: e.Key, Holder: self, Token: e.Token}
+		r := records.Residue{Key: e.Key, Holder: self, Token: e.Token}
 		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
 			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
 			m.alarmLocked(since.Add(m.cfg.SlowKey))

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // lingering is residue: a key that runs on at a former owner.
 type lingering struct {
-	handoff.Residue
+	records.Residue
 	since time.Time
 	burst *burst // with which the key's partition came; nil for residue of this worker's own
 }

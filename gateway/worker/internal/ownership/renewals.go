@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/internal/handoff"
 )
 
 // renewals keeps account of how the time since the last confirmation of a session was

@@ -10,9 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Shell drives the ownership machine: one goroutine, run, steps it with what
@@ -50,7 +51,7 @@ type Shell struct {
 	lives      []*life // current, and lost ones that still have handlers to wait for
 	leaving    bool
 	wasSettled bool
-	sessions   []handoff.SessionState // in the latest snapshot
+	sessions   []records.SessionState // in the latest snapshot
 	peers      []string               // last passed to OnPeers
 	agree      agreement
 	appless    error // why the worker is off the ring because of its app; nil if it is not
@@ -264,7 +265,7 @@ func (s *Shell) handle(e event) {
 }
 
 // tellPeers passes on where the store's live sessions gossip.
-func (s *Shell) tellPeers(sessions []handoff.SessionState) {
+func (s *Shell) tellPeers(sessions []records.SessionState) {
 	if s.cfg.OnPeers == nil {
 		return
 	}
@@ -335,7 +336,7 @@ func (s *Shell) begin(ctx context.Context) error {
 	cfg := &s.cfg
 	id, self := crand.Text(), cfg.Members.Self()
 	hc := handoff.Config{
-		Session:          handoff.Session{Incarnation: id, Name: s.cfg.Name, Addr: self.Addr, Gossip: self.Gossip},
+		Session:          records.Session{Incarnation: id, Name: s.cfg.Name, Addr: self.Addr, Gossip: self.Gossip},
 		Partitions:       s.cfg.Settings.Ring.Partitions,
 		TTL:              s.cfg.Settings.TTL,
 		NewCluster:       cfg.NewCluster && s.current == nil,
@@ -434,7 +435,7 @@ func (s *Shell) confirm(l *life, lease handoff.Lease) {
 }
 
 // tellWait notes how long the store wants a life to stay off the ring.
-func (s *Shell) tellWait(l *life, snapshot handoff.Snapshot) {
+func (s *Shell) tellWait(l *life, snapshot records.Snapshot) {
 	for _, session := range snapshot.Sessions {
 		if session.Incarnation != l.incarnation {
 			continue
@@ -455,7 +456,7 @@ func (s *Shell) announceTakeovers(died []string) {
 		if n == 0 {
 			continue
 		}
-		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.cfg.Keys.Instant(time.Now()).Mono)
+		wait, obstacle := s.current.machine.Outlook().Claimable(records.Record{Owner: incarnation}, s.cfg.Keys.Instant(time.Now()).Mono)
 		if wait == 0 && obstacle != handoff.ObstacleNone {
 			wait = s.cfg.Settings.TTL
 		}

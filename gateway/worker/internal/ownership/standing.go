@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // ErrAlone means that nobody would take a worker's partitions.
@@ -158,7 +159,7 @@ func (s *Shell) unsettled() error {
 		return fmt.Errorf("worker: %s is not yet on the ring", s.cfg.Name)
 	}
 	why := ""
-	if wait, what := s.obstacle(handoff.Record{}); what != "" {
+	if wait, what := s.obstacle(records.Record{}); what != "" {
 		why = fmt.Sprintf(": %s (%v left)", what, wait.Round(100*time.Millisecond))
 	}
 	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", s.cfg.Name, served, given, why)
@@ -296,7 +297,7 @@ func (s *Shell) Settled() bool { return s.isSettled.Load() }
 
 // Waiting says what has to happen before a partition that nobody else is
 // known to own is served, and how long that takes, if it is known.
-func (s *Shell) Waiting(partition int, record *handoff.Record) (wait time.Duration, what string) {
+func (s *Shell) Waiting(partition int, record *records.Record) (wait time.Duration, what string) {
 	if s.cfg.Keys.Draining.Load() {
 		return 0, "this worker is leaving"
 	}
@@ -308,7 +309,7 @@ func (s *Shell) Waiting(partition int, record *handoff.Record) (wait time.Durati
 		return 0, "no active worker is known yet"
 	}
 	if record == nil {
-		record = new(handoff.Record)
+		record = new(records.Record)
 	} else if record.Owner != "" && record.Owner == s.cfg.Keys.Incarnation() {
 		return 0, "it is this worker's, which does not serve it at the moment"
 	}
@@ -320,7 +321,7 @@ func (s *Shell) Waiting(partition int, record *handoff.Record) (wait time.Durati
 
 // obstacle says what keeps a worker from claiming a partition with that record, "" for nothing that is known, and for how
 // long yet.
-func (s *Shell) obstacle(record handoff.Record) (wait time.Duration, what string) {
+func (s *Shell) obstacle(record records.Record) (wait time.Duration, what string) {
 	wait, obstacle := s.outlook.Load().Claimable(record, s.cfg.Keys.Instant(time.Now()).Mono)
 	switch obstacle {
 	case handoff.ObstacleSession:

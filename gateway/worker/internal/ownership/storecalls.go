@@ -10,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // callCounts is what is counted of calls to the store, and of sessions.
@@ -44,7 +44,7 @@ func (c storeCall) String() string {
 // since the data or the session are others is an answer, and no failure.
 func (c *callCounts) called(call storeCall, took time.Duration, err error) {
 	c.stored[call].Observe(took)
-	if err != nil && !errors.Is(err, handoff.ErrGeneration) && !errors.Is(err, handoff.ErrSessionGone) {
+	if err != nil && !errors.Is(err, records.ErrGeneration) && !errors.Is(err, records.ErrSessionGone) {
 		c.failed[call].Add(1)
 	}
 }
@@ -61,7 +61,7 @@ type storeCalls struct {
 func (c *storeCalls) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil || errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone) || errors.Is(err, ring.ErrSettings) {
+	if err == nil || errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone) || errors.Is(err, ring.ErrSettings) {
 		c.answered = time.Now()
 	} else {
 		c.failed, c.err = time.Now(), err

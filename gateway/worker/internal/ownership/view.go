@@ -1,8 +1,8 @@
 package ownership
 
 import (
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/handoff"
 )
 
 // viewInput returns what a machine is told of view, which has the ring of the view before if sameRing.

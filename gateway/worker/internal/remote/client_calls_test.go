@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // calling sends a call about h, to the worker that has confirmed it last or to the owner.

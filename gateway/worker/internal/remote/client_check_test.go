@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/ring/handoff"
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // took notes a transition.
@@ -25,7 +25,7 @@ func (w *world) keeps(h *holding) string {
 	x := w.workers[w.part.owner]
 	switch l := x.machine.byID[h.id]; {
 	case !x.owns():
-		if slices.ContainsFunc(w.part.written, func(k handoff.WrittenLock) bool { id, token := idOf(k); return id == h.id && token == h.token }) {
+		if slices.ContainsFunc(w.part.written, func(k records.WrittenLock) bool { id, token := idOf(k); return id == h.id && token == h.token }) {
 			return "the store"
 		}
 	case x.machine.open && l != nil && l.Token == h.token && l.expires > w.now && l.state != removing && x.machine.vouches(x.at(), l):

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/ring/lease"
+	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // policy is that of all clients' locks.

@@ -8,7 +8,7 @@
 // # The story
 //
 // A lock is an admission to a key that lasts until its holder releases it or its lease ends. It is an entry of its
-// partition's localmutex.Table, which decides which call gets a key, and an entry of the machine, which decides what
+// partition's keytable.Table, which decides which call gets a key, and an entry of the machine, which decides what
 // becomes of it. The holder counts its lease from before it sent its call, so it has ended before the worker frees the
 // key. A lock's identity is its id, which the caller draws, and its token.
 //
@@ -48,6 +48,6 @@
 // # Who may change what
 //
 // The shell has one mutex per partition. It holds the mutex during each call of the machine, and during whatever must
-// happen at the same moment: the closing and opening of the localmutex.Table. The machine calls its Host with the mutex
+// happen at the same moment: the closing and opening of the keytable.Table. The machine calls its Host with the mutex
 // held, which may lock the table's own mutex, but never another partition's.
 package remote

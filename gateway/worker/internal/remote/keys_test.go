@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// keys is a small model of localmutex.Table: who has each key, and which calls wait for it in order of arrival.
+// keys is a small model of keytable.Table: who has each key, and which calls wait for it in order of arrival.
 type keys struct {
 	closed bool
 	minted int64

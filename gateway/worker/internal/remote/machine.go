@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // ID names a lock. The caller that asks for the lock draws it.
@@ -73,7 +73,7 @@ type Host interface {
 	SetRemote(key string, token int64) (late bool) // whether the table was closed since the key was won
 	Unlock(key string, token int64)
 
-	Write(list ...handoff.WrittenLock) // has the store keep locks, or remove those without a text
+	Write(list ...records.WrittenLock) // has the store keep locks, or remove those without a text
 	Settle(l *Lock, made bool)         // what the store was asked for is done, or is not waited for any more
 	EndWait(l *Lock)                   // the call of l is not to wait any longer
 	Tell(l *Lock, e Event)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/internal/handoff"
 )
 
 // arrival is a lock that comes with a partition, and the state that it has then.
@@ -15,7 +15,7 @@ type arrival struct {
 }
 
 // Close freezes the locks and returns the text in which they travel. It drops a lock that the store keeps. Its caller
-// closes the partition's localmutex.Table at the same moment.
+// closes the partition's keytable.Table at the same moment.
 func (m *Machine) Close(at Instant) (list string, frozen bool) {
 	list = encode(m.order, m.done, at.Now)
 	m.dropStored()

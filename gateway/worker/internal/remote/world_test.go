@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Times of a worker's session, counted from before the renewal that was confirmed last.
@@ -16,7 +17,7 @@ const (
 	surrender = ttl * 95 / 100
 )
 
-// world is the workers that may own one partition, the store, and callers with their calls. It assumes what ring/handoff
+// world is the workers that may own one partition, the store, and callers with their calls. It assumes what internal/handoff
 // promises: at most one table is open whose worker's session lives, a move hands over the text, and nobody claims before
 // the session of the last owner is over.
 type world struct {
@@ -73,7 +74,7 @@ type part struct {
 	opened   bool  // by the owner
 	locks    string
 	until    time.Duration // when locks are cleared; 0 while the owner has not opened the table
-	written  []handoff.WrittenLock
+	written  []records.WrittenLock
 	listedAt time.Duration // when locks were listed
 	closedAt time.Duration // when the owner closed its table
 }
@@ -100,7 +101,7 @@ type worker struct {
 }
 
 type write struct {
-	lock  handoff.WrittenLock
+	lock  records.WrittenLock
 	epoch int64
 	done  bool
 }
@@ -204,7 +205,7 @@ func (x *worker) Unlock(key string, token int64) {
 }
 
 // Write implements Host.
-func (x *worker) Write(list ...handoff.WrittenLock) {
+func (x *worker) Write(list ...records.WrittenLock) {
 	for _, l := range list {
 		x.writes = append(x.writes, write{l, x.w.part.epoch, false})
 	}
@@ -405,7 +406,7 @@ func (w *world) store(x *worker) {
 			return
 		}
 		f.done = true
-		p.written = slices.DeleteFunc(slices.Clone(p.written), func(k handoff.WrittenLock) bool { return k.ID == f.lock.ID })
+		p.written = slices.DeleteFunc(slices.Clone(p.written), func(k records.WrittenLock) bool { return k.ID == f.lock.ID })
 		if f.lock.Text != "" {
 			p.written = append(p.written, f.lock)
 		}
@@ -417,7 +418,7 @@ func (w *world) store(x *worker) {
 	x.writes = slices.Delete(x.writes, i, i+1)
 	if x.machine.open {
 		w.say("%s: the store has answered for a lock, %v", x.name(), map[bool]string{true: "removed", false: "kept"}[lock.Text == ""])
-		x.machine.Stored([]handoff.WrittenLock{lock})
+		x.machine.Stored([]records.WrittenLock{lock})
 	}
 }
 
@@ -470,7 +471,7 @@ func (w *world) checkWorker(x *worker) {
 	}
 }
 
-func idOf(k handoff.WrittenLock) (ID, int64) {
+func idOf(k records.WrittenLock) (ID, int64) {
 	list, _, _ := decode(k.Text, 0, func(string) bool { return true })
 	return list[0].ID, list[0].Token
 }

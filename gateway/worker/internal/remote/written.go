@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Extension asks for a lease of a lock, from now on and from each renewal on.
@@ -81,8 +81,8 @@ func (m *Machine) ask(l *Lock, s state, lease time.Duration) {
 }
 
 // kept is l as the store keeps it with a lease.
-func (l *Lock) kept(lease time.Duration) handoff.WrittenLock {
-	k := handoff.WrittenLock{ID: hex.EncodeToString(l.ID[:])}
+func (l *Lock) kept(lease time.Duration) records.WrittenLock {
+	k := records.WrittenLock{ID: hex.EncodeToString(l.ID[:])}
 	if lease > 0 {
 		as := *l
 		as.Lease, as.expires, as.stored, as.Call = lease, lease, 0, 0 // what may change is not in it
@@ -92,7 +92,7 @@ func (l *Lock) kept(lease time.Duration) handoff.WrittenLock {
 }
 
 // Stored notes what the store keeps, or does not keep any more.
-func (m *Machine) Stored(list []handoff.WrittenLock) {
+func (m *Machine) Stored(list []records.WrittenLock) {
 	for _, k := range list {
 		var id ID
 		_, _ = hex.Decode(id[:], []byte(k.ID)) // it is from here
@@ -112,7 +112,7 @@ func (m *Machine) Stored(list []handoff.WrittenLock) {
 
 // WriteAgain asks the store again to keep what it kept, and for all that is under way.
 func (m *Machine) WriteAgain() {
-	var list []handoff.WrittenLock
+	var list []records.WrittenLock
 	for _, l := range m.order {
 		switch l.state {
 		case keeping, removing:

@@ -138,7 +138,7 @@ func (h *linkHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) { http.N
 
 // ServeLink implements [link.Handler].
 func (h *linkHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	err := h.member.Do(r.Context(), r.Key, func(worker.Execution) error { h.answer(w, r); return nil })
+	err := h.member.Do(r.Context(), r.Key, func(gateway.Execution) error { h.answer(w, r); return nil })
 	if err != nil {
 		refuse(w, err)
 	}
@@ -146,9 +146,9 @@ func (h *linkHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 
 func refuse(w *link.ResponseWriter, err error) {
 	refusal := &link.RefusedError{Reason: link.Unavailable}
-	if notOwner, ok := errors.AsType[*worker.NotOwnerError](err); ok {
+	if notOwner, ok := errors.AsType[*gateway.NotOwnerError](err); ok {
 		refusal = &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
-	} else if _, ok := errors.AsType[*worker.UnownedError](err); ok {
+	} else if _, ok := errors.AsType[*gateway.UnownedError](err); ok {
 		refusal = &link.RefusedError{Reason: link.NotOwner}
 	}
 	_ = w.Refuse(refusal) // fails only if the connection does
@@ -156,5 +156,5 @@ func refuse(w *link.ResponseWriter, err error) {
 
 // Guard returns a guard that holds keys as the worker does.
 func (m *Member) Guard(key string, answer func()) error {
-	return m.Do(context.Background(), key, func(worker.Execution) error { answer(); return nil })
+	return m.Do(context.Background(), key, func(gateway.Execution) error { answer(); return nil })
 }

@@ -1,0 +1,220 @@
+// Package accesslog writes lines of JSON about requests that a router has answered: which
+// of them, in what form, and to what file. No request waits for it: what cannot be
+// written in time is dropped, counted and said.
+package accesslog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/requestlog"
+	"github.com/keyway-go/keyway/internal/wake"
+)
+
+// Config configures a [Log]. File is required.
+type Config struct {
+	// File is where lines are appended, "-" for standard output. A file that does not
+	// exist is made, for its owner to write and its group to read.
+	File string
+
+	// Sample is of how many requests one has a line, by chance. Default 1: each has one.
+	Sample int
+
+	// Slow is a time from which on a request has a line whatever Sample says, as has one
+	// with a status of 500 or above. Default: no time.
+	Slow time.Duration
+
+	// Keys puts keys into lines, and not only their hashes.
+	Keys bool
+
+	// Buffer is how many bytes of lines wait at most to be written; what exceeds it is
+	// dropped. Default 4 MiB.
+	Buffer int
+
+	Logger *slog.Logger // of what is dropped, and of files that cannot be written; default: discard
+}
+
+// Log is an access log. Make one with [New].
+type Log struct {
+	cfg     Config
+	log     *slog.Logger
+	flush   func()
+	dropped atomic.Int64
+
+	mu      sync.Mutex // guards what follows
+	started bool
+	closed  bool
+	reopen  bool
+	lines   []byte // to be written
+	spare   []byte // memory of lines that were
+
+	wake chan struct{} // holds one element while there is something to do
+	done chan struct{} // closed when nothing more is written
+	file *os.File      // the writer's
+}
+
+// New returns a log, or an error that names the field of cfg that is missing or out of
+// range. It writes from [Log.Start] on.
+func New(cfg Config) (*Log, error) {
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{{"Sample", int64(cfg.Sample)}, {"Slow", int64(cfg.Slow)}, {"Buffer", int64(cfg.Buffer)}} {
+		if n.value < 0 {
+			return nil, fmt.Errorf("accesslog: Config.%s is negative", n.name)
+		}
+	}
+	if cfg.File == "" {
+		return nil, errors.New("accesslog: Config.File is missing")
+	}
+	cfg.Sample, cfg.Buffer = cmp.Or(cfg.Sample, 1), cmp.Or(cfg.Buffer, 4<<20)
+	log, flush := requestlog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
+	return &Log{cfg: cfg, log: log, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}, nil
+}
+
+// Start opens the file and writes to it until [Log.Close]. It may be called once.
+func (l *Log) Start() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.started || l.closed {
+		return errors.New("accesslog: started or closed before")
+	}
+	var err error
+	if l.file, err = l.open(); err != nil {
+		return err
+	}
+	l.started = true
+	go l.write()
+	return nil
+}
+
+func (l *Log) open() (*os.File, error) {
+	if l.cfg.File == "-" {
+		return os.Stdout, nil
+	}
+	f, err := os.OpenFile(l.cfg.File, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("accesslog: %w", err)
+	}
+	return f, nil
+}
+
+// Wants reports whether a request that was answered with that status, and took so long,
+// is to have a line. Each call decides anew.
+func (l *Log) Wants(status int, took time.Duration) bool {
+	return status >= http.StatusInternalServerError || l.cfg.Slow > 0 && took >= l.cfg.Slow ||
+		l.cfg.Sample == 1 || rand.IntN(l.cfg.Sample) == 0
+}
+
+// Add has a line written about e, of which it keeps nothing, or drops it.
+func (l *Log) Add(e *Entry) {
+	var memory [768]byte
+	line := e.append(memory[:0], l.cfg.Keys)
+	l.mu.Lock()
+	kept := l.started && !l.closed && len(l.lines)+len(line) <= l.cfg.Buffer
+	if kept {
+		l.lines = append(l.lines, line...)
+	}
+	l.mu.Unlock()
+	if !kept {
+		l.dropped.Add(1)
+	}
+	wake.Up(l.wake)
+}
+
+// Reopen has what comes from now on written to the file that has the name then, which
+// is another one when the first was renamed.
+func (l *Log) Reopen() {
+	l.mu.Lock()
+	l.reopen = true
+	l.mu.Unlock()
+	wake.Up(l.wake)
+}
+
+// Close writes what there is, and closes the file. Its error is the cause of ctx, if
+// that ends first. It may be called more than once.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	started := l.started
+	l.mu.Unlock()
+	if !started {
+		return nil
+	}
+	wake.Up(l.wake)
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// write writes lines until the log is closed.
+func (l *Log) write() {
+	defer close(l.done)
+	defer l.flush()
+	said := int64(0)
+	for range l.wake {
+		lines, reopen, closed := l.take()
+		if reopen {
+			l.change()
+		}
+		l.put(lines)
+		if n := l.dropped.Load(); n > said {
+			l.log.Warn("lines of the access log were dropped: they came faster than the file took them", "file", l.cfg.File, "lines", n-said)
+			said = n
+		}
+		if closed {
+			l.close()
+			return
+		}
+	}
+}
+
+// take returns what there is to do. The lines are valid until the next call.
+func (l *Log) take() (lines []byte, reopen, closed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines, reopen = l.lines, l.reopen
+	l.lines, l.spare, l.reopen = l.spare[:0], lines, false
+	return lines, reopen, l.closed
+}
+
+// put writes lines. Those that the file does not take are dropped.
+func (l *Log) put(lines []byte) {
+	if len(lines) == 0 {
+		return
+	}
+	if n, err := l.file.Write(lines); err != nil {
+		l.dropped.Add(int64(bytes.Count(lines[n:], []byte("\n"))))
+		l.log.Error("the access log cannot be written", "file", l.cfg.File, "error", err)
+	}
+}
+
+// change opens the file anew. If that fails, the one before goes on.
+func (l *Log) change() {
+	f, err := l.open()
+	if err != nil {
+		l.log.Error("the access log cannot be opened anew: it goes on in the file that was open", "file", l.cfg.File, "error", err)
+		return
+	}
+	l.close()
+	l.file = f
+}
+
+func (l *Log) close() {
+	if l.file != os.Stdout {
+		_ = l.file.Close()
+	}
+}

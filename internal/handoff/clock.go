@@ -1,0 +1,10 @@
+package handoff
+
+import "github.com/keyway-go/keyway/internal/lease"
+
+// Instant is one reading of a process's two clocks.
+type Instant = lease.Instant
+
+// Lease says how long an incarnation may go on without another renewal of its
+// session.
+type Lease = lease.Lease

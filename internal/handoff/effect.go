@@ -1,0 +1,189 @@
+package handoff
+
+import "github.com/keyway-go/keyway/ring/records"
+
+// Effect is something that the shell does for the machine, in the order in
+// which Step returned them. There are three kinds: calls to the store, orders
+// to the request path, and news.
+//
+// Calls carry an ID, run concurrently with everything else, and are answered
+// by a Reply. Register and Renew belong on a connection of their own.
+type Effect interface{ effect() }
+
+// FetchGeneration asks the store for its generation.
+type FetchGeneration struct{ ID uint64 }
+
+// Register creates the session with the TTL of Config, or after a loss of
+// data re-creates it and re-asserts the holdings.
+type Register struct {
+	ID         uint64
+	Generation string
+	Session    records.Session
+	Holdings   []records.Holding
+}
+
+// Renew extends the session.
+type Renew struct {
+	ID          uint64
+	Generation  string
+	Incarnation string
+}
+
+// Observe reads what changed since a Snapshot's Version, for Incarnation. It takes a
+// close look at Suspects: see Snapshot.
+type Observe struct {
+	ID          uint64
+	Generation  string
+	Incarnation string
+	Since       int64
+	Suspects    []string
+}
+
+// Apply makes changes of records.
+type Apply struct {
+	ID          uint64
+	Generation  string
+	Incarnation string
+	Changes     []records.Change
+}
+
+// Clear removes residue.
+type Clear struct {
+	ID         uint64
+	Generation string
+	Partition  int
+	Residue    []records.Residue
+}
+
+// ClearLocks removes locks that moves have written, which no successor of the
+// partitions' owners needs to know of any more.
+type ClearLocks struct {
+	ID         uint64
+	Generation string
+	Moves      []records.Move
+}
+
+// WriteLocks writes and removes locks of the incarnation's partitions.
+type WriteLocks struct {
+	ID          uint64
+	Generation  string
+	Incarnation string
+	Writes      []records.LockWrite
+}
+
+// Release gives a session up for good: the incarnation's own, or that of one
+// which is certainly dead.
+type Release struct {
+	ID          uint64
+	Incarnation string
+}
+
+// OpenTable lets requests of the partition start, with tokens of Epoch. The
+// keys of Blocked wait for their Unblock: a previous owner still runs them.
+//
+// With Resumed nobody has served the partition since this process closed its
+// table: the locks that are frozen there go on, with what is left of their
+// leases, and Locks is what the table listed then, of which those of Written count.
+// Otherwise they are no locks any more, and dropped.
+//
+// Each lock of Locks, which a Closed listed, keeps its key from all others for
+// what was left of its lease then, counted from now. With Renewable it came here
+// straight from there, and goes on for its holder with its token. Otherwise an
+// owner in between has died, who may have ended the lock and granted the key
+// again: nobody may renew it or ask for its token. A key may be both blocked and
+// locked.
+//
+// Written are the locks that the store keeps for the partition. Nobody else has had
+// the key of one since it was written, so each goes on for its holder with its token:
+// with what was left of its lease if it is frozen or came with Renewable, and otherwise
+// for its whole lease from now. One that Locks tells to be written, and is not here, has
+// ended.
+type OpenTable struct {
+	Partition int
+	Epoch     int64
+	Blocked   []records.Residue
+	Resumed   bool
+	Locks     string
+	Renewable bool
+	Written   []records.WrittenLock
+}
+
+// CloseTable stops the partition's requests: close its table, bounce the
+// waiters and list the running executions in one critical section, and step
+// the machine with the Closed at once.
+type CloseTable struct{ Partition int }
+
+// LocksMoved says that the locks that are frozen in the partition's table have
+// gone to its next owner: they are dropped here.
+type LocksMoved struct{ Partition int }
+
+// LocksWritten says that the store keeps these locks of the partition from now on, or,
+// of those without a Text, that it does not keep them any more.
+type LocksWritten struct {
+	Partition int
+	Locks     []records.WrittenLock
+}
+
+// LocksForgotten says that the store keeps no locks any more, since its data is of
+// another generation: what is to be kept of the partitions that are open here has to be
+// asked for again.
+type LocksForgotten struct{}
+
+// Advance makes the partition's next tokens be of Epoch.
+type Advance struct {
+	Partition int
+	Epoch     int64
+}
+
+// Unblock lets requests of a key that OpenTable blocked start.
+type Unblock struct {
+	Partition int
+	Key       string
+}
+
+// CancelHandlers cancels the context of running executions: of one partition,
+// or of all, those of partitions that moved away included.
+type CancelHandlers struct {
+	All       bool
+	Partition int // unless All
+}
+
+// LeaseChanged publishes the lease that admission compares with the clocks.
+type LeaseChanged struct{ Lease Lease }
+
+// Owner publishes the partition's record, for refused requests to follow.
+type Owner struct {
+	Partition int
+	Record    records.Record
+}
+
+// Lost says that this incarnation owns nothing any more and never will: start
+// a new one. The machine has ordered every table closed and every handler
+// cancelled; step it on until Done, and its successors need not wait for the
+// session's TTL.
+type Lost struct{ Err error }
+
+// Done says that the machine has nothing left to do.
+type Done struct{}
+
+func (FetchGeneration) effect() {}
+func (Register) effect()        {}
+func (Renew) effect()           {}
+func (Observe) effect()         {}
+func (Apply) effect()           {}
+func (Clear) effect()           {}
+func (ClearLocks) effect()      {}
+func (WriteLocks) effect()      {}
+func (LocksWritten) effect()    {}
+func (LocksForgotten) effect()  {}
+func (Release) effect()         {}
+func (OpenTable) effect()       {}
+func (CloseTable) effect()      {}
+func (LocksMoved) effect()      {}
+func (Advance) effect()         {}
+func (Unblock) effect()         {}
+func (CancelHandlers) effect()  {}
+func (LeaseChanged) effect()    {}
+func (Owner) effect()           {}
+func (Lost) effect()            {}
+func (Done) effect()            {}

@@ -1,0 +1,113 @@
+package handoff
+
+import "github.com/keyway-go/keyway/ring/records"
+
+// Input is something that happened, to be passed to Machine.Step: a Tick, a
+// View, a Changed, a Reply, a Closed, a Finished, a LocksEnded, a Write, a
+// SequenceLow or a Leave.
+type Input interface{ input() }
+
+// Tick is an input that says nothing but the time.
+type Tick struct{}
+
+// View is the present membership, from gossip. Pass it whenever any part changed. The
+// machine keeps the slices, which must not change afterwards.
+type View struct {
+	Digest  uint64  // of the ring's configuration and its active workers
+	Workers []Peer  // the active workers, this one included if it is active
+	Owners  []int32 // desired owner of each partition as an index of Workers, or -1; nil while there is none at all
+	Floor   int64   // highest epoch that any member knows of: what the machine writes from here on is higher
+}
+
+// Peer is an active worker of a View.
+type Peer struct {
+	Incarnation string
+	View        uint64 // digest of the View that it says it has
+}
+
+// Changed says that the store hinted that something changed in it, so it is
+// worth looking at once. Hints may be lost: the machine polls as well.
+type Changed struct{}
+
+// Reply is the outcome of the store call with the same ID. The shell answers
+// every call exactly once: with an error when Config.CallTimeout has passed.
+// Only ErrGeneration and ErrSessionGone are definite; after any other error
+// the call may have been applied, or may yet be. A Reply to a call that the
+// machine no longer waits for is ignored.
+type Reply struct {
+	ID         uint64
+	Err        error
+	Generation string                   // of FetchGeneration
+	States     []records.PartitionState // of Register and Apply
+	Snapshot   records.Snapshot         // of Observe
+	Wrote      []records.WriteNumber    // of WriteLocks: of each partition, the latest write that was made
+}
+
+// Closed answers CloseTable, before any other input: the partition's table
+// has been closed, its waiters bounced, and Running are the executions that
+// it listed in the same critical section.
+//
+// Locks are the keys that it holds for holders elsewhere, in the shell's own
+// encoding, with what is left of their leases; empty if there are none. They
+// are not in Running. From here on they are frozen: nobody may renew or release
+// them here, until an OpenTable resumes them. They travel with the partition.
+// Those that the store keeps (LocksWritten) are listed too, and are not frozen but
+// dropped: whoever opens the partition next finds them in OpenTable.Written.
+type Closed struct {
+	Partition int
+	Running   []Execution
+	Locks     string
+	Frozen    bool // locks are frozen, so that nothing is to be released before they have ended or moved
+}
+
+// Execution is a handler that runs, or is about to, under a key's mutex.
+type Execution struct {
+	Key   string
+	Token int64
+}
+
+// Finished says that an execution that a Closed listed has ended.
+type Finished struct {
+	Partition int
+	Key       string
+	Token     int64
+}
+
+// LocksEnded says that none of the frozen locks of a partition is left: their
+// leases have ended.
+type LocksEnded struct{ Partition int }
+
+// Write asks for locks of a partition that is open here to be kept in the store, so that
+// they outlive this incarnation, or to be removed from it: in the order in which they are
+// asked for. A LocksWritten answers, unless the partition is closed before.
+type Write struct {
+	Partition int
+	Locks     []records.WrittenLock
+}
+
+// SequenceLow says that the partition's tokens run out at its epoch.
+type SequenceLow struct {
+	Partition int
+	Epoch     int64 // of the highest token so far; the next epoch is higher
+}
+
+// Leave asks the machine to hand everything over and to release the session
+// in the end. It takes effect once the View no longer wants this incarnation
+// to own anything.
+type Leave struct {
+	// Now stops waiting for workers that take the partitions over: they are
+	// closed where they are, and whoever the ring wants claims them when the
+	// last handler has ended and the session is released.
+	Now bool
+}
+
+func (Tick) input()        {}
+func (View) input()        {}
+func (Changed) input()     {}
+func (Reply) input()       {}
+func (Closed) input()      {}
+func (Finished) input()    {}
+func (LocksEnded) input()  {}
+func (Write) input()       {}
+func (SequenceLow) input() {}
+func (Leave) input()       {}

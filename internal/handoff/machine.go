@@ -1,0 +1,386 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+	"github.com/keyway-go/keyway/ring/records"
+	"math"
+	"time"
+)
+
+// Config configures the Machine of one incarnation.
+type Config struct {
+	Session    records.Session // of the incarnation; its Incarnation is required
+	Partitions int             // of the cluster. Default 4096
+	TTL        time.Duration   // of the session; required
+	Settle     time.Duration   // how long a View is the same before partitions move by it. Default 300 ms
+	Batch      int             // partitions that are closed at once while they move, and changes per Apply. Default 64
+
+	// Floor is the highest epoch that the process knows of from before: the
+	// machine opens and writes higher ones only.
+	Floor int64
+
+	// NewCluster trusts the first generation that the machine sees to hold no
+	// data that others still act upon, so that partitions that nobody ever
+	// owned are claimed without waiting for a TTL. The store's own quarantine
+	// stays. It is for a cluster's first start, and for a store whose quarantine
+	// is enough: it began when nothing could act upon another store's data any
+	// more but sessions that were confirmed before, and its clock does not step.
+	NewCluster bool
+
+	// ServeOnStoreLoss keeps the lease going while the store does not answer
+	// and the View stays the same. It is unsafe when the network is cut in
+	// two: the other half may take over meanwhile.
+	ServeOnStoreLoss bool
+}
+
+// CallTimeout is how long the shell lets a store call take: a fifth of the
+// TTL.
+func (c Config) CallTimeout() time.Duration { return c.TTL / 5 }
+
+func (c Config) withDefaults() Config {
+	if c.Partitions == 0 {
+		c.Partitions = 4096
+	}
+	if c.Settle == 0 {
+		c.Settle = 300 * time.Millisecond
+	}
+	if c.Batch == 0 {
+		c.Batch = 64
+	}
+	return c
+}
+
+// Machine is the ownership machine of one incarnation. It is not safe for
+// concurrent use: one goroutine owns it.
+type Machine struct {
+	cfg        Config
+	renewEvery time.Duration
+	pollEvery  time.Duration
+	retryEvery time.Duration // after a call that failed
+	drift      time.Duration // by which the store's clock may run ahead of ours from look to look
+	off        guard         // guards that a test switched off
+
+	now    Instant
+	out    []Effect
+	lastID uint64
+
+	phase      phase
+	generation string
+	first      bool          // generation is the first that we saw
+	quarantine time.Duration // Mono until which we claim nothing of what the generation shows
+	lease      Lease
+	cancelled  bool   // handlers were cancelled under this lease
+	confirmed  uint64 // digest of the View when the session was last renewed
+	doneAt     time.Duration
+
+	fetch, register, renew, observe, apply, clear, clearLocks, writeLocks, release, releasePeer call
+
+	view    View
+	settled time.Duration // Mono from which the View counts as settled
+	leaving bool
+	leaveBy bool // leave now
+
+	snapshot records.Snapshot // the latest of this generation; without Partitions
+	observed bool             // there is a snapshot
+	looks    uint64           // snapshots received with changes
+	asked    time.Duration    // when we asked for the latest, on Mono
+	heard    []heard          // beats of snapshots for a TTL, the oldest first
+	again    bool             // something changed while an Observe was on its way
+	failed   bool             // the latest Observe, sent at observe.sent
+	jumped   bool             // the store's clock from ours, since the session was last renewed
+	peers    map[string]peer
+
+	floor   int64 // what we write is higher: of the process and of gossip
+	highest int64 // epoch that we know of
+
+	parts   []partition
+	serving int              // partitions in stateServing
+	closing int              // partitions in stateClosing
+	busy    int              // partitions in stateClaiming or stateMoving
+	recheck bool             // something changed that partitions depend on
+	scanAt  time.Duration    // Mono at which something changes by itself; 0 for never
+	changes []records.Change // of the apply under way
+
+	running   map[int][]records.Residue // by partition: our executions that a Closed listed
+	inherited map[int][]records.Residue // by partition that we serve: residue of others
+	deadPeer  string                    // incarnation that others are to be told is dead; empty for none
+	clears    []clearing                // residue to be removed from the store
+	sent      int                       // how many of clears are in the clear under way
+
+	listed    map[int]string   // by partition that is closed: its locks, as its Closed listed them
+	frozen    map[int]struct{} // those of them of which locks are frozen
+	moves     []writtenLocks   // locks in the store that successors of ours may need, the oldest first
+	movesSent int              // how many of moves are in the clearLocks under way
+
+	queue   []records.LockWrite // what is to be written of locks, without numbers
+	writing []records.LockWrite // what is being written, until that is known to be done
+	number  int64               // of the latest of them
+}
+
+// partition is what the machine knows of one partition.
+type partition struct {
+	state   state
+	here    bool           // we served it in this generation, so its record is not one that came back from the past
+	advance bool           // its tokens run low
+	record  records.Record // as last read in this generation
+	known   int64          // highest epoch that it ever had, as far as we know
+	opened  int64          // epoch at which we opened it last
+	epoch   int64          // at which we serve it, or served it last
+}
+
+// call is a store call of one kind: at most one is under way at a time.
+type call struct {
+	id   uint64        // of the one under way; 0 for none
+	sent Instant       // when it was asked for
+	next time.Duration // Mono from which the next may be sent
+}
+
+// pollsPerTTL is how often a machine looks at the store in a TTL though nothing hints at a
+// change. A lost hint costs one interval. A renewal counts from the first look after it,
+// so a takeover begins TTL + TTL/10 after a dead worker's last renewal, at most. In a TTL
+// an idle worker costs the store 85 commands: ten looks of three and five renewals of eleven.
+const pollsPerTTL = 10
+
+// New returns a machine that begins with its first Step. It returns an error
+// if the configuration makes no sense.
+func New(cfg Config) (*Machine, error) {
+	cfg = cfg.withDefaults()
+	switch {
+	case cfg.Session.Incarnation == "":
+		return nil, errors.New("handoff: the session has no incarnation")
+	case cfg.Partitions < 1 || cfg.Batch < 1:
+		return nil, fmt.Errorf("handoff: %d partitions in batches of %d", cfg.Partitions, cfg.Batch)
+	case cfg.Floor < 0:
+		return nil, fmt.Errorf("handoff: floor %d", cfg.Floor)
+	case cfg.TTL < 100 || cfg.Settle < 0:
+		return nil, fmt.Errorf("handoff: TTL %v, settle time %v", cfg.TTL, cfg.Settle)
+	}
+	m := &Machine{
+		cfg:        cfg,
+		renewEvery: cfg.TTL / 5,
+		pollEvery:  cfg.TTL / pollsPerTTL,
+		retryEvery: cfg.TTL / 50,
+		drift:      cfg.TTL / 50,
+		first:      true,
+		peers:      make(map[string]peer),
+		parts:      make([]partition, cfg.Partitions),
+		running:    make(map[int][]records.Residue),
+		inherited:  make(map[int][]records.Residue),
+		listed:     make(map[int]string),
+		frozen:     make(map[int]struct{}),
+		floor:      cfg.Floor,
+		highest:    cfg.Floor,
+	}
+	for p := range m.parts {
+		m.parts[p].known = cfg.Floor
+	}
+	return m, nil
+}
+
+// Step tells the machine what happened and returns what the shell has to do
+// about it, in order. Instants must not go back on the monotonic clock. Step
+// again no later than Next says.
+func (m *Machine) Step(now Instant, in Input) []Effect {
+	m.now = now
+	m.checkDeadlines()
+	m.take(in)
+	m.checkDeadlines()
+	m.act()
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// take lets one input change what the machine knows.
+func (m *Machine) take(in Input) {
+	switch in := in.(type) {
+	case Tick:
+	case View:
+		m.takeView(in)
+	case Changed:
+		m.lookSoon()
+		m.again = m.observe.id != 0
+	case Reply:
+		m.takeReply(in)
+	case Closed:
+		m.takeClosed(in)
+	case Finished:
+		m.takeFinished(in)
+	case LocksEnded:
+		m.thaw(in.Partition)
+	case Write:
+		m.takeWrite(in)
+	case SequenceLow:
+		m.takeSequenceLow(in)
+	case Leave:
+		m.leaving = true
+		m.leaveBy = m.leaveBy || in.Now
+		m.recheck = true
+	}
+}
+
+// act issues whatever is due.
+func (m *Machine) act() {
+	switch m.phase {
+	case phaseStarting:
+		if m.leaveBy {
+			m.end()
+		} else {
+			m.join()
+		}
+	case phaseLive:
+		m.keepAlive()
+		m.look()
+		m.scan()
+		m.releaseDead()
+		m.sweep()
+		m.sweepLocks()
+		m.sendWrites()
+		m.finish()
+	case phaseReasserting:
+		m.join()
+	case phaseLost:
+		m.finish()
+	case phaseReleasing:
+		m.giveUp()
+	}
+}
+
+// Next returns how long after now, at most, the machine wants its next Step.
+func (m *Machine) Next(now Instant) time.Duration {
+	at := time.Duration(math.MaxInt64)
+	soon := func(t time.Duration) { at = min(at, t) }
+	due := func(c *call) {
+		if c.id == 0 {
+			soon(c.next)
+		}
+	}
+	switch m.phase {
+	case phaseLive:
+		due(&m.renew)
+		if m.observe.id == 0 {
+			soon(m.nextLook())
+		}
+		if len(m.clears) > 0 {
+			due(&m.clear)
+		}
+		if len(m.moves) > 0 && m.clearLocks.id == 0 {
+			soon(max(m.clearLocks.next, m.moves[0].until))
+		}
+		if len(m.writing)+len(m.queue) > 0 {
+			due(&m.writeLocks)
+		}
+		if m.deadPeer != "" {
+			due(&m.releasePeer)
+		}
+		if m.recheck && m.closing == 0 && m.observed {
+			due(&m.apply)
+		}
+		if m.scanAt > 0 {
+			soon(m.scanAt)
+		}
+		if m.drained() {
+			soon(now.Mono)
+		}
+	case phaseStarting, phaseReasserting:
+		switch {
+		case m.generation == "":
+			due(&m.fetch)
+		case m.closing == 0:
+			due(&m.register)
+		}
+	case phaseReleasing:
+		due(&m.release)
+		soon(m.doneAt)
+	}
+	if m.held() {
+		deadline := m.lease.Surrender
+		if !m.cancelled {
+			deadline = m.lease.Cancel
+		}
+		soon(now.Mono + min(deadline.Mono-now.Mono, deadline.Wall-now.Wall))
+	}
+	return max(at-now.Mono, 0)
+}
+
+// Highest returns the highest epoch that the incarnation knows of: of records,
+// of its own changes, and of what it was told. It is a Floor for the next.
+func (m *Machine) Highest() int64 { return m.highest }
+
+func (m *Machine) me() string       { return m.cfg.Session.Incarnation }
+func (m *Machine) valid(p int) bool { return p >= 0 && p < len(m.parts) }
+
+// emit adds an effect to those of this Step.
+func (m *Machine) emit(e Effect) { m.out = append(m.out, e) }
+
+// begin marks a call as under way and returns its ID.
+func (m *Machine) begin(c *call) uint64 {
+	m.lastID++
+	c.id, c.sent = m.lastID, m.now
+	return m.lastID
+}
+
+// ready reports whether a call may be sent: none is under way and its time
+// has come.
+func (m *Machine) ready(c *call) bool { return c.id == 0 && m.now.Mono >= c.next }
+
+// answered ends the call if r answers it; otherwise it reports false. The
+// next call may be sent after wait.
+func (m *Machine) answered(c *call, r Reply, wait time.Duration) bool {
+	if r.ID == 0 || c.id != r.ID {
+		return false
+	}
+	c.id, c.next = 0, m.now.Mono+wait
+	return true
+}
+
+// setPhase alone writes the phase.
+func (m *Machine) setPhase(to phase) {
+	if !phaseNext[m.phase][to] {
+		panic(fmt.Sprintf("handoff: session goes from %v to %v", m.phase, to))
+	}
+	m.phase = to
+}
+
+// setState alone writes the state of a partition.
+func (m *Machine) setState(p int, to state) {
+	part := &m.parts[p]
+	if !stateNext[part.state][to] {
+		panic(fmt.Sprintf("handoff: partition %d goes from %v to %v", p, part.state, to))
+	}
+	m.count(part.state, -1)
+	m.count(to, +1)
+	part.state = to
+	m.recheck = true
+}
+
+func (m *Machine) count(s state, by int) {
+	switch s {
+	case stateServing:
+		m.serving += by
+	case stateClosing:
+		m.closing += by
+	case stateClaiming, stateMoving:
+		m.busy += by
+	}
+}
+
+// nextScan returns when partitions are to be looked at again though nothing
+// happened; 0 for never.
+func (m *Machine) nextScan() time.Duration {
+	var at time.Duration
+	soon := func(t time.Duration) {
+		if t > m.now.Mono && (at == 0 || t < at) {
+			at = t
+		}
+	}
+	soon(m.settled)
+	soon(m.quarantine)
+	for _, p := range m.peers {
+		if !p.present {
+			soon(p.deadAt)
+		}
+	}
+	return at
+}

@@ -1,0 +1,100 @@
+package handoff
+
+import (
+	"github.com/keyway-go/keyway/ring/records"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Obstacle is what a partition that nobody serves waits for.
+type Obstacle uint8
+
+// The obstacles to a claim.
+const (
+	ObstacleNone       Obstacle = iota // nothing that takes a known time
+	ObstacleSession                    // this incarnation's session is not confirmed by the store
+	ObstacleSettle                     // the members changed a moment ago
+	ObstacleQuarantine                 // the store is new or was restarted: nothing is claimed for a TTL
+	ObstacleOwner                      // the session of the owner that the record names is not over
+)
+
+// Outlook says when partitions that nobody serves can be claimed, as far as one
+// incarnation knows. It does not change and may be used by any goroutine. It
+// decides nothing: claims are made by what the machine knows at their time.
+type Outlook struct {
+	live       bool
+	settled    time.Duration // these are Mono
+	quarantine time.Duration
+	stored     time.Duration // when the store's own quarantine ends
+	first      bool
+	ends       map[string]time.Duration // of the incarnations' sessions, if they are not renewed
+	released   []string                 // released
+}
+
+// Outlook returns what the machine knows now.
+func (m *Machine) Outlook() *Outlook {
+	o := &Outlook{
+		live:       m.phase == phaseLive && m.observed,
+		settled:    m.settled,
+		quarantine: m.quarantine,
+		first:      m.first,
+		released:   m.snapshot.Released,
+		ends:       make(map[string]time.Duration, len(m.peers)),
+	}
+	if !m.stored() {
+		o.stored = m.asked + m.snapshot.Quarantine
+	}
+	for inc, p := range m.peers {
+		o.ends[inc] = p.deadAt
+		if p.present {
+			o.ends[inc] = m.asked + m.cfg.TTL
+			if p.suspect && p.stamp != 0 {
+				o.ends[inc] = p.seen + m.cfg.TTL
+			}
+		}
+	}
+	return o
+}
+
+// Quarantine returns when, on the monotonic clock, everything can be claimed that
+// nobody owns, as far as the store's age is concerned.
+func (o *Outlook) Quarantine() time.Duration { return max(o.quarantine, o.stored) }
+
+// Same reports whether two outlooks say the same.
+func (o *Outlook) Same(other *Outlook) bool {
+	return o.live == other.live && o.settled == other.settled && o.quarantine == other.quarantine && o.stored == other.stored &&
+		o.first == other.first && maps.Equal(o.ends, other.ends) && slices.Equal(o.released, other.released)
+}
+
+// Claimable returns for how long yet, at now on the monotonic clock, the worker
+// that the ring gives a partition with that record cannot claim it, and because
+// of what; of several obstacles the one that lasts longest. The time is 0 if it
+// is not known.
+func (o *Outlook) Claimable(r records.Record, now time.Duration) (wait time.Duration, because Obstacle) {
+	if !o.live {
+		return 0, ObstacleSession
+	}
+	note := func(until time.Duration, what Obstacle) {
+		if left := until - now; left > wait {
+			wait, because = left, what
+		}
+	}
+	released := slices.Contains(o.released, r.Owner)
+	if !released {
+		note(o.settled, ObstacleSettle)
+	}
+	note(o.stored, ObstacleQuarantine)
+	if !released || !o.first {
+		note(o.quarantine, ObstacleQuarantine)
+	}
+	if r.Owner == "" || released {
+		return wait, because
+	}
+	end, known := o.ends[r.Owner]
+	if !known {
+		return 0, ObstacleOwner
+	}
+	note(end, ObstacleOwner)
+	return wait, because
+}

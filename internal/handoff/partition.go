@@ -1,0 +1,368 @@
+package handoff
+
+import (
+	"github.com/keyway-go/keyway/ring/records"
+	"slices"
+)
+
+// takeView replaces the view; partitions move by it once it has settled.
+func (m *Machine) takeView(v View) {
+	if len(v.Owners) != len(m.parts) {
+		v.Owners = nil
+	}
+	if v.Digest != m.view.Digest || m.view.Owners == nil {
+		m.settled = m.now.Mono + m.cfg.Settle
+	}
+	m.view = v
+	m.suspect()
+	m.floor = max(m.floor, v.Floor)
+	m.highest = max(m.highest, m.floor)
+	m.recheck = true
+}
+
+// wanted returns the incarnation that the view wants to own p; "" for none.
+func (m *Machine) wanted(p int) string {
+	if m.view.Owners == nil {
+		return ""
+	}
+	i := m.view.Owners[p]
+	if i < 0 || int(i) >= len(m.view.Workers) {
+		return ""
+	}
+	return m.view.Workers[i].Incarnation
+}
+
+// takes reports whether an incarnation can be given partitions now: it is
+// another one that lives, it sees the same view as we do, and that view has
+// settled.
+func (m *Machine) takes(inc string) bool {
+	if inc == "" || inc == m.me() || !m.alive(inc) && m.on(guardAlive) {
+		return false
+	}
+	return m.agrees(inc) && (m.over(m.settled) || !m.on(guardSettle))
+}
+
+func (m *Machine) agrees(inc string) bool {
+	if !m.on(guardAgreement) {
+		return true
+	}
+	for _, w := range m.view.Workers {
+		if w.Incarnation == inc {
+			return w.View == m.view.Digest
+		}
+	}
+	return false
+}
+
+// takeState learns what the store says of a partition. Within a generation
+// epochs only go up, so a lower one is an older answer.
+func (m *Machine) takeState(s records.PartitionState) {
+	if !m.valid(s.Partition) || s.Record.Epoch < m.parts[s.Partition].record.Epoch && m.on(guardOlder) {
+		return
+	}
+	part := &m.parts[s.Partition]
+	known := part.known
+	part.known = max(known, s.Record.Epoch)
+	m.highest = max(m.highest, s.Record.Epoch)
+	if part.record != s.Record {
+		part.record = s.Record
+		m.recheck = true
+		m.emit(Owner{Partition: s.Partition, Record: s.Record})
+	}
+	m.takeMoved(s)
+	m.clearStale(s)
+	if s.Record.Owner == m.me() {
+		m.takeOurs(s, s.Record.Epoch > known || !m.on(guardFence))
+	} else {
+		m.takeTheirs(s)
+	}
+}
+
+// takeOurs acts on a record that names us. Only at an epoch that is fresh,
+// higher than all that we knew of, may a closed table open: any other is one
+// that we were about to give away, or that came back from the past.
+func (m *Machine) takeOurs(s records.PartitionState, fresh bool) {
+	part := &m.parts[s.Partition]
+	switch part.state {
+	case stateServing:
+		if s.Record.Epoch > part.epoch {
+			part.epoch = s.Record.Epoch
+			part.advance = false
+			m.emit(Advance{Partition: s.Partition, Epoch: part.epoch})
+		}
+		m.reblock(s)
+	case stateRemote, stateClaiming, stateParked, stateMoving:
+		switch {
+		case fresh:
+			m.open(s)
+		case part.state == stateRemote:
+			m.setState(s.Partition, stateParked)
+		}
+	}
+}
+
+// takeTheirs acts on a record that names somebody else, or nobody.
+func (m *Machine) takeTheirs(s records.PartitionState) {
+	part := &m.parts[s.Partition]
+	switch part.state {
+	case stateServing:
+		if s.Record.Epoch >= part.epoch {
+			m.close(s.Partition)
+			m.emit(CancelHandlers{Partition: s.Partition})
+		}
+	case stateClaiming:
+		if s.Record != m.from(s.Partition) {
+			m.setState(s.Partition, stateRemote)
+		}
+	case stateParked, stateMoving:
+		m.setState(s.Partition, stateRemote)
+	}
+}
+
+// from returns the record that the change under way for p starts from.
+func (m *Machine) from(p int) records.Record {
+	for _, c := range m.changes {
+		if c.Partition == p {
+			return c.From
+		}
+	}
+	return records.Record{}
+}
+
+// open starts to serve a partition that has been granted to us.
+func (m *Machine) open(s records.PartitionState) {
+	part := &m.parts[s.Partition]
+	m.setState(s.Partition, stateServing)
+	o := OpenTable{Partition: s.Partition, Epoch: s.Record.Epoch, Blocked: m.block(s)}
+	m.openLocks(s, &o)
+	part.here = true
+	part.opened, part.epoch = s.Record.Epoch, s.Record.Epoch
+	part.advance = false
+	m.emit(o)
+}
+
+// close stops to serve a partition.
+func (m *Machine) close(p int) {
+	m.setState(p, stateClosing)
+	delete(m.inherited, p)
+	m.emit(CloseTable{Partition: p})
+}
+
+func (m *Machine) takeClosed(in Closed) {
+	if !m.valid(in.Partition) || m.parts[in.Partition].state != stateClosing {
+		return
+	}
+	m.list(in)
+	m.freeze(in)
+	part := &m.parts[in.Partition]
+	if m.phase == phaseLive && part.record.Owner == m.me() {
+		m.setState(in.Partition, stateParked)
+	} else {
+		m.setState(in.Partition, stateRemote)
+	}
+}
+
+// scan looks at every partition, if something changed, and sends what there
+// is to do about them. One batch at a time is closed and moved, so that each
+// partition is without an owner for about one round trip.
+func (m *Machine) scan() {
+	if m.scanAt > 0 && m.over(m.scanAt) {
+		m.recheck, m.scanAt = true, 0
+	}
+	if !m.recheck || m.closing > 0 || !m.ready(&m.apply) || !m.observed {
+		return
+	}
+	m.recheck = false
+	m.unblock()
+	var leave []int
+	for p := range m.parts {
+		if m.full() {
+			break
+		}
+		if m.parts[p].state == stateServing {
+			if m.goes(p) {
+				leave = append(leave, p)
+				continue
+			}
+		}
+		m.decide(p)
+	}
+	m.scanAt = m.nextScan()
+	if len(m.changes) > 0 {
+		m.recheck = true
+		m.emit(Apply{ID: m.begin(&m.apply), Generation: m.generation, Incarnation: m.me(), Changes: m.changes})
+		return
+	}
+	for _, p := range leave[:min(len(leave), m.cfg.Batch)] {
+		m.close(p)
+	}
+}
+
+// maxLocks is about how many bytes of locks one Apply may move.
+const maxLocks = 4 << 20
+
+// full reports whether an Apply can take no more changes.
+func (m *Machine) full() bool {
+	locks := 0
+	for _, c := range m.changes {
+		locks += len(c.Locks)
+	}
+	return len(m.changes) == m.cfg.Batch || locks >= maxLocks
+}
+
+// goes reports whether a partition that we serve is to be given away now.
+func (m *Machine) goes(p int) bool {
+	return m.takes(m.wanted(p)) || m.abandons()
+}
+
+// abandons reports whether we leave without handing over: because we were
+// told to, or because we left the ring and nobody else is on it.
+func (m *Machine) abandons() bool {
+	return m.leaving && (m.leaveBy || m.over(m.settled) && len(m.view.Workers) == 0)
+}
+
+// unclaimed reports whether nothing is left to hand over.
+func (m *Machine) unclaimed() bool {
+	if m.abandons() {
+		return true
+	}
+	for p := range m.parts {
+		if m.parts[p].state != stateRemote {
+			return false
+		}
+	}
+	return true
+}
+
+// decide adds the change that is due for a partition, if any.
+func (m *Machine) decide(p int) {
+	part := &m.parts[p]
+	switch part.state {
+	case stateServing:
+		if part.advance {
+			m.change(records.Change{Op: records.OpAdvance, Partition: p, From: part.record})
+		}
+	case stateParked:
+		m.goForward(p)
+	case stateRemote:
+		switch {
+		case part.record.Owner == m.me():
+			m.setState(p, stateParked)
+			m.goForward(p)
+		case m.wanted(p) == m.me() && !m.leaving && (m.over(m.settled) || m.released(part.record.Owner)) && m.claimable(part.record):
+			m.claim(p)
+		case m.wanted(p) != m.me() && m.provenDead(part.record.Owner):
+			m.deadPeer = part.record.Owner
+		}
+	}
+}
+
+// goForward resolves a partition whose record names us though its table is
+// closed: it goes to whom the view wants, or else comes back to us at a new
+// epoch, which a move that may still be under way cannot survive.
+func (m *Machine) goForward(p int) {
+	part := &m.parts[p]
+	if !part.here && !m.pastQuarantine() {
+		return
+	}
+	to := m.wanted(p)
+	switch {
+	case m.takes(to):
+		m.setState(p, stateMoving)
+		c := records.Change{Op: records.OpMove, Partition: p, From: part.record, To: to, Residue: slices.Clone(m.running[p])}
+		m.moveLocks(&c)
+		epoch := m.change(c)
+		if m.on(guardKnown) {
+			part.known = epoch
+		}
+	case !m.abandons() && m.on(guardForward):
+		m.claim(p)
+	}
+}
+
+func (m *Machine) claim(p int) {
+	part := &m.parts[p]
+	m.setState(p, stateClaiming)
+	m.change(records.Change{Op: records.OpClaim, Partition: p, From: part.record, Served: m.servedAt(p)})
+}
+
+// change adds a change to those to be sent, at an epoch higher than all that we
+// know of, and returns the lowest that it may have.
+func (m *Machine) change(c records.Change) int64 {
+	c.Floor = max(m.parts[c.Partition].known, m.floor) + 1
+	m.highest = max(m.highest, c.Floor)
+	m.changes = append(m.changes, c)
+	return c.Floor
+}
+
+// takeSequenceLow notes that a partition needs another epoch. Its tokens may
+// be of a higher one than it is served at, if the store went back meanwhile.
+func (m *Machine) takeSequenceLow(in SequenceLow) {
+	if !m.valid(in.Partition) || m.parts[in.Partition].state != stateServing {
+		return
+	}
+	part := &m.parts[in.Partition]
+	part.known = max(part.known, in.Epoch)
+	m.highest = max(m.highest, in.Epoch)
+	part.advance = true
+	m.recheck = true
+}
+
+// pastQuarantine reports whether the store's data is as old as our own quarantine asks
+// for, and its own quarantine is over.
+func (m *Machine) pastQuarantine() bool {
+	return m.stored() && (m.over(m.quarantine) || !m.on(guardQuarantine))
+}
+
+func (m *Machine) stored() bool {
+	return m.snapshot.Quarantine <= 0 || !m.on(guardStoreQuarantine)
+}
+
+// claimable reports whether the owner that a record names can run nothing of
+// the partition any more.
+func (m *Machine) claimable(r records.Record) bool {
+	switch {
+	case r.Owner == "":
+		return m.pastQuarantine()
+	case m.released(r.Owner):
+		return m.pastQuarantine() || m.first && m.stored() || !m.on(guardReleased)
+	}
+	return m.dead(r.Owner) && m.pastQuarantine()
+}
+
+func (m *Machine) takeApply(r Reply) {
+	m.recheck = true
+	if r.Err != nil && m.refused(r.Err) {
+		return
+	}
+	for _, s := range r.States {
+		m.takeState(s)
+		m.track(s)
+	}
+	m.settleChanges(r.Err == nil)
+}
+
+// settleChanges ends the changes that did not have the effect that we wanted,
+// as far as we know: because the store refused them, or did not answer.
+func (m *Machine) settleChanges(refused bool) {
+	for _, c := range m.changes {
+		part := &m.parts[c.Partition]
+		undecided := part.state == stateMoving || part.state == stateClaiming
+		if !undecided && !(part.state == stateServing && part.advance) {
+			continue
+		}
+		m.lookSoon()
+		if refused && part.state == stateMoving {
+			m.missing(c.To) // or else the move would have been made
+		} else {
+			m.apply.next = m.now.Mono + m.retryEvery
+		}
+		switch {
+		case undecided && part.record.Owner == m.me():
+			m.setState(c.Partition, stateParked)
+		case undecided:
+			m.setState(c.Partition, stateRemote)
+		}
+	}
+	m.changes = nil
+}

@@ -1,0 +1,155 @@
+package handoff
+
+import (
+	"github.com/keyway-go/keyway/ring/records"
+	"maps"
+	"slices"
+)
+
+// clearing is an entry of residue that is to be removed from the store.
+type clearing struct {
+	partition int
+	residue   records.Residue
+}
+
+// list notes the executions that run on in a table that has been closed. A
+// table that opened again meanwhile may list what an earlier Closed listed.
+func (m *Machine) list(in Closed) {
+	for _, e := range in.Running {
+		r := records.Residue{Key: e.Key, Holder: m.me(), Token: e.Token}
+		if !slices.Contains(m.running[in.Partition], r) {
+			m.running[in.Partition] = append(m.running[in.Partition], r)
+			if !m.on(guardReturn) {
+				m.clearLater(in.Partition, r)
+			}
+		}
+	}
+}
+
+func (m *Machine) takeFinished(in Finished) {
+	r := records.Residue{Key: in.Key, Holder: m.me(), Token: in.Token}
+	i := slices.Index(m.running[in.Partition], r)
+	if i < 0 {
+		return
+	}
+	m.put(m.running, in.Partition, slices.Delete(m.running[in.Partition], i, i+1))
+	m.clearLater(in.Partition, r)
+}
+
+// clearStale removes entries of ours whose executions have ended: written by
+// a call that was overtaken, or come back with the store's past.
+func (m *Machine) clearStale(s records.PartitionState) {
+	for _, r := range s.Residue {
+		if r.Holder == m.me() && !slices.Contains(m.running[s.Partition], r) && m.on(guardStale) {
+			m.clearLater(s.Partition, r)
+		}
+	}
+}
+
+// clearLater has an entry removed from the store. That the clear under way
+// removes it already does not count: the entry may have been written after it.
+func (m *Machine) clearLater(p int, r records.Residue) {
+	c := clearing{p, r}
+	covered := m.clears[m.sent:]
+	if !m.on(guardResend) {
+		covered = m.clears
+	}
+	if m.held() && !slices.Contains(covered, c) {
+		m.clears = append(m.clears, c)
+	}
+}
+
+// sweep clears the residue of one partition at a time.
+func (m *Machine) sweep() {
+	if len(m.clears) == 0 || !m.ready(&m.clear) {
+		return
+	}
+	p := m.clears[0].partition
+	slices.SortStableFunc(m.clears, func(a, b clearing) int {
+		if (a.partition == p) == (b.partition == p) {
+			return 0
+		}
+		if a.partition == p {
+			return -1
+		}
+		return 1
+	})
+	var rs []records.Residue
+	for _, c := range m.clears {
+		if c.partition == p && len(rs) < m.cfg.Batch {
+			rs = append(rs, c.residue)
+		}
+	}
+	m.sent = len(rs)
+	m.emit(Clear{ID: m.begin(&m.clear), Generation: m.generation, Partition: p, Residue: rs})
+}
+
+func (m *Machine) takeClear(r Reply) {
+	sent := m.sent
+	m.sent = 0
+	if r.Err != nil {
+		if !m.refused(r.Err) {
+			m.clear.next = m.now.Mono + m.retryEvery
+		}
+		return
+	}
+	m.clears = slices.Delete(m.clears, 0, sent)
+}
+
+// block notes the residue that a partition comes with and returns it, but for
+// that of keys that still run here: the local mutex holds them.
+func (m *Machine) block(s records.PartitionState) []records.Residue {
+	delete(m.inherited, s.Partition)
+	for _, r := range s.Residue {
+		if r.Holder == m.me() || !m.on(guardResidue) {
+			continue
+		}
+		m.inherited[s.Partition] = append(m.inherited[s.Partition], r)
+	}
+	return slices.Clone(m.inherited[s.Partition])
+}
+
+// reblock notes which residue of others a partition that we serve still has,
+// and unblocks the keys whose entry is gone. An entry that was not there when
+// we opened the partition blocks nothing: it came back with the store's past.
+// But it is ours to remove once its holder is dead.
+func (m *Machine) reblock(s records.PartitionState) {
+	var left []records.Residue
+	for _, r := range s.Residue {
+		if r.Holder != m.me() && (m.on(guardInherited) || len(m.inherited[s.Partition]) > 0) {
+			left = append(left, r)
+		}
+	}
+	for _, g := range m.inherited[s.Partition] {
+		if !slices.ContainsFunc(left, func(r records.Residue) bool { return r.Key == g.Key }) {
+			m.emit(Unblock{Partition: s.Partition, Key: g.Key})
+		}
+	}
+	m.recheck = m.recheck || len(left) > 0
+	m.put(m.inherited, s.Partition, left)
+}
+
+// unblock frees the keys whose holders are dead, here and in the store.
+func (m *Machine) unblock() {
+	for _, p := range slices.Sorted(maps.Keys(m.inherited)) {
+		var left []records.Residue
+		for _, g := range m.inherited[p] {
+			if !m.dead(g.Holder) {
+				left = append(left, g)
+				continue
+			}
+			m.emit(Unblock{Partition: p, Key: g.Key})
+			m.clearLater(p, g)
+		}
+		m.put(m.inherited, p, left)
+	}
+}
+
+// put sets the residue of a partition in running or inherited.
+func (m *Machine) put(in map[int][]records.Residue, p int, rs []records.Residue) {
+	if len(rs) == 0 {
+		delete(in, p)
+	} else {
+		in[p] = rs
+	}
+}

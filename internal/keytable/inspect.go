@@ -1,0 +1,33 @@
+package keytable
+
+// KeyState is what a table knows of a key at one moment.
+type KeyState struct {
+	Token   int64 // of the execution that holds the key; 0 if none here does
+	Former  int64 // of one that has not left the key yet though Token's has been installed ([Table.Install]); 0 for none
+	Blocked bool  // an execution elsewhere holds it
+	Waiters int   // that wait
+	Clients int   // for how many clients; a caller of none counts as one
+	Longest int   // how many of one client wait
+}
+
+// Inspect returns the state of a key.
+func (t *Table) Inspect(key string) (s KeyState) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.keys.find(key)
+	if e == nil {
+		return s
+	}
+	s.Token, s.Blocked, s.Waiters = e.token, e.blocked, int(e.waiters)
+	if h, ok := t.heirs[key]; ok {
+		s.Token, s.Former = h.token, e.token
+	}
+	for first := e.first; first != nil; first = first.line.behind {
+		s.Clients++
+		s.Longest = max(s.Longest, first.line.len)
+	}
+	return s
+}
+
+// Minted reports whether an execution with that token had begun by then.
+func (m Mark) Minted(token int64) bool { return token <= m.token }

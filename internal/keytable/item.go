@@ -1,0 +1,156 @@
+package keytable
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// Item is what a caller of [Table.LockItem] waits with: a piece of work that the
+// execution that holds the key may take along and do in its own turn, see
+// [Table.Take].
+//
+// An Item is for one LockItem at a time. It may be used for another one when
+// that has returned, and after Unlock if it got the key; but never again if it
+// returned the error of its context, or ErrWaited. It must not be copied after its first use.
+type Item struct {
+	// Value is the caller's, for the execution that takes the item along. It
+	// must not be changed while LockItem waits.
+	Value any
+
+	// Wait is how LockItem waits, where that differs from what the table's Queue
+	// says. It must not be changed while LockItem waits.
+	Wait Wait
+
+	w waiter
+}
+
+// Taken reports whether an execution has taken the item along, once its
+// LockItem has returned.
+func (i *Item) Taken() bool {
+	state := i.w.state.Load()
+	return state == joined || state == finished
+}
+
+// Finish says that the execution that has taken the item along is done with it,
+// and lets its LockItem return. The execution must not use the item any more.
+// Finish panics if the item has not been taken, or is finished already.
+func (i *Item) Finish() {
+	if !i.w.state.CompareAndSwap(joined, finished) {
+		panic("localmutex: Finish of an Item that no execution has taken along, or that is finished")
+	}
+	i.w.woken <- struct{}{}
+}
+
+// wait makes the item's waiter ready for the queue.
+func (i *Item) wait() *waiter {
+	if i.w.woken == nil {
+		i.w.woken = make(chan struct{}, 1)
+		i.w.item = i
+	}
+	return &i.w
+}
+
+// LockItem is [Table.Lock] for a caller that is content if another execution of
+// key does its work: it waits until it holds key, and returns the token, or until
+// the execution that holds key has taken the item along and has finished it.
+// Then it returns the token 0, and the caller does not hold key.
+//
+// If ctx is done, LockItem returns ctx.Err(), as Lock does. [Item.Taken] says
+// then whether an execution has taken the item along: that may be at work on it
+// still, until it calls [Item.Finish].
+func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int64, err error) {
+	item.w.state.Store(waiting)
+	return t.lock(ctx, key, item, item.Wait)
+}
+
+// Take takes along what waits for key behind the execution that holds it with
+// token: it offers accept the items at the head of the queue, in the order in which
+// they would get the key, up to the first caller of Lock. accept returns whether to
+// take an item along, and whether to go on to the next. A client whose item is taken
+// has had its turn; an item that is not taken stays in its place. The execution has
+// to call [Item.Finish] for each that it took, before or after Unlock.
+//
+// Nothing waits in a closed table, and an execution that Close has listed takes
+// nothing along: what waits since the table was opened again is not its own.
+//
+// accept is called with the table locked: it must return at once and not use
+// the table. Take panics if no execution holds key with that token.
+func (t *Table) Take(key string, token int64, accept func(*Item) (take, more bool)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.heldLocked("Take", key, token)
+	if e.listed || e.sharers > 0 {
+		return
+	}
+	var left *waiter
+	defer func() {
+		for w := left; w != nil; w = left {
+			left = w.next
+			e.pushFirst(w)
+		}
+	}()
+	for more := true; more && e.first != nil && e.first.item != nil; {
+		var take bool
+		take, more = accept(e.first.item)
+		w := e.pop()
+		if take {
+			t.Queue.leave(w.client)
+			w.state.Store(joined)
+		} else {
+			w.next, left = left, w
+		}
+	}
+}
+
+// heldLocked returns the entry of the key that is held with token. It panics if
+// there is none.
+func (t *Table) heldLocked(caller, key string, token int64) *entry {
+	e := t.keys.find(key)
+	if e == nil || !e.claimed() || e.token != token {
+		panic(fmt.Sprintf("localmutex: %s of key %.64q, which is not held with token %d", caller, key, token))
+	}
+	return e
+}
+
+// gathering is the wait of an execution for items to take along.
+type gathering struct {
+	want int32
+	done chan struct{}
+}
+
+// Gather returns a channel that is closed when the execution that holds key with
+// token has no more to wait for before it calls [Table.Take]: n callers wait for
+// key, or one waits that is no item, or the table is closed. It replaces the
+// channel of an earlier Gather of the execution, which is closed. Gather panics if
+// no execution holds key with that token.
+func (t *Table) Gather(key string, token int64, n int) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.heldLocked("Gather", key, token)
+	e.gathered()
+	g := &gathering{int32(min(max(n, 0), math.MaxInt32)), make(chan struct{})}
+	e.gathering = g
+	if e.waiters >= g.want || e.listed || e.waitsForLock() {
+		e.gathered()
+	}
+	return g.done
+}
+
+// gathered ends the wait for items.
+func (e *entry) gathered() {
+	if e.gathering != nil {
+		close(e.gathering.done)
+		e.gathering = nil
+	}
+}
+
+// waitsForLock reports whether a caller of Lock is in the queue.
+func (e *entry) waitsForLock() bool {
+	for w := range e.all {
+		if w.item == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,182 @@
+package keytable
+
+import (
+	"cmp"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of the zero fields of a [Queue].
+const (
+	DefaultPerKey = 1024
+	DefaultTotal  = 65536
+)
+
+// Queue bounds how many callers may wait, and how long, and counts them. The tables that
+// share one Queue share its Total. Set its fields before the first use. The
+// zero Queue has the defaults.
+type Queue struct {
+	PerKey int // waiters for one key; 0 means DefaultPerKey
+	Total  int // waiters for all keys together; 0 means DefaultTotal
+
+	// MaxWait is how long a caller may wait for a key; 0 means for as long as
+	// its context allows. An item that was taken along waits no more.
+	MaxWait time.Duration
+
+	waiting atomic.Int64
+	shares  [clientShares]atomic.Int64 // of it, by Wait.Client
+}
+
+// clientShares is how many groups of clients [Queue] counts: those that fall into
+// one share what a client may have.
+const clientShares = 256
+
+// share counts what the client waits for; nil for who is none.
+func (q *Queue) share(client uint64) *atomic.Int64 {
+	if client == 0 {
+		return nil
+	}
+	return &q.shares[client%clientShares]
+}
+
+// Waiting returns how many callers wait now.
+func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
+
+// Wait is how one caller waits, where that differs from what the table's [Queue] says.
+type Wait struct {
+	PerKey  int           // the caller waits only if fewer do for its key; 0 means Queue.PerKey
+	MaxWait time.Duration // 0 means Queue.MaxWait
+
+	// Client tells those apart for whom callers wait. Clients take turns at a key,
+	// and each gets its own callers' in their order. Those of one client may be half
+	// of Queue.Total. 0 is a caller of the program itself, which counts as a client with
+	// no other caller.
+	Client uint64
+
+	// Shared says that the caller holds its key together with others that share it: with one token, and
+	// until each of them has called Unlock. It waits in the queue as any other, so that it passes nobody. Such
+	// an execution counts as remote ([Table.SetRemote]), takes nothing along, and is not taken back by Close
+	// before it is noticed.
+	Shared bool
+}
+
+// join counts one more waiter for a key that has perKey of them. It returns
+// ErrQueueFull if that is too many, for the key, in all, or for the waiter's client.
+func (q *Queue) join(perKey int, how Wait) error {
+	if perKey >= cmp.Or(how.PerKey, q.PerKey, DefaultPerKey) {
+		return ErrQueueFull
+	}
+	total, share := int64(cmp.Or(q.Total, DefaultTotal)), q.share(how.Client)
+	if share != nil && share.Add(1) > (total+1)/2 {
+		share.Add(-1)
+		return ErrQueueFull
+	}
+	for {
+		n := q.waiting.Load()
+		if n >= total {
+			if share != nil {
+				share.Add(-1)
+			}
+			return ErrQueueFull
+		}
+		if q.waiting.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+}
+
+// leave counts a waiter of that client less.
+func (q *Queue) leave(client uint64) {
+	q.waiting.Add(-1)
+	if share := q.share(client); share != nil {
+		share.Add(-1)
+	}
+}
+
+// The states of a waiter. It starts as waiting; whoever holds the table's lock
+// moves it to granted, refused, displaced or joined, and from granted to refused. Without
+// the lock only the waiting caller itself moves it from granted to taken, and
+// only who took its item along from joined to finished.
+const (
+	waiting   int32 = iota // in the queue of its key
+	granted                // holds the key, but has not noticed yet
+	taken                  // holds the key; Lock returns its token
+	refused                // the table was closed
+	displaced              // by a waiter of a client that has fewer
+	joined                 // the key's holder has taken its item along
+	finished               // the holder is done with the item
+)
+
+// waiter is one caller that waits for a key. The table keeps a few for reuse,
+// none of them that of an item; none is reused while a wake-up may still be on
+// its way to it.
+type waiter struct {
+	entry      *entry
+	line       line          // of its client, if it is the first
+	next, prev *waiter       // in that line; once out of it, next chains waiters to be woken
+	token      int64         // set when granted
+	item       *Item         // that the waiter belongs to; nil for a Lock
+	state      atomic.Int32  // one of the states above
+	arrival    int64         // its place among all that ever waited in the table
+	shared     bool          // Wait.Shared
+	client     uint64        // Wait.Client
+	timer      *time.Timer   // of the waiting caller alone; nil if it never had a limit
+	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal, or its item is finished
+}
+
+// limit returns a channel that receives when w has waited for that long; nil for a
+// wait without limit. Each waiter has a timer of its own, because a timer of one
+// testing/synctest bubble cannot serve another.
+func (w *waiter) limit(d time.Duration) <-chan time.Time {
+	switch {
+	case d == 0:
+		return nil
+	case w.timer == nil:
+		w.timer = time.NewTimer(d)
+	default:
+		w.timer.Reset(d)
+	}
+	return w.timer.C
+}
+
+// unlimit ends the limit, before w may be used by another caller.
+func (w *waiter) unlimit() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// wake wakes a chain of waiters. The table's lock need not be held: a waiter
+// that has been taken out of the queue is not reused before it is woken.
+func wake(w *waiter) {
+	for w != nil {
+		next := w.next
+		w.woken <- struct{}{}
+		w = next
+	}
+}
+
+// entry is a key that is held, blocked or waited for.
+type entry struct {
+	key         string
+	token       int64      // of the execution that holds the key; 0: nobody does
+	holder      *waiter    // whose grant that is, if the execution had to wait and holds the key alone
+	first, last *waiter    // of the first callers of all lines, in the order of their turns
+	lines       *lines     // nil until one waits for a client
+	gathering   *gathering // by the execution that holds the key; nil if it waits for nothing
+	waiters     int32
+	sharers     int32 // executions that share the key; 0 if one holds it alone, or nobody does
+	blocked     bool  // held by an execution elsewhere
+	slowWait    bool  // Slow has returned that it is waited for
+	slowHeld    bool  // and the execution that holds it
+	listed      bool  // Close has listed the execution that holds the key
+	remote      bool  // it is none of this process's
+}
+
+// idle reports whether the entry has no reason to exist.
+func (e *entry) idle() bool { return e.token == 0 && e.first == nil && !e.blocked }
+
+// claimed reports whether an execution runs that Unlock will end.
+func (e *entry) claimed() bool {
+	return e.token != 0 && (e.holder == nil || e.holder.state.Load() == taken)
+}

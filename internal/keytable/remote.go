@@ -1,0 +1,82 @@
+package keytable
+
+// SetRemote says that the execution that holds key with token is none of this
+// process's, but somebody's elsewhere who may hold it for long: Slow does not tell of
+// it, and what Close lists is marked. It reports whether a Close has listed the
+// execution before, without the mark. SetRemote panics if no execution holds key with that token.
+func (t *Table) SetRemote(key string, token int64) (listed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.heldLocked("SetRemote", key, token)
+	e.remote = e.remote || !e.listed
+	return e.listed
+}
+
+// Install has remote executions hold their keys in this table that have held them in
+// another one, with the tokens that they have from there, until Unlock. Nobody is
+// granted such a key any more: to install them before anybody can be, call Install
+// while the table is closed, and then [Table.Open] with higher tokens.
+//
+// An execution that a Close has listed may hold such a key here still, with a lower token: it was
+// given up, or else nobody would have been granted the key elsewhere. The key is granted to nobody then before
+// both have left it. Executions that share a key are installed one by one, beside those of the same token; others
+// join them after [Table.Share]. Of any other key that is held already, Install returns the execution, which is not installed.
+func (t *Table) Install(executions []Held) (refused []Held) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range executions {
+		sharers, next := int32(0), t.heirs[h.Key]
+		if h.Shared {
+			sharers = 1
+		}
+		switch e := t.keys.need(h.Key); {
+		case e.token == 0:
+			e.token, e.remote, e.sharers, e.listed = h.Token, true, sharers, h.Shared
+		case h.Shared && e.token == h.Token && e.sharers > 0:
+			e.sharers++
+		case h.Shared && next.token == h.Token && next.sharers > 0, e.listed && (!e.remote || e.sharers > 0) && e.token < h.Token && next == heir{}:
+			if t.heirs == nil {
+				t.heirs = make(map[string]heir)
+			}
+			t.heirs[h.Key] = heir{h.Token, h.Shared, next.sharers + sharers}
+		default:
+			refused = append(refused, h)
+		}
+	}
+	return refused
+}
+
+// Share lets callers join the executions that share a key with that token, and have done so since before the table
+// was closed or they were installed: whoever calls it knows that the key has been nobody else's since.
+func (t *Table) Share(key string, token int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.keys.find(key); e != nil && e.sharers > 0 && e.token == token {
+		e.listed = false
+		wake(t.admitLocked(e))
+	} else if h := t.heirs[key]; h.sharers > 0 && h.token == token {
+		h.listed = false
+		t.heirs[key] = h
+	}
+}
+
+// heir is a remote execution that holds a key which another one has not left yet.
+type heir struct {
+	token   int64
+	listed  bool  // by Close
+	sharers int32 // as an entry's
+}
+
+// inheritLocked has the heir of an entry's key, if there is one, hold it alone.
+func (t *Table) inheritLocked(e *entry) {
+	if h, ok := t.heirs[e.key]; ok {
+		e.token, e.listed, e.sharers, e.remote = h.token, h.listed, h.sharers, true
+		t.disinheritLocked(e.key)
+	}
+}
+
+func (t *Table) disinheritLocked(key string) {
+	if delete(t.heirs, key); len(t.heirs) == 0 {
+		t.heirs = nil
+	}
+}

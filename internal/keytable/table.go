@@ -1,0 +1,538 @@
+package keytable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Errors of Lock and TryLock. They come back as they are, so that refusing
+// costs nothing; the caller knows the key.
+var (
+	// ErrClosed means that the table is closed, or was closed while the caller
+	// waited.
+	ErrClosed = errors.New("localmutex: closed")
+
+	// ErrLocked means that TryLock found the key held or blocked.
+	ErrLocked = errors.New("localmutex: locked")
+
+	// ErrQueueFull means that as many callers wait as the table's Queue allows.
+	ErrQueueFull = errors.New("localmutex: too many callers wait")
+
+	// ErrWaited means that the caller waited for as long as the table's Queue
+	// allows.
+	ErrWaited = errors.New("localmutex: waited too long")
+
+	// ErrExhausted means that TryLock found the key free, but the table has no
+	// token left to grant it with. Lock waits instead.
+	ErrExhausted = errors.New("localmutex: no token left")
+)
+
+// Held is an execution that holds a key.
+type Held struct {
+	Key    string
+	Token  int64
+	Remote bool // SetRemote was called for it
+	Shared bool // with others, see Wait.Shared; Close lists all of them once
+}
+
+// Table is a keyed mutex that can be closed, and that mints a fencing token
+// with each grant. It may be used by any number of goroutines, and must not be
+// copied after its first use.
+//
+// The zero Table is open, has no blocked keys and mints the tokens 1, 2, 3, ….
+// An idle Table takes 200 bytes, and at most about a kilobyte more once callers
+// have had to wait.
+type Table struct {
+	// Queue bounds the waiters. It may be shared with other tables, and must
+	// not be changed after the first use. Nil means one of the table's own,
+	// with the defaults.
+	Queue *Queue
+
+	mu       sync.Mutex // protects all that follows, and what it leads to
+	closed   bool
+	minted   int64 // highest token so far, or one below the lowest allowed
+	skipped  int64 // tokens up to minted that no grant has minted
+	limit    int64 // tokens stay below it; 0: no limit
+	keys     keys
+	heirs    map[string]heir // by key, see Install; nil for none
+	arrivals int64           // callers that ever had to wait
+	spares   spares[waiter]
+}
+
+// Lock waits until it holds key and returns the fencing token of this
+// execution, which is higher than any that the table has returned before.
+// Callers that wait for one key get it in the order in which they came. The
+// caller must call [Table.Unlock] with the token; any goroutine may.
+//
+// If ctx is done, Lock returns ctx.Err() and holds nothing, even if the key is
+// free or has just been granted. It returns [ErrClosed] if the table is closed
+// before the key was granted and noticed, [ErrQueueFull] if too many
+// callers wait, at once or when its place goes to another client's ([Wait]), and [ErrWaited] after the Queue's MaxWait. While the table has no token left, callers wait for
+// [Table.Advance].
+func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
+	return t.lock(ctx, key, nil, Wait{})
+}
+
+// LockWait is Lock for a caller that waits in its own way.
+func (t *Table) LockWait(ctx context.Context, key string, how Wait) (token int64, err error) {
+	return t.lock(ctx, key, nil, how)
+}
+
+// lock is LockWait, with an item if it is not nil.
+func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (token int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	token, w, err := t.enter(key, item, how)
+	if w == nil {
+		return token, err
+	}
+	done, limit := ctx.Done(), w.limit(cmp.Or(how.MaxWait, t.Queue.MaxWait))
+	for {
+		select {
+		case <-w.woken:
+		case <-done:
+		case <-limit:
+			if done := cmp.Or(ctx.Err(), ErrWaited); t.giveUp(w) {
+				return 0, done
+			}
+			limit = nil // it is about to be woken, or its item was taken along: it waits no more for the key
+			continue
+		}
+		w.unlimit()
+		return t.settle(w, ctx.Err())
+	}
+}
+
+// TryLock is Lock without waiting. It returns [ErrLocked] if the key is held
+// or blocked, [ErrClosed] or [ErrExhausted].
+func (t *Table) TryLock(key string) (token int64, err error) { return t.try(key, false) }
+
+// TryShare is TryLock for a caller that shares the key, see [Wait]. It returns [ErrLocked] too if others wait.
+func (t *Table) TryShare(key string) (token int64, err error) { return t.try(key, true) }
+
+func (t *Table) try(key string, shared bool) (token int64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return 0, ErrClosed
+	}
+	e := t.keys.find(key)
+	if token = t.takeLocked(e, key, shared); token != 0 {
+		return token, nil
+	} else if e != nil && (e.token != 0 || e.blocked) {
+		return 0, ErrLocked
+	}
+	return 0, ErrExhausted
+}
+
+// Unlock ends the execution that holds key with token, and gives the key to
+// the first that waits for it. It works whether or not the table has been
+// closed or opened meanwhile. It reports whether a Close has listed this
+// execution.
+//
+// Unlock panics if no execution holds key with that token, as [sync.Mutex]
+// does: that is an error in the program.
+func (t *Table) Unlock(key string, token int64) (listed bool) {
+	var next *waiter
+	ok := token != anyToken
+	if ok {
+		listed, next, ok = t.leave(key, token)
+	}
+	if !ok {
+		panic(fmt.Sprintf("localmutex: Unlock of key %.64q, which is not held with token %d", key, token))
+	}
+	wake(next)
+	return listed
+}
+
+// UnlockAny is Unlock whatever the token of the execution is. It reports whether one
+// holds key.
+func (t *Table) UnlockAny(key string) bool {
+	_, next, ok := t.leave(key, anyToken)
+	wake(next)
+	return ok
+}
+
+// Close closes the table: from now on Lock and TryLock return [ErrClosed], and
+// so does every Lock that waits. Blocked keys are forgotten. Close returns the
+// executions that hold keys, in the order in which they were granted; they run
+// on until Unlock. All of that happens at one moment.
+//
+// Closing a closed table returns what still runs.
+func (t *Table) Close() []Held {
+	held, bounced := t.shut()
+	wake(bounced)
+	return held
+}
+
+// Open opens the table with the tokens from first up to, but not including,
+// limit; a limit of 0 means none. Tokens go on rising all the same: where the
+// table has minted tokens from first on, it goes on after the last one. The
+// blocked keys, which executions elsewhere hold, are granted to nobody until
+// [Table.Unblock].
+//
+// An execution that has run since before the Close holds its key in the opened
+// table too. A blocked key that is also held can be granted when it has been
+// both unblocked and unlocked.
+//
+// Opening an open table raises its range of tokens as [Table.Advance] does,
+// and adds blocked keys; keys blocked before stay blocked.
+func (t *Table) Open(first, limit int64, blocked []string) {
+	t.mu.Lock()
+	if t.closed {
+		t.closed, t.limit = false, limit
+	}
+	for _, key := range blocked {
+		t.keys.need(key).blocked = true
+	}
+	next := t.raiseLocked(first, limit)
+	t.mu.Unlock()
+	wake(next)
+}
+
+// Advance raises the range of tokens of an open table, and grants keys to
+// callers that waited for tokens: each key in order of arrival, the keys among
+// each other in any order. It never lowers an end of the range. A closed table
+// stays as it is.
+func (t *Table) Advance(first, limit int64) {
+	t.mu.Lock()
+	var next *waiter
+	if !t.closed {
+		next = t.raiseLocked(first, limit)
+	}
+	t.mu.Unlock()
+	wake(next)
+}
+
+// Unblock says that no execution elsewhere holds key any longer. Unless one
+// here holds it, the first that waits for it gets it. Unblock of a key that is
+// not blocked does nothing.
+func (t *Table) Unblock(key string) {
+	t.mu.Lock()
+	var next *waiter
+	if e := t.keys.find(key); e != nil && e.blocked {
+		e.blocked = false
+		next = t.admitLocked(e)
+	}
+	t.mu.Unlock()
+	wake(next)
+}
+
+// Exhausted reports whether the table is open and has no token left, and which
+// was the last: callers wait for an Advance beyond that.
+func (t *Table) Exhausted() (last int64, exhausted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.minted, !t.closed && t.exhaustedLocked()
+}
+
+// Queued returns how many callers wait for key.
+func (t *Table) Queued(key string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.keys.find(key); e != nil {
+		return int(e.waiters)
+	}
+	return 0
+}
+
+// Reserve mints up to n tokens for who has been granted a key here, and hands it on to others without
+// an Unlock in between: they are above all that the table has minted, and below all that it will mint.
+// It returns the first and how many there are, the others follow it: fewer than n where the range of tokens
+// ends, and none if the table is closed.
+func (t *Table) Reserve(n int) (first int64, reserved int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.limit != 0 {
+		n = int(min(int64(n), t.limit-1-t.minted))
+	}
+	if t.closed || n <= 0 {
+		return 0, 0
+	}
+	first = t.minted + 1
+	t.minted += int64(n)
+	t.skipped += int64(n)
+	return first, n
+}
+
+// Len returns how many keys are held, blocked or waited for.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.keys.len()
+}
+
+// enter grants key at once, or queues a waiter for it, or fails.
+func (t *Table) enter(key string, item *Item, how Wait) (token int64, w *waiter, err error) {
+	t.mu.Lock()
+	if t.closed {
+		err = ErrClosed
+	} else {
+		e := t.keys.find(key)
+		if token = t.takeLocked(e, key, how.Shared); token == 0 {
+			w, err = t.enqueueLocked(e, key, item, how)
+		}
+	}
+	t.mu.Unlock()
+	return token, w, err
+}
+
+// takeLocked grants key, whose entry is e if it has one, to a caller that need not wait; otherwise it returns 0.
+func (t *Table) takeLocked(e *entry, key string, shared bool) (token int64) {
+	switch {
+	case e == nil && !t.exhaustedLocked():
+		e = t.keys.add(key)
+	case e == nil || e.first != nil || !t.admitsLocked(e, shared):
+		return 0
+	}
+	return t.grantLocked(e, shared)
+}
+
+// enqueueLocked queues a waiter for key, whose entry is e if it has one. If as many
+// wait as may, it takes the place of one whose client has more.
+func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*waiter, error) {
+	if t.Queue == nil {
+		t.Queue = new(Queue)
+	}
+	queued := 0
+	if e != nil {
+		queued = int(e.waiters)
+	}
+	err := t.Queue.join(queued, how)
+	if err != nil && queued > 0 {
+		if last := e.givesWay(how.Client); last != nil && t.Queue.join(0, how) == nil {
+			t.displaceLocked(last)
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		e = t.keys.add(key)
+	}
+	var w *waiter
+	if item != nil {
+		w = item.wait()
+	} else if w = t.spares.get(); w == nil {
+		w = &waiter{woken: make(chan struct{}, 1)}
+	}
+	t.arrivals++
+	w.arrival = t.arrivals
+	w.client, w.shared = how.Client, how.Shared
+	e.push(w)
+	if g := e.gathering; g != nil && (item == nil || e.waiters >= g.want) {
+		e.gathered()
+	}
+	return w, nil
+}
+
+// displaceLocked sends w away.
+func (t *Table) displaceLocked(w *waiter) {
+	w.entry.remove(w)
+	t.Queue.leave(w.client)
+	w.state.Store(displaced)
+	wake(w)
+}
+
+// settle ends the wait of w, which has been woken or whose context is done
+// with the error done.
+func (t *Table) settle(w *waiter, done error) (token int64, err error) {
+	if done != nil {
+		t.giveUp(w)
+		return 0, done
+	}
+	token = w.token // w may be reused once the key is taken and unlocked
+	switch {
+	case w.state.CompareAndSwap(granted, taken):
+		return token, nil
+	case w.state.Load() == finished:
+		return 0, nil
+	case w.state.Load() == displaced:
+		return 0, ErrQueueFull
+	}
+	return 0, ErrClosed
+}
+
+// giveUp ends the wait of w. It reports whether w has waited, or has been granted
+// the key, until then.
+func (t *Table) giveUp(w *waiter) bool {
+	next, left := t.abandon(w)
+	wake(next)
+	return left
+}
+
+// abandon takes w out of its queue, or passes on what it has been granted. It
+// returns whom to wake, and whether it did either.
+func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := w.entry
+	switch w.state.Load() {
+	case waiting:
+		e.remove(w)
+		t.Queue.leave(w.client)
+		t.recycleLocked(w)
+		return t.admitLocked(e), true
+	case granted:
+		e.holder = nil
+		return t.endLocked(e), true
+	}
+	return nil, false
+}
+
+// anyToken is no token.
+const anyToken = 0
+
+// leave ends the execution that holds key with token, which may be anyToken.
+// It returns whom to wake, and ok false if there is no such
+// execution.
+func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bool) {
+	t.mu.Lock()
+	e := t.keys.find(key)
+	if e == nil || !e.claimed() || (e.token != token && token != anyToken) {
+		h := t.heirs[key]
+		if ok = h.token != 0 && h.token == token; ok && h.sharers > 1 {
+			h.sharers--
+			t.heirs[key] = h
+		} else if ok {
+			t.disinheritLocked(key)
+		}
+		t.mu.Unlock()
+		return h.listed, nil, ok
+	}
+	listed = e.listed
+	if e.holder != nil {
+		t.recycleLocked(e.holder)
+		e.holder = nil
+	}
+	e.gathered()
+	next = t.endLocked(e)
+	t.mu.Unlock()
+	return listed, next, true
+}
+
+// endLocked ends an execution that holds the key of e, and returns the waiters to wake.
+func (t *Table) endLocked(e *entry) *waiter {
+	if e.sharers > 1 {
+		e.sharers--
+		return nil
+	}
+	e.token, e.sharers, e.listed, e.remote, e.slowHeld = 0, 0, false, false, false
+	if len(t.heirs) > 0 {
+		t.inheritLocked(e)
+	}
+	return t.admitLocked(e)
+}
+
+// shut is Close without the waking.
+func (t *Table) shut() (held []Held, bounced *waiter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for e := range t.keys.all {
+		for w := e.first; w != nil; w = e.first {
+			e.remove(w)
+			t.Queue.leave(w.client)
+			w.state.Store(refused)
+			w.next, bounced = bounced, w
+		}
+		e.blocked = false
+		e.gathered()
+		if e.holder != nil && e.holder.state.CompareAndSwap(granted, refused) {
+			e.holder, e.token = nil, 0
+		}
+		if e.token != 0 {
+			e.listed = true
+			held = append(held, Held{e.key, e.token, e.remote, e.sharers > 0})
+			if h, ok := t.heirs[e.key]; ok {
+				h.listed = true
+				t.heirs[e.key] = h
+				held = append(held, Held{e.key, h.token, true, h.sharers > 0})
+			}
+		} else {
+			t.keys.drop(e)
+		}
+	}
+	slices.SortFunc(held, func(a, b Held) int { return cmp.Compare(a.Token, b.Token) })
+	return held, bounced
+}
+
+// raiseLocked raises the range of tokens and admits those that waited for it.
+func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
+	if first > t.minted {
+		t.skipped += first - 1 - t.minted
+		t.minted = first - 1
+	}
+	if t.limit != 0 && (limit == 0 || limit > t.limit) {
+		t.limit = limit
+	}
+	for e := range t.keys.all {
+		for w := t.admitLocked(e); w != nil; {
+			w, w.next, next = w.next, next, w
+		}
+	}
+	return next
+}
+
+// admitLocked admits the first that waits for the key of e, for as long as it may hold the key together with
+// whoever does, or forgets the key. It is called after every change that may let the first one in: a queue
+// never begins with a waiter that could hold the key. It returns the waiters to wake.
+func (t *Table) admitLocked(e *entry) (admitted *waiter) {
+	for e.first != nil && t.admitsLocked(e, e.first.shared) {
+		w := e.pop()
+		t.Queue.leave(w.client)
+		w.token = t.grantLocked(e, w.shared)
+		w.state.Store(granted)
+		if !w.shared {
+			e.holder = w
+		}
+		w.next, admitted = admitted, w
+	}
+	if e.idle() {
+		t.keys.drop(e)
+	}
+	return admitted
+}
+
+// admitsLocked reports whether a caller may hold the key of e, shared or alone, beside those that hold it. An execution
+// that Close has listed admits nobody.
+func (t *Table) admitsLocked(e *entry, shared bool) bool {
+	switch {
+	case e.blocked:
+		return false
+	case e.token == 0:
+		return !t.exhaustedLocked()
+	}
+	return shared && e.sharers > 0 && !e.listed
+}
+
+// grantLocked grants the key of e to one more execution, and returns its token.
+func (t *Table) grantLocked(e *entry, shared bool) int64 {
+	if e.token == 0 {
+		t.minted++
+		e.token, e.remote = t.minted, shared
+	}
+	if shared {
+		e.sharers++
+	}
+	return e.token
+}
+
+// recycleLocked keeps w for reuse, unless it is an item's own. No wake-up may be
+// on its way to it.
+func (t *Table) recycleLocked(w *waiter) {
+	w.entry = nil
+	if w.item != nil {
+		return
+	}
+	w.state.Store(waiting)
+	t.spares.put(w)
+}
+
+func (t *Table) exhaustedLocked() bool { return t.limit != 0 && t.minted+1 >= t.limit }

@@ -1,0 +1,128 @@
+package routes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/pattern"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+)
+
+// errMethod is the error of a method that some apps take for another one.
+var errMethod = fmt.Errorf("%w: some apps ignore the case of a method: send it in upper case", gateway.ErrBadKey)
+
+// Match returns the route that takes a request: the first that matches. path is
+// percent-encoded, host may have a port. If no route does the error is [ErrNoRoute]. A
+// method or, in a table that reads paths, a path that an app may take for one of another
+// route is an error that wraps [gateway.ErrBadKey].
+func (t *Table) Match(host, method, path string) (*Route, error) {
+	return t.match(host, method, method, path)
+}
+
+// MatchPreflight is Match for a request of CORS, of the method OPTIONS, that asks
+// whether one of that method may be sent.
+func (t *Table) MatchPreflight(host, method, path string) (*Route, error) {
+	return t.match(host, "OPTIONS", method, path)
+}
+
+func (t *Table) match(host, method, other, path string) (*Route, error) {
+	if t.hosts {
+		host = hostName(host)
+	}
+	if t.keyed && strings.IndexFunc(method, unicode.IsLower) >= 0 {
+		return nil, errMethod
+	}
+	var marks pattern.Marks
+	if t.strict {
+		var clean bool
+		if marks, clean = pattern.Look(path); !clean {
+			return nil, gateway.ErrBadPath
+		}
+	}
+	q := query{host: host, method: method, other: other, path: path, encoded: marks&pattern.Escaped != 0}
+	r := t.index.first(&q)
+	if r == nil {
+		return nil, ErrNoRoute
+	}
+	if t.strict && (marks != 0 || t.cased) && len(t.routes) > 1 {
+		if other := t.misread(q, r, marks); other != nil {
+			return nil, fmt.Errorf("%w: some apps take the path for one of the route %q: send that as it is, in its case, without escapes, backslashes and semicolons", gateway.ErrBadKey, other.Name)
+		}
+	}
+	return r, nil
+}
+
+// misread returns a route with keys that an app may find for a request of r, nil if there is none.
+func (t *Table) misread(q query, r *Route, marks pattern.Marks) *Route {
+	if marks&^pattern.Upper == 0 && len(q.path) <= maxLowered {
+		memory := lowered.Get().(*[maxLowered]byte)
+		defer lowered.Put(memory)
+		for i, c := range []byte(q.path) {
+			if 'A' <= c && c <= 'Z' {
+				c |= 0x20
+			}
+			memory[i] = c
+		}
+		q.path = grammar.Text(memory[:len(q.path)])
+		return t.keyedBeside(&q, r)
+	}
+	q.encoded = true
+	for _, q.path = range pattern.Readings(q.path, marks) {
+		if other := t.keyedBeside(&q, r); other != nil {
+			return other
+		}
+	}
+	return nil
+}
+
+const maxLowered = 256
+
+// lowered has memory for paths in lower case.
+var lowered = sync.Pool{New: func() any { return new([maxLowered]byte) }}
+
+// keyedBeside returns the route that takes a request in lower case, if it is another one than r
+// and has keys.
+func (t *Table) keyedBeside(q *query, r *Route) *Route {
+	if other := t.folded.first(q); other != nil && other.Index != r.Index && len(other.Keys) > 0 {
+		return other
+	}
+	return nil
+}
+
+// hostName is [gateway.HostName], faster for a plain name with or without a port.
+func hostName(host string) string {
+	name := host
+	for i := range len(host) {
+		switch c := host[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '.' && i < len(host)-1 && host[i+1] != ':':
+		case c == ':' && i > 0 && name == host:
+			name = host[:i]
+		default:
+			return gateway.HostName(host)
+		}
+	}
+	return name
+}
+
+func (r *Route) takesMethod(method string) bool {
+	if len(r.Match.Methods) == 0 || slices.Contains(r.Match.Methods, method) {
+		return true
+	}
+	return method == "HEAD" && slices.Contains(r.Match.Methods, "GET")
+}
+
+// takesHost reports whether the route takes requests for a host, in lower case and
+// without its port.
+func (r *Route) takesHost(host string) bool {
+	return len(r.Match.Hosts) == 0 || slices.ContainsFunc(r.Match.Hosts, func(h string) bool { return h == host || coversHost(h, host) })
+}
+
+// coversHost reports whether a host, which may be of the form *.example.com too, is
+// below one of that form.
+func coversHost(wild, host string) bool {
+	return wild[0] == '*' && len(host) >= len(wild) && host[len(host)-len(wild)+1:] == wild[1:] && host != wild
+}

@@ -1,0 +1,190 @@
+// Package routes says which requests a router takes, and what becomes of each: where
+// its key stands, how its key is held, and what bounds it has. docs/routes.md describes
+// the file that [Load] reads.
+//
+// routes.go has what a table and its routes are, match.go finds a request's route, by
+// index.go, and key.go its key. parse.go reads files, with values.go for single values.
+// lineage.go says whether a table may take the place of another one.
+package routes
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/pattern"
+	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/yamlfile"
+)
+
+// MaxRoutes is how many routes a table may have.
+const MaxRoutes = 1000
+
+// Table is a list of routes, of which a request takes the first that matches. It does
+// not change. Make one with [Load], [Parse] or [ForKeys].
+type Table struct {
+	routes []*Route
+	index  index
+	folded index    // of paths in lower case
+	forms  []string // of the routes, see Route.form
+	keyed  bool     // some route has keys
+	strict bool     // some route, or some key, depends on the path
+	cased  bool     // some path has upper case
+	hosts  bool     // some route has some
+	keys   gateway.KeySources
+	digest uint64
+}
+
+// Route is what becomes of the requests that match it.
+type Route struct {
+	Name  string // unique in its table; "" for that of [ForKeys]
+	Index int    // its place in the table, from 0
+	Line  int    // where it begins in the file; 0 if it has none
+
+	Match      Match
+	Keys       gateway.KeySources // that have to agree
+	Prefix     string             // of each key
+	Tenant     gateway.KeySources // one source, whose value stands before the key; or none
+	WithoutKey WithoutKey         // what becomes of a request without a key
+
+	Mode        Mode
+	Timeout     time.Duration // of one execution; 0: the worker's
+	MaxWait     time.Duration // for the key; 0: the worker's
+	Hold        time.Duration // while the key has no owner; 0: the router's
+	NoHold      bool          // a request whose key has no owner fails at once
+	QueuePerKey int           // requests that may wait for one key; 0: the worker's
+	MaxBody     int64         // bytes of a request's body; 0: the router's
+	Stream      bool          // bodies go to the worker as they come
+	Upgrades    []string      // protocols; nil: the router's
+	PerKey      Rate          // executions of one key, counted by its owner; zero: unbounded
+	PerRoute    Rate          // requests, counted by each router; zero: unbounded
+
+	path            pattern.Pattern
+	hasPath         bool
+	policy, unkeyed []byte
+}
+
+// Match says which requests a route takes. What is empty takes all.
+type Match struct {
+	Hosts   []string // in lower case; *.example.com takes all hosts below example.com
+	Methods []string // GET takes HEAD as well
+	Path    string   // a pattern of [net/http.ServeMux] without method and host
+}
+
+// Mode says how requests of one key run.
+type Mode string
+
+// The modes.
+const (
+	Auto      Mode = "auto"      // one at a time; the key is free once a stream's or a tunnel's head is out
+	Serialize Mode = "serialize" // one at a time, streams and tunnels to their end
+	Batch     Mode = "batch"     // as auto; those that wait for the key go to the app together, where it takes batches
+	Affinity  Mode = "route"     // at the key's owner, any number at a time
+	Share     Mode = "share"     // as auto; equal GET and HEAD requests that wait for the key run once
+)
+
+// modes are the modes as a worker gets them.
+var modes = map[Mode]policy.Mode{
+	Auto: policy.Auto, Serialize: policy.Serialize, Batch: policy.Batch, Affinity: policy.Affinity, Share: policy.Share,
+}
+
+// WithoutKey says what becomes of a request that has no key. The zero WithoutKey
+// is that it is answered with 400.
+type WithoutKey struct {
+	Any      bool   // it runs at any worker, with no key held
+	Upstream string // host:port of a plain HTTP server that gets it; "" for none
+
+	stated bool // the file says it
+}
+
+// String returns the text that [ParseWithoutKey] reads.
+func (w WithoutKey) String() string {
+	switch {
+	case w.Any:
+		return "any"
+	case w.Upstream != "":
+		return "http://" + w.Upstream
+	}
+	return "reject"
+}
+
+// Preflights reports whether requests of CORS that ask whether another may be
+// sent run at any worker if they have no key: they do unless something else was said.
+func (w WithoutKey) Preflights() bool { return w.Any || !w.stated }
+
+// Rate bounds how often something happens: Burst times at once, and PerSecond for long.
+type Rate struct {
+	PerSecond float64
+	Burst     int
+}
+
+// ForKeys returns the table of one route, which takes all requests.
+func ForKeys(keys gateway.KeySources, without WithoutKey) *Table {
+	r := &Route{Keys: keys, WithoutKey: without, Mode: Auto}
+	r.encode()
+	t := newTable([]*Route{r})
+	if t.keys = keys; without.stated && (without.Any || without.Upstream != "") {
+		t.digest = xxhash.Sum64String(without.String())
+	}
+	return t
+}
+
+func newTable(list []*Route) *Table {
+	t := &Table{routes: list}
+	for i, r := range list {
+		r.Index = i
+		t.index.add(r)
+		t.forms = append(t.forms, r.form())
+		lower := *r
+		lower.path = r.path.Fold()
+		t.folded.add(&lower)
+		t.keyed = t.keyed || len(r.Keys) > 0
+		t.strict = t.strict || r.hasPath || slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.IsPath)
+		t.cased = t.cased || r.path.IsCased()
+		t.hosts = t.hosts || len(r.Match.Hosts) > 0
+	}
+	return t
+}
+
+// encode makes what goes to workers with each request.
+func (r *Route) encode() {
+	p := policy.Policy{
+		Mode: modes[r.Mode], Timeout: r.Timeout, MaxWait: r.MaxWait, QueuePerKey: r.QueuePerKey, Rate: policy.Rate(r.PerKey),
+	}
+	if r.PerKey != (Rate{}) {
+		p.Route = r.Name
+	}
+	r.policy = p.Append(nil)
+	u := policy.Policy{Mode: policy.Unkeyed, Timeout: r.Timeout}
+	r.unkeyed = u.Append(nil)
+}
+
+// Policy returns what the route asks of workers for requests with a key, as it goes
+// with each; nil for nothing. It must not be changed.
+func (r *Route) Policy() []byte { return r.policy }
+
+// UnkeyedPolicy is Policy for requests without a key that run at any worker.
+func (r *Route) UnkeyedPolicy() []byte { return r.unkeyed }
+
+// Routes returns the routes in their order. They must not be changed.
+func (t *Table) Routes() []*Route { return t.routes }
+
+// Digest identifies all that the table says: two tables of one digest are the same.
+func (t *Table) Digest() uint64 { return t.digest }
+
+// Load reads a file of routes, of at most 1 MiB and [MaxRoutes] routes. Its error has
+// a line for each mistake, which begins with file:line:column.
+func Load(file string) (*Table, error) {
+	data, err := yamlfile.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("routes: %w", err)
+	}
+	return Parse(file, data)
+}
+
+// ErrNoRoute says that no route of the table takes a request.
+var ErrNoRoute = errors.New("routes: no route takes the request")

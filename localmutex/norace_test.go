@@ -1,5 +1,0 @@
-//go:build !race
-
-package localmutex
-
-const underRace = false

@@ -1,0 +1,188 @@
+// Package records is for those who bring a store of their own: it says what a store keeps of
+// who owns which partition, and what each call means. Package gateway/worker has the
+// interface, and keyway.Config.Store opens one.
+//
+// Ownership is a record for each partition, changed by compare-and-set on its epoch alone.
+// docs/protocol.md says why each part is there.
+package records
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors with which a store answers definitely. Any other error leaves the
+// outcome of a call unknown: it may have been applied, or may yet be.
+var (
+	// ErrGeneration means that the store's data is of another generation than
+	// the call named, so nothing was applied.
+	ErrGeneration = errors.New("handoff: the store has another generation")
+
+	// ErrSessionGone means that the caller's session is not in the store, so
+	// nothing was applied. Within one generation it never comes back.
+	ErrSessionGone = errors.New("handoff: session gone")
+)
+
+// Record is the latest ownership of a partition. The zero Record has never been owned.
+type Record struct {
+	Epoch int64  // only goes up
+	Owner string // incarnation
+}
+
+// Residue is a key of a partition whose handler still runs at Holder, which
+// may be a previous owner of the partition.
+type Residue struct {
+	Key    string
+	Holder string // incarnation
+	Token  int64  // fencing token of the execution that still runs
+}
+
+// WrittenLock is a lock that the store keeps until it is removed.
+type WrittenLock struct {
+	ID   string // names it within its partition
+	Text string // in the shell's own encoding; empty in a write that removes it
+}
+
+// WriteNumber tells a write of a partition's locks from all others. Those of one epoch
+// are by one incarnation, whose numbers go up.
+type WriteNumber struct {
+	Epoch  int64 // at which the writer serves the partition
+	Number int64 // greater than 0
+}
+
+// LockWrite changes the locks that the store keeps for a partition of the caller: each of
+// Locks takes the place of the one with its ID. It needs the record to be the caller's at
+// Number.Epoch, and the latest write that was made to be of another epoch, or of a lower
+// number: so one that arrives late or again changes nothing.
+type LockWrite struct {
+	Partition int
+	Number    WriteNumber
+	Locks     []WrittenLock
+}
+
+// Session is an incarnation's registration in the store.
+type Session struct {
+	Incarnation string
+	Name        string
+	Addr        string // takes requests
+	Gossip      string // gossip listener, for peers that lost sight of it
+}
+
+// Op is the kind of a Change.
+type Op uint8
+
+const (
+	// OpClaim takes a partition for the caller. It needs From to be the
+	// record, From.Owner to be empty, the caller, or without a session, and
+	// the store's quarantine to be over unless From.Owner is the caller or
+	// has been released.
+	OpClaim Op = iota + 1
+
+	// OpMove gives the caller's partition to To and writes Residue with it, in
+	// one step; and Locks in place of those that are there, unless a move has
+	// brought these after the epoch Served. It needs From to be the record,
+	// From.Owner to be the caller, and To to have a session.
+	//
+	// A caller may move or claim a record that names it without having opened the
+	// partition: then From is what the latest move wrote, and Served is lower. The locks of
+	// that move go on as if the new record were written by it.
+	OpMove
+
+	// OpAdvance raises the epoch of the caller's partition. It needs From to
+	// be the record and From.Owner to be the caller.
+	OpAdvance
+)
+
+func (o Op) String() string {
+	switch o {
+	case OpClaim:
+		return "claim"
+	case OpMove:
+		return "move"
+	case OpAdvance:
+		return "advance"
+	}
+	return fmt.Sprintf("op(%d)", uint8(o))
+}
+
+// Change is a compare-and-set of one partition's record. The new epoch is
+// max(From.Epoch+1, Floor, the store's clock in Unix seconds).
+type Change struct {
+	Op        Op
+	Partition int
+	From      Record
+	To        string    // OpMove: the new owner's incarnation
+	Floor     int64     // lowest epoch that the change may write
+	Residue   []Residue // OpMove: the caller's running keys; each replaces the entry of its key
+	Locks     string    // OpMove: the locks that the caller's table lists
+	Served    int64     // OpMove, OpClaim: latest epoch at which the caller served the partition in this generation, or 0
+}
+
+// Holding is a partition that a worker serves and re-asserts, or (with
+// Epoch 0) only residue of its own that it re-asserts, after the store has
+// lost data.
+type Holding struct {
+	Partition int
+	Epoch     int64
+	Residue   []Residue
+}
+
+// PartitionState is a partition as the store has it. Locks and Written are told
+// to the record's owner alone, and forgotten when a generation ends.
+type PartitionState struct {
+	Partition int
+	Record    Record
+	Residue   []Residue
+	Moved     int64  // epoch of the latest move that wrote locks, or that there are none, or to which a worker passed these on; 0 for no move
+	Locks     string // that it wrote, until they are cleared
+	Written   []WrittenLock
+}
+
+// Move identifies the locks that a move has written.
+type Move struct {
+	Partition int
+	Epoch     int64 // PartitionState.Moved
+}
+
+// SessionState is a session as the store has it.
+type SessionState struct {
+	Session
+	Joins time.Duration // on the store's clock: when it may join the ring, which is later if its name keeps dying
+}
+
+// Stamp is the latest renewal of an incarnation's session, or its registration.
+//
+// A store counts registrations and renewals of all sessions; the count is its beat, which
+// never falls within a generation (it may rise for other reasons as well). A session's
+// stamp is the beat that its latest renewal raised. So a snapshot with that beat or a higher
+// one was taken after the renewal, and one with a lower beat before it, whatever clocks show.
+type Stamp struct {
+	Incarnation string
+	Beat        int64 // greater than 0
+}
+
+// Snapshot is the content of a store at one moment, as Observe reads it. The reader must
+// not change its slices: while nothing changes, snapshots share them.
+//
+// Version rises with every change of what a snapshot shows except for Now, Quarantine,
+// Beat and Stamps: sessions that register, end or are released, and partitions. A renewal
+// changes the beat alone.
+//
+// Observe has a cheap and a full form. Without suspects, a store may compare its
+// generation and version alone, and answer that nothing has changed. Such a snapshot may
+// show a session whose TTL is over. It may also show a generation that the next call of
+// another kind ends, because the server was replaced. With suspects, or if anything has
+// changed, it shows no session whose TTL is over, and the generation is current.
+type Snapshot struct {
+	Generation string
+	Now        time.Duration // the store's clock, since the Unix epoch
+	Quarantine time.Duration // what is left of it on the store's clock; 0 when over
+	Version    int64         // pass it to the next Observe
+	Beat       int64
+	Sessions   []SessionState   // all of them
+	Gone       []Stamp          // sessions that ended lately (about an hour ago), in this generation and without a release
+	Released   []string         // incarnations that released their session lately (about an hour ago)
+	Stamps     []Stamp          // of those suspects that have a session
+	Partitions []PartitionState // those whose record or residue changed after the Version passed in
+}
