@@ -86,16 +86,7 @@ func New(w *worker.Worker, target *url.URL) (http.Handler, error) {
 	if h2 && cfg.Batch != "" {
 		return nil, errors.New("worker: App.Batch is for apps of HTTP/1.1, and the app's URL is h2c://")
 	}
-	s, err := newSidecar(w, target, app, root && !h2, h2, dial)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Batch != "" {
-		if s.batch, err = forwardBatches(s, w, target); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return newSidecar(w, target, app, root && !h2, h2, dial)
 }
 
 // Over is [New] for an app at http://app to which dial connects.
@@ -103,7 +94,7 @@ func Over(w *worker.Worker, dial func(context.Context) (net.Conn, error)) (http.
 	return newSidecar(w, &url.URL{Scheme: "http", Host: "app"}, "http://app", true, false, dial)
 }
 
-func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
+func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, dial func(context.Context) (net.Conn, error)) (http.Handler, error) {
 	health, err := watchApp(w, target, app, h2, dial)
 	if err != nil {
 		return nil, err
@@ -144,6 +135,11 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 	}
 	if h2 {
 		s.proxy.Transport = appTransport{s.overH2(dial, otherAppConns*cfg.AppConnections), s}
+	}
+	if cfg.Batch != "" {
+		if s.batch, err = forwardBatches(s, w, target); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }

@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -164,4 +168,48 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTrapSplitBatchNeedsTheLease: the app refuses an array when its worker may begin nothing any more,
+// though what runs there goes on. It gets none of the requests.
+func TestTrapSplitBatchNeedsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kit.EmptyPools(t)
+		c := workertest.New(t, 1)
+		cut := &workertest.CutStore{Store: c.Store}
+		w := c.Start(func(cfg *worker.Config) { cfg.Batch, cfg.Store = "/batch", cut })
+		w.AwaitServing(t, 1)
+		app, front := &typedApp{status: 400}, workertest.NewMemoryListener()
+		server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Keyway-Batch") == "2" {
+				cut.Set(true)
+				time.Sleep(kit.TTL * 75 / 100) // nothing begins from 0.7 TTL on, what runs is cancelled at 0.8
+			}
+			app.ServeHTTP(rw, r)
+		})}
+		go server.Serve(front)
+		h := kit.Must(sidecar.Over(w.Worker, front.Dial))
+		wait := w.HoldKey(t, 2)
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(`{"buy":"one"}`))
+				r.Header.Set(gateway.HeaderKey, "k")
+				r.Header.Set("Content-Type", "application/json")
+				rec := httptest.NewRecorder()
+				h.ServeHTTP(rec, r)
+				if rec.Code != http.StatusServiceUnavailable {
+					t.Errorf("%d, %s; want 503", rec.Code, rec.Body)
+				}
+			})
+		}
+		wg.Wait()
+		wait()
+		if !slices.Equal(app.sizes, []int{2}) {
+			t.Errorf("batches of %v, want one of 2", app.sizes)
+		}
+		w.Close()
+		server.Close()
+		time.Sleep(time.Minute) // of the bubble: whatever is left ends
+	})
 }
