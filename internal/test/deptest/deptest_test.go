@@ -74,6 +74,7 @@ var without = []struct {
 	but   string
 	why   string
 }{
+	{"gateway/router/internal/proxyheader", []string{"gateway", "internal"}, "", "how a connection begins is the same whatever comes then"},
 	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
 	{"gateway/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},
 	{"gateway/client", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a program that makes calls has no front door, and brings a membership"},
