@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // routesFile is the file of --routes, and what of it is in force.
@@ -37,11 +37,11 @@ func (f *routesFile) note(err error) {
 }
 
 // status returns what is in force of a router whose file it is.
-func (f *routesFile) status(rt *router.Router) gateway.RoutesStatus {
+func (f *routesFile) status(rt *router.Router) status.RoutesStatus {
 	table := rt.Routes()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := gateway.RoutesStatus{File: f.name, Digest: fmt.Sprintf("%016x", table.Digest()), Loaded: f.loaded}
+	s := status.RoutesStatus{File: f.name, Digest: fmt.Sprintf("%016x", table.Digest()), Loaded: f.loaded}
 	if f.err != nil {
 		s.Error = oneLine(f.err)
 	}

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // pair is two routers, with a store of their own, and the workers behind them.
@@ -227,13 +227,13 @@ func TestRoutesAreReadAnew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "routes.yaml")
 	writeRoutes(t, file, 0)
 	p := startPair(t, "--routes", file)
-	status := func(i int) (s gateway.RoutesStatus) {
+	status := func(i int) (s status.RoutesStatus) {
 		get(t, "http://"+p.routers[i].Admin+"/routes", &s)
 		return s
 	}
 	l := p.load(2)
 	for version := 1; version <= 100; version++ {
-		var before [2]gateway.RoutesStatus
+		var before [2]status.RoutesStatus
 		for i := range p.routers {
 			before[i] = status(i)
 		}
