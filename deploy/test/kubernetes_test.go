@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/deploy/test/manifests"
+	"github.com/keyway-go/keyway/gateway/admin"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
