@@ -1,5 +1,5 @@
-// Package client makes calls of a Go program for keys straight to the workers that own them, and
-// takes locks there.
+// Package client is for Go programs that are members of a cluster: it makes calls for keys
+// straight to the workers that own them, and takes locks there.
 //
 // A [Client] is open until [Client.Close]; after that its calls fail and its locks expire unless
 // they were released. [Client.RoundTrip] sends a request (call.go, whose body is upload.go's and

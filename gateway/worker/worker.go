@@ -1,4 +1,5 @@
-// Package worker runs requests with their keys held. A [Worker] takes part in
+// Package worker is for programs that bring their own membership and store; others call
+// keyway.Start. It runs requests with their keys held. A [Worker] takes part in
 // the ownership protocol: it claims the partitions that the ring gives it, and
 // runs one execution of a key at a time.
 //
