@@ -25,7 +25,7 @@ type routesFile struct {
 
 func (f *routesFile) load() (*routes.Table, error) {
 	f.files = cli.NoteFiles(f.name)
-	return routes.Load(f.name)
+	return router.LoadRoutes(f.name)
 }
 
 func (f *routesFile) note(err error) {
@@ -64,7 +64,7 @@ func (o *options) followRoutes(rt *router.Router, logger *slog.Logger) (stop fun
 
 // reload reads the file and puts it in force.
 func (f *routesFile) reload(rt *router.Router, logger *slog.Logger) {
-	table, err := routes.Load(f.name)
+	table, err := router.LoadRoutes(f.name)
 	if err == nil {
 		err = rt.SetRoutes(table)
 	}

@@ -62,7 +62,7 @@ type Config struct {
 	Keys gateway.KeySources
 
 	// Routes say which requests are taken, where they have their keys, and how they are
-	// treated. [Router.SetRoutes] changes them.
+	// treated. [LoadRoutes] reads them, [Router.SetRoutes] changes them.
 	Routes *routes.Table
 
 	gateway.Limits
@@ -129,8 +129,8 @@ type Config struct {
 	// section 7.6.3) of requests and responses. Default: none.
 	Via string
 
-	// AccessLog gets a line for requests that were answered. The caller starts and
-	// closes it. Default: none.
+	// AccessLog gets a line for requests that were answered. The program router makes it,
+	// starts and closes it. Default: none.
 	AccessLog *accesslog.Log
 
 	// TracerProvider makes spans of requests (docs/observability.md), as parts of the traces

@@ -120,6 +120,9 @@ func (t *table) closeUnused(now *table) {
 	}
 }
 
+// LoadRoutes reads a file of routes (docs/routes.md). Its error has a line for each mistake.
+func LoadRoutes(file string) (*routes.Table, error) { return routes.Load(file) }
+
 // SetRoutes puts a table in force in place of the one before. Requests that are under way
 // keep theirs. If a request could get another key by t than by a table that was in force
 // before, here or at another router, SetRoutes returns an error that says what differs,
