@@ -234,6 +234,8 @@ func (s *script) attempt(t Target, log func(string, ...any)) Outcome {
 			panic(err)
 		}
 		return Outcome{Verdict: NotOwner, Hint: Hint{f[1], epoch}, Err: errors.New("refused")}
+	case "lost": // while the request waited there
+		return Outcome{Verdict: NotStarted, Waited: true, Err: errors.New(reply)}
 	case "unavailable", "unreachable":
 		return Outcome{Verdict: NotStarted, Err: errors.New(reply)}
 	}

@@ -103,7 +103,7 @@ type waiter struct {
 
 // wait goes on making rounds until the request is settled or its patience
 // ends; if it ends during a round, and something has changed meanwhile, one
-// more follows. seen is what the last round went by, and why how it failed.
+// more follows. Its patience is not spent while it waits its turn at an owner. seen is what the last round went by, and why how it failed.
 func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
 	if w.patience <= 0 {
@@ -115,23 +115,30 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 	}
 	began := time.Now()
 	defer r.leave(p, began)
-	attempt = attempt.since(began)
+	until := began.Add(w.patience)
+	held := attempt.since(began)
+	attempt = func(t Target) Outcome {
+		sent := time.Now()
+		out := held(t)
+		if out.Waited {
+			until = until.Add(time.Since(sent))
+		}
+		return out
+	}
 	defer func() {
 		if w.probes {
 			<-w.list.prober // another waiter may
 		}
 	}()
-	patience, cancel := context.WithTimeout(ctx, w.patience)
-	defer cancel()
 	for over := false; ; {
-		if !w.sleep(patience, seen) {
+		last := over
+		if over = !w.sleep(ctx, until, seen); over {
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
-			case over || r.look(p) == seen:
+			case last || r.look(p) == seen:
 				return r.unreachable(p, why)
 			}
-			over = true
 		}
 		seen = r.look(p)
 		done, err := w.round(ctx, attempt)
@@ -143,8 +150,10 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 }
 
 // sleep returns true when a round may have a better end than the last one,
-// which went by seen, and false when ctx is done.
-func (w *waiter) sleep(ctx context.Context, seen look) bool {
+// which went by seen, and false when ctx is done or the time has come.
+func (w *waiter) sleep(ctx context.Context, until time.Time, seen look) bool {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	w.routes.mu.Lock()
 	reopened := w.list.reopened
 	w.routes.mu.Unlock()

@@ -86,6 +86,7 @@ const (
 type Outcome struct {
 	Verdict Verdict
 	Hint    Hint  // with NotOwner; zero if the worker knows no owner
+	Waited  bool  // with NotStarted: it waited its turn at the worker, until that was lost
 	Err     error // why, unless answered
 }
 

@@ -147,7 +147,7 @@ func OutcomeOf(ctx context.Context, m ring.Member, err error, client *error) rou
 	case errors.Is(err, link.ErrTooManyStreams), errors.Is(err, hop1.ErrFull):
 		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", ErrWorkerFull, m.Name, m.Addr)}
 	case notStarted:
-		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
+		return routing.Outcome{Verdict: routing.NotStarted, Waited: errors.Is(err, link.ErrWaited), Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
 	}
 	return settled(fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err))
 }

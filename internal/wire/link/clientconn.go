@@ -91,7 +91,7 @@ func (cc *clientConn) abort(handed int64, heardAll bool) (lost, unsent int) {
 			continue
 		case heardAll && st.waits():
 			unsent++
-			st.stop(errWaited(cc.cause))
+			st.stop(fmt.Errorf("%w: %w", ErrWaited, cc.cause))
 			continue
 		case !st.abandoned:
 			lost++

@@ -55,11 +55,6 @@ func (st *clientStream) waits() bool {
 	return st.told == toldWaits && !st.answered && st.interims == nil
 }
 
-// errWaited is the error of a request that waited when its connection was lost.
-func errWaited(cause error) error {
-	return notStarted(fmt.Errorf("it waited at the worker when the connection was lost: %w", cause))
-}
-
 // tooLate returns the error of a request that did not start, with err, but of whose
 // body a part is not kept, since the server has let more of it come.
 func tooLate(err error) error {

@@ -12,6 +12,10 @@ var (
 	// the handler refused it before it began (RefusedError).
 	ErrNotStarted = errors.New("link: the request did not start")
 
+	// ErrWaited means that the request waited at the worker, for its turn, when
+	// the connection was lost. It is an ErrNotStarted.
+	ErrWaited = fmt.Errorf("%w: it waited at the worker when the connection was lost", ErrNotStarted)
+
 	// ErrLost means that the connection broke after the request had been handed
 	// to the kernel; whether it ran is not known.
 	ErrLost = errors.New("link: connection lost, the request may have run")
