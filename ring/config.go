@@ -16,8 +16,8 @@
 //
 // A [View] joins a table to the members that one process sees.
 //
-// A table says who should own a partition. Who does own it while it moves is
-// decided by package internal/handoff.
+// A table says who should own a partition. Package internal/handoff decides who does
+// own it while it moves.
 package ring
 
 import (

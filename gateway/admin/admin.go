@@ -1,5 +1,5 @@
 // Package admin is for programs that are members of a cluster: it answers the people who run
-// it, with the page /, JSON and metrics, and takes their orders. What it tells is of package
+// it, with the page /, JSON and metrics, and takes their orders. Its answers are those of package
 // internal/status; openapi.yaml describes it.
 //
 // admin.go has the pages and who may ask for them, pages.go and debug.go answer; live.go sends

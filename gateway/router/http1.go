@@ -20,7 +20,7 @@ import (
 )
 
 // inSize is the size of the first read; it grows up to the largest head that
-// net/http takes. What stands behind a PROXY header fits. While idle, a http1Conn holds no buffer.
+// net/http takes. The bytes read behind a PROXY header fit. While idle, a http1Conn holds no buffer.
 const inSize = proxyheader.MaxSize
 
 // stage is what a http1Conn is doing, for the clock.

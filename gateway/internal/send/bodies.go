@@ -108,7 +108,7 @@ func (b offeredBody) Close() error {
 	return nil
 }
 
-// Limited is a body that may have Left bytes yet. The error of a longer one is ErrBodyTooLarge.
+// Limited is a body of at most Left more bytes. The error of a longer one is ErrBodyTooLarge.
 type Limited struct {
 	io.Reader
 	Left int64
