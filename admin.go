@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// admin answers at Config.Admin from when that is open: until it has pages, that
+// adminPages answers at Config.Admin from when that is open: until it has pages, that
 // the process lives, and what its start waits for.
-type admin struct {
+type adminPages struct {
 	pages atomic.Pointer[http.Handler]
 	waits atomic.Pointer[string]
 }
 
-func (a *admin) waitsFor(what string) { a.waits.Store(&what) }
+func (a *adminPages) waitsFor(what string) { a.waits.Store(&what) }
 
-func (a *admin) set(pages http.Handler) { a.pages.Store(&pages) }
+func (a *adminPages) set(pages http.Handler) { a.pages.Store(&pages) }
 
-func (a *admin) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (a *adminPages) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if pages := a.pages.Load(); pages != nil {
 		(*pages).ServeHTTP(rw, r)
 		return

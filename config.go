@@ -45,11 +45,11 @@ type Config struct {
 	AdminToken string
 
 	// AdminHosts are names under which Admin is asked, in addition to localhost and its
-	// addresses; see gateway.AdminConfig.Hosts. Default: none.
+	// addresses; see admin.Config.Hosts. Default: none.
 	AdminHosts []string
 
 	// Admin is the host:port at which those who run the cluster ask the node what it
-	// does, see gateway.NewAdmin, and by POST requests have it leave the ring and come
+	// does, see admin.New, and by POST requests have it leave the ring and come
 	// back. Default: none.
 	Admin string
 

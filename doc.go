@@ -1,5 +1,5 @@
-// Package keyway runs functions and requests one at a time per key, across all
-// processes of a cluster, without a lock server: one node owns each key.
+// Package keyway is for programs that want functions and requests to run one at a
+// time per key, across all processes of a cluster, without a lock server: one node owns each key.
 //
 //	node, err := keyway.Start(ctx, keyway.Config{})
 //	if err != nil {

@@ -52,7 +52,7 @@ type Node struct {
 	handler  *handler
 	server   *worker.Server
 	web      *http.Server // of admin
-	pages    admin
+	pages    adminPages
 
 	ctx     context.Context // of witness
 	stop    context.CancelFunc

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -224,7 +224,7 @@ func (n *Node) serve() error {
 	n.server = n.worker.NewServer(n.handler)
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	if n.admin != nil {
-		n.pages.set(gateway.NewAdmin(gateway.AdminConfig{
+		n.pages.set(admin.New(admin.Config{
 			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.Client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
 			Metrics: registry, Hot: n.worker.HotKeys,
 		}))

@@ -1,7 +1,8 @@
-// Package gateway is what the two ends of Keyway share: keys and where requests
-// carry them, the headers between router, worker and app, what both need to know
-// of the members of the cluster, and the admin page. Package router is the front
-// door, package worker runs requests with their keys held.
+// Package gateway is for programs that configure a router, a worker or a client, and for
+// handlers and apps behind them: it is what these share. That is keys and where requests
+// carry them, the headers between router, worker and app, errors, and what all need to know
+// of the members of the cluster. Package router is the front door, package worker runs
+// requests with their keys held, package admin answers those who run the cluster.
 //
 // The way of a request:
 //

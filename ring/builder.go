@@ -43,8 +43,8 @@ func NewBuilder(cfg Config) (*Builder, error) {
 // [New] for its errors, after which the Builder may be used on.
 func (b *Builder) Table(members []string) (*Table, error) {
 	set := slices.Compact(slices.Sorted(slices.Values(members)))
-	if len(set) > MaxMembers {
-		return nil, fmt.Errorf("%w: %d members, want at most %d", ErrConfig, len(set), MaxMembers)
+	if len(set) > maxMembers {
+		return nil, fmt.Errorf("%w: %d members, want at most %d", ErrConfig, len(set), maxMembers)
 	}
 	if len(set) > 0 && set[0] == "" {
 		return nil, fmt.Errorf("%w: a member without a name", ErrConfig)

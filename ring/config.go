@@ -1,4 +1,5 @@
-// Package ring says which member of a cluster owns which key.
+// Package ring is for programs that set what the members of a cluster share, or ask which
+// member should own a key.
 //
 // A key belongs to a partition: xxhash64(key) mod P, with P fixed for the
 // cluster. A partition belongs to a member: consistent hashing with bounded
@@ -15,8 +16,8 @@
 //
 // A [View] joins a table to the members that one process sees.
 //
-// A table says who should own a partition. Who does own it while it moves is
-// decided by package handoff.
+// A table says who should own a partition. Package internal/handoff decides who does
+// own it while it moves.
 package ring
 
 import (
@@ -28,21 +29,21 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Defaults of Config. DefaultLoad is a little under the 1.25 that is usual for
+// Defaults of Config. defaultLoad is a little under the 1.25 that is usual for
 // bounded loads, because the bound is rounded up to whole partitions: with it,
 // no member of up to 100 has more than 1.25 times the mean of
 // DefaultPartitions.
 const (
 	DefaultPartitions        = 4096
-	DefaultReplicationFactor = 128
-	DefaultLoad              = 1.225
+	defaultReplicationFactor = 128
+	defaultLoad              = 1.225
 )
 
 // Limits of Config and of the number of members.
 const (
-	MaxPartitions        = 1 << 20
-	MaxReplicationFactor = 1 << 12
-	MaxMembers           = 1 << 16
+	maxPartitions        = 1 << 20
+	maxReplicationFactor = 1 << 12
+	maxMembers           = 1 << 16
 )
 
 // ErrConfig means that a setting of the ring, or the members that it was given,
@@ -52,17 +53,17 @@ var ErrConfig = errors.New("ring: bad configuration")
 // Config holds the settings of a ring. All members of a cluster must use the
 // same; compare [Config.Digest]. The zero value is the default.
 type Config struct {
-	// Partitions is the number of partitions, at most MaxPartitions.
+	// Partitions is the number of partitions, at most 1<<20.
 	// 0 means DefaultPartitions.
 	Partitions int
 
 	// ReplicationFactor is the number of points that each member has on the
-	// hash circle, at most MaxReplicationFactor. 0 means
-	// DefaultReplicationFactor.
+	// hash circle, at most 4096. 0 means
+	// 128.
 	ReplicationFactor int
 
 	// Load bounds the partitions of a member to Load times the mean, rounded
-	// up; at least 1. 0 means DefaultLoad.
+	// up; at least 1. 0 means 1.225.
 	Load float64
 }
 
@@ -93,21 +94,21 @@ func (c Config) withDefaults() Config {
 		c.Partitions = DefaultPartitions
 	}
 	if c.ReplicationFactor == 0 {
-		c.ReplicationFactor = DefaultReplicationFactor
+		c.ReplicationFactor = defaultReplicationFactor
 	}
 	if c.Load == 0 {
-		c.Load = DefaultLoad
+		c.Load = defaultLoad
 	}
 	return c
 }
 
 // validate takes a Config with its defaults filled in.
 func (c Config) validate() error {
-	if c.Partitions < 1 || c.Partitions > MaxPartitions {
-		return fmt.Errorf("%w: %d partitions, want 1 to %d", ErrConfig, c.Partitions, MaxPartitions)
+	if c.Partitions < 1 || c.Partitions > maxPartitions {
+		return fmt.Errorf("%w: %d partitions, want 1 to %d", ErrConfig, c.Partitions, maxPartitions)
 	}
-	if c.ReplicationFactor < 1 || c.ReplicationFactor > MaxReplicationFactor {
-		return fmt.Errorf("%w: replication factor %d, want 1 to %d", ErrConfig, c.ReplicationFactor, MaxReplicationFactor)
+	if c.ReplicationFactor < 1 || c.ReplicationFactor > maxReplicationFactor {
+		return fmt.Errorf("%w: replication factor %d, want 1 to %d", ErrConfig, c.ReplicationFactor, maxReplicationFactor)
 	}
 	if !(c.Load >= 1) || math.IsInf(c.Load, 1) {
 		return fmt.Errorf("%w: load %v, want a number of at least 1", ErrConfig, c.Load)

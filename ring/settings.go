@@ -15,7 +15,7 @@ const (
 	DefaultCluster    = "keyway"
 	DefaultSessionTTL = 6 * time.Second
 	MinSessionTTL     = time.Second
-	MaxClusterLen     = 64 // bytes
+	maxClusterLen     = 64 // bytes
 )
 
 // Settings are common to all members of a cluster: members that differ in one
@@ -24,7 +24,7 @@ const (
 // value is the default.
 type Settings struct {
 	// Cluster is the name that keeps clusters apart, also those that share a
-	// Redis. At most MaxClusterLen bytes, no braces. "" means DefaultCluster.
+	// Redis. At most 64 bytes, no braces. "" means DefaultCluster.
 	Cluster string
 
 	// Ring places keys and members.
@@ -92,8 +92,8 @@ func (s Settings) WithDefaults() Settings {
 func (s Settings) Validate() error {
 	s = s.WithDefaults()
 	switch {
-	case len(s.Cluster) > MaxClusterLen:
-		return fmt.Errorf("%w: the cluster's name (--cluster) has %d bytes, want at most %d", ErrConfig, len(s.Cluster), MaxClusterLen)
+	case len(s.Cluster) > maxClusterLen:
+		return fmt.Errorf("%w: the cluster's name (--cluster) has %d bytes, want at most %d", ErrConfig, len(s.Cluster), maxClusterLen)
 	case strings.ContainsAny(s.Cluster, "{}"):
 		return fmt.Errorf("%w: the cluster's name (--cluster) %q has a brace", ErrConfig, s.Cluster)
 	case s.TTL < MinSessionTTL:
@@ -138,7 +138,7 @@ func (s Settings) Compare(t Settings) (d Difference, found bool) {
 		return differ("load", "%g", s.Ring.Load, t.Ring.Load, sameRing), true
 	case s.TTL != t.TTL:
 		return differ("session TTL", "%v", s.TTL, t.TTL, "give all members of a cluster the same --session-ttl"), true
-	case !KeySourcesAgree(s.KeySource, t.KeySource):
+	case !keySourcesAgree(s.KeySource, t.KeySource):
 		return differ("key source", "%q", s.KeySource, t.KeySource, "give all routers of a cluster the same --key or --routes"), true
 	case s.PeerTLS != t.PeerTLS && !s.PeerTLSOptional && !t.PeerTLSOptional:
 		return differ("TLS between members", "%s", onOff(s.PeerTLS), onOff(t.PeerTLS), "give all members --peer-cert, --peer-key and --peer-ca, or none; while some have it only, --peer-tls-optional too"), true
@@ -169,9 +169,9 @@ func RoutesKeySource(digests []string) string {
 	return routesKeySource + strings.Join(digests[max(len(digests)-routesKnown-1, 0):], ",")
 }
 
-// KeySourcesAgree reports whether two members with these Settings.KeySource take one key
+// keySourcesAgree reports whether two members with these Settings.KeySource take one key
 // from each request, as far as both take any.
-func KeySourcesAgree(a, b string) bool {
+func keySourcesAgree(a, b string) bool {
 	return a == "" || b == "" || a == b || oneBeginsWithTheOther(a, b)
 }
 

@@ -51,7 +51,7 @@ func TestSettingsDefaults(t *testing.T) {
 	full := zero.WithDefaults()
 	want := ring.Settings{
 		Cluster: "keyway",
-		Ring:    ring.Config{Partitions: ring.DefaultPartitions, ReplicationFactor: ring.DefaultReplicationFactor, Load: ring.DefaultLoad},
+		Ring:    ring.Config{Partitions: ring.DefaultPartitions, ReplicationFactor: 128, Load: 1.225},
 		TTL:     6 * time.Second,
 	}
 	if full != want {
@@ -64,7 +64,7 @@ func TestSettingsDefaults(t *testing.T) {
 
 func TestSettingsValidate(t *testing.T) {
 	for want, s := range map[string]ring.Settings{
-		"--cluster":     {Cluster: strings.Repeat("x", ring.MaxClusterLen+1)},
+		"--cluster":     {Cluster: strings.Repeat("x", 64+1)},
 		"brace":         {Cluster: "a}b"},
 		"--session-ttl": {TTL: time.Second - 1},
 		"partitions":    {Ring: ring.Config{Partitions: -1}},

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -23,6 +23,7 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/process"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/tracing"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -60,13 +61,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer closeAll(locks)
-	admin, err := process.Listen("admin", o.admin)
+	operators, err := process.Listen("admin", o.admin)
 	if err != nil {
 		return err
 	}
-	defer admin.Close()
-	process.WarnOfAdmin(logger, admin.Addr())
-	name, err := process.MachineName(tcpAddr(append(listeners, admin)))
+	defer operators.Close()
+	process.WarnOfAdmin(logger, operators.Addr())
+	name, err := process.MachineName(tcpAddr(append(listeners, operators)))
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	stopRoutes := o.followRoutes(router, logger)
 	defer stopRoutes()
 	p := &running{o: o, logger: logger, store: store, follower: follower, members: members, router: router, locks: newLockService(router, config, o), traces: traces}
-	return p.serve(ctx, stdout, listeners, locks, admin)
+	return p.serve(ctx, stdout, listeners, locks, operators)
 }
 
 // listen listens on all of the addresses that a flag holds, or on none.
@@ -162,7 +163,7 @@ type running struct {
 }
 
 // serve takes requests until ctx ends, and then finishes those that run.
-func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks []net.Listener, admin net.Listener) error {
+func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks []net.Listener, operators net.Listener) error {
 	failed := make(chan error, len(listeners)+len(locks)+1)
 	general, scheme := process.NewServer(p.router, p.logger), "http"
 	if p.o.public.given() {
@@ -186,15 +187,15 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	for _, l := range locks {
 		go func() { failed <- locksServer.Serve(l) }()
 	}
-	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
+	adminServer := process.NewServer(admin.New(admin.Config{
 		Members: p.members, Ready: p.ready, Store: p.store.client.Trouble, Lookup: p.router.Lookup,
-		Routes:  func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
+		Routes:  func() status.RoutesStatus { return p.o.routesFile.status(p.router) },
 		Metrics: metrics.NewRegistry(p.router, p.locks, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken, Hosts: p.o.AdminHosts,
 	}), p.logger)
 	defer adminServer.Close()
-	go func() { failed <- adminServer.Serve(admin) }()
+	go func() { failed <- adminServer.Serve(operators) }()
 
-	fmt.Fprint(stdout, cli.StateLine("router ready", strings.Join(urls, " "), admin.Addr().String(), p.members.Addr()))
+	fmt.Fprint(stdout, cli.StateLine("router ready", strings.Join(urls, " "), operators.Addr().String(), p.members.Addr()))
 	defer process.TellSupervisor(ctx, p.logger)()
 	select {
 	case err := <-failed:

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // routesFile is the file of --routes, and what of it is in force.
@@ -25,7 +25,7 @@ type routesFile struct {
 
 func (f *routesFile) load() (*routes.Table, error) {
 	f.files = cli.NoteFiles(f.name)
-	return routes.Load(f.name)
+	return router.LoadRoutes(f.name)
 }
 
 func (f *routesFile) note(err error) {
@@ -37,11 +37,11 @@ func (f *routesFile) note(err error) {
 }
 
 // status returns what is in force of a router whose file it is.
-func (f *routesFile) status(rt *router.Router) gateway.RoutesStatus {
+func (f *routesFile) status(rt *router.Router) status.RoutesStatus {
 	table := rt.Routes()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := gateway.RoutesStatus{File: f.name, Digest: fmt.Sprintf("%016x", table.Digest()), Loaded: f.loaded}
+	s := status.RoutesStatus{File: f.name, Digest: fmt.Sprintf("%016x", table.Digest()), Loaded: f.loaded}
 	if f.err != nil {
 		s.Error = oneLine(f.err)
 	}
@@ -64,7 +64,7 @@ func (o *options) followRoutes(rt *router.Router, logger *slog.Logger) (stop fun
 
 // reload reads the file and puts it in force.
 func (f *routesFile) reload(rt *router.Router, logger *slog.Logger) {
-	table, err := routes.Load(f.name)
+	table, err := router.LoadRoutes(f.name)
 	if err == nil {
 		err = rt.SetRoutes(table)
 	}

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
@@ -28,8 +28,8 @@ func writeRoutes(t *testing.T, file, text string) {
 	}
 }
 
-// status reads /routes of the admin address.
-func status(t *testing.T, r *startRouter) (s gateway.RoutesStatus) {
+// routesOf reads /routes of the admin address.
+func routesOf(t *testing.T, r *startRouter) (s status.RoutesStatus) {
 	t.Helper()
 	if _, body := fetch(t, r.admin+"/routes", ""); json.Unmarshal([]byte(body), &s) != nil {
 		t.Fatalf("/routes: %s", body)
@@ -55,16 +55,16 @@ func TestRoutesFile(t *testing.T) {
 	}
 	expect("/orders/7", "7")
 	expect("/host", "Not Found")
-	was := status(t, r)
+	was := routesOf(t, r)
 	if len(was.Names) != 1 || was.File != file || was.Loaded.IsZero() {
 		t.Errorf("%+v", was)
 	}
 
 	writeRoutes(t, file, first+"- {name: host, match: {path: /host}, key: host}\n")
-	kit.Eventually(t, "the new file is in force", func() bool { return len(status(t, r).Names) == 2 })
+	kit.Eventually(t, "the new file is in force", func() bool { return len(routesOf(t, r).Names) == 2 })
 	expect("/orders/7", "7")
 	expect("/host", "127.0.0.1")
-	now := status(t, r)
+	now := routesOf(t, r)
 
 	for bad, want := range map[string]string{
 		"routes:\n- {name: orders, kye: host}\n":                                      file + ":2:18: unknown field",
@@ -72,8 +72,8 @@ func TestRoutesFile(t *testing.T) {
 		first + "- {name: other, match: {path: /host}, key: query:x, timeout: 10s}\n": "stop all routers",
 	} {
 		writeRoutes(t, file, bad)
-		kit.Eventually(t, want, func() bool { return strings.Contains(status(t, r).Error, want) })
-		if after := status(t, r); after.Digest != now.Digest || !after.Loaded.Equal(now.Loaded) || len(after.Names) != 2 {
+		kit.Eventually(t, want, func() bool { return strings.Contains(routesOf(t, r).Error, want) })
+		if after := routesOf(t, r); after.Digest != now.Digest || !after.Loaded.Equal(now.Loaded) || len(after.Names) != 2 {
 			t.Errorf("a bad file is in force: %+v", after)
 		}
 		expect("/host", "127.0.0.1")
@@ -82,10 +82,10 @@ func TestRoutesFile(t *testing.T) {
 		t.Errorf("not ready with a bad file: %s", body)
 	}
 	os.Remove(file)
-	kit.Eventually(t, "the missing file", func() bool { return strings.Contains(status(t, r).Error, "no such file") })
+	kit.Eventually(t, "the missing file", func() bool { return strings.Contains(routesOf(t, r).Error, "no such file") })
 	expect("/host", "127.0.0.1")
 	writeRoutes(t, file, first)
-	kit.Eventually(t, "the first file again", func() bool { s := status(t, r); return s.Error == "" && s.Digest == was.Digest })
+	kit.Eventually(t, "the first file again", func() bool { s := routesOf(t, r); return s.Error == "" && s.Digest == was.Digest })
 	expect("/host", "Not Found")
 }
 
@@ -94,11 +94,11 @@ func TestHangupReadsTheRoutes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "routes.yaml")
 	writeRoutes(t, file, "routes: [{name: a, key: host}]\n")
 	r := start(t, "--routes", file)
-	was := status(t, r).Loaded
+	was := routesOf(t, r).Loaded
 	if err := kit.Must(os.FindProcess(os.Getpid())).Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	kit.Eventually(t, "the file is read", func() bool { return status(t, r).Loaded.After(was) })
+	kit.Eventually(t, "the file is read", func() bool { return routesOf(t, r).Loaded.After(was) })
 	if strings.Contains(r.stderr.String(), "SIGHUP is ignored") {
 		t.Errorf("%s", r.stderr)
 	}
@@ -206,7 +206,7 @@ func TestWithoutKey(t *testing.T) {
 			t.Errorf("%d %q, want %q", code, body, want)
 		}
 	}
-	if s := status(t, r); s.File != "" || len(s.Names) != 1 {
+	if s := routesOf(t, r); s.File != "" || len(s.Names) != 1 {
 		t.Errorf("%+v", s)
 	}
 }

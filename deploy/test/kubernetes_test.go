@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/deploy/test/manifests"
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -168,11 +168,11 @@ func TestProbesAskForWhatThereIs(t *testing.T) {
 					continue
 				}
 				probed++
-				if port := portOf(&c, probe.HTTPGet.Port); !strings.HasSuffix(admin(&c), fmt.Sprint(":", port)) {
-					t.Errorf("%s of %s asks port %d, and the admin address is %s", what, c.Name, port, admin(&c))
+				if port := portOf(&c, probe.HTTPGet.Port); !strings.HasSuffix(adminOf(&c), fmt.Sprint(":", port)) {
+					t.Errorf("%s of %s asks port %d, and the admin address is %s", what, c.Name, port, adminOf(&c))
 				}
 				answer := httptest.NewRecorder()
-				gateway.NewAdmin(gateway.AdminConfig{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))
+				admin.New(admin.Config{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))
 				if answer.Code != http.StatusOK {
 					t.Errorf("%s of %s asks for %s, which is %d", what, c.Name, probe.HTTPGet.Path, answer.Code)
 				}
@@ -184,8 +184,8 @@ func TestProbesAskForWhatThereIs(t *testing.T) {
 	})
 }
 
-// admin returns the admin address of a container.
-func admin(c *corev1.Container) string { return env(c)["KEYWAY_ADMIN"] + env(c)["ADMIN"] }
+// adminOf returns the admin address of a container.
+func adminOf(c *corev1.Container) string { return env(c)["KEYWAY_ADMIN"] + env(c)["ADMIN"] }
 
 // portOf returns the number of a container's port, 0 if it has none of that name.
 func portOf(c *corev1.Container, port intstr.IntOrString) int32 {
@@ -218,7 +218,7 @@ func TestPortsAreThoseOfTheFlags(t *testing.T) {
 				t.Errorf("the app listens at %s, where others reach it past its sidecar", c.Args[0])
 			}
 		}
-		if port, said := pod.Annotations["prometheus.io/port"], admin(&containers(pod)[0]); !strings.HasSuffix(said, ":"+port) {
+		if port, said := pod.Annotations["prometheus.io/port"], adminOf(&containers(pod)[0]); !strings.HasSuffix(said, ":"+port) {
 			t.Errorf("Prometheus is sent to port %s, and the admin address is %s", port, said)
 		}
 	})

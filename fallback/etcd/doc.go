@@ -1,4 +1,4 @@
-// Package etcd keeps in etcd what the ownership protocol has to agree on, as package store does in Redis. A
+// Package etcd is for clusters that have an etcd and no Redis: it keeps in etcd what the ownership protocol has to agree on, as package store does in Redis. A
 // program that does not import it does not link etcd's client.
 //
 // # Layout

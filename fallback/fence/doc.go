@@ -1,5 +1,6 @@
-// Package fence refuses writes that come with an older fencing token than one
-// already seen, at the resource that is written to. It is what makes a lock
+// Package fence is for programs that write to Redis or SQL under a lock: it refuses
+// writes that come with an older fencing token than one already seen, at the
+// resource that is written to. It is what makes a lock
 // with a time limit safe: a holder that was stopped, and does not know that
 // the lock is another's by now, cannot undo the other's work.
 //

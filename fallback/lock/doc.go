@@ -1,4 +1,4 @@
-// Package lock takes locks of keys in Redis, for callers outside of the ring.
+// Package lock is for programs that are no members of a cluster: it takes locks of keys in Redis.
 //
 //	client, err := fallback.NewClient(url) // redis://127.0.0.1:6379
 //	if err != nil {

@@ -1,4 +1,4 @@
-// Package store keeps in Redis what the ownership protocol has to agree on: the
+// Package store is for programs that start a worker of their own: it keeps in Redis what the ownership protocol has to agree on: the
 // sessions of workers and who owns each partition, under which epoch. Every
 // call is one script, so that it happens at once or not at all.
 //

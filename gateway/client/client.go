@@ -1,5 +1,5 @@
-// Package client makes calls of a Go program for keys straight to the workers that own them, and
-// takes locks there.
+// Package client is for Go programs that are members of a cluster: it makes calls for keys
+// straight to the workers that own them, and takes locks there.
 //
 // A [Client] is open until [Client.Close]; after that its calls fail and its locks expire unless
 // they were released. [Client.RoundTrip] sends a request (call.go, whose body is upload.go's and
@@ -32,6 +32,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/operator"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -170,7 +171,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Operator returns an operator that asks a local worker directly, if it is not nil.
-func (c *Client) Operator(local gateway.LocalWorker) gateway.Operator {
+func (c *Client) Operator(local status.LocalWorker) status.Operator {
 	return operator.New(c.workers, local)
 }
 

@@ -1,4 +1,5 @@
-// Package lockservice gives callers in any language the locks of a cluster over HTTP.
+// Package lockservice is for programs that have a router: it gives callers in any language the
+// locks of its cluster over HTTP.
 //
 // A [Service] keeps no state between two requests: the id and token of a lock find it at its
 // owner. request.go reads a request, calls.go asks the owners of its keys, and lockservice.go

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 )
 
@@ -47,7 +47,7 @@ func TestTrapForcedRelease(t *testing.T) {
 					if n := metrictest.Gather(t, w.Worker)[`keyway_worker_lock_events_total{event="forced"}`]; n != 1 {
 						t.Errorf("%v locks counted as released by force", n)
 					}
-					if _, err := o.Unlock(t.Context(), "order-43", "ada"); !errors.Is(err, gateway.ErrNotLocked) {
+					if _, err := o.Unlock(t.Context(), "order-43", "ada"); !errors.Is(err, status.ErrNotLocked) {
 						t.Errorf("a key that is not locked: %v", err)
 					}
 				})
@@ -62,7 +62,7 @@ func TestLockPages(t *testing.T) {
 		s := newLockSite(t)
 		s.Start()
 		s.Start()
-		const locked = 2*gateway.MaxLockRows + 50
+		const locked = 2*status.MaxLockRows + 50
 		for i := range locked {
 			s.must(200, "POST", fmt.Sprintf("/v1/locks/k%d?mode=read&label=first", i))
 		}
@@ -70,7 +70,7 @@ func TestLockPages(t *testing.T) {
 		seen, at, after := map[string]int{}, map[string]int{}, ""
 		for page := 0; page == 0 || after != ""; page++ {
 			p := s.router.Operator().Locks(t.Context(), after)
-			if len(p.Silent) > 0 || len(p.Locks) > gateway.MaxLockRows || page > 4 {
+			if len(p.Silent) > 0 || len(p.Locks) > status.MaxLockRows || page > 4 {
 				t.Fatalf("page %d has %d rows; silent: %v", page, len(p.Locks), p.Silent)
 			}
 			for _, row := range p.Locks {

@@ -31,7 +31,7 @@ func (rt *Router) takesCalls(partition int) bool {
 }
 
 // asItComes returns the body as the client sends it, up to its limit.
-func (b *incoming) asItComes() io.Reader { return &limitedBody{b.paced, b.limit} }
+func (b *incoming) asItComes() io.Reader { return &send.Limited{Reader: b.paced, Left: b.limit} }
 
 // small reports whether the body is to be read with the first attempt.
 func (b *incoming) small() bool { return b.paced != nil && !b.stream && b.kept.Spool == nil }
@@ -56,22 +56,8 @@ func (b *incoming) keep(ahead []byte) (err error) {
 	rt := b.router
 	forwarded := append(b.in.Header.Values(forwardedFor), addrOf(b.source.addr))
 	of := rt.budget.Of(b.source.originID(rt, strings.Join(forwarded, ",")))
-	b.kept, err = send.Keep(of, ahead, &send.Body{Reader: &limitedBody{b.paced, b.limit - int64(len(ahead))}})
+	b.kept, err = send.Keep(of, ahead, &send.Body{Reader: &send.Limited{Reader: b.paced, Left: b.limit - int64(len(ahead))}})
 	return err
-}
-
-// limitedBody is a body that may have so many bytes yet.
-type limitedBody struct {
-	io.Reader
-	left int64
-}
-
-func (b *limitedBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return n, send.ErrBodyTooLarge
-	}
-	return n, err
 }
 
 func (b *incoming) end() {

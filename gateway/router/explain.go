@@ -8,6 +8,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/operator"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // operatorOfRoutes is an operator that knows the router's routes.
@@ -17,19 +18,19 @@ type operatorOfRoutes struct {
 }
 
 // Operator returns an operator that knows the router's routes.
-func (rt *Router) Operator() gateway.Operator {
+func (rt *Router) Operator() status.Operator {
 	return &operatorOfRoutes{operator.New(rt.workers, nil), rt}
 }
 
-// ExplainRequest implements [gateway.Operator]. Of r it uses what key sources do, and
+// ExplainRequest implements [status.Operator]. Of r it uses what key sources do, and
 // its RemoteAddr without a port is the client.
-func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) (*gateway.Explanation, error) {
+func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) (*status.Explanation, error) {
 	req := gateway.RequestKeyed(r)
 	d, err := o.router.decide(r.Method, req, new([]byte))
 	if err != nil {
 		return nil, err
 	}
-	e := &gateway.Explanation{Route: d.route.Name, Mode: string(cmp.Or(d.route.Mode, routes.Auto)), Key: d.key}
+	e := &status.Explanation{Route: d.route.Name, Mode: string(cmp.Or(d.route.Mode, routes.Auto)), Key: d.key}
 	if d.key != "" {
 		for _, s := range d.route.Keys {
 			if _, err := (gateway.KeySources{s}).ExtractFrom(req); err == nil {

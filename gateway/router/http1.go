@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/gateway/router/internal/proxyheader"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -19,8 +20,8 @@ import (
 )
 
 // inSize is the size of the first read; it grows up to the largest head that
-// net/http takes. While idle, a http1Conn holds no buffer.
-const inSize = 4 << 10
+// net/http takes. The bytes read behind a PROXY header fit. While idle, a http1Conn holds no buffer.
+const inSize = proxyheader.MaxSize
 
 // stage is what a http1Conn is doing, for the clock.
 type stage int64

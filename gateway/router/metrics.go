@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
@@ -80,15 +81,15 @@ func (rt *Router) Collect(ch chan<- prometheus.Metric) {
 			metrics.Send(ch, families[problemsMetric], n, k.String())
 		}
 	}
-	stats := rt.Stats()
-	metrics.Send(ch, families[underWayMetric], max(stats.Requests-answered, 0))
-	metrics.Send(ch, families[heldMetric], stats.Holding)
+	tried := rt.workers.Routes
+	metrics.Send(ch, families[underWayMetric], max(rt.counters.requests.Load()-answered, 0))
+	metrics.Send(ch, families[heldMetric], tried.Holding.Load())
 	metrics.SendHistogram(ch, families[holdMetric], rt.holds.Distribution())
-	metrics.Send(ch, families[misroutesMetric], stats.Refusals)
-	metrics.Send(ch, families[hintsMetric], stats.Hops)
-	metrics.Send(ch, families[retriesMetric], rt.workers.Routes.Retries.Load())
-	metrics.Send(ch, families[bodiesMetric], stats.BodyBytes, "memory")
-	metrics.Send(ch, families[bodiesMetric], stats.BodyFiles, "files")
+	metrics.Send(ch, families[misroutesMetric], tried.Refusals.Load())
+	metrics.Send(ch, families[hintsMetric], tried.Hops.Load())
+	metrics.Send(ch, families[retriesMetric], tried.Retries.Load())
+	metrics.Send(ch, families[bodiesMetric], rt.budget.InUse(spool.Memory), "memory")
+	metrics.Send(ch, families[bodiesMetric], rt.budget.InUse(spool.Disk), "files")
 	rt.collectConnections(ch)
 	rt.collectLinks(ch)
 }

@@ -1,5 +1,5 @@
-// Package router is the front door for other programs' requests: it sends each to the worker
-// that owns the request's key. Nothing in it owns a key: ownership is the workers' (package
+// Package router is for programs that are themselves the front door for other programs'
+// requests: it sends each to the worker that owns the request's key. Nothing in it owns a key: ownership is the workers' (package
 // gateway/worker). Calls of a Go program need no router; package gateway/client makes them.
 //
 // A [Router] is an [http.Handler]. Its routes and its view of the cluster are all that
@@ -46,7 +46,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
-	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/requestlog"
@@ -63,7 +62,7 @@ type Config struct {
 	Keys gateway.KeySources
 
 	// Routes say which requests are taken, where they have their keys, and how they are
-	// treated. [Router.SetRoutes] changes them.
+	// treated. [LoadRoutes] reads them, [Router.SetRoutes] changes them.
 	Routes *routes.Table
 
 	gateway.Limits
@@ -130,8 +129,8 @@ type Config struct {
 	// section 7.6.3) of requests and responses. Default: none.
 	Via string
 
-	// AccessLog gets a line for requests that were answered. The caller starts and
-	// closes it. Default: none.
+	// AccessLog gets a line for requests that were answered. The program router makes it,
+	// starts and closes it. Default: none.
 	AccessLog *accesslog.Log
 
 	// TracerProvider makes spans of requests (docs/observability.md), as parts of the traces
@@ -338,45 +337,10 @@ func isIn(networks []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Stats are counts of requests since the router's start, and of those under way.
-type Stats struct {
-	Requests    int64 // all that came
-	BadRequests int64 // no key or a bad one, no route, a body that did not arrive, or a head or body that is too large
-	Held        int64 // waited for an owner
-	Holding     int64 // wait now
-	BodyBytes   int64 // bytes of bodies in memory now, as Limits.ReplayBytes counts them
-	BodyFiles   int64 // bytes of bodies in temporary files now
-	Refusals    int64 // workers' answers that they do not own the key
-	Hops        int64 // hints followed
-	Unreachable int64 // answered 503: no owner within the time, or other routes than another router's
-	HoldFull    int64 // answered 503: too many waited already
-	Broken      int64 // answered 502: the connection broke after the request was sent
-	ClientGone  int64 // clients that left before the answer began
-}
-
 type counters struct {
 	requests   metrics.Striped // that came
 	clientGone atomic.Int64
 	problems   [problem.Kinds]atomic.Int64 // answers of the router's own
 	accepted   atomic.Int64                // connections of clients
 	surplus    atomic.Int64                // of them, that were one too many for their client
-}
-
-// Stats returns the present counts.
-func (rt *Router) Stats() Stats {
-	c := &rt.counters
-	return Stats{
-		Requests:    c.requests.Load(),
-		BadRequests: c.sum(problem.NoKey, problem.BadKey, problem.NoRoute, problem.BodyTooSlow, problem.BodyBroken, problem.BodyTooLarge, problem.HeadTooLarge),
-		Held:        rt.workers.Routes.Held.Load(),
-		Holding:     rt.workers.Routes.Holding.Load(),
-		BodyBytes:   rt.budget.InUse(spool.Memory),
-		BodyFiles:   rt.budget.InUse(spool.Disk),
-		Refusals:    rt.workers.Routes.Refusals.Load(),
-		Hops:        rt.workers.Routes.Hops.Load(),
-		Unreachable: c.sum(problem.NoOwner, problem.StandsAside, problem.NoUpstream),
-		HoldFull:    c.sum(problem.HoldFull, problem.BodiesFull),
-		Broken:      c.sum(problem.MayHaveRun),
-		ClientGone:  c.clientGone.Load(),
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -138,10 +139,10 @@ func TestAdmin(t *testing.T) {
 	gate := ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive, Addr: "r:1", Gossip: "r:2"}
 	c := routertest.NewCluster(t, gate)
 	rt := routertest.New(t, router.Config{Members: c})
-	admin := gateway.NewAdmin(gateway.AdminConfig{Members: c, Ready: rt.Ready, Lookup: rt.Lookup})
+	pages := admin.New(admin.Config{Members: c, Ready: rt.Ready, Lookup: rt.Lookup})
 	ask := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		admin.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, nil))
+		pages.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, nil))
 		return w
 	}
 	if w := ask("/healthz"); w.Code != 200 {
@@ -202,7 +203,7 @@ func TestAdmin(t *testing.T) {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	plain := gateway.NewAdmin(gateway.AdminConfig{Members: c})
+	plain := admin.New(admin.Config{Members: c})
 	w = httptest.NewRecorder()
 	plain.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/lookup?key=a%2Fb", nil))
 	if !strings.Contains(w.Body.String(), `"owner": "`+owner.Name+`"`) {

@@ -30,9 +30,9 @@ type route struct {
 	rules     fields.Rules
 	hold      time.Duration
 	maxBody   int64
-	smallBody int64      // how long a body may be that is read with the first attempt
-	bucket    *bucket    // nil if the requests are not bounded
-	upstream  *hop1.Pool // of requests without a key; nil if they go to none
+	smallBody int64          // how long a body may be that is read with the first attempt
+	bucket    *routes.Bucket // nil if the requests are not bounded
+	upstream  *hop1.Pool     // of requests without a key; nil if they go to none
 	traffic   *traffic
 
 	policy, unkeyed []byte // what the router asks of workers, with a key and without
@@ -87,7 +87,7 @@ func (rt *Router) policyOf(encoded []byte) []byte {
 }
 
 // shared returns what a route has in common with one of the table before.
-func (rt *Router) shared(r *routes.Route, before *table) (b *bucket, upstream *hop1.Pool) {
+func (rt *Router) shared(r *routes.Route, before *table) (b *routes.Bucket, upstream *hop1.Pool) {
 	if before != nil {
 		for _, old := range before.routes {
 			if old.Name == r.Name && old.PerRoute == r.PerRoute {
@@ -99,7 +99,7 @@ func (rt *Router) shared(r *routes.Route, before *table) (b *bucket, upstream *h
 		}
 	}
 	if b == nil && r.PerRoute != (routes.Rate{}) {
-		b = newBucket(r.PerRoute)
+		b = routes.NewBucket(r.PerRoute)
 	}
 	if upstream == nil && r.WithoutKey.Upstream != "" {
 		upstream = &hop1.Pool{
@@ -119,6 +119,9 @@ func (t *table) closeUnused(now *table) {
 		}
 	}
 }
+
+// LoadRoutes reads a file of routes (docs/routes.md). Its error has a line for each mistake.
+func LoadRoutes(file string) (*routes.Table, error) { return routes.Load(file) }
 
 // SetRoutes puts a table in force in place of the one before. Requests that are under way
 // keep theirs. If a request could get another key by t than by a table that was in force
@@ -223,7 +226,7 @@ func (d *decision) admit(rt *Router, now time.Duration) error {
 		return nil
 	}
 	for {
-		wait := d.route.bucket.take(now)
+		wait := d.route.bucket.Take(now)
 		if wait <= 0 {
 			return nil
 		}

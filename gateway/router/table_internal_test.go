@@ -11,7 +11,7 @@ import (
 // refused because of those that were counted meanwhile.
 func TestLateRequestsAreNotTooMany(t *testing.T) {
 	rt := &Router{base: time.Now()}
-	d := decision{route: &route{Route: &routes.Route{Name: "r"}, bucket: newBucket(routes.Rate{PerSecond: 1000, Burst: 10})}}
+	d := decision{route: &route{Route: &routes.Route{Name: "r"}, bucket: routes.NewBucket(routes.Rate{PerSecond: 1000, Burst: 10})}}
 	now := rt.now()
 	if err := d.admit(rt, now); err != nil {
 		t.Fatal(err)

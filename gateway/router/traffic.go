@@ -59,14 +59,6 @@ func (rt *Router) now() time.Duration { return time.Since(rt.base) }
 // refused counts an answer of the router's own.
 func (c *counters) refused(k problem.Kind) { c.problems[k].Add(1) }
 
-// sum returns how many answers of these kinds there were.
-func (c *counters) sum(kinds ...problem.Kind) (n int64) {
-	for _, k := range kinds {
-		n += c.problems[k].Load()
-	}
-	return n
-}
-
 // accounting is a request of a clientWriter, to be counted once.
 type accounting struct {
 	part  *trafficPart

@@ -1,4 +1,4 @@
-// Package sidecar has an app in another process, which has a URL, answer the requests of a worker.
+// Package sidecar is for programs that start a worker beside an app: it has an app in another process, which has a URL, answer the requests of a worker.
 //
 // Files, from a request inwards:
 //

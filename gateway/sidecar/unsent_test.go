@@ -18,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -83,7 +84,7 @@ func TestTrapRequestsWaitForTheApp(t *testing.T) {
 			if _, err := io.WriteString(conn, tt.request); err != nil {
 				t.Fatal(err)
 			}
-			kit.Eventually(t, "the router holds the request", func() bool { return s.Router.Stats().Holding == 1 })
+			kit.Eventually(t, "the router holds the request", func() bool { return metrictest.Gather(t, s.Router)["keyway_router_held_requests"] == 1 })
 			app.listen(t)
 			in := bufio.NewReader(conn)
 			status, _ := in.ReadString('\n')

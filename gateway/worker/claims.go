@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
@@ -22,8 +23,8 @@ const maxMismatches = 64
 type claims struct {
 	mismatches atomic.Int64
 
-	mu   sync.Mutex            // guards last
-	last []gateway.KeyMismatch // the oldest first
+	mu   sync.Mutex           // guards last
+	last []status.KeyMismatch // the oldest first
 }
 
 // checkClaim compares the first of n values of [gateway.HeaderKey] with the key of x.
@@ -35,7 +36,7 @@ func (w *Worker) checkClaim(x keyed.Execution, said string, n int) {
 	if claimed, err := url.PathUnescape(said); n == 1 && err == nil && claimed == key {
 		return
 	}
-	m := gateway.KeyMismatch{Key: strings.Clone(key), App: strings.Clone(said), Values: n, At: time.Now()}
+	m := status.KeyMismatch{Key: strings.Clone(key), App: strings.Clone(said), Values: n, At: time.Now()}
 	if p := x.Policy(); p != nil {
 		m.Route = p.Route
 	}
@@ -64,7 +65,7 @@ func (w *Worker) checkClaimOf(x keyed.Execution, fields []http1.Field) {
 }
 
 // of returns the latest mismatch of a key: an execution held it, or the app said it.
-func (c *claims) of(key string) *gateway.KeyMismatch {
+func (c *claims) of(key string) *status.KeyMismatch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range slices.Backward(c.last) {

@@ -9,6 +9,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -95,7 +96,7 @@ func TestKeyMismatchIsExplained(t *testing.T) {
 		if m := s.Mismatch; m == nil || m.Route != route || m.Key != "order:7" || m.App != "order%3A42" || m.Values != 1 {
 			t.Errorf("%s: %+v", key, m)
 		}
-		e := gateway.Explanation{Key: key, Believed: &gateway.Place{Name: s.Worker}, Worker: &s}
+		e := status.Explanation{Key: key, Believed: &status.Place{Name: s.Worker}, Worker: &s}
 		if e.Conclude(); !strings.Contains(strings.Join(e.Verdict, " "), `"order%3A42", but its request of route "orders" ran under the key "order:7"`) {
 			t.Errorf("%s: %q", key, e.Verdict)
 		}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
-func hotOf(w *workertest.Worker, key string) (h gateway.HotKey, rank int) {
+func hotOf(w *workertest.Worker, key string) (h status.HotKey, rank int) {
 	for i, h := range w.HotKeys(100) {
 		if h.Key == key {
 			return h, i

@@ -8,10 +8,10 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -36,7 +36,7 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 	case calls.Unlock:
 		rows, err := w.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote()))
 		switch {
-		case errors.Is(err, gateway.ErrNotLocked):
+		case errors.Is(err, status.ErrNotLocked):
 			locks.Answer(rw, http.StatusNotFound, []byte(err.Error()))
 		case err != nil:
 			locks.Answer(rw, http.StatusServiceUnavailable, []byte(err.Error()))
@@ -70,12 +70,12 @@ func answerJSON(rw *link.ResponseWriter, v any) {
 	locks.Answer(rw, http.StatusOK, body)
 }
 
-// Locks returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
-func (w *Worker) Locks(after string) gateway.LockPage { return w.locks.Page(after) }
+// Locks returns a page of the locks of the partitions that this worker serves, see [status.Operator].
+func (w *Worker) Locks(after string) status.LockPage { return w.locks.Page(after) }
 
 // Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
-// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
+// for the log. It returns an error that wraps [status.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
 // may keep one: then it can be repeated.
-func (w *Worker) Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error) {
+func (w *Worker) Unlock(ctx context.Context, key, by string) ([]status.LockRow, error) {
 	return w.locks.Unlock(ctx, key, by)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -41,14 +42,14 @@ func loggedAs(t *testing.T, logs *kit.Buffer, message string) (found []map[strin
 
 // moved returns the moves of a worker of that kind once all workers have noted theirs, and
 // fails the test if there are more or fewer than one. It is for a bubble.
-func moved(t *testing.T, w *workertest.Worker, direction, reason string) gateway.Move {
+func moved(t *testing.T, w *workertest.Worker, direction, reason string) status.Move {
 	t.Helper()
 	synctest.Wait()
 	all := w.Status().Moves
-	found := slices.DeleteFunc(slices.Clone(all), func(m gateway.Move) bool { return m.Direction != direction || m.Reason != reason })
+	found := slices.DeleteFunc(slices.Clone(all), func(m status.Move) bool { return m.Direction != direction || m.Reason != reason })
 	if len(found) != 1 {
 		t.Errorf("%d moves are %s for %s, want 1: %+v", len(found), direction, reason, all)
-		return gateway.Move{}
+		return status.Move{}
 	}
 	return found[0]
 }
@@ -285,7 +286,7 @@ func TestMovesAreBounded(t *testing.T) {
 		if len(moves) != 64 {
 			t.Errorf("%d moves are remembered, want 64", len(moves))
 		}
-		if !slices.IsSortedFunc(moves, func(x, y gateway.Move) int { return y.Began.Compare(x.Began) }) {
+		if !slices.IsSortedFunc(moves, func(x, y status.Move) int { return y.Began.Compare(x.Began) }) {
 			t.Error("the latest is not first")
 		}
 	})

@@ -8,16 +8,17 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // maxFormer is how many former owners [Worker.Status] names, and maxHot how many keys.
 const maxFormer, maxHot = 16, 20
 
 // Status returns what the worker does at the moment.
-func (w *Worker) Status() gateway.WorkerStatus {
+func (w *Worker) Status() status.WorkerStatus {
 	now := time.Now()
 	residue := w.shell.Residue(now)
-	s := gateway.WorkerStatus{
+	s := status.WorkerStatus{
 		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.shell.Standing(),
 		BusyKeys: w.keys.Running(), Waiting: w.keys.Waiting(), Queue: w.cfg.Queue,
 		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.Count.Load()), Locks: int(w.locks.Held.Load()),
@@ -32,7 +33,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 		s.Store.ID = id.String()
 	}
 	view := w.cfg.Members.View()
-	missing := make(map[formerOwner]*gateway.MissingStatus)
+	missing := make(map[formerOwner]*status.MissingStatus)
 	for i := range w.keys.Parts {
 		s.Executions += w.keys.Parts[i].Table.Stats().Granted
 		m, _ := view.Owner(i)
@@ -53,7 +54,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	for _, m := range missing {
 		s.Missing = append(s.Missing, *m)
 	}
-	slices.SortFunc(s.Missing, func(a, b gateway.MissingStatus) int {
+	slices.SortFunc(s.Missing, func(a, b status.MissingStatus) int {
 		return cmp.Or(cmp.Compare(b.Partitions, a.Partitions), cmp.Compare(a.Worker, b.Worker))
 	})
 	s.Missing = s.Missing[:min(len(s.Missing), maxFormer)]
@@ -68,7 +69,7 @@ type formerOwner struct {
 
 // addMissing adds the partition, which the ring gives to this worker and which it does
 // not serve.
-func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*gateway.MissingStatus) {
+func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*status.MissingStatus) {
 	record, owner, owned := p.Owner()
 	former := formerOwner{name: owner.Name}
 	if !owned && record != nil && record.Owner != "" && record.Owner != w.Incarnation() {
@@ -76,7 +77,7 @@ func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*gateway
 	}
 	m := missing[former]
 	if m == nil {
-		m = &gateway.MissingStatus{Worker: former.name, Gone: former.gone}
+		m = &status.MissingStatus{Worker: former.name, Gone: former.gone}
 		missing[former] = m
 	}
 	m.Partitions++
@@ -88,25 +89,25 @@ func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*gateway
 	}
 }
 
-func (w *Worker) appStatus() *gateway.AppStatus {
+func (w *Worker) appStatus() *status.AppStatus {
 	if _, watched := w.appUp(); !watched && !w.cfg.AwaitApp {
 		return nil
 	}
 	if err := w.appTrouble(false); err != nil {
-		return &gateway.AppStatus{Trouble: err.Error()}
+		return &status.AppStatus{Trouble: err.Error()}
 	}
-	return &gateway.AppStatus{Up: true}
+	return &status.AppStatus{Up: true}
 }
 
 // Explain returns what the worker knows of a key. It returns the error of
 // [gateway.CheckKey].
-func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
+func (w *Worker) Explain(key string) (status.KeyStatus, error) {
 	if err := gateway.CheckKey(key); err != nil {
-		return gateway.KeyStatus{}, err
+		return status.KeyStatus{}, err
 	}
 	p := w.keys.Of(key)
 	now, state := time.Now(), p.Table.Inspect(key)
-	s := gateway.KeyStatus{
+	s := status.KeyStatus{
 		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.Number, Served: p.Open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
 		Residue: w.shell.ResidueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
@@ -130,8 +131,8 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 }
 
 // explainHolder says who holds a key here.
-func (w *Worker) explainHolder(p *keyed.Partition, key string, token int64, now time.Time) *gateway.KeyHolder {
-	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.HeldFor(p, token, now).Seconds(), AtLeast: true}
+func (w *Worker) explainHolder(p *keyed.Partition, key string, token int64, now time.Time) *status.KeyHolder {
+	h := &status.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.HeldFor(p, token, now).Seconds(), AtLeast: true}
 	if l, shared, ok := w.locks.HolderOf(p, key, token); ok {
 		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
 		h.LeaseSeconds = l.Left(w.keys.Now()).Seconds()

@@ -16,11 +16,12 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
-func explain(t *testing.T, w *workertest.Worker, key string) gateway.KeyStatus {
+func explain(t *testing.T, w *workertest.Worker, key string) status.KeyStatus {
 	t.Helper()
 	return kit.Must(w.Explain(key))
 }
@@ -117,7 +118,7 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 		b := c.Start()
 		kit.Eventually(t, "it is said from whom partitions come", func() bool {
 			m := b.Status().Missing
-			return len(m) == 1 && m[0].Partitions > 0 && m[0] == gateway.MissingStatus{Worker: "w1", Partitions: b.Status().Arriving}
+			return len(m) == 1 && m[0].Partitions > 0 && m[0] == status.MissingStatus{Worker: "w1", Partitions: b.Status().Arriving}
 		})
 		together(t, a, b)
 		if s := b.Status(); s.Missing != nil || s.Executions != 0 || a.Status().Executions != 16 {
@@ -188,7 +189,7 @@ func TestExplainHoldsAndRates(t *testing.T) {
 				t.Fatalf("%d %s", rec.Code, rec.Body)
 			}
 		}
-		if r := explain(t, w, "rated").Rates; len(r) != 1 || r[0] != (gateway.KeyRate{Route: "orders", PerSecond: 2, Burst: 5, Left: 2}) {
+		if r := explain(t, w, "rated").Rates; len(r) != 1 || r[0] != (status.KeyRate{Route: "orders", PerSecond: 2, Burst: 5, Left: 2}) {
 			t.Errorf("rates: %+v", r)
 		}
 		if r := explain(t, w, "other").Rates; len(r) != 0 {

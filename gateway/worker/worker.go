@@ -1,4 +1,5 @@
-// Package worker runs requests with their keys held. A [Worker] takes part in
+// Package worker is for programs that bring their own membership and store; others call
+// keyway.Start. It runs requests with their keys held. A [Worker] takes part in
 // the ownership protocol: it claims the partitions that the ring gives it, and
 // runs one execution of a key at a time.
 //
@@ -44,7 +45,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -55,6 +55,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/locks"
 	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 	"github.com/keyway-go/keyway/internal/requestlog"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -237,4 +238,4 @@ func (w *Worker) Queued(key string) int { return w.keys.Queued(key) }
 // that comes more than once a second on average is missing only if hundreds of others come as
 // often. Executions that need not wait are sampled, 1 in 127, and a key needs two of them.
 // Executions that wait are all counted up to 4096 in 10 seconds, and then 1 in 8.
-func (w *Worker) HotKeys(n int) []gateway.HotKey { return w.keys.HotKeys(n) }
+func (w *Worker) HotKeys(n int) []status.HotKey { return w.keys.HotKeys(n) }

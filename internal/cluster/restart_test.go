@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // pair is two routers, with a store of their own, and the workers behind them.
@@ -227,15 +227,15 @@ func TestRoutesAreReadAnew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "routes.yaml")
 	writeRoutes(t, file, 0)
 	p := startPair(t, "--routes", file)
-	status := func(i int) (s gateway.RoutesStatus) {
+	routesOf := func(i int) (s status.RoutesStatus) {
 		get(t, "http://"+p.routers[i].Admin+"/routes", &s)
 		return s
 	}
 	l := p.load(2)
 	for version := 1; version <= 100; version++ {
-		var before [2]gateway.RoutesStatus
+		var before [2]status.RoutesStatus
 		for i := range p.routers {
-			before[i] = status(i)
+			before[i] = routesOf(i)
 		}
 		writeRoutes(t, file, version)
 		for i, r := range p.routers {
@@ -244,7 +244,7 @@ func TestRoutesAreReadAnew(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for now := status(i); now.Digest == before[i].Digest; now = status(i) {
+			for now := routesOf(i); now.Digest == before[i].Digest; now = routesOf(i) {
 				if now.Error != "" || t.Context().Err() != nil {
 					t.Fatalf("the routes are not in force: %+v", now)
 				}

@@ -17,10 +17,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/internal/nearest"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 const about = `Ctl asks a running router or worker about the cluster, at its admin address.
@@ -244,7 +244,7 @@ func (a *ask) undrain(args []string) error { return a.order("/undrain", args[0])
 
 func (a *ask) unlock(args []string) error {
 	host, _ := os.Hostname()
-	var released []gateway.LockRow
+	var released []status.LockRow
 	if shown, err := a.ask(http.MethodPost, "/unlock", url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}}, &released); err != nil || shown {
 		return err
 	}

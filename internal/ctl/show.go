@@ -11,9 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/console"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // table writes rows in columns; the first row is the heads.
@@ -101,7 +101,7 @@ func share(n, of int) string {
 }
 
 func (a *ask) workers([]string) error {
-	var page struct{ Workers []gateway.WorkerRow }
+	var page struct{ Workers []status.WorkerRow }
 	if shown, err := a.get("/workers", nil, &page); err != nil || shown {
 		return err
 	}
@@ -155,7 +155,7 @@ func (a *ask) lines(lines []string) error {
 }
 
 // storeText says whether a worker's last call to the store was answered.
-func storeText(s gateway.StoreStatus) string {
+func storeText(s status.StoreStatus) string {
 	switch {
 	case s.Fails():
 		return "fails"
@@ -167,7 +167,7 @@ func storeText(s gateway.StoreStatus) string {
 
 func (a *ask) moves([]string) error {
 	var page struct {
-		Moves  []gateway.RecentMove
+		Moves  []status.RecentMove
 		Silent []string
 	}
 	if shown, err := a.get("/moves", nil, &page); err != nil || shown {
@@ -185,7 +185,7 @@ func (a *ask) moves([]string) error {
 
 func (a *ask) hot([]string) error {
 	var page struct {
-		Keys   []gateway.HotKeyAt
+		Keys   []status.HotKeyAt
 		Silent []string
 	}
 	if shown, err := a.get("/hot", nil, &page); err != nil || shown {
@@ -199,7 +199,7 @@ func (a *ask) hot([]string) error {
 }
 
 func (a *ask) locks([]string) error {
-	var page gateway.LockPage
+	var page status.LockPage
 	query := url.Values{}
 	if a.after != "" {
 		query.Set("after", a.after)
@@ -213,7 +213,7 @@ func (a *ask) locks([]string) error {
 	return a.lines([]string{fmt.Sprintf("There are more: --after %q shows the next ones.", page.Next)})
 }
 
-func (a *ask) showLocks(locks []gateway.LockRow, silent []string) error {
+func (a *ask) showLocks(locks []status.LockRow, silent []string) error {
 	rows := [][]string{{"KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN"}}
 	for _, l := range locks {
 		left := time.Duration(l.LeaseSeconds * float64(time.Second)).Round(time.Second)
@@ -245,14 +245,14 @@ func (a *ask) explain(args []string) error {
 		}
 		query = url.Values{"method": {method}, "url": {strings.TrimSpace(target)}, "header": a.header, "body": {a.body}, "client": {a.client}}
 	}
-	var e gateway.Explanation
+	var e status.Explanation
 	if shown, err := a.get("/explain", query, &e); err != nil || shown {
 		return err
 	}
 	return a.showExplanation(&e)
 }
 
-func (a *ask) showExplanation(e *gateway.Explanation) error {
+func (a *ask) showExplanation(e *status.Explanation) error {
 	var rows [][]string
 	add := func(name, format string, args ...any) {
 		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
@@ -284,14 +284,14 @@ func (a *ask) showExplanation(e *gateway.Explanation) error {
 	return a.lines(e.Verdict)
 }
 
-func placeText(p *gateway.Place) string {
+func placeText(p *status.Place) string {
 	if p == nil {
 		return "nobody"
 	}
 	return p.Name + " at " + p.Address
 }
 
-func holderText(w *gateway.KeyStatus) string {
+func holderText(w *status.KeyStatus) string {
 	switch h := w.Holder; {
 	case w.Residue != nil:
 		return fmt.Sprintf("worker %s, which had it before, token %d", w.Residue.Worker, w.Residue.Token)

@@ -1,5 +1,5 @@
-// Package locking is the one interface of locks of keys, whoever keeps them, so that a program
-// may change that without changing the code that locks. It imports the standard library alone.
+// Package locking is for programs that take locks without knowing who keeps them: it is the one
+// interface of locks of keys, so that a program may change the keeper and not the code that locks. It imports the standard library alone.
 //
 // A type with concrete results, such as [github.com/keyway-go/keyway/fallback/lock.Locker], becomes a
 // [Locker] by [Of]:

@@ -5,10 +5,10 @@ package calls
 // Methods of the calls. Those that do not succeed are answered with a status that is not
 // 200 and a line of text.
 const (
-	Status  = ":status"  // answered with a gateway.WorkerStatus in JSON
-	Explain = ":explain" // for the key of the link's request; answered with a gateway.KeyStatus in JSON
-	Locks   = ":locks"   // of a worker, after the key of the link's request if it has one; answered with a gateway.LockPage in JSON
-	Unlock  = ":unlock"  // for the key of the link's request, with the name of whoever wants it; answered with a list of gateway.LockRow in JSON, or 404
+	Status  = ":status"  // answered with a status.WorkerStatus in JSON
+	Explain = ":explain" // for the key of the link's request; answered with a status.KeyStatus in JSON
+	Locks   = ":locks"   // of a worker, after the key of the link's request if it has one; answered with a status.LockPage in JSON
+	Unlock  = ":unlock"  // for the key of the link's request, with the name of whoever wants it; answered with a list of status.LockRow in JSON, or 404
 	Drain   = ":drain"   // answered when the worker is off the ring and nothing runs there
 	Undrain = ":undrain" // answered with nothing
 )

@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -26,21 +27,21 @@ const (
 	askAtOnce  = 16              // workers that are asked at one time
 )
 
-// Operator is a [gateway.Operator] that asks workers over the link.
+// Operator is a [status.Operator] that asks workers over the link.
 type Operator struct {
 	workers *send.Workers
-	local   gateway.LocalWorker // nil for none
+	local   status.LocalWorker // nil for none
 }
 
 // New returns an operator that asks a local worker directly, if it is not nil.
-func New(ws *send.Workers, local gateway.LocalWorker) *Operator { return &Operator{ws, local} }
+func New(ws *send.Workers, local status.LocalWorker) *Operator { return &Operator{ws, local} }
 
-// Workers implements [gateway.Operator].
-func (o *Operator) Workers(ctx context.Context) []gateway.WorkerRow {
+// Workers implements [status.Operator].
+func (o *Operator) Workers(ctx context.Context) []status.WorkerRow {
 	members := o.list()
-	rows := make([]gateway.WorkerRow, len(members))
+	rows := make([]status.WorkerRow, len(members))
 	each(members, func(i int, m ring.Member) {
-		rows[i] = gateway.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()}
+		rows[i] = status.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()}
 		if status, err := o.status(ctx, m); err != nil {
 			rows[i].Error = err.Error()
 		} else {
@@ -74,10 +75,10 @@ func each(members []ring.Member, f func(int, ring.Member)) {
 	asking.Wait()
 }
 
-// Locks implements [gateway.Operator]. The order is that of partitions, and of keys within one.
-func (o *Operator) Locks(ctx context.Context, after string) gateway.LockPage {
+// Locks implements [status.Operator]. The order is that of partitions, and of keys within one.
+func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
 	members := o.list()
-	pages, errs := make([]gateway.LockPage, len(members)), make([]error, len(members))
+	pages, errs := make([]status.LockPage, len(members)), make([]error, len(members))
 	each(members, func(i int, m ring.Member) {
 		if o.isLocal(m) {
 			pages[i] = o.local.Locks(after)
@@ -88,7 +89,7 @@ func (o *Operator) Locks(ctx context.Context, after string) gateway.LockPage {
 	order := func(a, b string) int {
 		return cmp.Or(cmp.Compare(o.workers.Ring.Partition(a), o.workers.Ring.Partition(b)), cmp.Compare(a, b))
 	}
-	all := gateway.LockPage{Locks: []gateway.LockRow{}}
+	all := status.LockPage{Locks: []status.LockRow{}}
 	for i, page := range pages {
 		if errs[i] != nil {
 			all.Silent = append(all.Silent, members[i].Name)
@@ -102,25 +103,25 @@ func (o *Operator) Locks(ctx context.Context, after string) gateway.LockPage {
 			all.Next = page.Next // what follows is not known of this worker
 		}
 	}
-	slices.SortFunc(all.Locks, func(a, b gateway.LockRow) int { return order(a.Key, b.Key) })
+	slices.SortFunc(all.Locks, func(a, b status.LockRow) int { return order(a.Key, b.Key) })
 	if all.Next != "" {
-		all.Locks = slices.DeleteFunc(all.Locks, func(row gateway.LockRow) bool { return order(row.Key, all.Next) > 0 })
+		all.Locks = slices.DeleteFunc(all.Locks, func(row status.LockRow) bool { return order(row.Key, all.Next) > 0 })
 	}
-	if len(all.Locks) > gateway.MaxLockRows {
-		all.Locks = all.Locks[:gateway.MaxLockRows]
-		all.Next = all.Locks[gateway.MaxLockRows-1].Key
+	if len(all.Locks) > status.MaxLockRows {
+		all.Locks = all.Locks[:status.MaxLockRows]
+		all.Next = all.Locks[status.MaxLockRows-1].Key
 	}
 	return all
 }
 
-// Unlock implements [gateway.Operator].
-func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
+// Unlock implements [status.Operator].
+func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.LockRow, err error) {
 	e, err := o.Explain(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if e.Worker == nil || !e.Worker.Served {
-		return nil, fmt.Errorf("%w: %s", gateway.ErrNotAnswered, strings.Join(e.Verdict, " "))
+		return nil, fmt.Errorf("%w: %s", status.ErrNotAnswered, strings.Join(e.Verdict, " "))
 	}
 	m, err := o.find(e.Worker.Worker)
 	switch {
@@ -135,12 +136,12 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []gateway.L
 		rows[i].At = m.Name
 	}
 	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
-		err = fmt.Errorf("%w: %q", gateway.ErrNotLocked, key)
+		err = fmt.Errorf("%w: %q", status.ErrNotLocked, key)
 	}
 	return rows, err
 }
 
-func (o *Operator) status(ctx context.Context, m ring.Member) (s gateway.WorkerStatus, err error) {
+func (o *Operator) status(ctx context.Context, m ring.Member) (s status.WorkerStatus, err error) {
 	if o.isLocal(m) {
 		return o.local.Status(), nil
 	}
@@ -161,7 +162,7 @@ func (o *Operator) ask(ctx context.Context, m ring.Member, method, key string, b
 		err = json.Unmarshal(answer, into)
 	}
 	if err != nil {
-		return fmt.Errorf("%w within %v: %s at %s: %w", gateway.ErrNotAnswered, askTimeout, m.Name, m.Addr, err)
+		return fmt.Errorf("%w within %v: %s at %s: %w", status.ErrNotAnswered, askTimeout, m.Name, m.Addr, err)
 	}
 	return nil
 }
@@ -192,34 +193,34 @@ type answerError struct {
 
 func (e *answerError) Error() string { return fmt.Sprintf("it answers %d %s", e.status, e.text) }
 
-// Explain implements [gateway.Operator].
-func (o *Operator) Explain(ctx context.Context, key string) (*gateway.Explanation, error) {
+// Explain implements [status.Operator].
+func (o *Operator) Explain(ctx context.Context, key string) (*status.Explanation, error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return nil, err
 	}
-	e := &gateway.Explanation{Key: key}
+	e := &status.Explanation{Key: key}
 	o.Follow(ctx, e)
 	e.Conclude()
 	return e, nil
 }
 
-// ExplainRequest implements [gateway.Operator].
-func (o *Operator) ExplainRequest(context.Context, *http.Request) (*gateway.Explanation, error) {
+// ExplainRequest implements [status.Operator].
+func (o *Operator) ExplainRequest(context.Context, *http.Request) (*status.Explanation, error) {
 	return nil, fmt.Errorf("only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
 }
 
 // Follow goes the way of a request with the key of e, and asks whom it meets.
-func (o *Operator) Follow(ctx context.Context, e *gateway.Explanation) {
+func (o *Operator) Follow(ctx context.Context, e *status.Explanation) {
 	view := o.workers.Members.View()
 	e.Partition = o.workers.Ring.Partition(e.Key)
 	if m, ok := view.Owner(e.Partition); ok {
-		e.Wanted = &gateway.Place{Name: m.Name, Address: m.Addr}
+		e.Wanted = &status.Place{Name: m.Name, Address: m.Addr}
 	}
 	t, ok := o.workers.Routes.Owner(e.Partition)
 	if !ok {
 		return
 	}
-	e.Believed, e.Epoch = &gateway.Place{Name: t.Name, Address: t.Addr}, t.Epoch
+	e.Believed, e.Epoch = &status.Place{Name: t.Name, Address: t.Addr}, t.Epoch
 	worker := t.Member
 	for range 2 { // it may name another one
 		status, err := o.explain(ctx, worker, e.Key)
@@ -249,7 +250,7 @@ func (o *Operator) Follow(ctx context.Context, e *gateway.Explanation) {
 	}
 }
 
-func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s gateway.KeyStatus, err error) {
+func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s status.KeyStatus, err error) {
 	if o.isLocal(m) {
 		return o.local.Explain(key)
 	}
@@ -265,10 +266,10 @@ func (o *Operator) find(name string) (ring.Member, error) {
 		}
 		names = append(names, m.Name)
 	}
-	return ring.Member{}, fmt.Errorf("%w: %q; there are %q", gateway.ErrNoWorker, name, names[:min(len(names), 20)])
+	return ring.Member{}, fmt.Errorf("%w: %q; there are %q", status.ErrNoWorker, name, names[:min(len(names), 20)])
 }
 
-// Drain implements [gateway.Operator].
+// Drain implements [status.Operator].
 func (o *Operator) Drain(ctx context.Context, name string) error {
 	m, err := o.find(name)
 	switch {
@@ -280,7 +281,7 @@ func (o *Operator) Drain(ctx context.Context, name string) error {
 	return o.order(ctx, m, calls.Drain)
 }
 
-// Undrain implements [gateway.Operator].
+// Undrain implements [status.Operator].
 func (o *Operator) Undrain(ctx context.Context, name string) error {
 	m, err := o.find(name)
 	switch {
@@ -301,7 +302,7 @@ func (o *Operator) order(ctx context.Context, m ring.Member, method string) erro
 		return errors.New(refused.text)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s at %s: %w", gateway.ErrNotAnswered, m.Name, m.Addr, err)
+		return fmt.Errorf("%w: %s at %s: %w", status.ErrNotAnswered, m.Name, m.Addr, err)
 	}
 	return nil
 }

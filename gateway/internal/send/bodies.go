@@ -107,3 +107,17 @@ func (b offeredBody) Close() error {
 	b.done.Done()
 	return nil
 }
+
+// Limited is a body of at most Left more bytes. The error of a longer one is ErrBodyTooLarge.
+type Limited struct {
+	io.Reader
+	Left int64
+}
+
+func (b *Limited) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.Left -= int64(n); b.Left < 0 {
+		return n, ErrBodyTooLarge
+	}
+	return n, err
+}

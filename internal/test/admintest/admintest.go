@@ -15,12 +15,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -71,10 +72,10 @@ func New(t *testing.T, token string) *Site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Router.Close() })
-	s.Admin = s.serve(gateway.AdminConfig{
+	s.Admin = s.serve(admin.Config{
 		Members: s.Member, Ready: s.Router.Ready, Lookup: s.Router.Lookup, Operator: s.Router.Operator(), Token: token,
-		Routes: func() gateway.RoutesStatus {
-			return gateway.RoutesStatus{Loaded: time.Now(), Names: []string{"orders", "rest"}}
+		Routes: func() status.RoutesStatus {
+			return status.RoutesStatus{Loaded: time.Now(), Names: []string{"orders", "rest"}}
 		},
 		Metrics: metrics.NewRegistry([]prometheus.Collector{s.Router}...),
 	})
@@ -82,8 +83,8 @@ func New(t *testing.T, token string) *Site {
 	return s
 }
 
-func (s *Site) serve(cfg gateway.AdminConfig) string {
-	server := httptest.NewServer(gateway.NewAdmin(cfg))
+func (s *Site) serve(cfg admin.Config) string {
+	server := httptest.NewServer(admin.New(cfg))
 	s.T.Cleanup(server.Close)
 	return server.URL
 }
@@ -117,7 +118,7 @@ func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 	w.Client = kit.Must(client.New(client.Config{Members: w.Member, Dial: s.dial}))
 	s.T.Cleanup(func() { w.Client.Close() })
 	s.T.Cleanup(s.Release) // before the worker ends
-	w.Admin = s.serve(gateway.AdminConfig{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: w.Client.Operator(w)})
+	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: w.Client.Operator(w)})
 	return w
 }
 

@@ -74,7 +74,11 @@ var without = []struct {
 	but   string
 	why   string
 }{
+	{"gateway/router/internal/proxyheader", []string{"gateway", "internal"}, "", "how a connection begins is the same whatever comes then"},
 	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
+	{"gateway/router", []string{"gateway/admin"}, "", "what is asked and ordered by people is wired by the program"},
+	{"gateway/client", []string{"gateway/admin"}, "", "what is asked and ordered by people is wired by the program"},
+	{"gateway/worker", []string{"gateway/admin"}, "", "what is asked and ordered by people is wired by the program"},
 	{"gateway/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},
 	{"gateway/client", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a program that makes calls has no front door, and brings a membership"},
 	{"gateway/lockservice", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "internal/routes", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "locks over HTTP need no front door: whoever sends to workers is given to it"},
@@ -86,7 +90,7 @@ var without = []struct {
 	{"gateway/worker/internal/answers", []string{"fallback", "internal/handoff", "gateway/worker/internal/keyed", "internal/wire/hop1"}, "", "an answer is kept whoever has given it, and its key is free by then"},
 	{"gateway/worker", []string{"gateway/sidecar", "internal/wire/hop1", "internal/wire/hop2"}, "", "an app in another process is one of those whose requests a worker admits"},
 	{"gateway/sidecar", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/lockservice", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "it is for a worker, of whatever membership and store"},
-	{"gateway", []string{"gateway/router", "gateway/client", "gateway/worker"}, "", "what both ends share knows neither"},
+	{"gateway", []string{"gateway/router", "gateway/client", "gateway/worker", "gateway/admin"}, "", "what both ends share knows neither"},
 	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "", "the Redis lock is useful to programs that want nothing else of Keyway"},
 	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},
 	{"fallback/etcd", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},

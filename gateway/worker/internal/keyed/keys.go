@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -129,7 +129,7 @@ func (k *Keys) Left() (cancel, surrender time.Duration) {
 func (k *Keys) Slack() time.Duration { return k.Lease.Load().Admit.Left(k.Instant(time.Now())) }
 
 // RatesOf returns the rates of a key, of which limits has one for each route, that not all executions are left of.
-func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) []gateway.KeyRate {
+func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) []status.KeyRate {
 	return k.rates.explain(limits, key, k.Of(key).Term.Load(), k.Now())
 }
 
@@ -189,13 +189,13 @@ func (k *Keys) CancelOverdue(ctx context.Context) {
 }
 
 // HotKeys returns the n keys that were asked for most, see Worker.HotKeys.
-func (k *Keys) HotKeys(n int) []gateway.HotKey {
+func (k *Keys) HotKeys(n int) []status.HotKey {
 	h, now := &k.hot, k.Now()
 	h.mu.Lock()
 	h.turnLocked(now)
 	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
 	h.mu.Unlock()
-	list := make([]gateway.HotKey, 0, min(max(n, 0), len(top)))
+	list := make([]status.HotKey, 0, min(max(n, 0), len(top)))
 	for _, c := range top {
 		if len(list) >= n {
 			break
@@ -204,7 +204,7 @@ func (k *Keys) HotKeys(n int) []gateway.HotKey {
 		if c.Count-c.Error == sampleEvery && waiting == 0 {
 			continue // one look does not tell how often it comes
 		}
-		list = append(list, gateway.HotKey{
+		list = append(list, status.HotKey{
 			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // maxBuckets is how many keys' rates are kept at one time. Each takes some 150 bytes.
@@ -96,7 +96,7 @@ func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duratio
 
 // explain returns the rates of a key that not all executions are left of, as of now
 // since the worker's start and in that term of its partition.
-func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, now time.Duration) (list []gateway.KeyRate) {
+func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, now time.Duration) (list []status.KeyRate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, route := range slices.Sorted(maps.Keys(limits)) {
@@ -105,7 +105,7 @@ func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, 
 			continue
 		}
 		used := float64(max(b.full-now, 0)) / float64(rate.Interval())
-		list = append(list, gateway.KeyRate{Route: route, PerSecond: rate.PerSecond, Burst: rate.Burst, Left: max(float64(rate.Burst)-used, 0)})
+		list = append(list, status.KeyRate{Route: route, PerSecond: rate.PerSecond, Burst: rate.Burst, Left: max(float64(rate.Burst)-used, 0)})
 	}
 	return list
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
-// Page returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
-func (ls *Locks) Page(after string) (page gateway.LockPage) {
+// Page returns a page of the locks of the partitions that this worker serves, see [status.Operator].
+func (ls *Locks) Page(after string) (page status.LockPage) {
 	first, size := 0, 0
 	if after != "" {
 		first = ls.cfg.Settings.Ring.Partition(after)
@@ -24,7 +25,7 @@ func (ls *Locks) Page(after string) (page gateway.LockPage) {
 				continue
 			}
 			size += 6*(len(row.Key)+len(row.Label)+len(row.HeldBy)) + 256 // in JSON, at most
-			if n := len(page.Locks); n == gateway.MaxLockRows || size > calls.MaxAnswer {
+			if n := len(page.Locks); n == status.MaxLockRows || size > calls.MaxAnswer {
 				page.Next = page.Locks[n-1].Key
 				return page
 			}
@@ -35,7 +36,7 @@ func (ls *Locks) Page(after string) (page gateway.LockPage) {
 }
 
 // rows returns the keys that are locked, in their order.
-func (t *lockTable) rows() []gateway.LockRow {
+func (t *lockTable) rows() []status.LockRow {
 	if t.next.Load() == 0 {
 		return nil
 	}
@@ -44,7 +45,7 @@ func (t *lockTable) rows() []gateway.LockRow {
 	list := slices.SortedFunc(slices.Values(t.machine.All()), func(a, b *remote.Lock) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Left(at.Now), a.Left(at.Now)))
 	})
-	var rows []gateway.LockRow
+	var rows []status.LockRow
 	for _, l := range list {
 		n := len(rows)
 		if n == 0 || rows[n-1].Key != l.Key {
@@ -58,14 +59,14 @@ func (t *lockTable) rows() []gateway.LockRow {
 	return rows
 }
 
-func rowOf(l *remote.Lock, now time.Duration) gateway.LockRow {
-	return gateway.LockRow{Key: l.Key, Token: l.Token, Label: l.Label, HeldBy: l.From, Written: l.Written(), LeaseSeconds: l.Left(now).Seconds()}
+func rowOf(l *remote.Lock, now time.Duration) status.LockRow {
+	return status.LockRow{Key: l.Key, Token: l.Token, Label: l.Label, HeldBy: l.From, Written: l.Written(), LeaseSeconds: l.Left(now).Seconds()}
 }
 
 // Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
-// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
+// for the log. It returns an error that wraps [status.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
 // may keep one: then it can be repeated.
-func (ls *Locks) Unlock(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
+func (ls *Locks) Unlock(ctx context.Context, key, by string) (rows []status.LockRow, err error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return nil, err
 	}
@@ -81,13 +82,13 @@ func (ls *Locks) Unlock(ctx context.Context, key, by string) (rows []gateway.Loc
 	case !p.Open.Load():
 		return nil, p.Elsewhere(key)
 	case len(rows) == 0:
-		return nil, fmt.Errorf("%w: %q", gateway.ErrNotLocked, key)
+		return nil, fmt.Errorf("%w: %q", status.ErrNotLocked, key)
 	}
 	return rows, nil
 }
 
 // force ends all locks of a key in a partition that is served, and adds them to rows.
-func (t *lockTable) force(key, by string, rows *[]gateway.LockRow) (removals []*lockWait) {
+func (t *lockTable) force(key, by string, rows *[]status.LockRow) (removals []*lockWait) {
 	at := t.lock()
 	defer t.unlock()
 	removed := t.machine.Unlock(at, key, func(l *remote.Lock) {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 const (
@@ -99,12 +99,12 @@ func (m *moves) logLocked(b *burst) {
 }
 
 // recent returns what is remembered, the latest first.
-func (m *moves) recent() []gateway.Move {
+func (m *moves) recent() []status.Move {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := make([]gateway.Move, 0, len(m.bursts))
+	list := make([]status.Move, 0, len(m.bursts))
 	for _, b := range slices.Backward(m.bursts) {
-		list = append(list, gateway.Move{
+		list = append(list, status.Move{
 			Direction: directionNames[b.direction], Reason: reasonNames[b.reason], Because: because[b.direction][b.reason], Worker: b.peer,
 			Partitions: b.count, Began: b.began, Ended: b.last, LongestSeconds: b.longest.Seconds(), Residue: b.residue, Running: b.running,
 		})

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -123,25 +123,25 @@ func (m *moves) calmLocked() {
 }
 
 // residue returns the residue, that of the most keys first.
-func (m *moves) residue(now time.Time) (list []gateway.ResidueStatus) {
+func (m *moves) residue(now time.Time) (list []status.ResidueStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for holder, h := range m.residueLocked() {
-		list = append(list, gateway.ResidueStatus{Worker: m.nameLocked(holder), Keys: h.keys, OldestSeconds: now.Sub(h.oldest).Seconds()})
+		list = append(list, status.ResidueStatus{Worker: m.nameLocked(holder), Keys: h.keys, OldestSeconds: now.Sub(h.oldest).Seconds()})
 	}
-	slices.SortFunc(list, func(a, b gateway.ResidueStatus) int {
+	slices.SortFunc(list, func(a, b status.ResidueStatus) int {
 		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Worker, b.Worker))
 	})
 	return list
 }
 
 // residueOfKey returns the execution at a former owner for which a key waits, nil for none.
-func (m *moves) residueOfKey(p int, key string, now time.Time) *gateway.KeyResidue {
+func (m *moves) residueOfKey(p int, key string, now time.Time) *status.KeyResidue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, l := range m.inherited[p] {
 		if l.Key == key {
-			return &gateway.KeyResidue{Worker: m.nameLocked(l.Holder), Token: l.Token, Seconds: now.Sub(l.since).Seconds()}
+			return &status.KeyResidue{Worker: m.nameLocked(l.Holder), Token: l.Token, Seconds: now.Sub(l.since).Seconds()}
 		}
 	}
 	return nil

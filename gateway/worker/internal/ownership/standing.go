@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -241,15 +242,15 @@ func (s *Shell) followApps() {
 func (s *Shell) OldestResidue() time.Duration { return s.moves.oldest() }
 
 // Residue returns the residue by holder, that of the most keys first.
-func (s *Shell) Residue(now time.Time) []gateway.ResidueStatus { return s.moves.residue(now) }
+func (s *Shell) Residue(now time.Time) []status.ResidueStatus { return s.moves.residue(now) }
 
 // ResidueOfKey returns the execution at a former owner for which a key waits, nil for none.
-func (s *Shell) ResidueOfKey(partition int, key string, now time.Time) *gateway.KeyResidue {
+func (s *Shell) ResidueOfKey(partition int, key string, now time.Time) *status.KeyResidue {
 	return s.moves.residueOfKey(partition, key, now)
 }
 
 // RecentMoves returns the moves that are remembered, the latest first.
-func (s *Shell) RecentMoves() []gateway.Move { return s.moves.recent() }
+func (s *Shell) RecentMoves() []status.Move { return s.moves.recent() }
 
 // NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
 func (s *Shell) NameOf(incarnation string) string { return s.moves.name(incarnation) }
@@ -277,7 +278,7 @@ func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, fa
 func (s *Shell) SessionsLost() int64 { return s.counts.sessions.Load() }
 
 // StoreStatus returns how calls to the store have ended lately.
-func (s *Shell) StoreStatus() gateway.StoreStatus { return s.calls.status() }
+func (s *Shell) StoreStatus() status.StoreStatus { return s.calls.status() }
 
 // Standing says where the worker stands with the ring.
 func (s *Shell) Standing() string {

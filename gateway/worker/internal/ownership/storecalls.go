@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -78,7 +78,7 @@ func (c *storeCalls) because(err error) error {
 	return fmt.Errorf("%w: %w", err, c.err)
 }
 
-func (c *storeCalls) status() (s gateway.StoreStatus) {
+func (c *storeCalls) status() (s status.StoreStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.answered.IsZero() {

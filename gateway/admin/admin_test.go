@@ -1,4 +1,4 @@
-package gateway_test
+package admin_test
 
 import (
 	"context"
@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -32,12 +33,12 @@ func post(t *testing.T, h http.Handler, target string, header ...string) *httpte
 func TestTrapAdminToken(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
 	drains := 0
-	cfg := gateway.AdminConfig{
+	cfg := admin.Config{
 		Members: members, Token: "secret",
 		Drain:   func(context.Context) error { drains++; return nil },
 		Undrain: func() error { drains++; return nil },
 	}
-	h := gateway.NewAdmin(cfg)
+	h := admin.New(cfg)
 	for _, path := range []string{"/drain", "/undrain"} {
 		for _, tt := range []struct {
 			status int
@@ -69,7 +70,7 @@ func TestTrapAdminToken(t *testing.T) {
 func TestTrapAdminWithoutToken(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
 	drains := 0
-	h := gateway.NewAdmin(gateway.AdminConfig{
+	h := admin.New(admin.Config{
 		Members: members,
 		Drain:   func(context.Context) error { drains++; return nil },
 		Undrain: func() error { drains++; return nil },
@@ -94,7 +95,7 @@ func TestTrapAdminWithoutToken(t *testing.T) {
 // Pages that the process has nothing for are not there.
 func TestAdminPages(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
-	h := gateway.NewAdmin(gateway.AdminConfig{Members: members})
+	h := admin.New(admin.Config{Members: members})
 	for path, want := range map[string]int{
 		"/": 200, "/nope": 404, "/healthz": 200, "/readyz": 200, "/members": 200, "/ring": 200, "/lookup?key=k": 200, "/openapi.yaml": 200,
 		"/explain?key=k": 404, "/workers": 404, "/moves": 404, "/hot": 404, "/debug/hot": 404, "/routes": 404, "/metrics": 404, "/drain": 404,
@@ -114,7 +115,7 @@ func TestAdminPages(t *testing.T) {
 // A profile ends with its request.
 func TestProfilesEndWithTheirRequests(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
-	h := gateway.NewAdmin(gateway.AdminConfig{Members: members})
+	h := admin.New(admin.Config{Members: members})
 	ask := func(ctx context.Context) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/debug/pprof/trace?seconds=300", nil))
@@ -170,7 +171,7 @@ func TestExplainRequests(t *testing.T) {
 func TestQuestionsAreBounded(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
 	o := &stuckOperator{asked: make(chan struct{}, 100), answer: make(chan struct{})}
-	server := httptest.NewServer(gateway.NewAdmin(gateway.AdminConfig{Members: members, Operator: o}))
+	server := httptest.NewServer(admin.New(admin.Config{Members: members, Operator: o}))
 	defer server.Close()
 	codes := make(chan int, 100)
 	ask := func() {
@@ -201,11 +202,11 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // stuckOperator answers when it is told to.
 type stuckOperator struct {
-	gateway.Operator
+	status.Operator
 	asked, answer chan struct{}
 }
 
-func (o *stuckOperator) Workers(context.Context) []gateway.WorkerRow {
+func (o *stuckOperator) Workers(context.Context) []status.WorkerRow {
 	o.asked <- struct{}{}
 	<-o.answer
 	return nil
@@ -213,27 +214,27 @@ func (o *stuckOperator) Workers(context.Context) []gateway.WorkerRow {
 
 // The verdict tells apart what makes a key slow.
 func TestVerdict(t *testing.T) {
-	place := &gateway.Place{Name: "w1", Address: "w1:80"}
-	status := func(change func(*gateway.KeyStatus)) *gateway.KeyStatus {
-		s := &gateway.KeyStatus{Worker: "w1", Served: true, Partition: 7}
+	place := &status.Place{Name: "w1", Address: "w1:80"}
+	tells := func(change func(*status.KeyStatus)) *status.KeyStatus {
+		s := &status.KeyStatus{Worker: "w1", Served: true, Partition: 7}
 		change(s)
 		return s
 	}
-	for want, e := range map[string]*gateway.Explanation{
+	for want, e := range map[string]*status.Explanation{
 		"The request has no key":                             {},
 		"No worker is on the ring":                           {Key: "k"},
 		"has not said what it does: silence":                 {Key: "k", Believed: place, WorkerError: "silence"},
-		"worker w2 does; routers learn":                      {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Served, s.Owner = false, "w2" })},
-		"is about to move from worker w1 to w2":              {Key: "k", Believed: place, Wanted: &gateway.Place{Name: "w2"}, Worker: status(func(*gateway.KeyStatus) {})},
-		"The key is being passed on":                         {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Waiting = 2 })},
-		"Another member, at m:1, holds the key":              {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Holder = &gateway.KeyHolder{Kind: "hold", HeldBy: "m:1"} })},
-		"has run for 2s of the 1m0s that it may":             {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Holder = &gateway.KeyHolder{Seconds: 2, LimitSeconds: 60} })},
-		"and its client has left":                            {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Holder = &gateway.KeyHolder{Seconds: 2, ClientGone: true} })},
-		`rate of route "r", 2 a second and 5 at once`:        {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Rates = []gateway.KeyRate{{Route: "r", PerSecond: 2, Burst: 5}} })},
-		"When its session is over, the key is free":          {Key: "k", Believed: place, FormerError: "gone", Worker: status(func(s *gateway.KeyStatus) { s.Residue = &gateway.KeyResidue{Worker: "w0"} })},
-		"It is served again in 3s at most":                   {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Served, s.WaitsFor, s.WaitsSeconds = false, "time", 3 })},
-		"3 wait for it, of 2 clients, 2 of them of one":      {Key: "k", Believed: place, Worker: status(func(s *gateway.KeyStatus) { s.Waiting, s.Clients, s.MostOfOne = 3, 2, 2 })},
-		"The key is free: a request for it runs at once at ": {Key: "k", Believed: place, Worker: status(func(*gateway.KeyStatus) {})},
+		"worker w2 does; routers learn":                      {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Served, s.Owner = false, "w2" })},
+		"is about to move from worker w1 to w2":              {Key: "k", Believed: place, Wanted: &status.Place{Name: "w2"}, Worker: tells(func(*status.KeyStatus) {})},
+		"The key is being passed on":                         {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting = 2 })},
+		"Another member, at m:1, holds the key":              {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Kind: "hold", HeldBy: "m:1"} })},
+		"has run for 2s of the 1m0s that it may":             {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Seconds: 2, LimitSeconds: 60} })},
+		"and its client has left":                            {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Seconds: 2, ClientGone: true} })},
+		`rate of route "r", 2 a second and 5 at once`:        {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Rates = []status.KeyRate{{Route: "r", PerSecond: 2, Burst: 5}} })},
+		"When its session is over, the key is free":          {Key: "k", Believed: place, FormerError: "gone", Worker: tells(func(s *status.KeyStatus) { s.Residue = &status.KeyResidue{Worker: "w0"} })},
+		"It is served again in 3s at most":                   {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Served, s.WaitsFor, s.WaitsSeconds = false, "time", 3 })},
+		"3 wait for it, of 2 clients, 2 of them of one":      {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting, s.Clients, s.MostOfOne = 3, 2, 2 })},
+		"The key is free: a request for it runs at once at ": {Key: "k", Believed: place, Worker: tells(func(*status.KeyStatus) {})},
 	} {
 		if e.Conclude(); !strings.Contains(strings.Join(e.Verdict, "\n"), want) {
 			t.Errorf("%q, want %q", e.Verdict, want)

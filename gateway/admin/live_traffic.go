@@ -1,10 +1,11 @@
-package gateway
+package admin
 
 import (
 	"math"
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -54,7 +55,7 @@ const (
 )
 
 // add adds what a process's metrics, if it has any, and workers tell.
-func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []WorkerRow) {
+func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []status.WorkerRow) {
 	s := sample{at: now, executions: make(map[string]int64)}
 	if metrics != nil {
 		families, _ := metrics.Gather() // what one part cannot tell is missing

@@ -1,4 +1,4 @@
-package gateway
+package status
 
 // HotKey is a key that a worker has been asked for often lately.
 type HotKey struct {

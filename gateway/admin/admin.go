@@ -1,4 +1,10 @@
-package gateway
+// Package admin is for programs that are members of a cluster: it answers the people who run
+// it, with the page /, JSON and metrics, and takes their orders. Its answers are those of package
+// internal/status; openapi.yaml describes it.
+//
+// admin.go has the pages and who may ask for them, pages.go and debug.go answer; live.go sends
+// what the page / shows, and live_traffic.go and live_words.go put it together.
+package admin
 
 import (
 	"cmp"
@@ -9,19 +15,19 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/access"
 	"github.com/keyway-go/keyway/gateway/internal/live"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
-// AdminConfig configures the handler of [NewAdmin]. Members is required.
-type AdminConfig struct {
-	Members Members
+// Config configures the handler of [New]. Members is required.
+type Config struct {
+	Members gateway.Members
 
 	// Ready returns nil while the process can do its work, as the methods of that
 	// name of routers and workers do.
@@ -34,12 +40,12 @@ type AdminConfig struct {
 
 	// Lookup returns where requests for a key go, as a router's Lookup does.
 	// Default: the owner by the ring.
-	Lookup func(key string) (Route, error)
+	Lookup func(key string) (gateway.Route, error)
 
 	// Operator asks workers, of themselves and of keys. Default: there are no pages
 	// /workers, /moves and /explain, the page / shows of workers only that they are members,
 	// and no worker can be drained by its name.
-	Operator Operator
+	Operator status.Operator
 
 	// Drain has the worker of this process leave the ring, and returns nil when nothing
 	// of its keys runs here any more, or an error that says what still does when its
@@ -61,7 +67,7 @@ type AdminConfig struct {
 
 	// Routes returns which routes a router has in force. Default: there is no page
 	// /routes.
-	Routes func() RoutesStatus
+	Routes func() status.RoutesStatus
 
 	// Metrics are what GET /metrics tells Prometheus, such as a registry of the
 	// process's parts. While somebody watches the page /, they are gathered once a second.
@@ -70,24 +76,15 @@ type AdminConfig struct {
 
 	// Hot returns the n keys that a worker was asked for most lately, as its HotKeys does.
 	// Default: there is no page /debug/hot.
-	Hot func(n int) []HotKey
+	Hot func(n int) []status.HotKey
 }
 
-// RoutesStatus says which routes a router has in force.
-type RoutesStatus struct {
-	File   string    `json:"file"`            // "" if they are of flags
-	Digest string    `json:"digest"`          // of what the file had in it
-	Loaded time.Time `json:"loaded"`          // when they came into force
-	Names  []string  `json:"routes"`          // in their order
-	Error  string    `json:"error,omitempty"` // why the file, as it is now, is not in force
-}
-
-// NewAdmin returns the handler of a process's admin address. openapi.yaml, which it serves
+// New returns the handler of a process's admin address. openapi.yaml, which it serves
 // at /openapi.yaml, describes its pages. /events goes on until its client leaves or the server is closed;
 // http.Server.Shutdown would wait for that. Pages that the process has nothing for are not
 // there. It is not for the public: it shows addresses and ends work. Web pages of other sites
 // cannot have a browser send a POST request or have profiles made.
-func NewAdmin(cfg AdminConfig) http.Handler {
+func New(cfg Config) http.Handler {
 	a := &admin{cfg: cfg, asking: make(chan struct{}, maxAsking)}
 	mux := http.NewServeMux()
 	for _, p := range a.pages() {
@@ -103,7 +100,7 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 const maxScrapes, maxAsking = 8, 16
 
 type admin struct {
-	cfg    AdminConfig
+	cfg    Config
 	asking chan struct{} // has an element for each request that asks workers
 }
 
@@ -232,7 +229,7 @@ func (a *admin) order(w http.ResponseWriter, r *http.Request, done string, own f
 		err = named(name)
 	}
 	switch {
-	case errors.Is(err, ErrNoWorker):
+	case errors.Is(err, status.ErrNoWorker):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	case err != nil:
 		w.Header().Set("Retry-After", "1")
@@ -243,11 +240,11 @@ func (a *admin) order(w http.ResponseWriter, r *http.Request, done string, own f
 }
 
 func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
-	var e *Explanation
+	var e *status.Explanation
 	var err error
 	if r.URL.Query().Has("key") {
 		var key string
-		if key, err = keyFromQuery(r.URL.RawQuery, "key"); err == nil {
+		if key, err = keyFromQuery(r, "key"); err == nil {
 			e, err = a.cfg.Operator.Explain(r.Context(), key)
 		}
 	} else {
@@ -294,9 +291,9 @@ type lookupJSON struct {
 }
 
 func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
-	key, err := keyFromQuery(r.URL.RawQuery, "key")
+	key, err := keyFromQuery(r, "key")
 	if err == nil {
-		err = CheckKey(key)
+		err = gateway.CheckKey(key)
 	}
 	if err != nil {
 		http.Error(w, err.Error()+" (use /lookup?key=KEY)", http.StatusBadRequest)
@@ -314,10 +311,24 @@ func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, lookupJSON{key, route.Partition, route.Owner.Name, route.Owner.Addr, route.Epoch})
 }
 
-func (a *admin) byRing(key string) (Route, error) {
+func (a *admin) byRing(key string) (gateway.Route, error) {
 	p := a.cfg.Members.Settings().Ring.Partition(key)
 	m, _ := a.cfg.Members.View().Owner(p)
-	return Route{Partition: p, Owner: m}, nil
+	return gateway.Route{Partition: p, Owner: m}, nil
+}
+
+// keyFromQuery returns the key in the parameter of that name, "" for none. It refuses what
+// apps could read in several ways, as for requests.
+func keyFromQuery(r *http.Request, name string) (string, error) {
+	source, err := gateway.ParseKeySource("query:" + name)
+	if err != nil {
+		return "", err
+	}
+	key, err := gateway.KeySources{source}.Extract(r)
+	if errors.Is(err, gateway.ErrNoKey) {
+		return "", nil
+	}
+	return key, err
 }
 
 func digestText(d uint64) string { return fmt.Sprintf("%016x", d) }
@@ -328,11 +339,4 @@ func writeJSON(w http.ResponseWriter, v any) {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v) // the client may have left
-}
-
-// Route is a key's partition and the member to which its requests go.
-type Route struct {
-	Partition int
-	Owner     ring.Member // zero if there is none
-	Epoch     int64       // highest one known of the partition; 0 for none
 }

@@ -1,27 +1,26 @@
-package router
+package routes
 
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/routes"
 )
 
-// bucket bounds how often something happens, by the generic cell rate algorithm: it keeps
+// Bucket bounds how often something happens, by the generic cell rate algorithm: it keeps
 // the time by which all that has happened would have happened at the rate. Times are
 // since the router's start.
-type bucket struct {
+type Bucket struct {
 	interval, burst int64 // ns: of one, and how far ahead of now the time may be
 	by              atomic.Int64
 }
 
-func newBucket(r routes.Rate) *bucket {
+// NewBucket returns a full bucket of that rate.
+func NewBucket(r Rate) *Bucket {
 	interval := int64(float64(time.Second) / r.PerSecond)
-	return &bucket{interval: interval, burst: interval * int64(r.Burst)}
+	return &Bucket{interval: interval, burst: interval * int64(r.Burst)}
 }
 
-// take takes one, or returns how long it takes until there is one.
-func (b *bucket) take(now time.Duration) (wait time.Duration) {
+// Take takes one, or returns how long it takes until there is one.
+func (b *Bucket) Take(now time.Duration) (wait time.Duration) {
 	for {
 		by := b.by.Load()
 		next := max(by, int64(now)) + b.interval

@@ -1,4 +1,7 @@
-package gateway
+// Package status has what a worker tells of itself, and what an operator learns of a cluster:
+// the JSON of the admin address, which package gateway/admin serves, and of the questions that
+// members ask each other.
+package status
 
 import "time"
 
@@ -147,4 +150,13 @@ type KeyRate struct {
 	PerSecond float64 `json:"per_second"`
 	Burst     int     `json:"burst"`
 	Left      float64 `json:"left"` // executions that may begin now
+}
+
+// RoutesStatus says which routes a router has in force.
+type RoutesStatus struct {
+	File   string    `json:"file"`            // "" if they are of flags
+	Digest string    `json:"digest"`          // of what the file had in it
+	Loaded time.Time `json:"loaded"`          // when they came into force
+	Names  []string  `json:"routes"`          // in their order
+	Error  string    `json:"error,omitempty"` // why the file, as it is now, is not in force
 }

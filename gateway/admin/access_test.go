@@ -1,4 +1,4 @@
-package gateway_test
+package admin_test
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
@@ -20,16 +21,16 @@ import (
 func TestTrapAnotherHost(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
 	drains := 0
-	cfg := gateway.AdminConfig{
+	cfg := admin.Config{
 		Members: members, Metrics: prometheus.NewRegistry(),
 		Hosts: []string{"keyway.example", "192.0.2.7"},
 		Drain: func(context.Context) error { drains++; return nil }, Undrain: func() error { return nil },
-		Hot: func(int) []gateway.HotKey { return nil },
+		Hot: func(int) []status.HotKey { return nil },
 	}
-	open := httptest.NewServer(gateway.NewAdmin(cfg))
+	open := httptest.NewServer(admin.New(cfg))
 	defer open.Close()
 	cfg.Token = "secret"
-	secret := httptest.NewServer(gateway.NewAdmin(cfg))
+	secret := httptest.NewServer(admin.New(cfg))
 	defer secret.Close()
 	ask := func(s *httptest.Server, method, path, host string, header ...string) (int, string) {
 		r := kit.Must(http.NewRequestWithContext(t.Context(), method, s.URL+path, nil))
@@ -78,7 +79,7 @@ func TestTrapAnotherHost(t *testing.T) {
 // No page of another site has profiles made, by a GET request either. A link to another page works.
 func TestTrapNoProfilesForOtherSites(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
-	s := httptest.NewServer(gateway.NewAdmin(gateway.AdminConfig{Members: members}))
+	s := httptest.NewServer(admin.New(admin.Config{Members: members}))
 	defer s.Close()
 	for _, tt := range []struct {
 		path, name, value string

@@ -1,4 +1,4 @@
-package gateway
+package admin
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -75,12 +77,12 @@ func (a *admin) members(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *admin) workers(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, map[string]any{"workers": append([]WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
+	writeJSON(w, map[string]any{"workers": append([]status.WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
 }
 
 type movesJSON struct {
-	Moves  []RecentMove `json:"moves"`  // the latest first
-	Silent []string     `json:"silent"` // workers that did not tell
+	Moves  []status.RecentMove `json:"moves"`  // the latest first
+	Silent []string            `json:"silent"` // workers that did not tell
 }
 
 func (a *admin) moves(w http.ResponseWriter, r *http.Request) {
@@ -89,8 +91,8 @@ func (a *admin) moves(w http.ResponseWriter, r *http.Request) {
 }
 
 type hotJSON struct {
-	Keys   []HotKeyAt `json:"keys"`   // the hottest first
-	Silent []string   `json:"silent"` // workers that did not tell
+	Keys   []status.HotKeyAt `json:"keys"`   // the hottest first
+	Silent []string          `json:"silent"` // workers that did not tell
 }
 
 func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +109,7 @@ func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
 	var after string
 	if r.URL.Query().Has("after") {
 		var err error
-		if after, err = keyFromQuery(r.URL.RawQuery, "after"); err != nil {
+		if after, err = keyFromQuery(r, "after"); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
@@ -116,9 +118,9 @@ func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
-	key, err := keyFromQuery(r.URL.RawQuery, "key")
+	key, err := keyFromQuery(r, "key")
 	if err == nil {
-		err = CheckKey(key)
+		err = gateway.CheckKey(key)
 	}
 	if err != nil {
 		http.Error(w, err.Error()+" (use /unlock?key=KEY)", http.StatusBadRequest)
@@ -126,7 +128,7 @@ func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
 	}
 	rows, err := a.cfg.Operator.Unlock(r.Context(), key, fmt.Sprintf("%.64q from %s", r.URL.Query().Get("by"), r.RemoteAddr))
 	switch {
-	case errors.Is(err, ErrNotLocked):
+	case errors.Is(err, status.ErrNotLocked):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	case err != nil:
 		w.Header().Set("Retry-After", "1")
@@ -162,21 +164,21 @@ func hotNumber(r *http.Request) (int, error) {
 }
 
 // movesOf returns the moves that workers tell of, the latest first, and the names of workers that did not tell.
-func movesOf(rows []WorkerRow) ([]RecentMove, []string) {
-	moves := func(s *WorkerStatus) []Move { return s.Moves }
-	return gather(rows, moves, func(at string, m Move) RecentMove { return RecentMove{at, m} },
-		func(a, b RecentMove) int { return b.Ended.Compare(a.Ended) })
+func movesOf(rows []status.WorkerRow) ([]status.RecentMove, []string) {
+	moves := func(s *status.WorkerStatus) []status.Move { return s.Moves }
+	return gather(rows, moves, func(at string, m status.Move) status.RecentMove { return status.RecentMove{At: at, Move: m} },
+		func(a, b status.RecentMove) int { return b.Ended.Compare(a.Ended) })
 }
 
 // hotOf returns the keys that workers tell of, the hottest first, and the names of workers that did not tell.
-func hotOf(rows []WorkerRow) ([]HotKeyAt, []string) {
-	keys := func(s *WorkerStatus) []HotKey { return s.Hot }
-	return gather(rows, keys, func(at string, k HotKey) HotKeyAt { return HotKeyAt{at, k} },
-		func(a, b HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+func hotOf(rows []status.WorkerRow) ([]status.HotKeyAt, []string) {
+	keys := func(s *status.WorkerStatus) []status.HotKey { return s.Hot }
+	return gather(rows, keys, func(at string, k status.HotKey) status.HotKeyAt { return status.HotKeyAt{At: at, HotKey: k} },
+		func(a, b status.HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
 }
 
 // gather returns in order what workers tell of, each with its worker's name, and the names of workers that did not tell.
-func gather[T, At any](rows []WorkerRow, told func(*WorkerStatus) []T, at func(worker string, t T) At, order func(a, b At) int) (list []At, silent []string) {
+func gather[T, At any](rows []status.WorkerRow, told func(*status.WorkerStatus) []T, at func(worker string, t T) At, order func(a, b At) int) (list []At, silent []string) {
 	list, silent = []At{}, []string{}
 	for _, row := range rows {
 		if row.Status == nil {

@@ -1,4 +1,4 @@
-package gateway_test
+package admin_test
 
 import (
 	"bufio"
@@ -15,8 +15,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -34,12 +35,12 @@ type liveView struct {
 
 	Partitions int
 	Workers    []struct {
-		gateway.WorkerRow
+		status.WorkerRow
 		Wanted    int
 		PerSecond *float64 `json:"per_second"`
 	}
-	Hot     []gateway.HotKeyAt
-	Moves   []gateway.RecentMove
+	Hot     []status.HotKeyAt
+	Moves   []status.RecentMove
 	Traffic *struct {
 		Of              string
 		PerSecond       *float64 `json:"per_second"`
@@ -131,22 +132,22 @@ func TestEvents(t *testing.T) {
 
 // Of all workers' hot keys and moves the first are shown, each move once.
 func TestEventsAreShort(t *testing.T) {
-	var rows []gateway.WorkerRow
+	var rows []status.WorkerRow
 	now := time.Now()
 	for i, name := range []string{"w1", "w2"} {
-		s := &gateway.WorkerStatus{Name: name, Incarnation: name + "-1", State: "active"}
+		s := &status.WorkerStatus{Name: name, Incarnation: name + "-1", State: "active"}
 		for n := range 60 {
-			s.Hot = append(s.Hot, gateway.HotKey{Key: "<" + name + ">", PerSecond: float64(1000 - 2*n - i)})
-			move := gateway.Move{Direction: "taken", Worker: "w1", Partitions: n, Ended: now.Add(-time.Duration(n) * time.Minute)}
+			s.Hot = append(s.Hot, status.HotKey{Key: "<" + name + ">", PerSecond: float64(1000 - 2*n - i)})
+			move := status.Move{Direction: "taken", Worker: "w1", Partitions: n, Ended: now.Add(-time.Duration(n) * time.Minute)}
 			if i == 0 {
 				move.Direction, move.Worker = "given", "w2"
 			}
 			s.Moves = append(s.Moves, move)
 		}
-		rows = append(rows, gateway.WorkerRow{Name: name, Status: s})
+		rows = append(rows, status.WorkerRow{Name: name, Status: s})
 	}
-	rows[0].Status.Moves[3] = gateway.Move{Direction: "lost", Partitions: 3, Ended: now.Add(-3 * time.Minute)}
-	v := firstOf(t, gateway.AdminConfig{Operator: &rowsOperator{rows: rows}}, "w1", "w2")
+	rows[0].Status.Moves[3] = status.Move{Direction: "lost", Partitions: 3, Ended: now.Add(-3 * time.Minute)}
+	v := firstOf(t, admin.Config{Operator: &rowsOperator{rows: rows}}, "w1", "w2")
 	if len(v.Hot) != 12 || len(v.Moves) != 24 {
 		t.Fatalf("%d hot keys, %d moves", len(v.Hot), len(v.Moves))
 	}
@@ -178,7 +179,7 @@ func TestEventsAreShort(t *testing.T) {
 func TestTrapLivePageIsAlone(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
 	rec := httptest.NewRecorder()
-	gateway.NewAdmin(gateway.AdminConfig{Members: members}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil))
+	admin.New(admin.Config{Members: members}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil))
 	page, policy := rec.Body.String(), rec.Header().Get("Content-Security-Policy")
 	if rec.Code != http.StatusOK || rec.Header().Get("Content-Type") != "text/html; charset=utf-8" || rec.Header().Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%d %v", rec.Code, rec.Header())
@@ -202,21 +203,21 @@ func TestTrapLivePageIsAlone(t *testing.T) {
 
 // rowsOperator tells of workers what it was told.
 type rowsOperator struct {
-	gateway.Operator
-	rows []gateway.WorkerRow
+	status.Operator
+	rows []status.WorkerRow
 }
 
-func (o *rowsOperator) Workers(context.Context) []gateway.WorkerRow { return o.rows }
+func (o *rowsOperator) Workers(context.Context) []status.WorkerRow { return o.rows }
 
 // firstOf returns the first event of an admin address of such a process.
-func firstOf(t *testing.T, cfg gateway.AdminConfig, workers ...string) liveView {
+func firstOf(t *testing.T, cfg admin.Config, workers ...string) liveView {
 	t.Helper()
 	h := kit.Must(hub.New(ring.Settings{Ring: ring.Config{Partitions: 16}}))
 	cfg.Members = kit.Must(h.Join(ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive}))
 	for _, name := range workers {
 		kit.Must(h.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateActive, Incarnation: name + "-1", Addr: name + ":80"}))
 	}
-	server := httptest.NewServer(gateway.NewAdmin(cfg))
+	server := httptest.NewServer(admin.New(cfg))
 	defer server.Close()
 	defer server.CloseClientConnections()
 	return watchEvents(t, server.URL).next()
@@ -224,98 +225,98 @@ func firstOf(t *testing.T, cfg gateway.AdminConfig, workers ...string) liveView 
 
 // The page says in words what is so, the most urgent first.
 func TestSays(t *testing.T) {
-	type change = func(s []*gateway.WorkerStatus)
-	death := func(ago time.Duration, partitions int, longest float64) gateway.Move {
-		return gateway.Move{Direction: "taken", Reason: "death", Worker: "w9", Partitions: partitions, Ended: time.Now().Add(-ago), LongestSeconds: longest}
+	type change = func(s []*status.WorkerStatus)
+	death := func(ago time.Duration, partitions int, longest float64) status.Move {
+		return status.Move{Direction: "taken", Reason: "death", Worker: "w9", Partitions: partitions, Ended: time.Now().Add(-ago), LongestSeconds: longest}
 	}
 	for _, tt := range []struct {
 		want   string // levels and sentences
 		change change // of three workers
 	}{
-		{`good All 3 workers serve; nothing is moving\.`, func([]*gateway.WorkerStatus) {}},
-		{`bad w9 is gone: its 1,365 partitions are served again in about 8 s\. good All 3 workers serve\.`, func(s []*gateway.WorkerStatus) {
-			s[0].Missing = []gateway.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1000, WaitsFor: "x", WaitsSeconds: 6.5}}
-			s[1].Missing = []gateway.MissingStatus{{Worker: "w9", Gone: true, Partitions: 365, WaitsFor: "x", WaitsSeconds: 7.2}}
+		{`good All 3 workers serve; nothing is moving\.`, func([]*status.WorkerStatus) {}},
+		{`bad w9 is gone: its 1,365 partitions are served again in about 8 s\. good All 3 workers serve\.`, func(s []*status.WorkerStatus) {
+			s[0].Missing = []status.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1000, WaitsFor: "x", WaitsSeconds: 6.5}}
+			s[1].Missing = []status.MissingStatus{{Worker: "w9", Gone: true, Partitions: 365, WaitsFor: "x", WaitsSeconds: 7.2}}
 		}},
-		{`bad w9 is gone: its 1 partition is not served again yet: nobody has claimed it\.`, func(s []*gateway.WorkerStatus) {
-			s[0].Missing = []gateway.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1, WaitsFor: "nobody has claimed it"}}
+		{`bad w9 is gone: its 1 partition is not served again yet: nobody has claimed it\.`, func(s []*status.WorkerStatus) {
+			s[0].Missing = []status.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1, WaitsFor: "nobody has claimed it"}}
 		}},
-		{`bad w2 was started again: 5 partitions of its former life are served again in about 1 s\.`, func(s []*gateway.WorkerStatus) {
-			s[1].Missing = []gateway.MissingStatus{{Worker: "w2", Gone: true, Partitions: 5, WaitsSeconds: 0.1}}
+		{`bad w2 was started again: 5 partitions of its former life are served again in about 1 s\.`, func(s []*status.WorkerStatus) {
+			s[1].Missing = []status.MissingStatus{{Worker: "w2", Gone: true, Partitions: 5, WaitsSeconds: 0.1}}
 		}},
-		{`bad 4,096 partitions are not served yet: the store is new \(about 3 s left\)\.`, func(s []*gateway.WorkerStatus) {
-			s[0].Missing = []gateway.MissingStatus{{Partitions: 4096, WaitsFor: "the store is new", WaitsSeconds: 3}}
+		{`bad 4,096 partitions are not served yet: the store is new \(about 3 s left\)\.`, func(s []*status.WorkerStatus) {
+			s[0].Missing = []status.MissingStatus{{Partitions: 4096, WaitsFor: "the store is new", WaitsSeconds: 3}}
 		}},
-		{`move 3 partitions are moving from w1 to w2\. move 1 partition is moving from w3 to w2\. good All 3 workers serve\.`, func(s []*gateway.WorkerStatus) {
-			s[1].Missing = []gateway.MissingStatus{{Worker: "w1", Partitions: 3}, {Worker: "w3", Partitions: 1}}
+		{`move 3 partitions are moving from w1 to w2\. move 1 partition is moving from w3 to w2\. good All 3 workers serve\.`, func(s []*status.WorkerStatus) {
+			s[1].Missing = []status.MissingStatus{{Worker: "w1", Partitions: 3}, {Worker: "w3", Partitions: 1}}
 		}},
-		{`move 10 partitions are moving, between 4 pairs of workers\.`, func(s []*gateway.WorkerStatus) {
-			s[0].Missing = []gateway.MissingStatus{{Worker: "w2", Partitions: 1}, {Worker: "w3", Partitions: 2}}
-			s[1].Missing = []gateway.MissingStatus{{Worker: "w1", Partitions: 3}, {Worker: "w3", Partitions: 4}}
+		{`move 10 partitions are moving, between 4 pairs of workers\.`, func(s []*status.WorkerStatus) {
+			s[0].Missing = []status.MissingStatus{{Worker: "w2", Partitions: 1}, {Worker: "w3", Partitions: 2}}
+			s[1].Missing = []status.MissingStatus{{Worker: "w1", Partitions: 3}, {Worker: "w3", Partitions: 4}}
 		}},
-		{`move 7 keys of partitions that have moved still run at w1, for 3 s: requests for them wait\.`, func(s []*gateway.WorkerStatus) {
-			s[0].Residue = []gateway.ResidueStatus{{Worker: "w1", Keys: 7, OldestSeconds: 2}}
-			s[1].Residue = []gateway.ResidueStatus{{Worker: "w1", Keys: 4, OldestSeconds: 3}}
-			s[2].Residue = []gateway.ResidueStatus{{Worker: "w1", Keys: 3, OldestSeconds: 3}}
+		{`move 7 keys of partitions that have moved still run at w1, for 3 s: requests for them wait\.`, func(s []*status.WorkerStatus) {
+			s[0].Residue = []status.ResidueStatus{{Worker: "w1", Keys: 7, OldestSeconds: 2}}
+			s[1].Residue = []status.ResidueStatus{{Worker: "w1", Keys: 4, OldestSeconds: 3}}
+			s[2].Residue = []status.ResidueStatus{{Worker: "w1", Keys: 3, OldestSeconds: 3}}
 		}},
-		{`warn 1 key of partitions that have moved still runs at w1, for 11 s: requests for it wait\.`, func(s []*gateway.WorkerStatus) {
-			s[1].Residue = []gateway.ResidueStatus{{Worker: "w1", Keys: 1, OldestSeconds: 11}}
+		{`warn 1 key of partitions that have moved still runs at w1, for 11 s: requests for it wait\.`, func(s []*status.WorkerStatus) {
+			s[1].Residue = []status.ResidueStatus{{Worker: "w1", Keys: 1, OldestSeconds: 11}}
 		}},
-		{`move w2 is drained\. good 2 of 3 workers serve; nothing is moving\.`, func(s []*gateway.WorkerStatus) { s[1].State, s[1].Served = "drained", 0 }},
-		{`move w2 is being drained\. 5 partitions and 1 busy key are left\. good 2 of 3 workers serve\.`, func(s []*gateway.WorkerStatus) { s[1].State, s[1].BusyKeys = "drained", 1 }},
-		{`move w2 is leaving\. 5 partitions and 0 busy keys are left\.`, func(s []*gateway.WorkerStatus) { s[1].State = "leaving" }},
-		{`move w2 is not on the ring yet: no session\. good 2 of 3`, func(s []*gateway.WorkerStatus) {
+		{`move w2 is drained\. good 2 of 3 workers serve; nothing is moving\.`, func(s []*status.WorkerStatus) { s[1].State, s[1].Served = "drained", 0 }},
+		{`move w2 is being drained\. 5 partitions and 1 busy key are left\. good 2 of 3 workers serve\.`, func(s []*status.WorkerStatus) { s[1].State, s[1].BusyKeys = "drained", 1 }},
+		{`move w2 is leaving\. 5 partitions and 0 busy keys are left\.`, func(s []*status.WorkerStatus) { s[1].State = "leaving" }},
+		{`move w2 is not on the ring yet: no session\. good 2 of 3`, func(s []*status.WorkerStatus) {
 			s[1].State, s[1].NotReady, s[1].Served = "joining", "no session", 0
 		}},
-		{`warn w2 is off the ring, since its app does not answer: refused\. good 2 of 3`, func(s []*gateway.WorkerStatus) {
-			s[1].State, s[1].App, s[1].Served = "drained", &gateway.AppStatus{Trouble: "refused"}, 0
+		{`warn w2 is off the ring, since its app does not answer: refused\. good 2 of 3`, func(s []*status.WorkerStatus) {
+			s[1].State, s[1].App, s[1].Served = "drained", &status.AppStatus{Trouble: "refused"}, 0
 		}},
-		{`warn w2 is not ready: trouble\.`, func(s []*gateway.WorkerStatus) { s[1].NotReady = "trouble" }},
-		{`warn The store has not confirmed lately that w1 and w3 live: serving ends in 0\.5 s unless it does\.`, func(s []*gateway.WorkerStatus) { s[0].SessionSlackSeconds, s[2].SessionSlackSeconds = 1.7, 0.5 }},
-		{`bad The store does not confirm that w2 lives\.`, func(s []*gateway.WorkerStatus) { s[1].SessionSlackSeconds, s[1].NotReady = -1, "no session" }},
-		{`bad w2 cannot use the store: refused\. good`, func(s []*gateway.WorkerStatus) {
-			s[1].State, s[1].NotReady, s[1].SessionSlackSeconds, s[1].Store = "joining", "no session", -1, gateway.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now())}
+		{`warn w2 is not ready: trouble\.`, func(s []*status.WorkerStatus) { s[1].NotReady = "trouble" }},
+		{`warn The store has not confirmed lately that w1 and w3 live: serving ends in 0\.5 s unless it does\.`, func(s []*status.WorkerStatus) { s[0].SessionSlackSeconds, s[2].SessionSlackSeconds = 1.7, 0.5 }},
+		{`bad The store does not confirm that w2 lives\.`, func(s []*status.WorkerStatus) { s[1].SessionSlackSeconds, s[1].NotReady = -1, "no session" }},
+		{`bad w2 cannot use the store: refused\. good`, func(s []*status.WorkerStatus) {
+			s[1].State, s[1].NotReady, s[1].SessionSlackSeconds, s[1].Store = "joining", "no session", -1, status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now())}
 		}},
-		{`warn w1 and w3 cannot use the store: refused\. Serving ends in 1\.5 s unless it answers\. good`, func(s []*gateway.WorkerStatus) {
-			failed := gateway.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now()), Answered: new(time.Now().Add(-time.Second))}
+		{`warn w1 and w3 cannot use the store: refused\. Serving ends in 1\.5 s unless it answers\. good`, func(s []*status.WorkerStatus) {
+			failed := status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now()), Answered: new(time.Now().Add(-time.Second))}
 			s[0].SessionSlackSeconds, s[2].SessionSlackSeconds, s[0].Store, s[2].Store = 1.7, 1.5, failed, failed
 		}},
-		{`good All 3 workers serve; nothing`, func(s []*gateway.WorkerStatus) {
-			s[0].Store = gateway.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now().Add(-time.Second)), Answered: new(time.Now())}
+		{`good All 3 workers serve; nothing`, func(s []*status.WorkerStatus) {
+			s[0].Store = status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now().Add(-time.Second)), Answered: new(time.Now())}
 		}},
-		{`warn 85 requests wait for keys of w2, and 100 may\.`, func(s []*gateway.WorkerStatus) { s[1].Waiting = 85 }},
-		{`good All 3 workers serve; nothing is moving\. good w9 has ended: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*gateway.WorkerStatus) {
-			s[0].Moves = []gateway.Move{death(41*time.Second, 10, 9), death(time.Hour, 10, 9)}
-			s[1].Moves = []gateway.Move{death(40*time.Second, 20, 9.4)}
+		{`warn 85 requests wait for keys of w2, and 100 may\.`, func(s []*status.WorkerStatus) { s[1].Waiting = 85 }},
+		{`good All 3 workers serve; nothing is moving\. good w9 has ended: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*status.WorkerStatus) {
+			s[0].Moves = []status.Move{death(41*time.Second, 10, 9), death(time.Hour, 10, 9)}
+			s[1].Moves = []status.Move{death(40*time.Second, 20, 9.4)}
 		}},
 	} {
-		var rows []gateway.WorkerRow
-		var all []*gateway.WorkerStatus
+		var rows []status.WorkerRow
+		var all []*status.WorkerStatus
 		for _, name := range []string{"w1", "w2", "w3"} {
-			s := &gateway.WorkerStatus{Name: name, Incarnation: name + "-1", State: "active", Wanted: 5, Served: 5, Queue: 100, SessionSlackSeconds: 4}
+			s := &status.WorkerStatus{Name: name, Incarnation: name + "-1", State: "active", Wanted: 5, Served: 5, Queue: 100, SessionSlackSeconds: 4}
 			all = append(all, s)
-			rows = append(rows, gateway.WorkerRow{Name: name, Address: name + ":80", State: "active", Status: s})
+			rows = append(rows, status.WorkerRow{Name: name, Address: name + ":80", State: "active", Status: s})
 		}
 		tt.change(all)
-		v := firstOf(t, gateway.AdminConfig{Operator: &rowsOperator{rows: rows}}, "w1", "w2", "w3")
+		v := firstOf(t, admin.Config{Operator: &rowsOperator{rows: rows}}, "w1", "w2", "w3")
 		if got := told(v); !regexp.MustCompile("^(" + tt.want + ")").MatchString(got) {
 			t.Errorf("it says %q, want %s", got, tt.want)
 		}
 	}
-	silent := []gateway.WorkerRow{{Name: "w1", State: "active", Error: "silence"}}
-	v := firstOf(t, gateway.AdminConfig{Operator: &rowsOperator{rows: silent}}, "w1")
+	silent := []status.WorkerRow{{Name: "w1", State: "active", Error: "silence"}}
+	v := firstOf(t, admin.Config{Operator: &rowsOperator{rows: silent}}, "w1")
 	if got := told(v); got != "bad w1 does not answer: if it is gone, its 16 partitions wait until its session is over." {
 		t.Errorf("of a silent worker: %q", got)
 	}
-	v = firstOf(t, gateway.AdminConfig{Operator: &rowsOperator{}, Ready: func() error { return context.DeadlineExceeded }})
+	v = firstOf(t, admin.Config{Operator: &rowsOperator{}, Ready: func() error { return context.DeadlineExceeded }})
 	if got := told(v); got != "bad No worker is on the ring: routers hold requests until one is. warn This router is not ready: context deadline exceeded." {
 		t.Errorf("without workers: %q", got)
 	}
-	v = firstOf(t, gateway.AdminConfig{Operator: &rowsOperator{}, Store: func() error { return context.DeadlineExceeded }, Ready: func() error { return context.DeadlineExceeded }})
+	v = firstOf(t, admin.Config{Operator: &rowsOperator{}, Store: func() error { return context.DeadlineExceeded }, Ready: func() error { return context.DeadlineExceeded }})
 	if got := told(v); got != "bad This router cannot use the store: context deadline exceeded. bad No worker is on the ring: routers hold requests until one is." {
 		t.Errorf("without a store: %q", got)
 	}
-	v = firstOf(t, gateway.AdminConfig{}, "w1", "w2")
+	v = firstOf(t, admin.Config{}, "w1", "w2")
 	if got := told(v); got != "good Both workers serve; nothing is moving." || v.Self.Asks || v.Traffic != nil || v.Workers[0].Wanted+v.Workers[1].Wanted != 16 {
 		t.Errorf("of a process that asks nobody: %q, %+v", got, v)
 	}
@@ -332,12 +333,12 @@ func told(v liveView) string {
 
 // counted is a process that counts what the test tells it.
 type counted struct {
-	gateway.Operator
+	status.Operator
 
 	mu               sync.Mutex // guards what follows
 	ok, failed, held int
 	took             metrics.Latencies
-	worker           gateway.WorkerStatus
+	worker           status.WorkerStatus
 }
 
 func (c *counted) Describe(chan<- *prometheus.Desc) {}
@@ -355,10 +356,10 @@ func (c *counted) Collect(ch chan<- prometheus.Metric) {
 	metrics.SendHistogram(ch, took, c.took.Distribution(), "b")
 }
 
-func (c *counted) Workers(context.Context) []gateway.WorkerRow {
+func (c *counted) Workers(context.Context) []status.WorkerRow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return []gateway.WorkerRow{{Name: "w1", Status: new(c.worker)}}
+	return []status.WorkerRow{{Name: "w1", Status: new(c.worker)}}
 }
 
 // count has 40 more requests, of which 2 have failed and 1 of 100 took long, and 9 more
@@ -392,8 +393,8 @@ func (r *recorded) FlushError() error { return nil }
 // Rates and quantiles are of the last 10 s.
 func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &counted{worker: gateway.WorkerStatus{Incarnation: "w1-1", State: "active"}}
-		admin := gateway.NewAdmin(gateway.AdminConfig{
+		c := &counted{worker: status.WorkerStatus{Incarnation: "w1-1", State: "active"}}
+		admin := admin.New(admin.Config{
 			Members:  kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "r", Role: ring.RoleRouter})),
 			Metrics:  metrics.NewRegistry(c),
 			Operator: c,

@@ -1,4 +1,4 @@
-package gateway
+package admin
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -46,15 +47,15 @@ func hashOf(element string) string {
 
 // liveJSON is what the live page shows, an event of /events.
 type liveJSON struct {
-	Time       time.Time    `json:"time"`
-	Self       liveSelf     `json:"self"`
-	Says       []sentence   `json:"says"` // what is to be said, the most urgent first; at least one
-	Partitions int          `json:"partitions"`
-	TTLSeconds float64      `json:"ttl_seconds"`
-	Workers    []liveWorker `json:"workers"` // by name
-	Hot        []HotKeyAt   `json:"hot"`     // the hottest first
-	Moves      []RecentMove `json:"moves"`   // the latest first
-	Traffic    *liveTraffic `json:"traffic,omitempty"`
+	Time       time.Time           `json:"time"`
+	Self       liveSelf            `json:"self"`
+	Says       []sentence          `json:"says"` // what is to be said, the most urgent first; at least one
+	Partitions int                 `json:"partitions"`
+	TTLSeconds float64             `json:"ttl_seconds"`
+	Workers    []liveWorker        `json:"workers"` // by name
+	Hot        []status.HotKeyAt   `json:"hot"`     // the hottest first
+	Moves      []status.RecentMove `json:"moves"`   // the latest first
+	Traffic    *liveTraffic        `json:"traffic,omitempty"`
 }
 
 // liveSelf is the process that shows the page.
@@ -69,14 +70,14 @@ type liveSelf struct {
 
 // liveWorker is a worker, without what the page shows elsewhere.
 type liveWorker struct {
-	WorkerRow
+	status.WorkerRow
 	Wanted    int      `json:"wanted"`               // partitions that the ring gives it
 	PerSecond *float64 `json:"per_second,omitempty"` // executions that began, as far as that is known
 }
 
 // collector gathers what the live page shows.
 type collector struct {
-	cfg     *AdminConfig
+	cfg     *Config
 	history history
 }
 
@@ -97,7 +98,7 @@ func (c *collector) collect(ctx context.Context) []byte {
 			s.Self.StoreError = err.Error()
 		}
 	}
-	var rows []WorkerRow
+	var rows []status.WorkerRow
 	if c.cfg.Operator != nil {
 		rows = c.cfg.Operator.Workers(ctx)
 	} else {
@@ -134,10 +135,10 @@ func (c *collector) collect(ctx context.Context) []byte {
 }
 
 // rowsOf returns the workers of a view, none of which was asked.
-func rowsOf(view *ring.View) (rows []WorkerRow) {
+func rowsOf(view *ring.View) (rows []status.WorkerRow) {
 	for _, m := range view.Members {
 		if m.Role == ring.RoleWorker {
-			rows = append(rows, WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()})
+			rows = append(rows, status.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()})
 		}
 	}
 	return rows
@@ -145,14 +146,14 @@ func rowsOf(view *ring.View) (rows []WorkerRow) {
 
 // withoutMirrors returns the moves without those given away that another worker tells of
 // as taken over.
-func withoutMirrors(moves []RecentMove) []RecentMove {
+func withoutMirrors(moves []status.RecentMove) []status.RecentMove {
 	taken := make(map[[2]string]bool)
 	for _, m := range moves {
 		if m.Direction == "taken" {
 			taken[[2]string{m.Worker, m.At}] = true
 		}
 	}
-	return slices.DeleteFunc(moves, func(m RecentMove) bool {
+	return slices.DeleteFunc(moves, func(m status.RecentMove) bool {
 		return m.Direction == "given" && taken[[2]string{m.At, m.Worker}]
 	})
 }
