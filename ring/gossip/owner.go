@@ -57,7 +57,6 @@ func (c *Cluster) ask(do func(*owner) error) error {
 // touches it.
 type owner struct {
 	c           *Cluster
-	builder     *ring.Builder
 	self        ring.Member
 	spreadView  uint64          // self.View as the peers were last told
 	spreadEpoch int64           // self.Epoch likewise
@@ -78,10 +77,9 @@ type peer struct {
 	keys keys
 }
 
-func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owner {
+func newOwner(c *Cluster, self ring.Member, k keys) *owner {
 	return &owner{
 		c:          c,
-		builder:    builder,
 		self:       self,
 		inForce:    k,
 		announced:  k,
@@ -324,7 +322,7 @@ func (o *owner) retable(workers []ring.Member) {
 	if o.table != nil && slices.Equal(names, o.active) {
 		return
 	}
-	table, err := o.builder.Table(names)
+	table, err := ring.New(o.c.settings.Ring, names)
 	if err != nil {
 		o.c.log.Error("the ring keeps its former members", "error", err)
 		return
