@@ -2,7 +2,7 @@
 //
 // A key belongs to a partition: xxhash64(key) mod P, with P fixed for the
 // cluster. A partition belongs to a member: consistent hashing with bounded
-// loads (Mirrokni, Thorup and Zadimoghaddam, 2016, as in
+// loads (Mirrokni, Thorup and Zadimoghaddam, 2016, as implemented by
 // github.com/buraksezer/consistent) spreads the partitions over the members so
 // that none has much more than its share and a change of the members moves
 // little more than it has to.
@@ -10,7 +10,8 @@
 // A [Table] holds the outcome. It is immutable and a pure function of the
 // [Config] and of the set of members: neither the order in which members came
 // nor members that have left since can be told from it, so processes that see
-// the same members agree without asking each other.
+// the same members agree without asking each other. [New] computes a table
+// once; a [Builder] follows a membership that changes.
 //
 // A [View] joins a table to the members that one process sees.
 //

@@ -21,13 +21,18 @@ const (
 // follower applies one change after another and measures each.
 type follower struct {
 	*testing.T
+	builder *ring.Builder
 	members []string
 	table   *ring.Table
 }
 
 func follow(t *testing.T, members []string) *follower {
 	t.Helper()
-	f := &follower{T: t}
+	builder, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{T: t, builder: builder}
 	f.become(members)
 	return f
 }
@@ -36,7 +41,10 @@ func follow(t *testing.T, members []string) *follower {
 // members that were there before and after.
 func (f *follower) become(members []string) (moved, stirred int) {
 	f.Helper()
-	table := mustNew(f, ring.Config{}, members...)
+	table, err := f.builder.Table(members)
+	if err != nil {
+		f.Fatal(err)
+	}
 	for _, m := range ring.Diff(f.table, table) {
 		moved++
 		if slices.Contains(f.members, m.To) && slices.Contains(members, m.From) {

@@ -4,7 +4,6 @@ package hub
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/keyway-go/keyway/ring"
@@ -14,8 +13,8 @@ import (
 type Hub struct {
 	settings ring.Settings
 
-	mu      sync.Mutex  // guards what follows
-	table   *ring.Table // made last
+	mu      sync.Mutex // guards what follows
+	builder *ring.Builder
 	members map[*Handle]ring.Member
 	apart   map[*Handle]bool // members that see only themselves
 	view    *ring.View       // of who is no member
@@ -32,7 +31,11 @@ type Handle struct {
 
 // New returns a hub without members.
 func New(settings ring.Settings) (*Hub, error) {
-	h := &Hub{settings: settings.WithDefaults(), table: new(ring.Table), members: make(map[*Handle]ring.Member), apart: make(map[*Handle]bool), views: make(map[*Handle]*ring.View), changed: make(chan struct{})}
+	builder, err := ring.NewBuilder(settings.Ring)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	h := &Hub{settings: settings.WithDefaults(), builder: builder, members: make(map[*Handle]ring.Member), apart: make(map[*Handle]bool), views: make(map[*Handle]*ring.View), changed: make(chan struct{})}
 	return h, h.rebuild()
 }
 
@@ -139,13 +142,9 @@ func (h *Hub) viewOf(self ring.Member, members []ring.Member) (*ring.View, error
 	for _, m := range ring.ActiveWorkers(members) {
 		names = append(names, m.Name)
 	}
-	table := h.table
-	if !slices.Equal(table.Members(), names) || len(names) == 0 {
-		var err error
-		if table, err = ring.New(h.settings.Ring, names); err != nil {
-			return nil, fmt.Errorf("hub: %w", err)
-		}
-		h.table = table
+	table, err := h.builder.Table(names)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
 	}
 	digest := ring.NewView(table, members).Digest
 	for i := range members {
