@@ -426,6 +426,23 @@ func TestAnnounceRefusesWhatDoesNotFit(t *testing.T) {
 	})
 }
 
+// A member that comes later is told what has changed before.
+func TestLateMemberKnowsTheLatest(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		all := b.startAll(3)
+		if err := all[1].Announce(func(m *ring.Member) { m.State, m.Incarnation, m.Epoch = ring.StateLeaving, "second", 9 }); err != nil {
+			t.Fatal(err)
+		}
+		b.eventually(3*time.Second, "the others know", func() bool { return agree(all, 3) })
+		time.Sleep(5 * time.Second)
+		late := b.start(b.config(3), address(3))
+		b.eventually(20*time.Millisecond, "the late one knows", func() bool {
+			m, _ := find(late, "worker-01")
+			return m.State == ring.StateLeaving && m.Incarnation == "second" && m.Epoch == 9
+		})
+	})
+}
+
 // A worker that comes back at another address, before it was missed, is a
 // member twice for a while; then only its new life remains.
 func TestSameNameNewAddress(t *testing.T) {

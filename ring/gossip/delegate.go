@@ -77,7 +77,7 @@ func (d *delegate) admit(n *memberlist.Node) error {
 
 // NotifyAlive keeps strangers out, however memberlist heard of them.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
-	if n.Name == d.c.node {
+	if n.Name == d.c.node || d.c.news.knows(n.Name, n.Meta) {
 		return nil
 	}
 	return d.admit(n)
@@ -104,11 +104,13 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) {
 	if err != nil || n.Name == d.c.node {
 		return
 	}
-	d.c.inbox.setMember(n.Name, &peer{md.member(memberName(n.Name), n.Address()), keys{md.settings.KeySource, md.since}})
+	p := peer{md.member(memberName(n.Name), n.Address()), keys{md.settings.KeySource, md.since}}
+	d.c.inbox.setMember(n.Name, d.c.news.meet(n.Name, n.Meta, p, md.version))
 }
 
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
 	if n.Name != d.c.node {
+		d.c.news.part(n.Name)
 		d.c.inbox.setMember(n.Name, nil)
 	}
 }
@@ -119,15 +121,30 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	d.c.inbox.put(func(n *news) { putBounded(n.clashes, other.Name, err) })
 }
 
-// NotifyMsg takes the one message of Keyway's own, that of Bury.
+// NotifyMsg takes the messages of Keyway's own: a member's news, and those of Bury.
 func (d *delegate) NotifyMsg(message []byte) {
+	if len(message) == 0 || message[0] != deadMark {
+		d.hear(message, true)
+		return
+	}
 	d.c.inbox.put(func(n *news) {
 		if len(n.dead) < inboxBound {
-			n.dead = append(n.dead, strings.Fields(string(message))...)
+			n.dead = append(n.dead, strings.Fields(string(message[1:]))...)
 		}
 	})
 }
 
-func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
-func (d *delegate) LocalState(bool) []byte          { return nil }
-func (d *delegate) MergeRemoteState([]byte, bool)   {}
+func (d *delegate) hear(message []byte, repeat bool) {
+	if node, p := d.c.news.hear(d.c.node, message, repeat); p != nil {
+		d.c.inbox.setMember(node, p)
+	}
+}
+
+func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte { return d.c.news.next(overhead, limit) }
+
+// LocalState and MergeRemoteState bring what got lost.
+func (d *delegate) LocalState(bool) []byte { return d.c.news.all() }
+
+func (d *delegate) MergeRemoteState(state []byte, _ bool) {
+	each(state, func(message []byte) { d.hear(message, false) })
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -110,17 +111,20 @@ func TestAddedSeedsAreBounded(t *testing.T) {
 			t.Errorf("%d targets, want %d", n, addedBound+1)
 		}
 		time.Sleep(addedAge / 2)
-		again := j.due(time.Now())[:1]
-		for _, addr := range j.due(time.Now()) {
+		again := j.due(time.Now(), nil)[:1]
+		for _, addr := range j.due(time.Now(), nil) {
 			if addr != "seed" {
 				again = []string{addr}
 			}
 		}
 		j.add(again)
 		time.Sleep(addedAge/2 + time.Second)
-		due := j.due(time.Now())
+		due := j.due(time.Now(), nil)
 		if len(due) != 2 || j.targets["seed"] == nil || j.targets[again[0]] == nil {
 			t.Errorf("later there are %v, want the seed and %v", due, again)
+		}
+		if due := j.due(time.Now(), map[string]bool{"seed": true, again[0]: true}); !slices.Equal(due, []string{"seed"}) {
+			t.Errorf("%v are tried while both are members, want the seed alone, which may be a name of several", due)
 		}
 	})
 }

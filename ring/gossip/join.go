@@ -133,7 +133,12 @@ func allRefused(outcomes []error) error {
 // round tries the targets that are due, a few at a time, and returns the
 // outcome of each.
 func (j *joiner) round() []error {
-	due := j.due(time.Now())
+	members := j.c.View().Members
+	present := make(map[string]bool, len(members))
+	for i := range members {
+		present[members[i].Gossip] = true
+	}
+	due := j.due(time.Now(), present)
 	outcomes := make([]error, len(due))
 	slots := make(chan struct{}, joinAtOnce)
 	var attempts sync.WaitGroup
@@ -154,13 +159,15 @@ func (j *joiner) round() []error {
 	return slices.DeleteFunc(outcomes, func(err error) bool { return err == errSelf })
 }
 
-func (j *joiner) due(now time.Time) []string {
+// due returns the targets to try now, of which no added one is the address of a member
+// that is present.
+func (j *joiner) due(now time.Time, present map[string]bool) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.forgetLocked(now)
 	var due []string
 	for addr, t := range j.targets {
-		if !now.Before(t.next) {
+		if !now.Before(t.next) && (t.seed || !present[addr]) {
 			due = append(due, addr)
 		}
 	}

@@ -101,7 +101,7 @@ func (c *Cluster) sees(m ring.Member) bool {
 // propose announces keys that are not in force.
 func (o *owner) propose(source string) error {
 	next := keys{source, notInForce}
-	if _, err := newMetadata(o.self, next, o.c.settings).encode(); err != nil {
+	if _, err := newMetadata(o.self, next, o.c.settings, o.version).encode(); err != nil {
 		return err
 	}
 	o.announced = next

@@ -51,7 +51,7 @@ func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (*listen
 	if err != nil {
 		return nil, fmt.Errorf("%w on %s: %w; choose a free address of this machine with --gossip", ErrBind, cfg.Bind, err)
 	}
-	bind = netip.AddrPortFrom(bind.Addr(), uint16(inner.GetAutoBindPort()))
+	bind = netip.AddrPortFrom(bind.Addr(), inner.port())
 	return &listener{&transport{inner, life, dialTCP}, bind, netip.AddrPortFrom(advertise.Addr(), cmp.Or(advertise.Port(), bind.Port()))}, nil
 }
 
@@ -88,22 +88,17 @@ func wrap(life context.Context, t memberlist.Transport) (*listener, error) {
 
 // bindTo listens with TCP and UDP on one port. If it may choose the port, the
 // one that it chose for TCP may be taken for UDP, so it tries again.
-func bindTo(addr netip.AddrPort, logger *log.Logger) (t *memberlist.NetTransport, err error) {
+func bindTo(addr netip.AddrPort, logger *log.Logger) (s *sockets, err error) {
 	attempts := 1
 	if addr.Port() == 0 {
 		attempts = 10
 	}
 	for range attempts {
-		t, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
-			BindAddrs: []string{addr.Addr().String()},
-			BindPort:  int(addr.Port()),
-			Logger:    logger,
-		})
-		if err == nil {
+		if s, err = openSockets(addr, logger); err == nil {
 			break
 		}
 	}
-	return t, err
+	return s, err
 }
 
 // resolve returns the first address of a host:port, or of a host with the

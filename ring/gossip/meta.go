@@ -25,7 +25,7 @@ const (
 // after the last field it knows: a new field needs no new version.
 const (
 	metaMark    = 'K'
-	metaVersion = 2
+	metaVersion = 3
 )
 
 // epochLimit is far above every epoch, which are of the size of Unix seconds,
@@ -41,7 +41,8 @@ type metadata struct {
 	self     ring.Member // without Name and Gossip, and without TLS and StoreID, which settings have
 	digest   uint64      // of settings, as the member computes it
 	settings ring.Settings
-	since    int64 // when settings.KeySource came in force; see keys
+	since    int64  // when settings.KeySource came in force; see keys
+	version  uint64 // of the status that is in it
 }
 
 // shortKeySource stands for a key source in what members tell each other: a
@@ -55,10 +56,17 @@ func shortKeySource(s string) string {
 	return fmt.Sprintf("%s…%016x", s[:keySourceLimit-19], h.Sum64())
 }
 
-func newMetadata(m ring.Member, k keys, s ring.Settings) metadata {
+func newMetadata(m ring.Member, k keys, s ring.Settings, version uint64) metadata {
 	s.Store, s.KeySource = m.StoreID, k.source
 	m.Name, m.Gossip, m.TLS, m.StoreID = "", "", false, 0
-	return metadata{self: m, digest: s.Digest(), settings: s, since: k.since}
+	return metadata{self: m, digest: s.Digest(), settings: s, since: k.since, version: version}
+}
+
+// lasting returns md without the status: what changes rarely.
+func (md metadata) lasting() metadata {
+	status{}.update(&md.self)
+	md.settings.Store, md.digest, md.version = 0, 0, 0
+	return md
 }
 
 // member returns the member that describes itself with md.
@@ -109,6 +117,7 @@ func (md metadata) encode() ([]byte, error) {
 		b = append(b, s...)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(md.since))
+	b = binary.AppendUvarint(b, md.version)
 	if len(b) > metaLimit {
 		return nil, fmt.Errorf("%w: the member's description has %d bytes, at most %d fit: shorten the incarnation (%d), address (%d), store URL (%d), cluster name (%d) or key source (%d)",
 			ErrConfig, len(b), metaLimit, len(md.self.Incarnation), len(md.self.Addr), len(md.self.Store), len(md.settings.Cluster), len(md.settings.KeySource))
@@ -139,20 +148,18 @@ func decodeMetadata(b []byte) (metadata, error) {
 	for _, s := range []*string{&md.self.Incarnation, &md.self.Addr, &md.self.Store, &md.settings.Cluster, &md.settings.KeySource} {
 		*s = r.Text()
 	}
-	if len(r.Rest) > 0 { // not of members that are older than this field
-		md.since = int64(r.Uint64())
-	}
+	md.since = int64(r.Uint64())
+	md.version = r.Number(math.MaxInt64)
 	switch {
 	case r.Bad:
 		return metadata{}, errors.New("its description is truncated")
 	case md.self.Role != ring.RoleWorker && md.self.Role != ring.RoleRouter:
 		return metadata{}, fmt.Errorf("has an unknown role (%d)", md.self.Role)
-	case md.self.State < ring.StateJoining || md.self.State > ring.StateLeaving:
-		return metadata{}, fmt.Errorf("has an unknown state (%d)", md.self.State)
-	case md.self.Epoch < 0 || md.self.Epoch > epochLimit:
-		return metadata{}, fmt.Errorf("knows of an epoch (%d) that there cannot be", md.self.Epoch)
 	case md.since < 0:
 		return metadata{}, fmt.Errorf("has a key source since a time (%d) that there cannot be", md.since)
+	}
+	if err := statusOf(md.self, md.version).validate(); err != nil {
+		return metadata{}, err
 	}
 	return md, nil
 }

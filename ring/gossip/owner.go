@@ -56,20 +56,21 @@ func (c *Cluster) ask(do func(*owner) error) error {
 // owner holds what this member knows of the cluster. Only its goroutine
 // touches it.
 type owner struct {
-	c           *Cluster
-	builder     *ring.Builder
-	self        ring.Member
-	spreadView  uint64          // self.View as the peers were last told
-	spreadEpoch int64           // self.Epoch likewise
-	epoch       int64           // highest Epoch of any member so far
-	inForce     keys            // of this member
-	announced   keys            // as the peers are told
-	peers       map[string]peer // by node
-	table       *ring.Table
-	active      []string             // names in table
-	duplicates  map[string]time.Time // names alive twice, and since when
-	several     bool                 // warned that active workers use several stores
-	throttle    throttle
+	c          *Cluster
+	builder    *ring.Builder
+	self       ring.Member
+	version    uint64          // of the status that the peers were told last
+	told       ring.Member     // self, likewise
+	lasting    metadata        // that memberlist was given last
+	epoch      int64           // highest Epoch of any member so far
+	inForce    keys            // of this member
+	announced  keys            // as the peers are told
+	peers      map[string]peer // by node
+	table      *ring.Table
+	active     []string             // names in table
+	duplicates map[string]time.Time // names alive twice, and since when
+	several    bool                 // warned that active workers use several stores
+	throttle   throttle
 }
 
 // peer is another member.
@@ -81,6 +82,7 @@ type peer struct {
 func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owner {
 	return &owner{
 		c:          c,
+		lasting:    newMetadata(self, k, c.settings, 0).lasting(),
 		builder:    builder,
 		self:       self,
 		inForce:    k,
@@ -94,8 +96,9 @@ func (o *owner) run() {
 	defer close(o.c.owned)
 	var gather, spread calm
 	var news ring.Member // what spread is for
-	second := time.NewTicker(time.Second)
+	second, minute := time.NewTicker(time.Second), time.NewTicker(time.Minute)
 	defer second.Stop()
+	defer minute.Stop()
 	for {
 		select {
 		case <-o.c.inbox.wake:
@@ -111,11 +114,13 @@ func (o *owner) run() {
 		case <-second.C:
 			o.warnOfDuplicates(time.Now())
 			o.warnOfKeys(time.Now())
+		case <-minute.C:
+			o.c.news.forget()
 		case <-o.c.ctx.Done():
 			return
 		}
 		switch {
-		case o.self.View == o.spreadView && o.self.Epoch == o.spreadEpoch:
+		case o.self.View == o.told.View && o.self.Epoch == o.told.Epoch:
 			spread, news = calm{}, ring.Member{}
 		case news != o.self:
 			news = o.self
@@ -152,7 +157,7 @@ func (o *owner) change(change func(*ring.Member), wait time.Duration) error {
 	if err := validMember(next); err != nil {
 		return err
 	}
-	if _, err := newMetadata(next, o.announced, o.c.settings).encode(); err != nil {
+	if _, err := newMetadata(next, o.announced, o.c.settings, o.version).encode(); err != nil {
 		return err
 	}
 	if next == o.self {
@@ -171,15 +176,30 @@ func (o *owner) change(change func(*ring.Member), wait time.Duration) error {
 // unwaited is the shortest time to wait for: memberlist takes 0 for no limit.
 const unwaited = time.Duration(1)
 
-// spread hands this member's description to memberlist. That waits until some
-// peers have been sent it, or until wait has passed: then it goes on by itself.
+// spread tells the peers of this member: of its status by news, of the rest, if that has
+// changed, by memberlist. It waits until some peers have been sent it, or until wait has
+// passed: then it goes on by itself.
 func (o *owner) spread(wait time.Duration) {
-	meta, err := newMetadata(o.self, o.announced, o.c.settings).encode()
+	o.version++
+	o.told = o.self
+	sent := o.c.news.tell(o.c.node, statusOf(o.self, o.version))
+	md := newMetadata(o.self, o.announced, o.c.settings, o.version)
+	if md.lasting() == o.lasting {
+		if wait > unwaited {
+			select {
+			case <-sent:
+			case <-time.After(wait):
+			case <-o.c.ctx.Done():
+			}
+		}
+		return
+	}
+	meta, err := md.encode()
 	if err != nil { // its length was checked with the last change
 		o.c.log.Error("cannot describe this member to its peers", "error", err)
 		return
 	}
-	o.spreadView, o.spreadEpoch = o.self.View, o.self.Epoch
+	o.lasting = md.lasting()
 	o.c.meta.Store(&meta)
 	_ = o.c.list.UpdateNode(wait) // fails only when wait has passed
 }

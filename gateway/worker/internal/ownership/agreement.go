@@ -142,6 +142,10 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 	if a.sessions == nil {
 		return nil
 	}
+	if !slices.ContainsFunc(s.view.Workers(), func(m ring.Member) bool { return !a.sessions[m.Incarnation] && m.Incarnation != s.current.incarnation }) {
+		a.missing = nil
+		return nil
+	}
 	var here, elsewhere []ring.Member
 	missing := make(map[string]time.Time)
 	for _, m := range s.view.Workers() {

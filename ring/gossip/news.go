@@ -1,0 +1,294 @@
+package gossip
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"github.com/keyway-go/keyway/internal/wire/packed"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// status is what changes often in a member's description. Its metadata has the status as
+// it was when memberlist last spread the metadata; later ones travel as news.
+type status struct {
+	version     uint64 // rises with each change, for as long as the process lives
+	incarnation string
+	state       ring.State
+	store       ring.StoreID
+	view        uint64
+	epoch       int64
+}
+
+func statusOf(m ring.Member, version uint64) status {
+	return status{version, m.Incarnation, m.State, m.StoreID, m.View, m.Epoch}
+}
+
+// update brings a member's description up to date.
+func (s status) update(m *ring.Member) {
+	m.Incarnation, m.State, m.StoreID, m.View, m.Epoch = s.incarnation, s.state, s.store, s.view, s.epoch
+}
+
+func (s status) validate() error {
+	switch {
+	case s.state < ring.StateJoining || s.state > ring.StateLeaving:
+		return fmt.Errorf("has an unknown state (%d)", s.state)
+	case s.epoch < 0 || s.epoch > epochLimit:
+		return fmt.Errorf("knows of an epoch (%d) that there cannot be", s.epoch)
+	}
+	return nil
+}
+
+// The first byte of a message of Keyway's own.
+const (
+	deadMark = 'D' // incarnations that are dead, see Bury
+	newsMark = 'N' // a node and its status
+)
+
+func encodeNews(node string, s status) []byte {
+	b := make([]byte, 0, 80)
+	b = append(b, newsMark)
+	b = binary.AppendUvarint(b, uint64(len(node)))
+	b = append(b, node...)
+	b = binary.AppendUvarint(b, s.version)
+	b = append(b, byte(s.state))
+	b = binary.AppendUvarint(b, uint64(s.epoch))
+	b = binary.BigEndian.AppendUint64(b, s.view)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.store))
+	b = binary.AppendUvarint(b, uint64(len(s.incarnation)))
+	return append(b, s.incarnation...)
+}
+
+var errNoNews = errors.New("not a member's news")
+
+// decodeNews ignores bytes after the last field that it knows.
+func decodeNews(b []byte) (node string, s status, err error) {
+	r := packed.Reader{Rest: b}
+	if r.Byte() != newsMark {
+		return "", status{}, errNoNews
+	}
+	node = r.Text()
+	s.version = r.Number(math.MaxInt64)
+	s.state = ring.State(r.Byte())
+	s.epoch = int64(r.Number(math.MaxInt64))
+	s.view = r.Uint64()
+	s.store = ring.StoreID(r.Uint64())
+	s.incarnation = r.Text()
+	if r.Bad || len(b) > metaLimit {
+		return "", status{}, errNoNews
+	}
+	return node, s, s.validate()
+}
+
+// newsroom passes news on. Each member that hears something new repeats it a few times, to
+// whichever members memberlist chooses. What gets lost nevertheless arrives when two
+// members next tell each other all they know, every few seconds. Its methods may be called
+// by any number of goroutines, and with memberlist's locks held.
+type newsroom struct {
+	mu    sync.Mutex
+	nodes map[string]*node  // those that memberlist lists, this one included
+	other map[string]status // of others: they may be listed soon, or again
+	queue []*node           // whose news are to be repeated: fresh ones first, then in turn
+}
+
+// node is one of memberlist's.
+type node struct {
+	meta    []byte // metadata with which it was let in
+	peer    peer
+	version uint64
+	news    []byte        // that were heard last; nil for none
+	repeats int           // still to do
+	done    chan struct{} // closed when none is left; nil if nobody waits
+}
+
+// otherBound bounds the news of nodes that are not listed.
+const otherBound = 1024
+
+func newNewsroom() *newsroom {
+	return &newsroom{nodes: make(map[string]*node), other: make(map[string]status)}
+}
+
+// knows reports whether a node with that metadata was let in before.
+func (r *newsroom) knows(name string, meta []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[name]
+	return n != nil && n.meta != nil && string(n.meta) == string(meta)
+}
+
+// meet takes a node that memberlist lists, with its metadata, and returns it as it is
+// known by its latest news.
+func (r *newsroom) meet(name string, meta []byte, p peer, version uint64) *peer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[name]
+	if n == nil {
+		n = new(node)
+		r.nodes[name] = n
+	}
+	latest := statusOf(n.peer.Member, n.version)
+	n.meta, n.peer = slices.Clone(meta), p
+	if n.version > version {
+		latest.update(&n.peer.Member)
+	} else {
+		n.version = version
+	}
+	if s, heard := r.other[name]; heard {
+		delete(r.other, name)
+		r.learn(name, n, s)
+	}
+	return new(n.peer)
+}
+
+// learn takes the status of a node, unless it is an old one.
+func (r *newsroom) learn(name string, n *node, s status) (fresh bool) {
+	if s.version <= n.version {
+		return false
+	}
+	s.update(&n.peer.Member)
+	n.version, n.news = s.version, encodeNews(name, s)
+	return true
+}
+
+// part forgets a node that is gone. If it was taken for dead by mistake, its news may be
+// needed again.
+func (r *newsroom) part(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.nodes[name]; n != nil {
+		delete(r.nodes, name)
+		n.repeats = 0
+		r.keep(name, statusOf(n.peer.Member, n.version))
+	}
+}
+
+func (r *newsroom) keep(name string, s status) {
+	if old, heard := r.other[name]; heard && old.version >= s.version || !heard && len(r.other) >= otherBound {
+		return
+	}
+	r.other[name] = s
+}
+
+// forget drops the news of nodes that are not listed.
+func (r *newsroom) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.other)
+}
+
+// tell spreads a status of this member's own. The channel is closed when all is sent, at
+// once if nobody is there.
+func (r *newsroom) tell(self string, s status) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[self]
+	if n == nil {
+		n = new(node)
+		r.nodes[self] = n
+	}
+	n.version, n.news = s.version, encodeNews(self, s)
+	n.end()
+	done := make(chan struct{})
+	n.done = done
+	if len(r.nodes) > 1 {
+		r.repeat(n)
+	} else {
+		n.end()
+	}
+	return done
+}
+
+// hear takes a message. It returns the node that it is about, and what is known of it now,
+// nil if it says nothing new.
+func (r *newsroom) hear(self string, message []byte, repeat bool) (string, *peer) {
+	name, s, err := decodeNews(message)
+	if err != nil || name == self {
+		return "", nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[name]
+	if n == nil {
+		r.keep(name, s)
+		return "", nil
+	}
+	if !r.learn(name, n, s) {
+		return "", nil
+	}
+	if repeat {
+		r.repeat(n)
+	}
+	return name, new(n.peer)
+}
+
+// repeat queues a node's news, before those that were sent already. With n members
+// that repeat what they hear to r others each, one misses it with a chance of e^-r.
+func (r *newsroom) repeat(n *node) {
+	queued := n.repeats > 0
+	n.repeats = 4 + bits.Len(uint(len(r.nodes)))
+	if !queued {
+		r.queue = slices.Insert(r.queue, 0, n)
+	}
+}
+
+func (n *node) end() {
+	if n.done != nil {
+		close(n.done)
+		n.done = nil
+	}
+}
+
+// next returns news to send, of at most limit bytes with the overhead of each.
+func (r *newsroom) next(overhead, limit int) (messages [][]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var again []*node
+	i := 0
+	for ; i < len(r.queue); i++ {
+		n := r.queue[i]
+		if n.repeats == 0 {
+			continue
+		}
+		if limit -= len(n.news) + overhead; limit < 0 {
+			break
+		}
+		messages = append(messages, n.news)
+		if n.repeats--; n.repeats > 0 {
+			again = append(again, n)
+		} else {
+			n.end()
+		}
+	}
+	r.queue = append(slices.Delete(r.queue, 0, i), again...)
+	return messages
+}
+
+// all returns the news of each node, each after its length.
+func (r *newsroom) all() (b []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.nodes {
+		if len(n.news) == 0 {
+			continue // its metadata say it all
+		}
+		b = binary.AppendUvarint(b, uint64(len(n.news)))
+		b = append(b, n.news...)
+	}
+	return b
+}
+
+// each calls f with each message of what all has returned.
+func each(b []byte, f func(message []byte)) {
+	for len(b) > 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return
+		}
+		f(b[size : size+int(n)])
+		b = b[size+int(n):]
+	}
+}

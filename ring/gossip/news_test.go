@@ -1,0 +1,153 @@
+package gossip
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+func testStatus(version uint64) status {
+	return status{version, "LJ2VRCUYLZPWUYH5ZLXTLBHTNG", ring.StateActive, 1 << 60, 1<<63 + version, 1780000000}
+}
+
+func TestNewsTravel(t *testing.T) {
+	want := testStatus(7)
+	b := encodeNews("worker-1@BOOTBOOT00", want)
+	t.Logf("%d bytes", len(b))
+	for _, tail := range []string{"", "a field that a later version adds"} {
+		node, got, err := decodeNews(append(bytes.Clone(b), tail...))
+		if err != nil || got != want || node != "worker-1@BOOTBOOT00" {
+			t.Errorf("with tail %q: %q, %+v, %v", tail, node, got, err)
+		}
+	}
+	for n := range b {
+		if _, _, err := decodeNews(b[:n]); err == nil {
+			t.Errorf("the first %d of %d bytes decode", n, len(b))
+		}
+	}
+	for what, wrong := range map[string]func(*status){
+		"state": func(s *status) { s.state = 9 },
+		"epoch": func(s *status) { s.epoch = epochLimit + 1 },
+		"long":  func(s *status) { s.incarnation = strings.Repeat("x", metaLimit) },
+	} {
+		s := want
+		wrong(&s)
+		if _, _, err := decodeNews(encodeNews("a", s)); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+}
+
+func FuzzDecodeNews(f *testing.F) {
+	f.Add(encodeNews("worker-1@BOOTBOOT00", testStatus(7)))
+	f.Add([]byte{newsMark})
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		each(b, func([]byte) {})
+		node, s, err := decodeNews(b)
+		if err != nil {
+			return
+		}
+		if again, got, err := decodeNews(encodeNews(node, s)); err != nil && len(encodeNews(node, s)) <= metaLimit || err == nil && (again != node || got != s) {
+			t.Fatalf("%q %+v becomes %q %+v, %v", node, s, again, got, err)
+		}
+	})
+}
+
+// met returns a newsroom that lists these nodes.
+func met(names ...string) *newsroom {
+	r := newNewsroom()
+	for _, name := range names {
+		r.meet(name, []byte("meta"), peer{}, 0)
+	}
+	return r
+}
+
+// Old news, which may come at any time by any way, undo nothing.
+func TestOldNewsAreDropped(t *testing.T) {
+	r := met("a")
+	if _, p := r.hear("self", encodeNews("a", testStatus(2)), true); p == nil || p.View != testStatus(2).view {
+		t.Fatalf("heard %+v", p)
+	}
+	for _, version := range []uint64{1, 2} {
+		if _, p := r.hear("self", encodeNews("a", testStatus(version)), true); p != nil {
+			t.Errorf("version %d replaced version 2", version)
+		}
+	}
+	if p := r.meet("a", []byte("other"), peer{}, 1); p.View != testStatus(2).view {
+		t.Errorf("older metadata undid the news: %+v", p)
+	}
+	if p := r.meet("a", []byte("other"), peer{Member: ring.Member{View: 5}}, 3); p.View != 5 {
+		t.Errorf("newer metadata did not count: %+v", p)
+	}
+}
+
+// What this member says of itself comes from nobody else.
+func TestNobodyTellsOurNews(t *testing.T) {
+	r := met("a")
+	r.tell("self", testStatus(1))
+	if _, p := r.hear("self", encodeNews("self", testStatus(9)), true); p != nil {
+		t.Errorf("heard of ourselves: %+v", p)
+	}
+}
+
+// News of a node that comes later, or was taken for dead by mistake, are not lost; nor is there
+// room for any number of them.
+func TestNewsOfNodesThatAreNotThere(t *testing.T) {
+	r := met("a")
+	r.hear("self", encodeNews("late", testStatus(3)), true)
+	r.hear("self", encodeNews("a", testStatus(4)), true)
+	r.part("a")
+	for name, version := range map[string]uint64{"late": 3, "a": 4} {
+		if p := r.meet(name, []byte("meta"), peer{}, 0); p.View != testStatus(version).view {
+			t.Errorf("%s comes as %+v", name, p)
+		}
+	}
+	for i := range 2 * otherBound {
+		r.hear("self", encodeNews(fmt.Sprint("stranger-", i), testStatus(1)), true)
+	}
+	if len(r.other) > otherBound {
+		t.Errorf("keeps news of %d strangers", len(r.other))
+	}
+	if r.forget(); len(r.other) > 0 {
+		t.Error("strangers are not forgotten")
+	}
+}
+
+// Each piece of news is sent a few times, fresh ones first, within the room of a packet.
+func TestNewsAreRepeated(t *testing.T) {
+	r := met("a", "b", "c")
+	sent := r.tell("self", testStatus(1))
+	first := encodeNews("self", testStatus(1))
+	if got := r.next(3, 2*len(first)); len(got) != 1 || !bytes.Equal(got[0], first) {
+		t.Fatalf("sent %q", got)
+	}
+	fresh := encodeNews("a", testStatus(2))
+	r.hear("self", fresh, true)
+	r.hear("self", encodeNews("b", testStatus(2)), false) // all have told each other
+	if got := r.next(0, len(fresh)); len(got) != 1 || !bytes.Equal(got[0], fresh) {
+		t.Errorf("sent %q before the fresh ones", got)
+	}
+	count := map[string]int{string(first): 1, string(fresh): 1}
+	for messages := r.next(0, 1<<10); len(messages) > 0; messages = r.next(0, 1<<10) {
+		for _, m := range messages {
+			count[string(m)]++
+		}
+	}
+	if len(count) != 2 || count[string(first)] != 7 || count[string(fresh)] != 7 {
+		t.Errorf("sent %v, want each 7 times", count)
+	}
+	select {
+	case <-sent:
+	default:
+		t.Error("nobody was told that all is sent")
+	}
+	select {
+	case <-newNewsroom().tell("self", testStatus(1)):
+	default:
+		t.Error("waits for a member that is alone")
+	}
+}
