@@ -22,9 +22,7 @@ type config struct {
 	Clients  int
 	Lockers  int
 	Grant    time.Duration
-	Rough    bool
-	Plan     string // what parsePlan reads; empty makes one by the seed
-	Links    bool   // trouble the links
+	Links    bool // trouble the links
 	Race     bool
 	Programs string // directory of router and worker; empty builds them
 	Verbose  bool
@@ -46,13 +44,7 @@ func (c config) sessionTTL() time.Duration {
 func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	cfg.TTL = cfg.sessionTTL()
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
-	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold, Rough: cfg.Rough})
-	if cfg.Plan != "" {
-		var err error
-		if acts, err = parsePlan(cfg.Plan); err != nil {
-			return nil, err
-		}
-	}
+	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold})
 	mix := trial.NewMix(rng, cfg.TTL)
 	fmt.Fprintf(cfg.Out, "chaos: seed %d, %v, session TTL %v, hold %v\nmix: %v\nplan: %s\n",
 		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, mix, planned(acts))

@@ -71,19 +71,17 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.IntVar(&cfg.Clients, "clients", 64, "number of clients")
 	flags.IntVar(&cfg.Lockers, "lockers", 1000, "number of callers that lock keys")
 	flags.DurationVar(&cfg.Grant, "grant", grantTime, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
-	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that requests may fail, with 502 or 503; all else must hold")
-	flags.StringVar(&cfg.Plan, "plan", "", "`events` instead of those by the seed, such as \"2s join w4, 3.5s kill w1, 5s redis-data-loss\"")
 	flags.BoolVar(&cfg.Links, "links", false, "cut, stall and delay the connections between router and workers at random")
 	flags.BoolVar(&cfg.Race, "race", false, "build router and worker with the race detector")
 	flags.StringVar(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
 	flags.BoolVar(&cfg.Verbose, "v", false, "print the logs of all processes, with debug messages")
-	flags.StringVar(&cfg.Scenario, "scenario", "chaos", "chaos; move: a third of the partitions moves under load; steady: Redis commands at two levels of load; transfers: nodes that hold accounts of each other with DoAll are killed")
+	flags.StringVar(&cfg.Scenario, "scenario", "chaos", "chaos, or transfers: nodes that hold accounts of each other with DoAll are killed")
 	if err := flags.Parse(args); err != nil {
 		return errors.Join(errUsage, err)
 	}
-	play, ok := map[string]func(context.Context, config, string) error{"chaos": runChaos, "move": runMove, "steady": runSteady, "transfers": runTransfers}[cfg.Scenario]
+	play, ok := map[string]func(context.Context, config, string) error{"chaos": runChaos, "transfers": runTransfers}[cfg.Scenario]
 	if !ok || flags.NArg() > 0 || cfg.Clients < 1 || cfg.Lockers < leastLockers || cfg.Time < 10*time.Second {
-		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos, move, steady or transfers; -t 10s or more; -clients 1 or more; -lockers 20 or more")
+		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos or transfers; -t 10s or more; -clients 1 or more; -lockers 20 or more")
 		return errUsage
 	}
 	dir, err := os.MkdirTemp("", "keyway-chaos-")
