@@ -47,9 +47,6 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 	for _, c := range m.checks {
 		m.report.Checks = append(m.report.Checks, *c)
 	}
-	if o.goals {
-		m.report.Goals = goals(m.report)
-	}
 	m.report.Warnings = o.warnings(m.report)
 	return m.report, nil
 }

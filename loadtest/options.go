@@ -28,7 +28,6 @@ a lock can have ` + localSuffix + `, a mutex in each process before the lock):
 // options are what a run is asked for.
 type options struct {
 	short      bool
-	goals      bool
 	rtt        time.Duration
 	names      []string
 	workloads  []string
@@ -49,7 +48,6 @@ type options struct {
 	given      map[string]string  // those of addresses that are set
 	programs   string
 	out        string
-	color      bool
 	chosen     []contender
 	scenes     []scene
 	events     []event
@@ -96,9 +94,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		f.String(o.addresses[name], name, "", form)
 	}
 	f.Group("Output")
-	f.Bool(&o.goals, "goals", "also how the ratios compare with those that the project aims at")
 	f.String(&o.out, "out", "report", "`directory` of report.html, results.json and results.csv")
-	f.Bool(&o.color, "color", "colors, even if the output is no terminal")
 	if err := f.Parse(args, stdout); err != nil {
 		return nil, err
 	}

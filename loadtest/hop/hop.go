@@ -102,7 +102,7 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	set.IntVar(&f.keys, "keys", 10_000, "different keys, all equally frequent")
 	set.IntVar(&f.idleConns, "idle", 10_000, "connections of the scenario idle")
 	set.StringVar(&chosen, "scenarios", strings.Join(names, ","), "which ones, separated by commas")
-	set.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf, or strace)")
+	set.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf)")
 	set.StringVar(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
 	set.StringVar(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
 	set.StringVar(&f.otherWorker, "other-worker", "", "`path` of another build of cmd/worker to compare with")
@@ -191,7 +191,7 @@ func (h *hop) measure(s scenario) error {
 				thousands(rows[name][perSecond][round]), micros(rows[name][cpuPer][round]))
 		}
 	}
-	calls, err := h.extras(s, rows)
+	calls, err := h.extras(s)
 	if err != nil {
 		return err
 	}

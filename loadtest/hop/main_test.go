@@ -156,19 +156,3 @@ func TestSeries(t *testing.T) {
 		t.Errorf("ratios %v, want 2, 2", r)
 	}
 }
-
-func TestPackageOf(t *testing.T) {
-	for symbol, want := range map[string]string{
-		"github.com/keyway-go/keyway/gateway.(*Router).ServeHTTP": "gateway",
-		"net/http.(*conn).serve":                                  "net/http",
-		"slices.pdqsort[go.shape.struct { net/http.key string }]": "slices",
-		"runtime.mallocgc":                                        "runtime: memory",
-		"runtime.gcDrain":                                         "runtime: garbage collector",
-		"runtime.schedule":                                        "runtime: goroutines and the rest",
-		"main":                                                    "haproxy",
-	} {
-		if got := packageOf("haproxy", symbol); got != want {
-			t.Errorf("%s is of %q, want %q", symbol, got, want)
-		}
-	}
-}

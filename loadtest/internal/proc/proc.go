@@ -192,45 +192,22 @@ func (p *Process) answers(ctx context.Context) bool {
 // Run starts a process that ends by itself, and returns the line that held
 // Spec.Ready.
 func (s *Stage) Run(ctx context.Context, spec Spec) (string, error) {
-	p, err := s.finish(ctx, spec)
-	if err != nil {
-		return "", err
-	}
-	select {
-	case line := <-p.out.found:
-		return line, nil
-	default:
-		return "", fmt.Errorf("proc: %s has not printed %q\n%s", spec.Name, spec.Ready, p.out.tail())
-	}
-}
-
-// Output starts a process that ends by itself, and returns what it printed.
-func (s *Stage) Output(ctx context.Context, spec Spec) (string, error) {
-	if err := os.Remove(s.log(spec)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("proc: %w", err)
-	}
-	if _, err := s.finish(ctx, spec); err != nil {
-		return "", err
-	}
-	out, err := os.ReadFile(s.log(spec))
-	return string(out), err
-}
-
-func (s *Stage) finish(ctx context.Context, spec Spec) (*Process, error) {
 	p, err := s.begin(spec)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer s.Forget(p)
 	if err := p.Await(ctx); err != nil {
 		p.kill()
 		<-p.done
-		return nil, err
+		return "", err
 	}
-	if p.err != nil {
-		return nil, fmt.Errorf("proc: %s: %w\n%s", spec.Name, p.err, p.out.tail())
+	select {
+	case line := <-p.out.found:
+		return line, p.err
+	default:
+		return "", fmt.Errorf("proc: %s has not printed %q: %v\n%s", spec.Name, spec.Ready, p.err, p.out.tail())
 	}
-	return p, nil
 }
 
 func (s *Stage) log(spec Spec) string { return filepath.Join(s.dir, spec.Name+".log") }

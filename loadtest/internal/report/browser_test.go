@@ -119,7 +119,6 @@ func TestPage(t *testing.T) {
 		beyond = `[...document.querySelectorAll("svg :not(title)")].filter(e => { const b = e.getBoundingClientRect(), s = e.closest("svg").getBoundingClientRect(); return b.right > s.right + 1 || b.left < s.left - 1 || b.bottom > s.bottom + 1 || b.top < s.top - 1; }).map(e => e.outerHTML).join("\n")`
 		hidden = `document.querySelectorAll(".off").length`
 		click  = `document.querySelector("[data-toggle='0']").click()`
-		goals  = `document.body.innerText.includes("wanted")`
 	)
 	// 6 charts in the scene with failures and 5 in each other; a line for each
 	// contender in each chart over quantiles or time; a bar for the rate and
@@ -139,9 +138,6 @@ func TestPage(t *testing.T) {
 	do(t, ctx, chromedp.Evaluate[chromedp.Void](click))
 	if n := do(t, ctx, chromedp.Evaluate[int](hidden)); n != 0 {
 		t.Errorf("another click leaves %d elements hidden", n)
-	}
-	if !do(t, ctx, chromedp.Evaluate[bool](goals)) {
-		t.Error("the goals that were asked for are not there")
 	}
 	if f := failures(); len(f) > 0 {
 		t.Errorf("console: %v", f)
