@@ -23,8 +23,8 @@ func (h *hop) netHTTPProxy(u *upstreams) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	listen, _, err := servers.Addrs(p)
-	return &proxy{process: p, addr: map[front]string{frontHTTP2: listen}}, err
+	listen, _ := servers.Addrs(p)
+	return &proxy{process: p, addr: map[front]string{frontHTTP2: listen}}, nil
 }
 
 // runNetHTTP is such a router.

@@ -29,10 +29,7 @@ func (h *hop) sidecarProxy(program, cluster string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	listen, _, err := servers.Addrs(p)
-	if err != nil {
-		return nil, err
-	}
+	listen, _ := servers.Addrs(p)
 	return &proxy{process: p, addr: map[front]string{frontLink: listen}, link: h.with.link(cluster)}, nil
 }
 

@@ -175,7 +175,7 @@ func (s *soak) sample(ctx context.Context) *growth {
 				continue
 			}
 			for _, p := range s.measured {
-				g.add(p.Name(), p.Pids()[0], filepath.Join(s.dir, p.Name()+".log"))
+				g.add(p.Name, p.Pids()[0], filepath.Join(s.dir, p.Name+".log"))
 			}
 		}
 	}
