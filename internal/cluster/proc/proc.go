@@ -26,6 +26,7 @@ type Spec struct {
 	Env     []string                    // beside this process's own
 	CPUs    []int                       // cores it may use, if Run can tell; nil for all
 	Log     string                      // file to which its output is appended; "" for none
+	Stamp   func() string               // what stands before each line of Log; nil for nothing
 	Out     io.Writer                   // what gets its lines, too, each behind the name; may be nil
 	Run     func(*exec.Cmd) error       // starts it, such as in a network namespace; nil for one of this process's
 	Ready   string                      // pattern of a line that it prints once it is ready; "" for no wait
@@ -62,7 +63,7 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 // Begin starts a process in a group of its own.
 func Begin(spec Spec) (*Process, error) {
 	p := &Process{Spec: spec, cmd: exec.Command(spec.Program, spec.Args...), done: make(chan struct{})}
-	p.out = &output{out: spec.Out, prefix: spec.Name + " | ", found: make(chan struct{})}
+	p.out = &output{out: spec.Out, stamp: spec.Stamp, prefix: spec.Name + " | ", found: make(chan struct{})}
 	if spec.Ready != "" {
 		p.out.ready = regexp.MustCompile(spec.Ready)
 	}
@@ -230,6 +231,7 @@ func (p *Process) End(ctx context.Context, s syscall.Signal) error {
 // the one that says that the process is ready.
 type output struct {
 	log    *os.File // nil for none
+	stamp  func() string
 	out    io.Writer
 	prefix string
 	ready  *regexp.Regexp // nil once it was found
@@ -247,7 +249,7 @@ const maxLine = 64 << 10
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.log != nil {
+	if o.log != nil && o.stamp == nil {
 		_, _ = o.log.Write(b)
 	}
 	o.part = append(o.part, b...)
@@ -272,6 +274,9 @@ func (o *output) line(s string) {
 	}
 	if o.last = append(o.last, s); len(o.last) > 20 {
 		o.last = o.last[1:]
+	}
+	if o.log != nil && o.stamp != nil {
+		_, _ = io.WriteString(o.log, o.stamp()+s+"\n")
 	}
 	if o.out != nil {
 		_, _ = io.WriteString(o.out, o.prefix+s+"\n")

@@ -57,7 +57,7 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	if err := s.start(ctx, firstWorkers()); err != nil {
 		return nil, err
 	}
-	l := &trial.Load{Dial: trial.To(s.router.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
+	l := &trial.Load{Dial: trial.To(s.at.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(i)+1))
 		return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 	}}

@@ -51,7 +51,7 @@ func play(ctx context.Context, cfg config, dir string, out io.Writer) (*report, 
 		fmt.Fprintf(out, "%5.0fs  %d/%d %v\n", (c.observer.Now() - r.begin).Seconds(), i+1, len(episodes), e)
 		c.perform(ctx, e)
 		c.progress(out, loads, e)
-		if c.broken() {
+		if len(c.lives.Deaths()) > 0 {
 			break // what follows would show nothing new
 		}
 	}
@@ -142,24 +142,4 @@ func (c *cast) progress(out io.Writer, loads []*trial.Load, e episode) {
 			fmt.Fprintf(out, "        %v: %v\n", f, f.err)
 		}
 	}
-}
-
-// broken reports whether a process has ended by itself.
-func (c *cast) broken() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.deaths) > 0
-}
-
-// stamped writes lines behind the time of the observer's clock.
-type stamped struct {
-	out io.Writer
-	now func() time.Duration
-}
-
-func (s stamped) Write(b []byte) (int, error) {
-	if _, err := fmt.Fprintf(s.out, "%9.3f %s", s.now().Seconds(), b); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
@@ -89,7 +90,7 @@ func (b *backend) machine(ctx context.Context, leader bool) (found machine, err 
 
 // newMachine makes a machine whose server logs to a file of its name.
 func newMachine(dir, name string) (m machine, port string, err error) {
-	if m.addr, err = trial.FreeAddr(); err != nil {
+	if m.addr, err = proc.FreeAddr(); err != nil {
 		return m, "", err
 	}
 	m.data = filepath.Join(dir, name)
@@ -154,7 +155,7 @@ func redis(dir string, n int) (*backend, error) {
 		return b, nil
 	}
 	for i := range b.machines {
-		addr, err := trial.FreeAddr()
+		addr, err := proc.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +205,7 @@ func etcd(dir string) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		peer, err := trial.FreeAddr()
+		peer, err := proc.FreeAddr()
 		if err != nil {
 			return nil, err
 		}

@@ -3,12 +3,12 @@ package trial
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
 	osexec "os/exec"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 // Daemon is a server's process, which is started again and again.
@@ -17,67 +17,40 @@ type Daemon struct {
 	Log  string                   // file of its output, which grows
 	In   func(func() error) error // runs the start where it belongs, such as in a network namespace; nil: here
 
-	mu   sync.Mutex
-	cmd  *osexec.Cmd
-	done chan struct{}
+	now atomic.Pointer[proc.Process]
 }
 
 // Start starts the process. It must not run.
 func (d *Daemon) Start() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
+	p, err := proc.Begin(proc.Spec{Name: d.Log, Program: "env", Args: d.Args, Log: d.Log, Run: func(cmd *osexec.Cmd) error {
+		cmd.WaitDelay = time.Second // a child may have its output too
+		if d.In == nil {
+			return cmd.Start()
+		}
+		return d.In(cmd.Start)
+	}})
+	if err == nil {
+		d.now.Store(p)
 	}
-	defer log.Close()
-	cmd, done := osexec.Command("env", d.Args...), make(chan struct{})
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	in := d.In
-	if in == nil {
-		in = func(start func() error) error { return start() }
-	}
-	if err := in(cmd.Start); err != nil {
-		return err
-	}
-	d.cmd, d.done = cmd, done
-	go func() { defer close(done); _ = cmd.Wait() }()
-	return nil
+	return err
 }
 
 // Runs reports whether the process has not ended.
-func (d *Daemon) Runs() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	select {
-	case <-d.done:
-		return false
-	default:
-		return true
-	}
-}
+func (d *Daemon) Runs() bool { return d.now.Load().Ended() == nil }
 
 // Signal sends a signal, if the process runs.
 func (d *Daemon) Signal(s syscall.Signal) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cmd != nil {
-		_ = d.cmd.Process.Signal(s)
+	if p := d.now.Load(); p != nil {
+		_ = p.Signal(s)
 	}
 }
 
 // End ends the process by a signal, and after 10 s by SIGKILL, and waits for it.
 func (d *Daemon) End(s syscall.Signal) {
-	d.Signal(s)
-	if d.done == nil {
-		return
-	}
-	select {
-	case <-d.done:
-	case <-time.After(10 * time.Second):
-		d.Signal(syscall.SIGKILL)
-		<-d.done
+	if p := d.now.Load(); p != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = p.End(ctx, s)
 	}
 }
 
@@ -91,13 +64,4 @@ func Await(ctx context.Context, what string, holds func() bool) error {
 		}
 	}
 	return nil
-}
-
-// FreeAddr returns a loopback address at which nothing listens.
-func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }

@@ -1,0 +1,180 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
+)
+
+// Lives are the processes of a trial.
+type Lives struct {
+	Dir string // of their logs
+
+	mu     sync.Mutex
+	all    []*Life
+	deaths []string
+}
+
+// Deaths says which processes have ended that were not meant to.
+func (s *Lives) Deaths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.deaths)
+}
+
+// Kill ends all processes that still run, with their children.
+func (s *Lives) Kill() {
+	s.mu.Lock()
+	all := slices.Clone(s.all)
+	s.mu.Unlock()
+	for _, l := range all {
+		l.meant.Store(true)
+		if l.Ready() == nil {
+			l.KillGroup()
+		}
+	}
+}
+
+// Program is a process that is started again and again.
+type Program struct {
+	Name  string
+	Lives *Lives
+	Spec  func(label string, life int) (proc.Spec, error) // of a life; its name and its log are set
+
+	mu    sync.Mutex
+	lives int
+	now   *Life // nil while it is not meant to run
+}
+
+// Life is one process of a program.
+type Life struct {
+	*proc.Process        // once it is ready
+	Label         string // w2#1 is the first one of w2
+
+	ready chan struct{} // closed when it is ready, or has failed to be
+	err   error         // set before
+	meant atomic.Bool   // its end is
+}
+
+// Begin starts the program.
+func (p *Program) Begin(ctx context.Context) *Life {
+	p.mu.Lock()
+	p.lives++
+	life := p.lives
+	l := &Life{Label: fmt.Sprintf("%s#%d", p.Name, life), ready: make(chan struct{})}
+	p.now = l
+	p.mu.Unlock()
+	p.Lives.mu.Lock()
+	p.Lives.all = append(p.Lives.all, l)
+	p.Lives.mu.Unlock()
+	go func() {
+		defer close(l.ready)
+		var spec proc.Spec
+		if spec, l.err = p.Spec(l.Label, life); l.err != nil {
+			return
+		}
+		spec.Name, spec.Log = l.Label, filepath.Join(p.Lives.Dir, l.Label+".log")
+		if l.Process, l.err = proc.Start(ctx, spec); l.err == nil {
+			go p.Lives.watch(l)
+		}
+	}()
+	return l
+}
+
+// watch notes a process that ends by itself.
+func (s *Lives) watch(l *Life) {
+	if err := l.Err(); !l.meant.Load() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.deaths = append(s.deaths, fmt.Sprintf("%s ended by itself: %v (see %s)", l.Label, err, l.Log))
+	}
+}
+
+// Ready waits until the process is ready, or has failed to be.
+func (l *Life) Ready() error {
+	<-l.ready
+	return l.err
+}
+
+// Start starts the program and waits until it is ready.
+func (p *Program) Start(ctx context.Context) error { return p.Begin(ctx).Ready() }
+
+// Runs reports whether the program is meant to run.
+func (p *Program) Runs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now != nil
+}
+
+// Alive returns the present life, once it is ready.
+func (p *Program) Alive() (*Life, error) {
+	p.mu.Lock()
+	l := p.now
+	p.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("%s does not run", p.Name)
+	}
+	return l, l.Ready()
+}
+
+// End takes the present life away, which is meant to end.
+func (p *Program) End() (*Life, error) {
+	l, err := p.Alive()
+	if err != nil {
+		return nil, err
+	}
+	l.meant.Store(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = nil
+	return l, nil
+}
+
+// Kill ends the present life by SIGKILL.
+func (p *Program) Kill() (*Life, error) {
+	l, err := p.End()
+	if err == nil {
+		l.Kill()
+	}
+	return l, err
+}
+
+// exitTimeout is a little more than a program's grace period.
+const exitTimeout = 35 * time.Second
+
+// Leave ends a process by SIGTERM. It has to exit with 0.
+func (l *Life) Leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
+	defer cancel()
+	if err := l.End(ctx, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("%s after SIGTERM: %w", l.Label, err)
+	}
+	return nil
+}
+
+// Stop has the present life leave.
+func (p *Program) Stop() error {
+	l, err := p.End()
+	if err != nil {
+		return err
+	}
+	return l.Leave()
+}
+
+// StopAll has programs leave, all at once, and returns what did not go well.
+func StopAll(programs []*Program) []error {
+	errs := make([]error, len(programs))
+	var wg sync.WaitGroup
+	for i, p := range programs {
+		wg.Go(func() { errs[i] = p.Stop() })
+	}
+	wg.Wait()
+	return errs
+}
