@@ -78,12 +78,15 @@ func killChild(_ context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	pid := l.Pid()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", l.Pid())) // of each of its threads
 	if err != nil {
 		return err
 	}
-	children := strings.Fields(string(text))
+	var children []string
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // nothing of a thread that has ended
+		children = append(children, strings.Fields(string(text))...)
+	}
 	if len(children) != 1 {
 		return fmt.Errorf("the supervisor has the children %q, want one", children)
 	}
