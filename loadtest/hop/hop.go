@@ -15,7 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
@@ -202,11 +202,11 @@ func (h *hop) measure(s scenario) error {
 func (h *hop) config(s scenario, p *proxy) load.Config {
 	f := cmp.Or(s.front, frontHTTP)
 	cfg := load.Config{
-		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Forwarded: s.forwarded, Connections: s.connections, Streams: s.streams, Rate: s.rate,
-		Path: s.path, Keys: h.keys, WarmUp: h.warmUp, Time: h.time,
+		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Clients: s.connections, Streams: s.streams, Rate: s.rate,
+		Mix: load.Mix{Path: s.path, Keys: h.keys, Reads: 1, Forwarded: s.forwarded}, WarmUp: h.warmUp, Time: h.time,
 	}
 	if p.link != nil {
-		cfg.Addr, cfg.Link, cfg.Connections, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections
+		cfg.Addr, cfg.Link, cfg.Clients, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections
 	}
 	return cfg
 }
@@ -229,10 +229,10 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	if err != nil {
 		return err
 	}
-	if r.Requests == 0 {
+	if r.Answered == 0 {
 		return fmt.Errorf("no request was answered with 200: %s", r.Failures)
 	}
-	seconds, requests := r.Time.Seconds(), float64(r.Requests)
+	seconds, requests := r.Time.Seconds(), float64(r.Answered)
 	f.add(perSecond, requests/seconds)
 	f.add(bytesRate, float64(r.Bytes)/seconds)
 	f.add(p50, float64(r.P50))
@@ -297,7 +297,7 @@ func (h *hop) measureIdle(s scenario) error {
 			return err
 		}
 		cfg := h.config(s, p)
-		cfg.Time, cfg.Connections = 0, h.idleConns
+		cfg.Time, cfg.Clients = 0, h.idleConns
 		before := proc.MemoryOf(p.process.Pids()...)
 		with, err := h.hold(cfg, p)
 		if err != nil {

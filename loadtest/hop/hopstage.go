@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )

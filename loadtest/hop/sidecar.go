@@ -6,7 +6,7 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
@@ -37,5 +37,5 @@ func (h *hop) sidecarProxy(program, cluster string) (*proxy, error) {
 func (h *hop) awaitLink(p *proxy) error {
 	ctx, cancel := context.WithTimeout(h.ctx, servers.AnswerPatience)
 	defer cancel()
-	return load.AwaitLink(ctx, load.Config{Addr: p.addr[frontLink], Link: p.link, Path: "/1"}, probedKeys())
+	return load.AwaitLink(ctx, load.Config{Addr: p.addr[frontLink], Link: p.link, Mix: load.Mix{Path: "/1"}}, probedKeys())
 }

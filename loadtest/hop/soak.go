@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
@@ -144,12 +144,12 @@ func (s *soak) loadAll() error {
 	}
 	for i, part := range parts {
 		r := results[i]
-		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed\n", part.front, thousands(float64(r.Requests)/r.Time.Seconds()), millis(float64(r.P99)), r.Failed)
+		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed\n", part.front, thousands(float64(r.Answered)/r.Time.Seconds()), millis(float64(r.P99)), r.Failed)
 		s.keep = s.keep || r.Failed > 0
 		for _, f := range r.Failures {
 			fmt.Fprintln(s.out, "  "+f.String())
 		}
-		if r.Requests == 0 {
+		if r.Answered == 0 {
 			return fmt.Errorf("soak: no request over %s was answered with 200: %s", part.front, r.Failures)
 		}
 	}
