@@ -16,7 +16,7 @@ import (
 // config is what the flags say.
 type config struct {
 	Time     time.Duration
-	Seed     uint64
+	Seed     int64
 	TTL      time.Duration // of sessions; 0 chooses one that fits Time
 	Hold     time.Duration
 	Clients  int
@@ -27,7 +27,6 @@ type config struct {
 	Programs string // directory of router and worker; empty builds them
 	Verbose  bool
 	Out      io.Writer
-	Scenario string
 }
 
 // sessionTTL returns the TTL: a campaign has to be several of them long.
@@ -43,7 +42,7 @@ func (c config) sessionTTL() time.Duration {
 // something was found.
 func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	cfg.TTL = cfg.sessionTTL()
-	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
+	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 0))
 	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold})
 	mix := trial.NewMix(rng, cfg.TTL)
 	fmt.Fprintf(cfg.Out, "chaos: seed %d, %v, session TTL %v, hold %v\nmix: %v\nplan: %s\n",
@@ -58,10 +57,10 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		return nil, err
 	}
 	l := &trial.Load{Dial: trial.To(s.at.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
-		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(i)+1))
+		rng := rand.New(rand.NewPCG(uint64(cfg.Seed), uint64(i)+1))
 		return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 	}}
-	locks, err := newLockStage(ctx, s, cfg.Seed)
+	locks, err := newLockStage(ctx, s, uint64(cfg.Seed))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		if s.links != nil {
 			troubled, end := context.WithCancel(ctx)
 			var wg sync.WaitGroup
-			wg.Go(func() { s.links.trouble(troubled, rand.New(rand.NewPCG(cfg.Seed, 1<<32))) })
+			wg.Go(func() { s.links.trouble(troubled, rand.New(rand.NewPCG(uint64(cfg.Seed), 1<<32))) })
 			defer wg.Wait()
 			defer end()
 		}

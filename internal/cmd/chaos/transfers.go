@@ -149,7 +149,7 @@ func (b *bank) dead(node string) {
 // runTransfers plays the scenario.
 func runTransfers(ctx context.Context, cfg config, dir string) error {
 	cfg.TTL = cfg.sessionTTL()
-	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
+	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 0))
 	b, h := newBank(), &host{dir: dir}
 	defer b.Close()
 	defer h.cleanUp()

@@ -59,7 +59,7 @@ type cast struct {
 
 // newCast makes the network and builds the programs.
 func newCast(ctx context.Context, cfg config, dir string) (*cast, error) {
-	c := &cast{cfg: cfg, dir: dir, network: fabric.NewSwitch(cfg.Seed), observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}, hosts: make(map[string]*fabric.Host), rules: make(map[pair][]*fabric.Rule)}
+	c := &cast{cfg: cfg, dir: dir, network: fabric.NewSwitch(uint64(cfg.Seed)), observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}, hosts: make(map[string]*fabric.Host), rules: make(map[pair][]*fabric.Rule)}
 	for _, group := range []struct {
 		prefix   string
 		n, first int
@@ -237,23 +237,16 @@ const dialTimeout = 2 * time.Second
 // dial returns how clients on a host connect: to the routers in turn, and to
 // the next one if one does not answer.
 func (c *cast) dial(host string) func(ctx context.Context) (net.Conn, error) {
-	var turn atomic.Int64
-	routers := c.names("p")
-	return func(ctx context.Context) (conn net.Conn, err error) {
-		first := int(turn.Add(1))
-		err = c.hosts[host].Do(func() error {
-			var errs []error
-			for i := range routers {
-				d := net.Dialer{Timeout: dialTimeout}
-				if conn, err = d.DialContext(ctx, "tcp", c.at(routers[(first+i)%len(routers)], requestPort)); err == nil {
-					return nil
-				}
-				errs = append(errs, err)
-			}
-			return errors.Join(errs...)
-		})
-		return conn, err
+	var addrs []string
+	for _, name := range c.names("p") {
+		addrs = append(addrs, c.at(name, requestPort))
 	}
+	return trial.Turns(addrs, func(ctx context.Context, addr string) (conn net.Conn, err error) {
+		return conn, c.hosts[host].Do(func() error {
+			conn, err = (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
+			return err
+		})
+	})
 }
 
 // mountTmpfs makes a disk of its own, of that many bytes.

@@ -68,14 +68,11 @@ func play(ctx context.Context, cfg config, dir string, out io.Writer) (*report, 
 // network of all hosts, is late because the machine is too busy, and returns the
 // times when it was by half a second or more as faults that nobody planned.
 func starvation(ctx context.Context, now func() time.Duration) (longest time.Duration, all []*fault) {
-	const nap, much = 10 * time.Millisecond, 500 * time.Millisecond
-	for begin := now(); trial.Sleep(ctx, nap); begin = now() {
-		end := now()
-		longest = max(longest, end-begin-nap)
-		if end-begin-nap >= much {
-			all = append(all, &fault{kind: starved, begin: begin, end: end})
+	trial.Starving(ctx, now, func(since, by time.Duration) {
+		if longest = max(longest, by); by >= trial.TooLate {
+			all = append(all, &fault{kind: starved, begin: since, end: now()})
 		}
-	}
+	})
 	return longest, all
 }
 
@@ -110,7 +107,7 @@ func (f *fault) until(ttl time.Duration) time.Duration {
 // newMix is what clients ask for. They send POST requests alone: net/http
 // repeats a GET by itself when a connection breaks.
 func newMix(cfg config) trial.Mix {
-	mix := trial.NewMix(rand.New(rand.NewPCG(cfg.Seed, 0)), cfg.TTL)
+	mix := trial.NewMix(rand.New(rand.NewPCG(uint64(cfg.Seed), 0)), cfg.TTL)
 	mix.Posts, mix.LeftShare = 1, 0
 	return mix
 }
@@ -121,7 +118,7 @@ func (c *cast) loads(mix trial.Mix) (all []*trial.Load) {
 		all = append(all, &trial.Load{
 			Dial: c.dial(host), First: int64(i) << 40, Now: c.observer.Now, Clients: c.cfg.Clients,
 			Jobs: func(client int) func() (trial.Job, time.Duration) {
-				rng := rand.New(rand.NewPCG(c.cfg.Seed, uint64(i)<<32+uint64(client)+2))
+				rng := rand.New(rand.NewPCG(uint64(c.cfg.Seed), uint64(i)<<32+uint64(client)+2))
 				return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 			},
 		})

@@ -8,7 +8,6 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
@@ -85,7 +84,7 @@ func newSite(ctx context.Context, cfg config, dir string, store *backend, more f
 	for _, p := range slices.Concat(s.routers, s.workers) {
 		starting = append(starting, p.Begin(ctx))
 	}
-	s.load = &trial.Load{Dial: s.dial(), Now: s.observer.Now, Clients: clients, Same: true, Jobs: jobs}
+	s.load = &trial.Load{Dial: trial.Turns(s.listen[:], func(ctx context.Context, addr string) (net.Conn, error) { return trial.To(addr)(ctx) }), Now: s.observer.Now, Clients: clients, Same: true, Jobs: jobs}
 	for _, l := range starting {
 		if err := l.Ready(); err != nil {
 			return s, err
@@ -99,20 +98,6 @@ func (s *site) close() {
 	s.lives.Kill()
 	s.store.kill()
 	s.observer.Close()
-}
-
-// dial returns how a client connects: to the routers in turn, and to the other one if one does not answer.
-func (s *site) dial() func(context.Context) (net.Conn, error) {
-	var turn atomic.Int64
-	return func(ctx context.Context) (conn net.Conn, err error) {
-		first := int(turn.Add(1))
-		for i := range routers {
-			if conn, err = trial.To(s.listen[(first+i)%routers])(ctx); err == nil {
-				break
-			}
-		}
-		return conn, err
-	}
 }
 
 // jobs is what a client asks for. All of it is POST: net/http repeats a GET by itself when a connection breaks.

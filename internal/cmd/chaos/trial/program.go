@@ -2,9 +2,14 @@ package trial
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -178,3 +183,50 @@ func StopAll(programs []*Program) []error {
 	wg.Wait()
 	return errs
 }
+
+// InDir calls f with a new directory for logs and data. Unless f fails, or it is to be kept, the directory is gone
+// afterwards; else it says where that is, and the arguments that repeat the run.
+func InDir(out io.Writer, name string, args []string, seed int64, keep bool, f func(dir string) error) error {
+	dir, err := os.MkdirTemp("", "keyway-"+name+"-")
+	if err != nil {
+		return err
+	}
+	if err := f(dir); err != nil || keep {
+		if again := strings.Join(args, " "); strings.Contains(again, "-seed") {
+			fmt.Fprintf(out, "logs and data: %s\nagain: %s %s\n", dir, name, again)
+		} else {
+			fmt.Fprintf(out, "logs and data: %s\nagain: %s %s -seed %d\n", dir, name, again, seed)
+		}
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// Turns returns what dials one of addresses after the other with each call, and the next one if it does not answer.
+func Turns(addrs []string, dial func(ctx context.Context, addr string) (net.Conn, error)) func(ctx context.Context) (net.Conn, error) {
+	var turn atomic.Int64
+	return func(ctx context.Context) (net.Conn, error) {
+		first := int(turn.Add(1))
+		var errs []error
+		for i := range addrs {
+			conn, err := dial(ctx, addrs[(first+i)%len(addrs)])
+			if err == nil {
+				return conn, nil
+			}
+			errs = append(errs, err)
+		}
+		return nil, errors.Join(errs...)
+	}
+}
+
+// Starving calls late, until ctx ends, with how much later than it should be this process runs, and since when, because
+// the machine is too busy.
+func Starving(ctx context.Context, now func() time.Duration, late func(since, by time.Duration)) {
+	const nap = 10 * time.Millisecond
+	for begin := now(); Sleep(ctx, nap); begin = now() {
+		late(begin, now()-begin-nap)
+	}
+}
+
+// TooLate is by how much this process may run late before requests and locks may fail for it.
+const TooLate = 500 * time.Millisecond
