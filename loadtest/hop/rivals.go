@@ -4,13 +4,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"flag"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
@@ -18,6 +21,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/keyway-go/keyway/loadtest/hop/internal/origin"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
@@ -160,3 +164,63 @@ func (h *hop) writeCertificate(dir string) error {
 
 // insecure takes such a certificate.
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// appSocket is where the app of kindApp listens.
+func (h *hop) appSocket() string { return filepath.Join(h.dir, "app.sock") }
+
+// startSidecar starts a sidecar of a cluster before the app of kindApp, on the proxies'
+// core.
+func (h *hop) startSidecar(name, program, cluster, gossip string) (*proc.Process, error) {
+	spec := servers.Worker(name, program, cluster, h.redis, gossip, append(h.with.memberArgs(), "--upstream", "unix://"+h.appSocket())...)
+	spec.CPUs, spec.Env = h.place.proxy, h.env
+	return h.stage.Start(h.ctx, spec)
+}
+
+// sidecarProxy starts a sidecar, alone in a cluster, to which the load generator speaks
+// as its router does.
+func (h *hop) sidecarProxy(program, cluster string) (*proxy, error) {
+	p, err := h.startSidecar("worker-"+cluster, program, cluster, "")
+	if err != nil {
+		return nil, err
+	}
+	listen, _ := servers.Addrs(p)
+	return &proxy{process: p, addr: map[front]string{frontLink: listen}, link: h.with.link(cluster)}, nil
+}
+
+// awaitLink waits until requests over the link are answered.
+func (h *hop) awaitLink(p *proxy) error {
+	ctx, cancel := context.WithTimeout(h.ctx, servers.AnswerPatience)
+	defer cancel()
+	return load.AwaitLink(ctx, load.Config{Addr: p.addr[frontLink], Link: p.link, Mix: load.Mix{Path: "/1"}}, probedKeys())
+}
+
+// netHTTPProxy starts a router of a cluster whose clients net/http serves, on the proxies' core.
+func (h *hop) netHTTPProxy(u *upstreams) (*proxy, error) {
+	spec, err := h.self("router-nethttp", append([]string{"nethttp", "--cluster", kindLink, "--join", u.router.gossip}, h.with.routerArgs()...)...)
+	if err != nil {
+		return nil, err
+	}
+	spec.CPUs, spec.Ready = h.place.proxy, "router ready"
+	p, err := h.stage.Start(h.ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	listen, _ := servers.Addrs(p)
+	return &proxy{process: p, addr: map[front]string{frontHTTP2: listen}}, nil
+}
+
+// runNetHTTP is such a router.
+func runNetHTTP(ctx context.Context, args []string, stdout io.Writer) error {
+	var cfg origin.RouterConfig
+	flags := flag.NewFlagSet("nethttp", flag.ContinueOnError)
+	flags.StringVar(&cfg.Cluster, "cluster", "", "name of the cluster")
+	flags.StringVar(&cfg.Join, "join", "", "gossip address of a router")
+	flags.StringVar(&cfg.GossipKey, "gossip-key", "", "key of gossip, in hex")
+	flags.StringVar(&cfg.Routes, "routes", "", "file of routes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return origin.ServeNetHTTP(ctx, cfg, func(listen, gossip string) {
+		fmt.Fprintf(stdout, "router ready: requests http://%s, gossip %s\n", listen, gossip)
+	})
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -66,12 +65,6 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	}
 	defer locks.close()
 	d := &director{stage: s, rng: rng}
-	m := &meter{redis: s.redis, now: s.observer.Now, done: l.Done.Load}
-	if err := m.start(); err != nil {
-		return nil, err
-	}
-	var calm traffic
-	var calmErr error
 	begin := s.observer.Now()
 	during(ctx, s, l, d.lastEvent, func(ctx context.Context) {
 		if s.links != nil {
@@ -86,15 +79,14 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		defer callers.Wait()
 		defer stopLocking()
 		d.run(ctx, acts, func() {
-			calm, calmErr = m.stop()
 			callers.Go(func() { locks.run(locking) }) // the store keeps some of their locks
 		})
 		trial.Sleep(ctx, begin+cfg.Time-s.observer.Now())
 	})
-	if err := errors.Join(ctx.Err(), calmErr); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	r := newReport(cfg, s, d, l, calm, s.stop())
+	r := newReport(cfg, s, d, l, s.stop())
 	without, forgotten := outages(d.events, cfg.TTL), losses(d.events, cfg.TTL)
 	if cfg.Links {
 		without = []outage{{0, trial.Never / 2}}

@@ -133,14 +133,3 @@ func TestIdle(t *testing.T) {
 		t.Errorf("waited for %d, want 75", got)
 	}
 }
-
-func TestParseCommands(t *testing.T) {
-	c := parseCommands("# Commandstats\r\ncmdstat_evalsha:calls=12,usec=34,usec_per_call=2.83\r\ncmdstat_client|setname:calls=3,usec=1\r\nrubbish\r\n")
-	if len(c) != 2 || c["evalsha"] != 12 || c["client|setname"] != 3 {
-		t.Errorf("%v", c)
-	}
-	tr := traffic{span: 2 * time.Second, requests: 4000, calls: commands{"evalsha": 20, "hget": 100}}
-	if tr.trips() != 20 || tr.perSecond() != 10 {
-		t.Errorf("%v", tr)
-	}
-}
