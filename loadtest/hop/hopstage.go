@@ -158,7 +158,7 @@ func (h *hop) tlsArgs() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem")}, h.writeCertificate(dir)
+	return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "cert.key.pem")}, h.writeCertificate(dir)
 }
 
 // probeKeys is how many keys must be answered in a row.

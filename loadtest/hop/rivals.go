@@ -5,21 +5,17 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"flag"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"text/template"
-	"time"
+
+	"github.com/keyway-go/keyway/internal/test/certs"
 
 	"github.com/keyway-go/keyway/loadtest/hop/internal/origin"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
@@ -134,32 +130,25 @@ func (h *hop) startNginx(upstreams []string) (*proxy, error) {
 	return &proxy{process: p, addr: addrs}, err
 }
 
-// writeCertificate makes a certificate that nobody has signed.
+// writeCertificate makes a certificate of a CA that nobody knows: cert.pem, cert.key.pem, and both.pem for HAProxy.
 func (h *hop) writeCertificate(dir string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := certs.NewCA(dir, "nobody")
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"bench.example"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	cert, key, err := ca.Issue(dir, "cert", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
 	if err != nil {
 		return err
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	both, err := os.ReadFile(cert)
 	if err != nil {
 		return err
 	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-	for name, content := range map[string][]byte{"cert.pem": certPEM, "key.pem": keyPEM, "both.pem": append(certPEM, keyPEM...)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			return fmt.Errorf("writing the certificate: %w", err)
-		}
+	private, err := os.ReadFile(key)
+	if err != nil {
+		return err
 	}
-	return nil
+	return os.WriteFile(filepath.Join(dir, "both.pem"), append(both, private...), 0o600)
 }
 
 // insecure takes such a certificate.
