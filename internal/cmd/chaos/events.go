@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -120,15 +121,10 @@ func (d *director) performOn(ctx context.Context, e *event, p *trial.Program, l 
 
 // restartRedis leaves the server down for a moment.
 func (d *director) restartRedis(ctx context.Context, lose bool) error {
-	return catch(func() {
-		redis := d.stage.redis
-		redis.Kill()
-		if lose {
-			redis.Erase()
-		}
-		trial.Sleep(ctx, trial.UpTo(d.rng, time.Second))
-		redis.Again()
-	})
+	redis := d.stage.redis
+	redis.End(syscall.SIGKILL)
+	trial.Sleep(ctx, trial.UpTo(d.rng, time.Second))
+	return redis.Again(context.WithoutCancel(ctx), lose)
 }
 
 // failures returns what events and processes did wrong.

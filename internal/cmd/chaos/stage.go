@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/cluster/proc"
-	"github.com/keyway-go/keyway/internal/test/redistest"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
@@ -22,9 +20,8 @@ import (
 type stage struct {
 	cfg      config
 	dir      string // of logs and data
-	host     *host
 	programs cluster.Programs
-	redis    *redistest.Server
+	redis    *trial.Redis
 	router   *trial.Program
 	at       *cluster.Process // the router's
 	observer *trial.Observer
@@ -38,7 +35,7 @@ type stage struct {
 
 // newStage builds the programs and starts redis-server.
 func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
-	s := &stage{cfg: cfg, dir: dir, host: &host{dir: dir}, observer: trial.NewObserver(), lives: &trial.Lives{Dir: dir}, workers: make(map[string]*trial.Program)}
+	s := &stage{cfg: cfg, dir: dir, observer: trial.NewObserver(), lives: &trial.Lives{Dir: dir}, workers: make(map[string]*trial.Program)}
 	if cfg.Verbose {
 		s.logs = cluster.LockedWriter(cfg.Out)
 	}
@@ -50,9 +47,8 @@ func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
 		return nil, err
 	}
 	// A kill -9 after an answer loses nothing that was answered.
-	return s, catch(func() {
-		s.redis = redistest.Start(s.host, "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
-	})
+	s.redis, err = trial.StartRedis(ctx, dir)
+	return s, err
 }
 
 // build builds the programs, unless there are some already.
@@ -149,8 +145,7 @@ func (s *stage) running() []*trial.Program {
 
 // stop ends the workers, then the router, and returns what did not go well.
 func (s *stage) stop() []error {
-	errs := append(trial.StopAll(s.running()), s.router.Stop())
-	return append(errs, catch(func() { s.redis.Stop() }))
+	return append(trial.StopAll(s.running()), s.router.Stop())
 }
 
 // kill ends everything that still runs.
@@ -159,53 +154,6 @@ func (s *stage) kill() {
 	if s.links != nil {
 		s.links.close()
 	}
-	s.host.cleanUp()
+	s.redis.End(syscall.SIGKILL)
 	s.observer.Close()
-}
-
-// host is what redistest needs of a test.
-type host struct {
-	dir      string
-	cleanups []func()
-}
-
-// hostFailure is what a host panics with, for [catch].
-type hostFailure struct{ why string }
-
-func (f hostFailure) Error() string { return f.why }
-
-// catch returns what failed inside of f by means of a host.
-func catch(f func()) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			failure, ok := r.(hostFailure)
-			if !ok {
-				panic(r)
-			}
-			err = failure
-		}
-	}()
-	f()
-	return nil
-}
-
-func (h *host) Helper()                   {}
-func (h *host) Cleanup(f func())          { h.cleanups = append(h.cleanups, f) }
-func (h *host) Fatal(args ...any)         { panic(hostFailure{fmt.Sprint(args...)}) }
-func (h *host) Skip(args ...any)          { h.Fatal(args...) }
-func (h *host) Fatalf(f string, a ...any) { panic(hostFailure{fmt.Sprintf(f, a...)}) }
-
-func (h *host) TempDir() string {
-	dir, err := os.MkdirTemp(h.dir, "redis-")
-	if err != nil {
-		h.Fatal(err)
-	}
-	return dir
-}
-
-func (h *host) cleanUp() {
-	for i := len(h.cleanups) - 1; i >= 0; i-- {
-		h.cleanups[i]()
-	}
-	h.cleanups = nil
 }

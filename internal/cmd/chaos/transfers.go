@@ -15,11 +15,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/cluster/proc"
-	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -150,15 +150,13 @@ func (b *bank) dead(node string) {
 func runTransfers(ctx context.Context, cfg config, dir string) error {
 	cfg.TTL = cfg.sessionTTL()
 	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 0))
-	b, h := newBank(), &host{dir: dir}
+	b := newBank()
 	defer b.Close()
-	defer h.cleanUp()
-	var redis *redistest.Server
-	if err := catch(func() {
-		redis = redistest.Start(h, "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
-	}); err != nil {
+	redis, err := trial.StartRedis(ctx, dir)
+	if err != nil {
 		return err
 	}
+	defer redis.End(syscall.SIGKILL)
 	lives := &trial.Lives{Dir: dir}
 	defer lives.Kill()
 	var join []string
