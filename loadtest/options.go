@@ -5,11 +5,11 @@ package main
 import (
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -33,11 +33,11 @@ type options struct {
 	workloads  []string
 	works      []string
 	keys       int
-	skew       decimal
-	reads      decimal
+	skew       load.Decimal
+	reads      load.Decimal
 	wait       time.Duration
 	clients    int
-	rate       decimal
+	rate       load.Decimal
 	rounds     int
 	time       time.Duration
 	warmUp     time.Duration
@@ -167,18 +167,4 @@ func (o *options) reported() report.Settings {
 		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(), Instances: o.instances,
 		Keys: o.keys, Skew: float64(o.skew), Reads: float64(o.reads), Wait: o.wait.String(), TTL: o.ttl.String(), Poll: o.poll.String(), Events: o.eventText,
 	}
-}
-
-// decimal is the value of a flag that holds a number that is not negative.
-type decimal float64
-
-func (d *decimal) String() string { return strconv.FormatFloat(float64(*d), 'f', -1, 64) }
-
-func (d *decimal) Set(s string) error {
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(v >= 0 && v < 1e9) {
-		return cli.Usagef("%q is not a number from 0 up", s)
-	}
-	*d = decimal(v)
-	return nil
 }

@@ -138,7 +138,7 @@ func TestGrowth(t *testing.T) {
 }
 
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"jump"}, {"--jump"}, {"--scenarios", "none"}, {"--rounds", "0"}, {"soak", "-t", "0s"}, {"soak", "--connections", "1"}, {"soak", "--jump"}} {
+	for _, args := range [][]string{{"jump"}, {"--jump"}, {"--scenarios", "none"}, {"--rounds", "0"}, {"--seconds", "0"}, {"soak", "-t", "0s"}, {"soak", "--connections", "1"}, {"soak", "--jump"}} {
 		if err := run(t.Context(), args, t.Output(), t.Output()); cli.ExitCode(err) != 2 {
 			t.Errorf("%q: %v, want an error of usage", args, err)
 		}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -39,20 +38,12 @@ type soak struct {
 func runSoak(ctx context.Context, args []string, stdout io.Writer) error {
 	s := new(soak)
 	var f flags
-	set := flag.NewFlagSet("soak", flag.ContinueOnError)
-	set.SetOutput(stdout)
-	set.DurationVar(&s.time, "t", 10*time.Minute, "`time` of the load")
-	set.IntVar(&s.connections, "connections", 10_000, "connections of clients: 7 of 10 with HTTP/1.1, 2 with HTTP/2 of two streams each, 1 with HTTP/1.1 over TLS")
-	set.IntVar(&f.keys, "keys", 10_000, "different keys, all equally frequent")
-	set.StringVar(&f.programs.Router, "router", "", "`path` of cmd/router; by default it is built")
-	set.StringVar(&f.programs.Worker, "worker", "", "`path` of cmd/worker; by default it is built")
-	switch err := set.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
+	set := cli.NewFlags("soak", "Soak loads routers and sidecars for long, and looks whether they need more and more.\n")
+	f.common(set)
+	set.Duration(&s.time, "t", 10*time.Minute, time.Second, "`time` of the load")
+	set.Int(&s.connections, "connections", 10_000, 10, "`number` of connections of clients: 7 of 10 with HTTP/1.1, 2 with HTTP/2 of two streams each, 1 with HTTP/1.1 over TLS")
+	if err := set.Parse(args, stdout); err != nil {
 		return err
-	case err != nil:
-		return errors.Join(err, cli.Usagef("see --help"))
-	case set.NArg() > 0 || s.time <= 0 || s.connections < 10 || f.keys < 1:
-		return cli.Usagef("no arguments; -t and --keys are positive, --connections 10 at least")
 	}
 	h, err := newHop(ctx, stdout, f, "redis-server")
 	if err != nil {
