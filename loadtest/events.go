@@ -186,7 +186,7 @@ func (s *stack) restartRedis(ctx context.Context) error {
 	for i, p := range s.stores {
 		s.retire(p)
 		s.Stop(p, sigKill)
-		again, err := s.start(groupStore, p.Spec())
+		again, err := s.start(groupStore, p.Spec)
 		if err != nil {
 			return err
 		}

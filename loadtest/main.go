@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r.Text(stdout, o.color || console.HasColor(stdout))
+	r.Text(stdout, console.HasColor(stdout))
 	if err := write(r, out); err != nil {
 		return err
 	}

@@ -357,32 +357,3 @@ func TestWarnings(t *testing.T) {
 		t.Errorf("a warning without need:\n%s", got)
 	}
 }
-
-// TestGoals: each aim is compared if there are rows for it, and only then.
-func TestGoals(t *testing.T) {
-	row := func(id string, perSecond float64) *report.Row {
-		return &report.Row{Contender: id, Turns: []report.Turn{{PerSecond: perSecond, P999: 1000 / perSecond, CPU: map[string]float64{groupApp: 100 / perSecond}}}}
-	}
-	r := &report.Report{}
-	for _, name := range []string{"uniform", "zipf", "hot", "hot-stock-postgres"} {
-		r.Scenes = append(r.Scenes, &report.Scene{Name: name, Rows: []*report.Row{row("plain", 10), row("hash", 20), row("keyway", 40), row("keyway-batch", 200), row("etcd", 10), row("redislock", 40), row(lockService, 40)}})
-	}
-	got := goals(r)
-	if len(got) != len(aims) {
-		t.Fatalf("%d goals of %d", len(got), len(aims))
-	}
-	for _, g := range got {
-		met := map[float64]bool{2.7: true, 0.35: true, 1.3: true, 3.5: true, 13: false, 0.1: false, 20: true, 10: false, 5: false, 1: true}[g.Want]
-		if g.Met() != met {
-			t.Errorf("%s: %s: met is %v", g.Scene, g, g.Met())
-		}
-	}
-	r.Scenes[0].Rows = r.Scenes[0].Rows[1:]
-	if n := len(goals(r)); n != len(aims)-2 {
-		t.Errorf("without one row there are %d goals", n)
-	}
-	r.Settings.Rate = 1000
-	if n := len(goals(r)); n != 0 {
-		t.Errorf("an open loop, which measures something else, has %d goals", n)
-	}
-}

@@ -47,9 +47,6 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 	for _, c := range m.checks {
 		m.report.Checks = append(m.report.Checks, *c)
 	}
-	if o.goals {
-		m.report.Goals = goals(m.report)
-	}
 	m.report.Warnings = o.warnings(m.report)
 	return m.report, nil
 }
@@ -255,8 +252,8 @@ func (s *sum) add(r *load.Result, before, after counters, unknown bool, marks []
 	if least, most := slices.Min(r.Clients), slices.Max(r.Clients); !r.Open && most > 0 {
 		t.Fairness = float64(least) / float64(most)
 	}
-	for why, n := range r.Failures {
-		s.failures[why] += n
+	for _, f := range r.Failures {
+		s.failures[f.What] += f.Count
 	}
 	s.row.Turns = append(s.row.Turns, t)
 	s.row.Marks, s.row.Series = marks, nil

@@ -5,11 +5,11 @@ package main
 import (
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -28,17 +28,16 @@ a lock can have ` + localSuffix + `, a mutex in each process before the lock):
 // options are what a run is asked for.
 type options struct {
 	short      bool
-	goals      bool
 	rtt        time.Duration
 	names      []string
 	workloads  []string
 	works      []string
 	keys       int
-	skew       decimal
-	reads      decimal
+	skew       load.Decimal
+	reads      load.Decimal
 	wait       time.Duration
 	clients    int
-	rate       decimal
+	rate       load.Decimal
 	rounds     int
 	time       time.Duration
 	warmUp     time.Duration
@@ -49,7 +48,6 @@ type options struct {
 	given      map[string]string  // those of addresses that are set
 	programs   string
 	out        string
-	color      bool
 	chosen     []contender
 	scenes     []scene
 	events     []event
@@ -96,9 +94,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		f.String(o.addresses[name], name, "", form)
 	}
 	f.Group("Output")
-	f.Bool(&o.goals, "goals", "also how the ratios compare with those that the project aims at")
 	f.String(&o.out, "out", "report", "`directory` of report.html, results.json and results.csv")
-	f.Bool(&o.color, "color", "colors, even if the output is no terminal")
 	if err := f.Parse(args, stdout); err != nil {
 		return nil, err
 	}
@@ -171,18 +167,4 @@ func (o *options) reported() report.Settings {
 		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(), Instances: o.instances,
 		Keys: o.keys, Skew: float64(o.skew), Reads: float64(o.reads), Wait: o.wait.String(), TTL: o.ttl.String(), Poll: o.poll.String(), Events: o.eventText,
 	}
-}
-
-// decimal is the value of a flag that holds a number that is not negative.
-type decimal float64
-
-func (d *decimal) String() string { return strconv.FormatFloat(float64(*d), 'f', -1, 64) }
-
-func (d *decimal) Set(s string) error {
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(v >= 0 && v < 1e9) {
-		return cli.Usagef("%q is not a number from 0 up", s)
-	}
-	*d = decimal(v)
-	return nil
 }

@@ -221,8 +221,8 @@ func (s *stack) startRouter() error {
 	if err != nil {
 		return err
 	}
-	s.addr, s.gossip, err = servers.Addrs(p)
-	return err
+	s.addr, s.gossip = servers.Addrs(p)
+	return nil
 }
 
 // startService starts the worker that keeps the apps' locks.
@@ -236,8 +236,8 @@ func (s *stack) startService() error {
 	if err != nil {
 		return err
 	}
-	_, s.gossip, err = servers.Addrs(p)
-	return err
+	_, s.gossip = servers.Addrs(p)
+	return nil
 }
 
 // addMember starts another worker or app.

@@ -7,11 +7,9 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/keyway-go/keyway/examples/internal/sidecars"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -26,31 +24,8 @@ const (
 var source []byte
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("node", flag.ContinueOnError)
-	batch := flags.Bool("batch", false, "send the requests that wait for a key to the app together")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "keyway-node-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	app := filepath.Join(dir, "app.mjs")
-	if err := os.WriteFile(app, source, 0o600); err != nil {
-		return err
-	}
-	var more []string
-	if *batch {
-		more = []string{"--batch", "/batch"}
-	}
-	return sidecars.Run(ctx, sidecars.Config{
-		App:    []string{"node", app},
-		Env:    []string{"SHOWS_DIR=" + dir},
-		Key:    "path:/shows/{key}/",
-		Worker: more,
-		Log:    stderr,
-	}, func(ctx context.Context, url string) error { return reserve(ctx, url, stdout) })
+	config := sidecars.Config{Name: "node", App: source, File: "app.mjs", With: "node", Env: "SHOWS_DIR=%s", Key: "path:/shows/{key}/", Stderr: stderr}
+	return sidecars.Run(ctx, config, args, func(ctx context.Context, url string) error { return reserve(ctx, url, stdout) })
 }
 
 func reserve(ctx context.Context, url string, stdout io.Writer) error {

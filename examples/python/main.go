@@ -7,12 +7,10 @@ package main
 import (
 	"context"
 	_ "embed"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 
 	"github.com/keyway-go/keyway/examples/internal/sidecars"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -28,31 +26,8 @@ const (
 var source []byte
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	flags := flag.NewFlagSet("python", flag.ContinueOnError)
-	batch := flags.Bool("batch", false, "send the requests that wait for a key to the app together")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "keyway-python-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	app := filepath.Join(dir, "app.py")
-	if err := os.WriteFile(app, source, 0o600); err != nil {
-		return err
-	}
-	var more []string
-	if *batch {
-		more = []string{"--batch", "/batch"}
-	}
-	return sidecars.Run(ctx, sidecars.Config{
-		App:    []string{"python3", app},
-		Env:    []string{"STOCK_DB=" + filepath.Join(dir, "stock.db")},
-		Key:    "path:/stock/{key}",
-		Worker: more,
-		Log:    stderr,
-	}, func(ctx context.Context, url string) error { return sell(ctx, url, stdout) })
+	config := sidecars.Config{Name: "python", App: source, File: "app.py", With: "python3", Env: "STOCK_DB=%s/stock.db", Key: "path:/stock/{key}", Stderr: stderr}
+	return sidecars.Run(ctx, config, args, func(ctx context.Context, url string) error { return sell(ctx, url, stdout) })
 }
 
 func sell(ctx context.Context, url string, stdout io.Writer) error {

@@ -48,7 +48,7 @@ func TestCurl(t *testing.T) {
 		t.Skip("curl is missing: install it, on Debian: apt-get install curl")
 	}
 	app := tell(t)
-	cert, key := certificate(t)
+	cert, key, ca := certificate(t)
 	plain, secure := newCluster(t, app.URL), newCluster(t, app.URL, "--tls-cert", cert, "--tls-key", key)
 	big := bytes.Repeat([]byte("Keyway."), 1<<20)
 	bigFile := filepath.Join(t.TempDir(), "big")
@@ -67,8 +67,8 @@ func TestCurl(t *testing.T) {
 		{"http1.1", "http://" + plain.router, []string{"--http1.1"}, false},
 		{"h2c", "http://" + plain.router, []string{"--http2-prior-knowledge"}, true},
 		{"upgrade to h2c is declined", "http://" + plain.router, []string{"--http2"}, false},
-		{"https1.1", "https://" + secure.router, []string{"--http1.1", "--cacert", cert}, false},
-		{"https2", "https://" + secure.router, []string{"--http2", "--cacert", cert}, true},
+		{"https1.1", "https://" + secure.router, []string{"--http1.1", "--cacert", ca}, false},
+		{"https2", "https://" + secure.router, []string{"--http2", "--cacert", ca}, true},
 	}
 	tests := []struct {
 		name string

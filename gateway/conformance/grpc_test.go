@@ -20,7 +20,7 @@ func TestGRPC(t *testing.T) {
 		_ = app.Process.Kill()
 		_ = app.Wait()
 	})
-	cert, key := certificate(t)
+	cert, key, ca := certificate(t)
 	plain, secure := newCluster(t, "h2c://127.0.0.1:"+port), newCluster(t, "h2c://127.0.0.1:"+port, "--tls-cert", cert, "--tls-key", key)
 	for _, way := range []struct {
 		name   string
@@ -28,7 +28,7 @@ func TestGRPC(t *testing.T) {
 		args   []string
 	}{
 		{"h2c", plain.router, []string{"--use_tls=false"}},
-		{"TLS", secure.router, []string{"--use_tls=true", "--use_test_ca=true", "--ca_file", cert}},
+		{"TLS", secure.router, []string{"--use_tls=true", "--use_test_ca=true", "--ca_file", ca}},
 	} {
 		host, port := split(t, way.router)
 		for _, test := range []string{

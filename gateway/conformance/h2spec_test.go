@@ -16,7 +16,7 @@ var (
 // TestH2spec runs h2spec's 145 cases of RFC 7540 and 7541 against the router.
 func TestH2spec(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
+	cert, key, _ := certificate(t)
 	for _, tt := range []struct {
 		name   string
 		router []string

@@ -3,19 +3,16 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 const module = "github.com/keyway-go/keyway"
@@ -47,157 +44,37 @@ type Programs struct{ Router, Worker string }
 
 // Process is a running router or worker.
 type Process struct {
-	Name   string
+	*proc.Process
 	Listen string // host:port that takes requests
 	Admin  string // host:port of its admin server; may be empty
 	Gossip string // host:port
-
-	cmd  *exec.Cmd
-	done chan struct{}
-	err  error // set before done is closed
 }
 
-// readyTimeout bounds how long a process may take until it prints its line, unless
-// the context of its start has a deadline.
-const readyTimeout = time.Minute
-
-// Start starts program and waits until it has printed that it is ready: until ctx ends,
-// and for 30 s if that has no deadline. What it prints goes to out, each line behind the name.
+// Start starts program and waits until it has printed that it is ready, see [proc.Start]. What it prints goes to out,
+// each line behind the name.
 func Start(ctx context.Context, name, program string, out io.Writer, args ...string) (*Process, error) {
-	p := &Process{Name: name, cmd: exec.Command(program, args...), done: make(chan struct{})}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	w := &lines{out: out, prefix: name + " | ", ready: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = w, w
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("cluster: starting %s: %w", name, err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, readyTimeout)
-		defer cancel()
-	}
-	select {
-	case <-w.ready:
-	case <-p.done: // it may have printed the line all the same
-	case <-ctx.Done():
-		p.Kill()
-		return nil, fmt.Errorf("cluster: %s is not ready: %w\n%s", name, ctx.Err(), w.tail())
-	}
-	m := w.addresses()
-	if m == nil {
-		return nil, fmt.Errorf("cluster: %s ended before it was ready: %v\n%s", name, p.cmd.ProcessState, w.tail())
-	}
-	p.Listen, p.Admin, p.Gossip = m[1], m[2], m[3]
-	return p, nil
+	return StartSpec(ctx, proc.Spec{Name: name, Program: program, Out: out, Args: args})
 }
 
-// Pid returns the process id.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
-
-// Done returns a channel that is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Err returns how the process ended: nil for exit code 0. It waits for the end.
-func (p *Process) Err() error {
-	<-p.done
-	return p.err
-}
-
-// Pause stops the process where it stands (SIGSTOP) until Resume.
-func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
-
-// Resume ends a Pause.
-func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
-
-// Signal sends a signal; to a process that has ended it does nothing.
-func (p *Process) Signal(s syscall.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("cluster: signal %v to %s: %w", s, p.Name, err)
+// StartSpec is Start for what Start's arguments do not say.
+func StartSpec(ctx context.Context, spec proc.Spec) (*Process, error) {
+	spec.Ready = ReadyLine
+	p, err := proc.Start(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	return nil
+	return Of(p), nil
 }
 
-// Kill ends the process at once and waits for it.
-func (p *Process) Kill() {
-	_ = p.Signal(syscall.SIGKILL)
-	<-p.done
-}
+// ReadyLine is the pattern of what cmd/router and cmd/worker print when they are ready, except for their app.
+const ReadyLine = `(?:ready|waits for its app): requests (?:https?://)?([^ ,]+)[^,]*(?:, admin http://([^ ,]+))?, gossip ([^ ,]+)`
 
-// Stop asks the process to end and waits for it, killing it when ctx ends. It
-// returns how the process ended.
-func (p *Process) Stop(ctx context.Context) error {
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-p.done:
-		return p.err
-	case <-ctx.Done():
-		p.Kill()
-		return fmt.Errorf("cluster: %s had to be killed: %w", p.Name, ctx.Err())
-	}
-}
+var readyLine = regexp.MustCompile(ReadyLine)
 
-// readyLine is what cmd/router and cmd/worker print when they are ready, except for their app.
-var readyLine = regexp.MustCompile(`(?:ready|waits for its app): requests (?:https?://)?([^ ,]+)[^,]*(?:, admin http://([^ ,]+))?, gossip ([^ ,]+)`)
-
-// lines writes whole lines behind a prefix, keeps the last ones, and looks for
-// the ready line.
-type lines struct {
-	out    io.Writer
-	prefix string
-	ready  chan struct{} // closed with the ready line
-
-	mu    sync.Mutex
-	part  []byte
-	last  []string
-	match []string // of the ready line
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.part = append(l.part, b...)
-	for {
-		line, rest, ok := bytes.Cut(l.part, []byte("\n"))
-		if !ok {
-			return len(b), nil
-		}
-		l.line(string(line))
-		l.part = append([]byte(nil), rest...)
-	}
-}
-
-func (l *lines) line(s string) {
-	if l.match == nil {
-		if l.match = readyLine.FindStringSubmatch(s); l.match != nil {
-			close(l.ready)
-		}
-	}
-	l.last = append(l.last, s)
-	if len(l.last) > 20 {
-		l.last = l.last[1:]
-	}
-	if l.out != nil {
-		_, _ = io.WriteString(l.out, l.prefix+s+"\n")
-	}
-}
-
-// addresses returns the match of the ready line, nil if there was none.
-func (l *lines) addresses() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.match
-}
-
-func (l *lines) tail() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.last, "\n")
+// Of returns the router or worker whose process it is, which was started with ReadyLine and is ready.
+func Of(p *proc.Process) *Process {
+	m := readyLine.FindStringSubmatch(p.ReadyLine())
+	return &Process{p, m[1], m[2], m[3]}
 }
 
 // LockedWriter makes writes from several processes safe.

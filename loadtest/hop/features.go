@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/test/certs"
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/ring"
 )
 

@@ -4,8 +4,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -15,7 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
@@ -86,43 +84,43 @@ type flags struct {
 	bare        bool
 }
 
+// common are the flags of the hop and of the soak.
+func (f *flags) common(set *cli.Flags) {
+	set.Int(&f.keys, "keys", 10_000, 1, "`number` of different keys, all equally frequent")
+	set.String(&f.programs.Router, "router", "", "`path` of cmd/router; by default it is built")
+	set.String(&f.programs.Worker, "worker", "", "`path` of cmd/worker; by default it is built")
+}
+
 func parseFlags(args []string, out io.Writer) (f flags, err error) {
-	var chosen string
-	var names []string
+	var chosen, names []string
 	for _, s := range scenarios() {
 		names = append(names, s.name)
 	}
-	set := flag.NewFlagSet("hop", flag.ContinueOnError)
-	set.SetOutput(out)
-	set.StringVar(&f.programs.Router, "router", "", "`path` of cmd/router; by default it is built")
-	set.StringVar(&f.programs.Worker, "worker", "", "`path` of cmd/worker; by default it is built")
-	set.IntVar(&f.rounds, "rounds", 5, "rounds in which each proxy has its turn")
-	seconds := set.Float64("seconds", 2, "length of a turn")
-	set.DurationVar(&f.warmUp, "warm-up", 300*time.Millisecond, "load before each turn")
-	set.IntVar(&f.keys, "keys", 10_000, "different keys, all equally frequent")
-	set.IntVar(&f.idleConns, "idle", 10_000, "connections of the scenario idle")
-	set.StringVar(&chosen, "scenarios", strings.Join(names, ","), "which ones, separated by commas")
-	set.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf, or strace)")
-	set.StringVar(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
-	set.StringVar(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
-	set.StringVar(&f.otherWorker, "other-worker", "", "`path` of another build of cmd/worker to compare with")
-	set.BoolVar(&f.bare, "bare", false, "routers and workers without routes, limits, rates and a gossip key")
-	switch err := set.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
+	set := cli.NewFlags("hop", "Hop measures what a request costs in Keyway's router, in HAProxy and in nginx, in turns.\n")
+	f.common(set)
+	set.Int(&f.rounds, "rounds", 5, 1, "`number` of rounds in which each proxy has its turn")
+	seconds := load.Decimal(2)
+	set.Var(&seconds, "seconds", "`length` of a turn")
+	set.Duration(&f.warmUp, "warm-up", 300*time.Millisecond, 0, "`length` of the load before each turn")
+	set.Int(&f.idleConns, "idle", 10_000, 1, "`number` of connections of the scenario idle")
+	set.List(&chosen, "scenarios", ",", names, "`names` of those to measure, separated by commas")
+	set.Bool(&f.syscalls, "syscalls", "count the proxies' system calls as well, in turns of their own (needs perf)")
+	set.String(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
+	set.String(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
+	set.String(&f.otherWorker, "other-worker", "", "`path` of another build of cmd/worker to compare with")
+	set.Bool(&f.bare, "bare", "routers and workers without routes, limits, rates and a gossip key")
+	if err := set.Parse(args, out); err != nil {
 		return f, err
-	case err != nil:
-		return f, errors.Join(err, cli.Usagef("see --help"))
 	}
-	f.time = time.Duration(*seconds * float64(time.Second))
-	for name := range strings.SplitSeq(chosen, ",") {
+	if f.time = time.Duration(float64(seconds) * float64(time.Second)); f.time <= 0 {
+		return f, cli.Usagef("--seconds: 0 is no time")
+	}
+	for _, name := range chosen {
 		i := slices.IndexFunc(scenarios(), func(s scenario) bool { return s.name == name })
 		if i < 0 {
 			return f, cli.Usagef("--scenarios: there is no %q; there are %s", name, strings.Join(names, ","))
 		}
 		f.scenarios = append(f.scenarios, scenarios()[i])
-	}
-	if set.NArg() > 0 || f.rounds < 1 || f.time <= 0 || f.keys < 1 || f.idleConns < 1 {
-		return f, cli.Usagef("no arguments; --rounds, --seconds, --keys and --idle are positive")
 	}
 	return f, nil
 }
@@ -191,7 +189,7 @@ func (h *hop) measure(s scenario) error {
 				thousands(rows[name][perSecond][round]), micros(rows[name][cpuPer][round]))
 		}
 	}
-	calls, err := h.extras(s, rows)
+	calls, err := h.extras(s)
 	if err != nil {
 		return err
 	}
@@ -202,11 +200,11 @@ func (h *hop) measure(s scenario) error {
 func (h *hop) config(s scenario, p *proxy) load.Config {
 	f := cmp.Or(s.front, frontHTTP)
 	cfg := load.Config{
-		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Forwarded: s.forwarded, Connections: s.connections, Streams: s.streams, Rate: s.rate,
-		Path: s.path, Keys: h.keys, WarmUp: h.warmUp, Time: h.time,
+		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Clients: s.connections, Streams: s.streams, Rate: s.rate,
+		Mix: load.Mix{Path: s.path, Keys: h.keys, Reads: 1, Forwarded: s.forwarded}, WarmUp: h.warmUp, Time: h.time,
 	}
 	if p.link != nil {
-		cfg.Addr, cfg.Link, cfg.Connections, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections
+		cfg.Addr, cfg.Link, cfg.Clients, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections
 	}
 	return cfg
 }
@@ -229,10 +227,10 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	if err != nil {
 		return err
 	}
-	if r.Requests == 0 {
+	if r.Answered == 0 {
 		return fmt.Errorf("no request was answered with 200: %s", r.Failures)
 	}
-	seconds, requests := r.Time.Seconds(), float64(r.Requests)
+	seconds, requests := r.Time.Seconds(), float64(r.Answered)
 	f.add(perSecond, requests/seconds)
 	f.add(bytesRate, float64(r.Bytes)/seconds)
 	f.add(p50, float64(r.P50))
@@ -297,7 +295,7 @@ func (h *hop) measureIdle(s scenario) error {
 			return err
 		}
 		cfg := h.config(s, p)
-		cfg.Time, cfg.Connections = 0, h.idleConns
+		cfg.Time, cfg.Clients = 0, h.idleConns
 		before := proc.MemoryOf(p.process.Pids()...)
 		with, err := h.hold(cfg, p)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
@@ -158,7 +158,7 @@ func (h *hop) tlsArgs() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem")}, h.writeCertificate(dir)
+	return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "cert.key.pem")}, h.writeCertificate(dir)
 }
 
 // probeKeys is how many keys must be answered in a row.
@@ -196,7 +196,7 @@ func (h *hop) startIdle(cfg load.Config) (*proc.Process, error) {
 
 // extras measures what would disturb a turn: system calls per request by
 // contestant, if wanted, and profiles.
-func (h *hop) extras(s scenario, rows map[string]figures) (calls map[string]float64, err error) {
+func (h *hop) extras(s scenario) (calls map[string]float64, err error) {
 	if h.syscalls {
 		calls = make(map[string]float64)
 		for _, name := range s.field {
@@ -209,7 +209,7 @@ func (h *hop) extras(s scenario, rows map[string]figures) (calls map[string]floa
 		return calls, nil
 	}
 	for _, name := range s.field {
-		if err := h.profileTurn(s, name, rows[name][cpuPer].median()); err != nil {
+		if err := h.profileTurn(s, name); err != nil {
 			return nil, fmt.Errorf("profiling %s: %w", name, err)
 		}
 	}
@@ -230,7 +230,7 @@ func (h *hop) watched(s scenario, name string, tool func(pids string) []string) 
 	args := tool(strings.Join(pids, ","))
 	path := proc.Find(args[0])
 	if path == "" {
-		return "", load.Result{}, fmt.Errorf("%s is not installed (Debian: linux-perf, strace)", args[0])
+		return "", load.Result{}, fmt.Errorf("%s is not installed (Debian: linux-perf)", args[0])
 	}
 	w, err := h.stage.Start(h.ctx, proc.Spec{Name: "watch", Program: path, Args: args[1:], CPUs: h.place.others})
 	if err != nil {
@@ -243,31 +243,30 @@ func (h *hop) watched(s scenario, name string, tool func(pids string) []string) 
 
 // countCalls returns the proxy's system calls per request.
 func (h *hop) countCalls(s scenario, name string) (float64, error) {
-	if proc.Find("perf") != "" {
-		report, r, err := h.watched(s, name, func(pids string) []string {
-			return []string{"perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", pids}
-		})
-		if err != nil {
-			return 0, err
-		}
-		for line := range strings.Lines(report) {
-			if n, err := strconv.ParseFloat(strings.SplitN(line, ",", 2)[0], 64); err == nil {
-				return n / float64(r.Total), nil
-			}
-		}
-	}
 	report, r, err := h.watched(s, name, func(pids string) []string {
-		return []string{"strace", "-c", "-f", "-p", pids}
+		return []string{"perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", pids}
 	})
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(report) {
-		f := strings.Fields(line) // 100.00 0.123 1 4711 [5] total
-		if len(f) >= 5 && f[len(f)-1] == "total" {
-			n, err := strconv.ParseFloat(f[3], 64)
-			return n / float64(r.Total), err
+		if n, err := strconv.ParseFloat(strings.SplitN(line, ",", 2)[0], 64); err == nil {
+			return n / float64(r.Total), nil
 		}
 	}
-	return 0, fmt.Errorf("strace's report is not understood:\n%s", report)
+	return 0, fmt.Errorf("perf's report is not understood:\n%s", report)
+}
+
+// profileTurn records where the proxy spends its time in a turn of its own, and
+// prints the command that shows it.
+func (h *hop) profileTurn(s scenario, name string) error {
+	if err := os.MkdirAll(h.profile, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(h.profile, strings.NewReplacer(" ", "", ",", "-", "/", "").Replace(s.name+"-"+name)) + ".perf"
+	_, _, err := h.watched(s, name, func(pids string) []string {
+		return []string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o", file, "-p", pids}
+	})
+	fmt.Fprintf(h.out, "  %s: perf report -g none --no-children -i %s\n", name, file)
+	return err
 }

@@ -177,6 +177,6 @@ func (h *hop) startRouter(name, program, clusterName string, cpus []int, args ..
 		return nil, err
 	}
 	r := &router{Process: p}
-	r.listen, r.gossip, err = servers.Addrs(p)
-	return r, err
+	r.listen, r.gossip = servers.Addrs(p)
+	return r, nil
 }

@@ -138,7 +138,7 @@ func TestGrowth(t *testing.T) {
 }
 
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"jump"}, {"--jump"}, {"--scenarios", "none"}, {"--rounds", "0"}, {"soak", "-t", "0s"}, {"soak", "--connections", "1"}, {"soak", "--jump"}} {
+	for _, args := range [][]string{{"jump"}, {"--jump"}, {"--scenarios", "none"}, {"--rounds", "0"}, {"--seconds", "0"}, {"soak", "-t", "0s"}, {"soak", "--connections", "1"}, {"soak", "--jump"}} {
 		if err := run(t.Context(), args, t.Output(), t.Output()); cli.ExitCode(err) != 2 {
 			t.Errorf("%q: %v, want an error of usage", args, err)
 		}
@@ -154,21 +154,5 @@ func TestSeries(t *testing.T) {
 	}
 	if r := (series{2, 3, 8}).over(series{1, 0, 4}); len(r) != 2 || r[0] != 2 || r[1] != 2 {
 		t.Errorf("ratios %v, want 2, 2", r)
-	}
-}
-
-func TestPackageOf(t *testing.T) {
-	for symbol, want := range map[string]string{
-		"github.com/keyway-go/keyway/gateway.(*Router).ServeHTTP": "gateway",
-		"net/http.(*conn).serve":                                  "net/http",
-		"slices.pdqsort[go.shape.struct { net/http.key string }]": "slices",
-		"runtime.mallocgc":                                        "runtime: memory",
-		"runtime.gcDrain":                                         "runtime: garbage collector",
-		"runtime.schedule":                                        "runtime: goroutines and the rest",
-		"main":                                                    "haproxy",
-	} {
-		if got := packageOf("haproxy", symbol); got != want {
-			t.Errorf("%s is of %q, want %q", symbol, got, want)
-		}
 	}
 }

@@ -4,21 +4,21 @@ package main
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
+	"flag"
 	"fmt"
-	"math/big"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"text/template"
-	"time"
 
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/internal/test/certs"
+
+	"github.com/keyway-go/keyway/loadtest/hop/internal/origin"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
@@ -130,33 +130,86 @@ func (h *hop) startNginx(upstreams []string) (*proxy, error) {
 	return &proxy{process: p, addr: addrs}, err
 }
 
-// writeCertificate makes a certificate that nobody has signed.
+// writeCertificate makes a certificate of a CA that nobody knows: cert.pem, cert.key.pem, and both.pem for HAProxy.
 func (h *hop) writeCertificate(dir string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := certs.NewCA(dir, "nobody")
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"bench.example"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	cert, key, err := ca.Issue(dir, "cert", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
 	if err != nil {
 		return err
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	both, err := os.ReadFile(cert)
 	if err != nil {
 		return err
 	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-	for name, content := range map[string][]byte{"cert.pem": certPEM, "key.pem": keyPEM, "both.pem": append(certPEM, keyPEM...)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			return fmt.Errorf("writing the certificate: %w", err)
-		}
+	private, err := os.ReadFile(key)
+	if err != nil {
+		return err
 	}
-	return nil
+	return os.WriteFile(filepath.Join(dir, "both.pem"), append(both, private...), 0o600)
 }
 
 // insecure takes such a certificate.
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// appSocket is where the app of kindApp listens.
+func (h *hop) appSocket() string { return filepath.Join(h.dir, "app.sock") }
+
+// startSidecar starts a sidecar of a cluster before the app of kindApp, on the proxies'
+// core.
+func (h *hop) startSidecar(name, program, cluster, gossip string) (*proc.Process, error) {
+	spec := servers.Worker(name, program, cluster, h.redis, gossip, append(h.with.memberArgs(), "--upstream", "unix://"+h.appSocket())...)
+	spec.CPUs, spec.Env = h.place.proxy, h.env
+	return h.stage.Start(h.ctx, spec)
+}
+
+// sidecarProxy starts a sidecar, alone in a cluster, to which the load generator speaks
+// as its router does.
+func (h *hop) sidecarProxy(program, cluster string) (*proxy, error) {
+	p, err := h.startSidecar("worker-"+cluster, program, cluster, "")
+	if err != nil {
+		return nil, err
+	}
+	listen, _ := servers.Addrs(p)
+	return &proxy{process: p, addr: map[front]string{frontLink: listen}, link: h.with.link(cluster)}, nil
+}
+
+// awaitLink waits until requests over the link are answered.
+func (h *hop) awaitLink(p *proxy) error {
+	ctx, cancel := context.WithTimeout(h.ctx, servers.AnswerPatience)
+	defer cancel()
+	return load.AwaitLink(ctx, load.Config{Addr: p.addr[frontLink], Link: p.link, Mix: load.Mix{Path: "/1"}}, probedKeys())
+}
+
+// netHTTPProxy starts a router of a cluster whose clients net/http serves, on the proxies' core.
+func (h *hop) netHTTPProxy(u *upstreams) (*proxy, error) {
+	spec, err := h.self("router-nethttp", append([]string{"nethttp", "--cluster", kindLink, "--join", u.router.gossip}, h.with.routerArgs()...)...)
+	if err != nil {
+		return nil, err
+	}
+	spec.CPUs, spec.Ready = h.place.proxy, "router ready"
+	p, err := h.stage.Start(h.ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	listen, _ := servers.Addrs(p)
+	return &proxy{process: p, addr: map[front]string{frontHTTP2: listen}}, nil
+}
+
+// runNetHTTP is such a router.
+func runNetHTTP(ctx context.Context, args []string, stdout io.Writer) error {
+	var cfg origin.RouterConfig
+	flags := flag.NewFlagSet("nethttp", flag.ContinueOnError)
+	flags.StringVar(&cfg.Cluster, "cluster", "", "name of the cluster")
+	flags.StringVar(&cfg.Join, "join", "", "gossip address of a router")
+	flags.StringVar(&cfg.GossipKey, "gossip-key", "", "key of gossip, in hex")
+	flags.StringVar(&cfg.Routes, "routes", "", "file of routes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return origin.ServeNetHTTP(ctx, cfg, func(listen, gossip string) {
+		fmt.Fprintf(stdout, "router ready: requests http://%s, gossip %s\n", listen, gossip)
+	})
+}

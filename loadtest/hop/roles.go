@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
 	"github.com/keyway-go/keyway/loadtest/hop/internal/origin"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 )
 
 // instances is how many upstreams or workers there are.
@@ -26,7 +26,10 @@ func runLoad(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
 		return err
 	}
-	result, err := load.Run(cfg, func() { fmt.Fprintln(stdout, "idle") }, ctx.Done())
+	if cfg.Time == 0 {
+		return load.Hold(ctx, cfg, func() { fmt.Fprintln(stdout, "idle") })
+	}
+	result, err := load.Run(ctx, cfg)
 	if err != nil {
 		return err
 	}

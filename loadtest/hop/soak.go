@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -15,7 +14,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
@@ -39,20 +38,12 @@ type soak struct {
 func runSoak(ctx context.Context, args []string, stdout io.Writer) error {
 	s := new(soak)
 	var f flags
-	set := flag.NewFlagSet("soak", flag.ContinueOnError)
-	set.SetOutput(stdout)
-	set.DurationVar(&s.time, "t", 10*time.Minute, "`time` of the load")
-	set.IntVar(&s.connections, "connections", 10_000, "connections of clients: 7 of 10 with HTTP/1.1, 2 with HTTP/2 of two streams each, 1 with HTTP/1.1 over TLS")
-	set.IntVar(&f.keys, "keys", 10_000, "different keys, all equally frequent")
-	set.StringVar(&f.programs.Router, "router", "", "`path` of cmd/router; by default it is built")
-	set.StringVar(&f.programs.Worker, "worker", "", "`path` of cmd/worker; by default it is built")
-	switch err := set.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
+	set := cli.NewFlags("soak", "Soak loads routers and sidecars for long, and looks whether they need more and more.\n")
+	f.common(set)
+	set.Duration(&s.time, "t", 10*time.Minute, time.Second, "`time` of the load")
+	set.Int(&s.connections, "connections", 10_000, 10, "`number` of connections of clients: 7 of 10 with HTTP/1.1, 2 with HTTP/2 of two streams each, 1 with HTTP/1.1 over TLS")
+	if err := set.Parse(args, stdout); err != nil {
 		return err
-	case err != nil:
-		return errors.Join(err, cli.Usagef("see --help"))
-	case set.NArg() > 0 || s.time <= 0 || s.connections < 10 || f.keys < 1:
-		return cli.Usagef("no arguments; -t and --keys are positive, --connections 10 at least")
 	}
 	h, err := newHop(ctx, stdout, f, "redis-server")
 	if err != nil {
@@ -144,12 +135,12 @@ func (s *soak) loadAll() error {
 	}
 	for i, part := range parts {
 		r := results[i]
-		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed\n", part.front, thousands(float64(r.Requests)/r.Time.Seconds()), millis(float64(r.P99)), r.Failed)
+		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed\n", part.front, thousands(float64(r.Answered)/r.Time.Seconds()), millis(float64(r.P99)), r.Failed)
 		s.keep = s.keep || r.Failed > 0
 		for _, f := range r.Failures {
 			fmt.Fprintln(s.out, "  "+f.String())
 		}
-		if r.Requests == 0 {
+		if r.Answered == 0 {
 			return fmt.Errorf("soak: no request over %s was answered with 200: %s", part.front, r.Failures)
 		}
 	}
@@ -175,7 +166,7 @@ func (s *soak) sample(ctx context.Context) *growth {
 				continue
 			}
 			for _, p := range s.measured {
-				g.add(p.Name(), p.Pids()[0], filepath.Join(s.dir, p.Name()+".log"))
+				g.add(p.Name, p.Pids()[0], filepath.Join(s.dir, p.Name+".log"))
 			}
 		}
 	}

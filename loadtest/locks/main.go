@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	f.Int(&b.callers, "callers", 256, 1, "`number` of callers at once, 64 at most in a comparison")
 	f.Int(&b.keys, "keys", 100, 1, "`number` of keys of each caller")
 	f.String(&b.worker, "worker", "", "`program` to use; by default it is built")
-	f.List(&b.peers, "peers", ",", nil, "`locks` to compare with, with commas between: etcd, redislock, redsync")
+	f.List(&b.peers, "peers", ",", nil, "`locks` to compare with, with commas between: etcd, lock (Keyway's Redis lock), redislock, redsync")
 	f.Int(&b.rounds, "rounds", 3, 1, "`number` of turns that each has in a comparison")
 	if err := f.Parse(args, stdout); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (b *bench) start(ctx context.Context, stage *proc.Stage, dir string) error 
 		return err
 	}
 	b.server = []*proc.Process{store, worker}
-	_, b.gossip, err = servers.Addrs(worker)
-	return err
+	_, b.gossip = servers.Addrs(worker)
+	return nil
 }
 
 func (b *bench) measure(ctx context.Context) error {

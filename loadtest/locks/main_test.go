@@ -36,13 +36,13 @@ func TestLocks(t *testing.T) {
 // Locks of others are measured beside those of a worker, and what they do a second is said.
 func TestPeers(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-t", "100ms", "-callers", "4", "-rounds", "1", "-peers", "etcd,redislock,redsync"}, &out, nil); err != nil {
+	if err := run(t.Context(), []string{"-t", "100ms", "-callers", "4", "-rounds", "1", "-peers", "etcd,lock,redislock,redsync"}, &out, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%s", &out)
 	const line = ` +\d+ pairs/s  fairness \d\.\d\d`
 	const other = line + `  keyway is (\d+\.\d|\+Inf|NaN) × .*\n`
-	scene := `contended: 4 callers.*\n  keyway` + line + `\n  etcd` + other + `  redislock` + other + `  redsync` + other
+	scene := `contended: 4 callers.*\n  keyway` + line + `\n  etcd` + other + `  lock` + other + `  redislock` + other + `  redsync` + other
 	if !regexp.MustCompile(`^un` + scene + scene + scene + `$`).Match(out.Bytes()) {
 		t.Errorf("%q", &out)
 	}

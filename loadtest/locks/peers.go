@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -107,7 +108,7 @@ func (b *bench) maker(ctx context.Context, stage *proc.Stage, dir, name string) 
 			return nil, err
 		}
 		return func() (lockers.Enter, func(), error) { return lockers.Etcd([]string{"http://" + client}, peerTTL) }, nil
-	case "redislock", "redsync":
+	case "lock", "redislock", "redsync":
 		spec, err := servers.Redis(name, dir)
 		if err != nil {
 			return nil, err
@@ -116,15 +117,22 @@ func (b *bench) maker(ctx context.Context, stage *proc.Stage, dir, name string) 
 			return nil, err
 		}
 		return func() (lockers.Enter, func(), error) {
-			client := redis.NewClient(&redis.Options{Addr: spec.Dial})
+			client := redis.NewClient(&redis.Options{Addr: spec.Dial, ContextTimeoutEnabled: true})
 			end := func() { _ = client.Close() }
-			if name == "redsync" {
+			switch name {
+			case "redsync":
 				return lockers.Redsync([]*redis.Client{client}, peerTTL), end, nil
+			case "redislock":
+				return lockers.Redislock(client, peerTTL, peerPoll), end, nil
 			}
-			return lockers.Redislock(client, peerTTL, peerPoll), end, nil
+			locker, err := lock.New(client, lock.Config{TTL: peerTTL})
+			if err != nil {
+				return nil, nil, err
+			}
+			return lockers.Keyway(locker), func() { _, _ = locker.Close(), client.Close() }, nil
 		}, nil
 	}
-	return nil, cli.Usagef("-peers: there is no %q; there are etcd, redislock and redsync", name)
+	return nil, cli.Usagef("-peers: there is no %q; there are etcd, lock, redislock and redsync", name)
 }
 
 // compare lets the peers take turns at each of the scenes, in rounds.

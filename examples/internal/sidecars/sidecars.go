@@ -3,111 +3,85 @@
 package sidecars
 
 import (
-	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 // Config says what runs.
 type Config struct {
-	App    []string // the command of the app. It listens on a free port and prints "listening on http://host:port"
-	Env    []string // of the app, beside this process's own: name=value
-	Key    string   // where in a request the router finds the key
-	Worker []string // more flags of the workers
-	Log    io.Writer
+	Name   string // of the example
+	App    []byte // the source of the app. It listens on a free port and prints "listening on http://host:port"
+	File   string // name of its source
+	With   string // what runs the source
+	Env    string // of the app: NAME=value, in which %s is a directory in common
+	Key    string // where in a request the router finds the key
+	Stderr io.Writer
 }
 
 const apps = 2
 
-// How long a program may take.
-const (
-	startPatience = 30 * time.Second
-	stopPatience  = 20 * time.Second
-)
+// stopPatience is how long a program may take to end.
+const stopPatience = 20 * time.Second
 
-// Run starts everything, calls f with the router's URL, and stops everything.
-func Run(ctx context.Context, c Config, f func(ctx context.Context, url string) error) (err error) {
-	dir, err := os.MkdirTemp("", "keyway-example-")
+// Run starts everything, calls f with the router's URL, and stops everything. The arguments are the example's.
+func Run(ctx context.Context, c Config, args []string, f func(ctx context.Context, url string) error) (err error) {
+	flags := flag.NewFlagSet(c.Name, flag.ContinueOnError)
+	batch := flags.Bool("batch", false, "send the requests that wait for a key to the app together")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "keyway-"+c.Name+"-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	source := filepath.Join(dir, c.File)
+	if err := os.WriteFile(source, c.App, 0o600); err != nil {
+		return err
+	}
 	programs, err := cluster.Build(ctx, dir)
 	if err != nil {
 		return err
 	}
-	log := cluster.LockedWriter(c.Log)
+	log := cluster.LockedWriter(c.Stderr)
 	router, err := cluster.Start(ctx, "router", programs.Router, log, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--gossip", "127.0.0.1:0", "--new-cluster", "--log-level", "error", "--key", c.Key)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop(router)) }()
+	defer func() { err = errors.Join(err, stop(router.Process)) }()
 	for i := range apps {
-		app, err := startApp(ctx, c, log)
+		app, err := proc.Start(ctx, proc.Spec{Name: fmt.Sprint("app", i+1), Program: c.With, Args: []string{source}, Env: []string{fmt.Sprintf(c.Env, dir)}, Out: log, Ready: "^listening on "})
 		if err != nil {
 			return err
 		}
-		defer app.stop()
+		defer app.Kill() // it holds nothing: its worker has handed its keys over
 		name := fmt.Sprintf("w%d", i+1)
-		args := []string{"--name", name, "--join", router.Gossip, "--new-cluster", "--log-level", "error", "--upstream", app.url}
-		worker, err := cluster.Start(ctx, name, programs.Worker, log, append(args, c.Worker...)...)
+		args := []string{"--name", name, "--join", router.Gossip, "--new-cluster", "--log-level", "error", "--upstream", strings.TrimPrefix(app.ReadyLine(), "listening on ")}
+		if *batch {
+			args = append(args, "--batch", "/batch")
+		}
+		worker, err := cluster.Start(ctx, name, programs.Worker, log, args...)
 		if err != nil {
 			return err
 		}
-		defer stop(worker)
+		defer stop(worker.Process)
 	}
 	return f(ctx, "http://"+router.Listen)
 }
 
-func stop(p *cluster.Process) error {
+func stop(p *proc.Process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 	defer cancel()
 	return p.Stop(ctx)
-}
-
-type app struct {
-	cmd *exec.Cmd
-	url string
-}
-
-// startApp starts the app and waits for its line.
-func startApp(ctx context.Context, c Config, log io.Writer) (*app, error) {
-	a := &app{cmd: exec.Command(c.App[0], c.App[1:]...)}
-	a.cmd.Env = append(os.Environ(), c.Env...)
-	a.cmd.Stderr = log
-	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C does not end it first
-	out, err := a.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := a.cmd.Start(); err != nil {
-		return nil, err
-	}
-	late := time.AfterFunc(startPatience, func() { _ = a.cmd.Process.Kill() })
-	defer late.Stop()
-	defer context.AfterFunc(ctx, func() { _ = a.cmd.Process.Kill() })()
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if url, ok := strings.CutPrefix(lines.Text(), "listening on "); ok {
-			a.url = url
-			return a, nil
-		}
-	}
-	return nil, fmt.Errorf("%s did not say where it listens: %w", filepath.Base(c.App[0]), a.cmd.Wait())
-}
-
-func (a *app) stop() {
-	_ = a.cmd.Process.Kill() // it holds nothing: its worker has handed its keys over
-	_ = a.cmd.Wait()
 }

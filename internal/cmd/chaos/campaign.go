@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,20 +15,17 @@ import (
 // config is what the flags say.
 type config struct {
 	Time     time.Duration
-	Seed     uint64
+	Seed     int64
 	TTL      time.Duration // of sessions; 0 chooses one that fits Time
 	Hold     time.Duration
 	Clients  int
 	Lockers  int
 	Grant    time.Duration
-	Rough    bool
-	Plan     string // what parsePlan reads; empty makes one by the seed
-	Links    bool   // trouble the links
+	Links    bool // trouble the links
 	Race     bool
 	Programs string // directory of router and worker; empty builds them
 	Verbose  bool
 	Out      io.Writer
-	Scenario string
 }
 
 // sessionTTL returns the TTL: a campaign has to be several of them long.
@@ -45,14 +41,8 @@ func (c config) sessionTTL() time.Duration {
 // something was found.
 func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	cfg.TTL = cfg.sessionTTL()
-	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
-	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold, Rough: cfg.Rough})
-	if cfg.Plan != "" {
-		var err error
-		if acts, err = parsePlan(cfg.Plan); err != nil {
-			return nil, err
-		}
-	}
+	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 0))
+	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold})
 	mix := trial.NewMix(rng, cfg.TTL)
 	fmt.Fprintf(cfg.Out, "chaos: seed %d, %v, session TTL %v, hold %v\nmix: %v\nplan: %s\n",
 		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, mix, planned(acts))
@@ -65,28 +55,22 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	if err := s.start(ctx, firstWorkers()); err != nil {
 		return nil, err
 	}
-	l := &trial.Load{Dial: trial.To(s.router.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
-		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(i)+1))
+	l := &trial.Load{Dial: trial.To(s.at.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
+		rng := rand.New(rand.NewPCG(uint64(cfg.Seed), uint64(i)+1))
 		return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 	}}
-	locks, err := newLockStage(ctx, s, cfg.Seed)
+	locks, err := newLockStage(ctx, s, uint64(cfg.Seed))
 	if err != nil {
 		return nil, err
 	}
 	defer locks.close()
 	d := &director{stage: s, rng: rng}
-	m := &meter{redis: s.redis, now: s.observer.Now, done: l.Done.Load}
-	if err := m.start(); err != nil {
-		return nil, err
-	}
-	var calm traffic
-	var calmErr error
 	begin := s.observer.Now()
 	during(ctx, s, l, d.lastEvent, func(ctx context.Context) {
 		if s.links != nil {
 			troubled, end := context.WithCancel(ctx)
 			var wg sync.WaitGroup
-			wg.Go(func() { s.links.trouble(troubled, rand.New(rand.NewPCG(cfg.Seed, 1<<32))) })
+			wg.Go(func() { s.links.trouble(troubled, rand.New(rand.NewPCG(uint64(cfg.Seed), 1<<32))) })
 			defer wg.Wait()
 			defer end()
 		}
@@ -95,15 +79,14 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		defer callers.Wait()
 		defer stopLocking()
 		d.run(ctx, acts, func() {
-			calm, calmErr = m.stop()
 			callers.Go(func() { locks.run(locking) }) // the store keeps some of their locks
 		})
 		trial.Sleep(ctx, begin+cfg.Time-s.observer.Now())
 	})
-	if err := errors.Join(ctx.Err(), calmErr); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	r := newReport(cfg, s, d, l, calm, s.stop())
+	r := newReport(cfg, s, d, l, s.stop())
 	without, forgotten := outages(d.events, cfg.TTL), losses(d.events, cfg.TTL)
 	if cfg.Links {
 		without = []outage{{0, trial.Never / 2}}

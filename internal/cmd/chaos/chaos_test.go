@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // TestTransfers is the short form of that scenario.
 func TestTransfers(t *testing.T) {
 	redistest.Require(t)
-	if err := run(t.Context(), []string{"-scenario", "transfers", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "15s")}, t.Output()); err != nil {
+	if err := run(t.Context(), []string{"-scenario", "transfers", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "15s")}, t.Output(), t.Output()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -42,7 +42,7 @@ func TestChaos(t *testing.T) {
 	if seed := os.Getenv("CHAOS_SEED"); seed != "" {
 		args = append(args, "-seed", seed)
 	}
-	if err := run(t.Context(), args, t.Output()); err != nil {
+	if err := run(t.Context(), args, t.Output(), t.Output()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -23,9 +23,8 @@ type judge struct {
 	events  []*event
 	seen    trial.Record
 	sent    map[int64]time.Duration // by the request's number; see newJudge
-	rough   bool
-	ttl     time.Duration // of sessions
-	hold    time.Duration // of requests at the router
+	ttl     time.Duration           // of sessions
+	hold    time.Duration           // of requests at the router
 	outages []outage
 	cuts    []cut // of links
 }
@@ -35,7 +34,7 @@ func newJudge(cfg config, events []*event, seen trial.Record, requests []*trial.
 	for _, r := range requests {
 		sent[r.Number] = r.Send
 	}
-	return &judge{events: events, seen: seen, sent: sent, rough: cfg.Rough, ttl: cfg.TTL, hold: cfg.Hold, outages: outages(events, cfg.TTL), cuts: cuts}
+	return &judge{events: events, seen: seen, sent: sent, ttl: cfg.TTL, hold: cfg.Hold, outages: outages(events, cfg.TTL), cuts: cuts}
 }
 
 // classify says why a request failed and whether it may. What was executing on,
@@ -58,9 +57,6 @@ func (j *judge) classify(r *trial.Request) verdict {
 	}
 	if e == nil {
 		return verdict{r, fmt.Sprintf("status %d before any event", r.Status), nil, false}
-	}
-	if j.rough && (r.Status == http.StatusServiceUnavailable || r.Status == http.StatusBadGateway) {
-		return verdict{r, "events too close to each other", e, true}
 	}
 	for _, p := range j.events {
 		last := j.seen.LastRan(r.Key, p.begin)

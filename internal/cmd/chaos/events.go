@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -76,66 +77,54 @@ func (d *director) perform(ctx context.Context, e *event) {
 	s := d.stage
 	switch e.Kind {
 	case join:
-		p, err := s.startWorker(ctx, e.Worker)
-		if err != nil {
-			e.finish(d, err)
-			return
-		}
-		e.process = p.label
-		d.later(e, func() error { <-p.ready; return p.err })
+		l := s.startWorker(ctx, e.Worker)
+		e.process = l.Label
+		d.later(e, l.Ready)
 	case redisRestart, redisLoss:
 		e.finish(d, d.restartRedis(ctx, e.Kind == redisLoss))
 	default:
-		p, err := s.worker(e.Worker)
+		p := s.worker(e.Worker)
+		l, err := p.Alive()
 		if err != nil {
 			e.finish(d, err)
 			return
 		}
-		e.process = p.label
+		e.process = l.Label
 		e.begin = s.observer.Now()
-		d.performOn(ctx, e, p)
+		d.performOn(ctx, e, p, l)
 	}
 }
 
-func (d *director) performOn(ctx context.Context, e *event, p *process) {
-	s := d.stage
+func (d *director) performOn(ctx context.Context, e *event, p *trial.Program, l *trial.Life) {
 	switch e.Kind {
 	case leave:
-		s.remove(p)
-		d.later(e, func() error { return s.terminate(p) })
+		_, _ = p.End() // it is alive
+		d.later(e, l.Leave)
 	case kill, restart:
-		s.remove(p)
-		p.Kill()
-		e.finish(d, nil)
+		_, err := p.Kill()
+		e.finish(d, err)
 		if e.Kind == restart {
 			trial.Sleep(ctx, trial.UpTo(d.rng, restartDelay))
-			if _, err := s.startWorker(ctx, e.Worker); err != nil {
-				e.finish(d, err)
-			}
+			d.stage.startWorker(ctx, e.Worker)
 		}
 	case pause:
-		if err := p.Pause(); err != nil {
+		if err := l.Pause(); err != nil {
 			e.finish(d, err)
 			return
 		}
 		d.later(e, func() error {
 			trial.Sleep(ctx, pauseTime)
-			return p.Resume()
+			return l.Resume()
 		})
 	}
 }
 
 // restartRedis leaves the server down for a moment.
 func (d *director) restartRedis(ctx context.Context, lose bool) error {
-	return catch(func() {
-		redis := d.stage.redis
-		redis.Kill()
-		if lose {
-			redis.Erase()
-		}
-		trial.Sleep(ctx, trial.UpTo(d.rng, time.Second))
-		redis.Again()
-	})
+	redis := d.stage.redis
+	redis.End(syscall.SIGKILL)
+	trial.Sleep(ctx, trial.UpTo(d.rng, time.Second))
+	return redis.Again(context.WithoutCancel(ctx), lose)
 }
 
 // failures returns what events and processes did wrong.
@@ -147,7 +136,5 @@ func (d *director) failures() (all []string) {
 			all = append(all, fmt.Sprintf("%s at %.1fs: %v", e.act, e.begin.Seconds(), e.err))
 		}
 	}
-	d.stage.mu.Lock()
-	defer d.stage.mu.Unlock()
-	return append(all, d.stage.deaths...)
+	return append(all, d.stage.lives.Deaths()...)
 }

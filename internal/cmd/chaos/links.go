@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -31,7 +32,7 @@ type workerLink struct {
 
 // add returns the flags of a worker that listens behind a proxy.
 func (l *links) add(worker string) ([]string, error) {
-	addr, err := trial.FreeAddr()
+	addr, err := proc.FreeAddr()
 	if err != nil {
 		return nil, err
 	}

@@ -332,15 +332,14 @@ func (j *lockJudge) finish() {
 	clear(j.open)
 }
 
-// watch notes when the machine is so busy that this process does not run for half a second: locks may be lost
-// then, as requests may fail.
+// watch notes when the machine is so busy that this process does not run for a while: locks may be lost then, as requests
+// may fail.
 func (j *lockJudge) watch(ctx context.Context) {
-	const look, starving = 50 * time.Millisecond, 500 * time.Millisecond
-	for last := j.now(); trial.Sleep(ctx, look); last = j.now() {
-		if now := j.now(); now-last > starving {
+	trial.Starving(ctx, j.now, func(since, by time.Duration) {
+		if by > trial.TooLate {
 			j.mu.Lock()
-			j.busy = append(j.busy, outage{last, now})
-			j.mu.Unlock()
+			defer j.mu.Unlock()
+			j.busy = append(j.busy, outage{since, since + by})
 		}
-	}
+	})
 }

@@ -116,3 +116,11 @@ func (r *lockReport) print(w io.Writer) {
 }
 
 func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
+// quantile of durations in order.
+func quantile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))))]
+}

@@ -13,15 +13,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	osexec "os/exec"
-	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/ring"
 
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
@@ -67,7 +65,7 @@ func newLockStage(ctx context.Context, s *stage, seed uint64) (*lockStage, error
 	}
 	l.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: s.cfg.Lockers, DialContext: dial}}
 	for range lockClients {
-		client, err := keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{s.router.Gossip}, Settings: ring.Settings{TTL: s.cfg.TTL}})
+		client, err := keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{s.at.Gossip}, Settings: ring.Settings{TTL: s.cfg.TTL}})
 		if err != nil {
 			l.close()
 			return nil, err
@@ -133,39 +131,21 @@ func (l *lockStage) lives(ctx context.Context, rng *rand.Rand, number, callers i
 	if err != nil {
 		return err
 	}
-	for n := 1; trial.Sleep(ctx, trial.UpTo(rng, restartDelay)); n++ {
-		life := fmt.Sprintf("locks%d#%d", number, n)
-		env, err := json.Marshal(lockClient{Life: life, Judge: l.server.URL, Join: []string{l.stage.router.Gossip}, TTL: l.stage.cfg.TTL, Callers: callers, Seed: rng.Uint64()})
+	p := &trial.Program{Name: fmt.Sprint("locks", number), Lives: l.stage.lives, Spec: func(label string, _ int) (proc.Spec, error) {
+		env, err := json.Marshal(lockClient{Life: label, Judge: l.server.URL, Join: []string{l.stage.at.Gossip}, TTL: l.stage.cfg.TTL, Callers: callers, Seed: rng.Uint64()})
+		l.born(label)
+		return proc.Spec{Program: self, Env: []string{lockEnv + "=" + string(env)}}, err
+	}}
+	for trial.Sleep(ctx, trial.UpTo(rng, restartDelay)) {
+		if err := p.Start(ctx); err != nil {
+			return err
+		}
+		trial.Sleep(ctx, lockThink+trial.UpTo(rng, 2*l.stage.cfg.TTL))
+		life, err := p.Kill()
 		if err != nil {
 			return err
 		}
-		log, err := os.Create(filepath.Join(l.stage.dir, life+".log"))
-		if err != nil {
-			return err
-		}
-		cmd := osexec.Command(self)
-		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), lockEnv+"="+string(env)), log, log
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		l.born(life)
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		ended := make(chan error, 1)
-		go func() {
-			defer log.Close()
-			ended <- cmd.Wait()
-		}()
-		dying, cancel := context.WithTimeout(ctx, lockThink+trial.UpTo(rng, 2*l.stage.cfg.TTL))
-		select {
-		case err = <-ended:
-			cancel()
-			return fmt.Errorf("the client process %s has ended by itself: %v (see %s)", life, err, log.Name())
-		case <-dying.Done():
-			cancel()
-			_ = cmd.Process.Kill()
-			<-ended
-		}
-		l.died(life)
+		l.died(life.Label)
 	}
 	return nil
 }

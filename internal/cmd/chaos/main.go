@@ -16,34 +16,21 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
 	if part := partOf(os.Getenv); part != nil {
-		err = part(ctx)
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout)
+		os.Exit(cli.Main("chaos", func(ctx context.Context, _ []string, _, _ io.Writer) error { return part(ctx) }))
 	}
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	}
-	fmt.Fprintln(os.Stderr, "chaos:", err)
-	os.Exit(1)
+	os.Exit(cli.Main("chaos", run))
 }
 
 // partOf returns what this process does in a scenario of another one, nil for nothing.
@@ -56,57 +43,34 @@ func partOf(env func(string) string) func(context.Context) error {
 	return nil
 }
 
-var (
-	errUsage    = errors.New("usage")
-	errViolated = errors.New("a promise was broken")
-)
+var errViolated = errors.New("a promise was broken")
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
+const about = "Chaos tries the promises on real processes: a redis-server, a router, workers that come, go and die, and callers that lock keys.\n"
+
+func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	cfg := config{Out: stdout}
-	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	flags.DurationVar(&cfg.Time, "t", time.Minute, "length of the campaign")
-	flags.Uint64Var(&cfg.Seed, "seed", rand.Uint64N(1e6), "seed of the plan and the mix")
-	flags.DurationVar(&cfg.TTL, "session-ttl", 0, "session TTL of the workers; 0 chooses one that fits -t, 10s at most")
-	flags.DurationVar(&cfg.Hold, "hold", 15*time.Second, "how long the router holds a request")
-	flags.IntVar(&cfg.Clients, "clients", 64, "number of clients")
-	flags.IntVar(&cfg.Lockers, "lockers", 1000, "number of callers that lock keys")
-	flags.DurationVar(&cfg.Grant, "grant", grantTime, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
-	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that requests may fail, with 502 or 503; all else must hold")
-	flags.StringVar(&cfg.Plan, "plan", "", "`events` instead of those by the seed, such as \"2s join w4, 3.5s kill w1, 5s redis-data-loss\"")
-	flags.BoolVar(&cfg.Links, "links", false, "cut, stall and delay the connections between router and workers at random")
-	flags.BoolVar(&cfg.Race, "race", false, "build router and worker with the race detector")
-	flags.StringVar(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
-	flags.BoolVar(&cfg.Verbose, "v", false, "print the logs of all processes, with debug messages")
-	flags.StringVar(&cfg.Scenario, "scenario", "chaos", "chaos; move: a third of the partitions moves under load; steady: Redis commands at two levels of load; transfers: nodes that hold accounts of each other with DoAll are killed")
-	if err := flags.Parse(args); err != nil {
-		return errors.Join(errUsage, err)
-	}
-	play, ok := map[string]func(context.Context, config, string) error{"chaos": runChaos, "move": runMove, "steady": runSteady, "transfers": runTransfers}[cfg.Scenario]
-	if !ok || flags.NArg() > 0 || cfg.Clients < 1 || cfg.Lockers < leastLockers || cfg.Time < 10*time.Second {
-		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos, move, steady or transfers; -t 10s or more; -clients 1 or more; -lockers 20 or more")
-		return errUsage
-	}
-	dir, err := os.MkdirTemp("", "keyway-chaos-")
-	if err != nil {
+	var scenario string
+	f := cli.NewFlags("chaos", about)
+	f.Duration(&cfg.Time, "t", time.Minute, 10*time.Second, "`length` of the campaign")
+	f.Int64(&cfg.Seed, "seed", rand.Int64N(1e6), 0, "seed of the plan and the mix")
+	f.Duration(&cfg.TTL, "session-ttl", 0, 0, "session TTL of the workers; 0 chooses one that fits -t, 10s at most")
+	f.Duration(&cfg.Hold, "hold", 15*time.Second, 0, "how long the router holds a request")
+	f.Int(&cfg.Clients, "clients", 64, 1, "`number` of clients")
+	f.Int(&cfg.Lockers, "lockers", 1000, leastLockers, "`number` of callers that lock keys")
+	f.Duration(&cfg.Grant, "grant", grantTime, 0, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
+	f.Bool(&cfg.Links, "links", "cut, stall and delay the connections between router and workers at random")
+	f.Bool(&cfg.Race, "race", "build router and worker with the race detector")
+	f.String(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
+	f.Bool(&cfg.Verbose, "v", "print the logs of all processes, with debug messages")
+	f.Choice(&scenario, "scenario", "chaos, or transfers: nodes that hold accounts of each other with DoAll are killed", "chaos", "transfers")
+	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
-	if err := play(ctx, cfg, dir); err != nil {
-		fmt.Fprintf(stdout, "logs and data: %s\nagain: go run . %s\n", dir, again(args, cfg.Seed))
-		return err
+	play := runChaos
+	if scenario == "transfers" {
+		play = runTransfers
 	}
-	return os.RemoveAll(dir)
-}
-
-// again returns the arguments that repeat a run, for a shell.
-func again(args []string, seed uint64) string {
-	var b strings.Builder
-	for _, arg := range append(args, "-seed", fmt.Sprint(seed)) {
-		if strings.Contains(arg, " ") {
-			arg = "'" + arg + "'"
-		}
-		b.WriteString(" " + arg)
-	}
-	return strings.TrimSpace(b.String())
+	return trial.InDir(stdout, "chaos", args, cfg.Seed, false, func(dir string) error { return play(ctx, cfg, dir) })
 }
 
 func runChaos(ctx context.Context, cfg config, dir string) error {

@@ -56,21 +56,6 @@ func (a act) String() string {
 	return a.Kind.String() + " " + a.Worker
 }
 
-// parsePlan reads what planned writes: "2.5s join w4, 4s redis-restart".
-func parsePlan(s string) (acts []act, err error) {
-	for item := range strings.SplitSeq(s, ",") {
-		fields := append(strings.Fields(item), "", "")
-		var a act
-		k := slices.Index(kindNames[:], fields[1])
-		if a.At, err = time.ParseDuration(fields[0]); err != nil || k < 0 || kind(k).endsClaims() != (fields[2] == "") {
-			return nil, fmt.Errorf("%q is not a time, one of %s, and the worker", item, strings.Join(kindNames[:], ", "))
-		}
-		a.Kind, a.Worker = kind(k), fields[2]
-		acts = append(acts, a)
-	}
-	return acts, nil
-}
-
 // planned writes a plan.
 func planned(acts []act) string {
 	var list []string
@@ -82,11 +67,10 @@ func planned(acts []act) string {
 
 // conditions are what a plan has to fit.
 type conditions struct {
-	Time  time.Duration // of the campaign
-	Calm  time.Duration // before the first event
-	TTL   time.Duration // of sessions
-	Hold  time.Duration // of requests at the router
-	Rough bool          // events come so quickly that the router may have to give requests up
+	Time time.Duration // of the campaign
+	Calm time.Duration // before the first event
+	TTL  time.Duration // of sessions
+	Hold time.Duration // of requests at the router
 }
 
 // slack is how much more than a TTL a takeover or a quarantine may take: workers
@@ -100,8 +84,6 @@ func (c conditions) gap(before, after kind) time.Duration {
 	const short = time.Second
 	tough := func(k kind) bool { return k.takesWorker() || k.endsClaims() }
 	switch {
-	case c.Rough:
-		return short / 2
 	case !tough(before) || !tough(after):
 		return short
 	case before.endsClaims() && after.endsClaims():

@@ -41,9 +41,7 @@ func TestPlanCoversEveryKind(t *testing.T) {
 func TestPlanKeepsItsConditions(t *testing.T) {
 	five := longForm()
 	five.Time = 5 * time.Minute
-	rough := five
-	rough.Rough = true
-	for _, c := range []conditions{shortForm(), longForm(), five, rough} {
+	for _, c := range []conditions{shortForm(), longForm(), five} {
 		for seed := range uint64(100) {
 			acts := planOf(seed, c)
 			if !reflect.DeepEqual(acts, planOf(seed, c)) {
@@ -71,20 +69,5 @@ func TestLongPlanStartsAgain(t *testing.T) {
 	c.Time = 5 * time.Minute
 	if acts := planOf(1, c); len(acts) < 30 || acts[len(acts)-1].At < 4*time.Minute {
 		t.Errorf("5 minutes have only %d events: %v", len(acts), acts)
-	}
-}
-
-func TestParsePlan(t *testing.T) {
-	acts := planOf(1, longForm())
-	for i := range acts {
-		acts[i].At = acts[i].At.Round(100 * time.Millisecond)
-	}
-	if got, err := parsePlan(planned(acts)); err != nil || !reflect.DeepEqual(got, acts) {
-		t.Errorf("%v, %v", got, err)
-	}
-	for _, bad := range []string{"", "2s", "2s join", "2s jump w1", "join w1", "2s redis-restart w1", "2s kill w1,"} {
-		if _, err := parsePlan(bad); err == nil {
-			t.Errorf("%q is a plan", bad)
-		}
 	}
 }

@@ -25,7 +25,6 @@ type report struct {
 	excused    []trial.Finding // late sends of a paused worker, refused by their token
 	violations []string
 	bad        map[string]string // keys whose history is not that of a counter
-	calm       traffic
 	operations int
 	usage      [trial.Ways]trial.Used
 	moves      [2]int // of a key between processes: all, and those of busy keys
@@ -36,8 +35,8 @@ type report struct {
 // by then is a violation.
 const historyTimeout = 2 * time.Minute
 
-func newReport(cfg config, s *stage, d *director, l *trial.Load, calm traffic, stopped []error) *report {
-	r := &report{seen: s.observer.Record(), requests: l.Requests(), calm: calm}
+func newReport(cfg config, s *stage, d *director, l *trial.Load, stopped []error) *report {
+	r := &report{seen: s.observer.Record(), requests: l.Requests()}
 	for _, q := range r.requests {
 		if r.begin == 0 || q.Send < r.begin {
 			r.begin = q.Send
@@ -142,7 +141,6 @@ func (r *report) print(out io.Writer) {
 	fmt.Fprintf(w, "keys moved\t%d times, %d times while a request ran and another one waited\n", r.moves[0], r.moves[1])
 	r.locks.print(w)
 	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.Keys), len(r.bad))
-	fmt.Fprintf(w, "calm\t%v\n", r.calm)
 }
 
 func (r *report) printEvents(out io.Writer) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -9,21 +8,18 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/ring"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -153,35 +149,40 @@ func (b *bank) dead(node string) {
 // runTransfers plays the scenario.
 func runTransfers(ctx context.Context, cfg config, dir string) error {
 	cfg.TTL = cfg.sessionTTL()
-	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
-	b, h := newBank(), &host{dir: dir}
+	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 0))
+	b := newBank()
 	defer b.Close()
-	defer h.cleanUp()
-	var redis *redistest.Server
-	if err := catch(func() {
-		redis = redistest.Start(h, "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
-	}); err != nil {
+	redis, err := trial.StartRedis(ctx, dir)
+	if err != nil {
 		return err
 	}
-	nodes := &bankNodesOf{bank: b, dir: dir}
-	defer nodes.killAll()
+	defer redis.End(syscall.SIGKILL)
+	lives := &trial.Lives{Dir: dir}
+	defer lives.Kill()
 	var join []string
 	for range bankNodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, err := proc.FreeAddr()
 		if err != nil {
 			return err
 		}
-		defer l.Close()
-		join = append(join, l.Addr().String())
-		l.Close()
+		join = append(join, addr)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	var nodes []*trial.Program
 	for i, gossip := range join {
-		nodes.all = append(nodes.all, &bankProcess{bankNode: bankNode{Name: fmt.Sprint("n", i+1), Bank: b.URL, Redis: redis.URL(), Gossip: gossip, Join: join, TTL: cfg.TTL, Dir: dir}})
-	}
-	for _, p := range nodes.all {
-		if err := nodes.start(ctx, p); err != nil {
+		node := bankNode{Bank: b.URL, Redis: redis.URL(), Gossip: gossip, Join: join, TTL: cfg.TTL, Dir: dir}
+		p := &trial.Program{Name: fmt.Sprint("n", i+1), Lives: lives, Spec: func(label string, _ int) (proc.Spec, error) {
+			node.Name = label
+			env, err := json.Marshal(node)
+			return proc.Spec{Program: self, Env: []string{bankEnv + "=" + string(env)}, Ready: "^ready$"}, err
+		}}
+		if err := p.Start(ctx); err != nil {
 			return err
 		}
+		nodes = append(nodes, p)
 	}
 	fmt.Fprintf(cfg.Out, "transfers: seed %d, %v, session TTL %v, %d nodes with %d callers each, %d accounts\n", cfg.Seed, cfg.Time, cfg.TTL, bankNodes, bankCallers, bankAccounts)
 	end := time.Now().Add(cfg.Time)
@@ -189,29 +190,35 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 		if !trial.Sleep(ctx, cfg.TTL/2+trial.UpTo(rng, cfg.TTL/2)) {
 			break
 		}
-		p, signal := nodes.all[rng.IntN(bankNodes)], syscall.SIGKILL
-		if rng.IntN(3) == 0 {
-			signal = syscall.SIGTERM
-		}
-		if err := nodes.stop(p, signal); err != nil {
+		p, how := nodes[rng.IntN(bankNodes)], "kill"
+		l, err := p.End()
+		if err != nil {
 			return err
 		}
+		if rng.IntN(3) == 0 {
+			how, err = "SIGTERM to", l.Leave()
+		} else {
+			l.Kill()
+		}
+		if err != nil {
+			return err
+		}
+		b.dead(l.Label)
 		b.mu.Lock()
-		fmt.Fprintf(cfg.Out, "%v %s; %d transfers, %d violations, longest time of an account without one %v\n", signal, p.Name, b.committed, len(b.violations), b.gap.Round(time.Millisecond))
+		fmt.Fprintf(cfg.Out, "%v %s; %d transfers, %d violations, longest time of an account without one %v\n", how, p.Name, b.committed, len(b.violations), b.gap.Round(time.Millisecond))
 		b.mu.Unlock()
 		if !trial.Sleep(ctx, trial.UpTo(rng, 2*cfg.TTL)) {
 			break
 		}
-		if err := nodes.start(ctx, p); err != nil {
+		if err := p.Start(ctx); err != nil {
 			return err
 		}
 	}
 	trial.Sleep(ctx, 2*cfg.TTL) // until every account was asked for again
-	for _, p := range nodes.all {
-		if err := nodes.stop(p, syscall.SIGTERM); err != nil {
-			return err
-		}
+	if err := errors.Join(trial.StopAll(nodes)...); err != nil {
+		return err
 	}
+	b.violations = append(b.violations, lives.Deaths()...)
 	return b.verdict(cfg)
 }
 
@@ -242,92 +249,6 @@ func (b *bank) verdict(cfg config) error {
 		fmt.Fprintln(cfg.Out, "VIOLATION", v)
 	}
 	return fmt.Errorf("%w: %d violations, %d transfers (seed %d)", errViolated, len(b.violations), b.committed, cfg.Seed)
-}
-
-// bankNodesOf are the processes of the scenario.
-type bankNodesOf struct {
-	bank *bank
-	dir  string
-	all  []*bankProcess
-}
-
-// bankProcess is a node in its present life.
-type bankProcess struct {
-	bankNode
-	lives int
-	cmd   *osexec.Cmd
-	log   *os.File
-}
-
-func (p *bankProcess) label() string { return p.Name + "#" + strconv.Itoa(p.lives) }
-
-// start starts a node and waits until it serves.
-func (n *bankNodesOf) start(ctx context.Context, p *bankProcess) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p.lives++
-	settings := p.bankNode
-	settings.Name = p.label()
-	env, err := json.Marshal(settings)
-	if err != nil {
-		return err
-	}
-	if p.log, err = os.Create(filepath.Join(n.dir, p.label()+".log")); err != nil {
-		return err
-	}
-	p.cmd = osexec.Command(self)
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), bankEnv+"="+string(env)), p.log
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return err
-	}
-	ready := make(chan error, 1)
-	go func() {
-		_, err := bufio.NewReader(out).ReadString('\n')
-		ready <- err
-	}()
-	select {
-	case err = <-ready:
-	case <-time.After(time.Minute):
-		err = errors.New("it does not serve for a minute")
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("node %s: %w (see %s)", p.label(), err, p.log.Name())
-	}
-	return nil
-}
-
-// stop ends a node by a signal.
-func (n *bankNodesOf) stop(p *bankProcess, signal syscall.Signal) error {
-	if err := p.cmd.Process.Signal(signal); err != nil {
-		return fmt.Errorf("node %s: %w", p.label(), err)
-	}
-	timer := time.AfterFunc(exitTimeout, func() { _ = p.cmd.Process.Kill() })
-	err := p.cmd.Wait()
-	p.log.Close()
-	if !timer.Stop() || signal == syscall.SIGTERM && err != nil {
-		return fmt.Errorf("node %s after %v: %w (see %s)", p.label(), signal, err, p.log.Name())
-	}
-	n.bank.dead(p.label())
-	p.cmd = nil
-	return nil
-}
-
-func (n *bankNodesOf) killAll() {
-	for _, p := range n.all {
-		if p.cmd != nil && p.cmd.Process != nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-			p.log.Close()
-		}
-	}
 }
 
 // runBankNode is a node's process.

@@ -30,7 +30,6 @@ func trials() []trial {
 		{command: re(`^\(cd (\S+) && (\S+=\S+ )?go test (.*)\)$`), instead: `cd $1 && ${2}go test $3 -list .`, output: `(?m)^Test`},
 		{command: re(`^(go -C loadtest run \. compare A.json B.json)$`), instead: `$1`, output: `A\.json`, fails: true},
 		{command: re(`^(go -C \S+ run \. .*)$`), instead: `$1 --help`, output: `(?i)usage`},
-		{command: re(`^\(cd (\S+) && go run (.*)\)$`), instead: `cd $1 && go run $2 --help`, output: `(?i)usage`},
 	}
 }
 

@@ -3,19 +3,21 @@
 // Package load makes requests and measures the answers: in a closed loop, where
 // each of N clients sends a request when it has the answer to the one before,
 // or in an open one, where requests are due at times of their own and wait when
-// the system is slow. One thread drives all connections over epoll, requests
+// the system is slow. One thread drives all connections over epoll, except those
+// with TLS and of the link, which have goroutines; requests
 // are made up in advance, and answers are parsed no further than to their end.
 package load
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sort"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
 )
 
@@ -63,7 +65,28 @@ type Mix struct {
 	Skew  float64 // the key with rank i comes with weight 1/i^Skew; 0: all alike
 	Reads float64 // share of requests that only read
 	Path  string
+
+	Forwarded bool // requests are as a proxy sends them on: they tell of it
 }
+
+// host is what requests are for.
+const host = "bench.example"
+
+var forwardedFields = [...][2]string{
+	{"User-Agent", "keyway-load"}, {"Accept", "*/*"},
+	{"Forwarded", `for="127.0.0.1:40404";host=` + host + ";proto=http"}, {"X-Forwarded-For", "127.0.0.1"}, {"X-Forwarded-Host", host}, {"X-Forwarded-Proto", "http"},
+}
+
+// fields are those of all requests, except the key's.
+func (m *Mix) fields() [][2]string {
+	if m.Forwarded {
+		return forwardedFields[:]
+	}
+	return forwardedFields[:2]
+}
+
+// KeyName returns the key with a number.
+func KeyName(i int) string { return resource.Name(i) }
 
 // requests is the requests of a mix and the order in which they come, which
 // is the same each time.
@@ -75,11 +98,21 @@ type requests struct {
 // sequenceLen is a power of two.
 const sequenceLen = 1 << 17
 
-func newRequests(m Mix) *requests {
+func newRequests(cfg *Config) *requests {
+	m := &cfg.Mix
 	r := &requests{sequence: make([]uint32, sequenceLen)}
 	for i := range m.Keys {
-		for _, head := range []string{"GET " + m.Path + " HTTP/1.1\r\n", "POST " + m.Path + " HTTP/1.1\r\nContent-Length: 0\r\n"} {
-			r.raw = append(r.raw, fmt.Appendf(nil, "%sHost: loadtest.example\r\nUser-Agent: loadtest\r\n%s: %s\r\n\r\n", head, HeaderKey, resource.Name(i)))
+		for _, method := range []string{"GET", "POST"} {
+			var raw []byte
+			switch key := KeyName(i); {
+			case cfg.Link != nil:
+				raw = []byte(key)
+			case cfg.HTTP2:
+				raw = h2Request(m, method, key)
+			default:
+				raw = h1Request(m, method, key)
+			}
+			r.raw = append(r.raw, raw)
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -94,6 +127,12 @@ func newRequests(m Mix) *requests {
 	return r
 }
 
+// next returns the request that follows a position, and moves that on.
+func (r *requests) next(position *int) []byte {
+	*position = (*position + 1) & (sequenceLen - 1)
+	return r.raw[r.sequence[*position]]
+}
+
 // picker returns a function that draws a key.
 func picker(keys int, skew float64, random *rand.Rand) func() int {
 	if skew == 0 {
@@ -106,4 +145,19 @@ func picker(keys int, skew float64, random *rand.Rand) func() int {
 		sums[i] = sum
 	}
 	return func() int { return min(sort.SearchFloat64s(sums, random.Float64()*sum), keys-1) }
+}
+
+// Decimal is the value of a flag that holds a number that is not negative.
+type Decimal float64
+
+func (d *Decimal) String() string { return strconv.FormatFloat(float64(*d), 'f', -1, 64) }
+
+// Set implements flag.Value.
+func (d *Decimal) Set(s string) error {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v >= 0 && v < 1e9) {
+		return cli.Usagef("%q is not a number from 0 up", s)
+	}
+	*d = Decimal(v)
+	return nil
 }

@@ -88,7 +88,7 @@ func cpuClock(pid int) int32 { return int32(^pid<<3 | 2) }
 
 // Pids returns the ids of the process and of its children.
 func (p *Process) Pids() []int {
-	pids := []int{p.cmd.Process.Pid}
+	pids := []int{p.Pid()}
 	for i := 0; i < len(pids); i++ {
 		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pids[i], pids[i]))
 		if err != nil {

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -92,19 +90,6 @@ func open(t *testing.T, ctx context.Context, r *Report) {
 	do(t, ctx, chromedp.Navigate(server.URL))
 }
 
-// picture keeps a picture of the page in the directory SCREENSHOTS, if that is
-// set.
-func picture(t *testing.T, ctx context.Context, name string) {
-	t.Helper()
-	dir := os.Getenv("SCREENSHOTS")
-	if dir == "" {
-		return
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), do(t, ctx, chromedp.FullScreenshot(100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestPage opens the report in a browser and looks at what is drawn.
 func TestPage(t *testing.T) {
 	ctx, failures := browser(t)
@@ -119,7 +104,6 @@ func TestPage(t *testing.T) {
 		beyond = `[...document.querySelectorAll("svg :not(title)")].filter(e => { const b = e.getBoundingClientRect(), s = e.closest("svg").getBoundingClientRect(); return b.right > s.right + 1 || b.left < s.left - 1 || b.bottom > s.bottom + 1 || b.top < s.top - 1; }).map(e => e.outerHTML).join("\n")`
 		hidden = `document.querySelectorAll(".off").length`
 		click  = `document.querySelector("[data-toggle='0']").click()`
-		goals  = `document.body.innerText.includes("wanted")`
 	)
 	// 6 charts in the scene with failures and 5 in each other; a line for each
 	// contender in each chart over quantiles or time; a bar for the rate and
@@ -139,9 +123,6 @@ func TestPage(t *testing.T) {
 	do(t, ctx, chromedp.Evaluate[chromedp.Void](click))
 	if n := do(t, ctx, chromedp.Evaluate[int](hidden)); n != 0 {
 		t.Errorf("another click leaves %d elements hidden", n)
-	}
-	if !do(t, ctx, chromedp.Evaluate[bool](goals)) {
-		t.Error("the goals that were asked for are not there")
 	}
 	if f := failures(); len(f) > 0 {
 		t.Errorf("console: %v", f)
@@ -172,7 +153,6 @@ func TestSizes(t *testing.T) {
 		for _, width := range []int64{1280, 420} {
 			name := fmt.Sprintf("%s-%d", scheme, width)
 			do(t, ctx, chromedp.EmulateViewport(width, 800))
-			picture(t, ctx, name)
 			if n := do(t, ctx, chromedp.Evaluate[int](wide)); n > 0 {
 				t.Errorf("%s: the page is %d pixels wider than the window", name, n)
 			}

@@ -27,7 +27,6 @@ type Report struct {
 	Settings Settings          `json:"settings"`
 	Scenes   []*Scene          `json:"scenes"`
 	Checks   []Check           `json:"checks"`
-	Goals    []Goal            `json:"goals,omitempty"`
 	Warnings []string          `json:"warnings,omitempty"`
 }
 
@@ -57,18 +56,6 @@ type Settings struct {
 	Events    string  `json:"events,omitempty"`
 	RTT       string  `json:"rtt,omitempty"` // of the network between processes; "" for the loopback's own
 }
-
-// Goal is a ratio that is aimed at.
-type Goal struct {
-	Scene  string  `json:"scene"`
-	What   string  `json:"what"`
-	AtMost bool    `json:"at_most"` // else at least
-	Want   float64 `json:"want"`
-	Got    float64 `json:"got"`
-}
-
-// Met reports whether it is reached.
-func (g Goal) Met() bool { return g.AtMost == (g.Got <= g.Want) || g.Got == g.Want }
 
 // Scene is a workload with the rows of all contenders.
 type Scene struct {

@@ -31,16 +31,6 @@ func (r *Report) Text(w io.Writer, color bool) {
 	for _, s := range r.Scenes {
 		s.table(w)
 	}
-	if len(r.Goals) > 0 {
-		fmt.Fprintln(w, "\ngoals (ratios of the medians over the rounds)")
-		for _, g := range r.Goals {
-			word, code := "met", green
-			if !g.Met() {
-				word, code = "MISSED", red
-			}
-			fmt.Fprintf(w, "  %s  %s: %s\n", paint(code, fmt.Sprintf("%-6s", word)), g.Scene, g)
-		}
-	}
 	fmt.Fprintf(w, "\n%s, %d cores, %s, load %.1f before the run\n", r.Machine.CPU, r.Machine.Cores, r.Machine.System, r.Machine.Load)
 	if text := r.NetworkText(); text != "" {
 		fmt.Fprintln(w, wrapped(text, textWidth))
@@ -48,15 +38,6 @@ func (r *Report) Text(w io.Writer, color bool) {
 	for _, warning := range r.Warnings {
 		fmt.Fprintln(w, paint(red, "warning: ")+warning)
 	}
-}
-
-// String says what is wanted and what was got.
-func (g Goal) String() string {
-	sign := "≥"
-	if g.AtMost {
-		sign = "≤"
-	}
-	return fmt.Sprintf("%s %s %s ×, got %s ×", g.What, sign, ratio(g.Want), ratio(g.Got))
 }
 
 func (r *Report) checks(w io.Writer, paint func(code, s string) string) {

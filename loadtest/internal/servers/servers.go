@@ -11,9 +11,10 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
@@ -45,37 +46,32 @@ func Etcd(dir, client, peer string) proc.Spec {
 // Router describes a router of a cluster, the first or another one, with its
 // records in the Redis at host:port. It listens on free addresses; see
 // [Addrs].
-func Router(name, program, cluster, redis string, args ...string) proc.Spec {
+func Router(name, program, clusterName, redis string, args ...string) proc.Spec {
 	return proc.Spec{
-		Name: name, Program: program, Ready: "router ready",
+		Name: name, Program: program, Ready: cluster.ReadyLine,
 		Args: append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
-			"--redis", "redis://" + redis, "--cluster", cluster, "--new-cluster"}, args...),
+			"--redis", "redis://" + redis, "--cluster", clusterName, "--new-cluster"}, args...),
 	}
 }
 
 // Worker describes a worker of a cluster, which finds the others at a gossip address, ""
 // for none, with its records in the Redis at host:port. It listens on free addresses.
-func Worker(name, program, cluster, redis, join string, args ...string) proc.Spec {
+func Worker(name, program, clusterName, redis, join string, args ...string) proc.Spec {
 	if join != "" {
 		args = append([]string{"--join", join}, args...)
 	}
 	return proc.Spec{
-		Name: name, Program: program, Ready: "worker ready",
+		Name: name, Program: program, Ready: cluster.ReadyLine,
 		Args: append([]string{"--name", name, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
-			"--redis", "redis://" + redis, "--cluster", cluster, "--new-cluster"}, args...),
+			"--redis", "redis://" + redis, "--cluster", clusterName, "--new-cluster"}, args...),
 	}
 }
 
-var readyLine = regexp.MustCompile(`ready: requests https?://([^ ,]+)[^,]*, .*gossip ([^ ,]+)`)
-
 // Addrs returns where a router or worker takes requests and gossip, each as
 // host:port.
-func Addrs(p *proc.Process) (listen, gossip string, err error) {
-	m := readyLine.FindStringSubmatch(p.ReadyLine())
-	if m == nil {
-		return "", "", fmt.Errorf("the line of %s is not understood: %q", p.Name(), p.ReadyLine())
-	}
-	return m[1], m[2], nil
+func Addrs(p *proc.Process) (listen, gossip string) {
+	of := cluster.Of(p.Process)
+	return of.Listen, of.Gossip
 }
 
 // AnswerPatience is how long [AwaitAnswers] waits.

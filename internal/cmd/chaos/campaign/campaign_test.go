@@ -41,13 +41,13 @@ func TestCampaign(t *testing.T) {
 	} else {
 		args = append(args, "-only", "kill-worker,cut-worker-redis,restart-worker")
 	}
-	if err := outside(t.Context(), args); err != nil {
+	if err := outside(t.Context(), args, t.Output()); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func short(seed uint64) config {
-	return config{Time: 10 * time.Minute, Seed: seed, TTL: 10 * time.Second, Workers: 4, Routers: 2}
+	return config{Time: 10 * time.Minute, Seed: int64(seed), TTL: 10 * time.Second, Workers: 4, Routers: 2}
 }
 
 func TestPlanFollowsItsSeed(t *testing.T) {

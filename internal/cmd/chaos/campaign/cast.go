@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/clock"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/fabric"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -50,15 +51,15 @@ type cast struct {
 	redis   []*redisNode            // one on each r
 	routers []*program
 	workers []*program
+	lives   trial.Lives
 
-	mu     sync.Mutex // guards what follows
-	rules  map[pair][]*fabric.Rule
-	deaths []string // of processes that were not meant to end
+	mu    sync.Mutex // guards what follows
+	rules map[pair][]*fabric.Rule
 }
 
 // newCast makes the network and builds the programs.
 func newCast(ctx context.Context, cfg config, dir string) (*cast, error) {
-	c := &cast{cfg: cfg, dir: dir, network: fabric.NewSwitch(cfg.Seed), observer: trial.NewObserver(), hosts: make(map[string]*fabric.Host), rules: make(map[pair][]*fabric.Rule)}
+	c := &cast{cfg: cfg, dir: dir, network: fabric.NewSwitch(uint64(cfg.Seed)), observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}, hosts: make(map[string]*fabric.Host), rules: make(map[pair][]*fabric.Rule)}
 	for _, group := range []struct {
 		prefix   string
 		n, first int
@@ -129,38 +130,29 @@ func (c *cast) start(ctx context.Context) error {
 		}
 		c.workers = append(c.workers, p)
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, len(c.routers)+len(c.workers))
-	for i, p := range slices.Concat(c.routers, c.workers) {
-		wg.Go(func() { errs[i] = p.start(ctx) })
+	all := slices.Concat(c.routers, c.workers)
+	for _, p := range all {
+		p.begin(ctx)
 	}
-	wg.Wait()
+	var errs []error
+	for _, p := range all {
+		_, err := p.Alive()
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
-// program is a router or worker, which is started again and again on its host.
+// program is a router or worker on its host, whose name it has.
 type program struct {
+	*trial.Program
 	cast  *cast
-	name  string // its host's
-	path  string
-	args  []string
 	clock *clock.Clock
-	limit string // GOMEMLIMIT; "" for none
-
-	mu    sync.Mutex
-	lives int
-	now   *life // nil while it is not meant to run
-}
-
-// life is one process of a program.
-type life struct {
-	*cluster.Process
-	label string // w2#1 is the first one on host w2
-	meant atomic.Bool
+	limit atomic.Value // GOMEMLIMIT
 }
 
 func (c *cast) newProgram(name, path string, args ...string) (*program, error) {
-	clk, err := clock.New(filepath.Join(c.dir, name, "clock"))
+	dir := filepath.Join(c.dir, name)
+	clk, err := clock.New(filepath.Join(dir, "clock"))
 	if err != nil {
 		return nil, err
 	}
@@ -173,126 +165,57 @@ func (c *cast) newProgram(name, path string, args ...string) (*program, error) {
 	if c.cfg.Verbose {
 		args = append(args, "--log-level", "debug")
 	}
-	return &program{cast: c, name: name, path: path, args: args, clock: clk}, nil
+	p := &program{cast: c, clock: clk}
+	p.limit.Store("off")
+	p.Program = &trial.Program{Name: name, Lives: &c.lives, Spec: func(label string, life int) (proc.Spec, error) {
+		more := []string{clock.Env + "=" + filepath.Join(dir, "clock"), "GOMAXPROCS=2", "GOMEMLIMIT=" + p.limit.Load().(string), path}
+		more = append(more, args...)
+		if path == c.programs.Worker {
+			url, err := c.observer.Listen(label, "unix", filepath.Join(dir, fmt.Sprintf("app-%d.sock", life)))
+			if err != nil {
+				return proc.Spec{}, err
+			}
+			more = append(more, "--upstream", url)
+		}
+		return proc.Spec{
+			Program: "env", Args: more, Ready: cluster.ReadyLine,
+			Stamp: func() string { return fmt.Sprintf("%9.3f ", c.observer.Now().Seconds()) },
+			Run:   func(cmd *exec.Cmd) error { return c.hosts[name].Do(cmd.Start) },
+		}, nil
+	}}
+	return p, nil
+}
+
+// begin starts the program. A worker whose name has died several times in a row stays off the ring for up to 10 TTLs.
+func (p *program) begin(ctx context.Context) *trial.Life {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second+11*p.cast.cfg.TTL)
+	l := p.Begin(ctx)
+	go func() {
+		defer cancel()
+		_ = l.Ready()
+	}()
+	return l
 }
 
 // start starts the program and returns when it is ready.
-func (p *program) start(ctx context.Context) error {
-	p.mu.Lock()
-	p.lives++
-	label := fmt.Sprintf("%s#%d", p.name, p.lives)
-	limit, socket := p.limit, fmt.Sprintf("app-%d.sock", p.lives)
-	p.mu.Unlock()
-	dir := filepath.Join(p.cast.dir, p.name)
-	args := []string{clock.Env + "=" + filepath.Join(dir, "clock"), "GOMAXPROCS=2", "GOMEMLIMIT=" + cmp.Or(limit, "off"), p.path}
-	args = append(args, p.args...)
-	if p.path == p.cast.programs.Worker {
-		url, err := p.cast.observer.Listen(label, "unix", filepath.Join(dir, socket))
-		if err != nil {
-			return err
-		}
-		args = append(args, "--upstream", url)
-	}
-	log, err := os.Create(filepath.Join(dir, label+".log"))
-	if err != nil {
-		return err
-	}
-	// A worker whose name has died several times in a row stays off the ring for up to
-	// 10 TTLs.
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second+11*p.cast.cfg.TTL)
-	defer cancel()
-	l := &life{label: label}
-	err = p.cast.hosts[p.name].Do(func() (err error) {
-		l.Process, err = cluster.Start(ctx, label, "env", stamped{log, p.cast.observer.Now}, args...)
-		return err
-	})
-	if err != nil {
-		log.Close()
-		return err
-	}
-	p.mu.Lock()
-	p.now = l
-	p.mu.Unlock()
-	go func() {
-		defer log.Close()
-		<-l.Done()
-		if !l.meant.Load() {
-			p.cast.mu.Lock()
-			defer p.cast.mu.Unlock()
-			p.cast.deaths = append(p.cast.deaths, fmt.Sprintf("%s ended by itself: %v", label, l.Err()))
-		}
-	}()
-	return nil
-}
+func (p *program) start(ctx context.Context) error { return p.begin(ctx).Ready() }
 
-// alive returns the present life.
-func (p *program) alive() (*life, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.now == nil {
-		return nil, fmt.Errorf("%s does not run", p.name)
-	}
-	return p.now, nil
-}
-
-// end takes the present life away, which is meant to end.
-func (p *program) end() (*life, error) {
-	l, err := p.alive()
-	if err != nil {
-		return nil, err
-	}
-	l.meant.Store(true)
-	p.mu.Lock()
-	p.now = nil
-	p.mu.Unlock()
-	return l, nil
-}
-
-func (p *program) kill() (*life, error) {
-	l, err := p.end()
-	if err == nil {
-		l.Kill()
-	}
-	return l, err
-}
-
-// exitTimeout is a little more than a program's grace period.
-const exitTimeout = 35 * time.Second
-
-// stop ends the program by SIGTERM; it has to exit with 0.
-func (p *program) stop() error {
-	l, err := p.end()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
-	defer cancel()
-	if err := l.Stop(ctx); err != nil {
-		return fmt.Errorf("%s after SIGTERM: %w", l.label, err)
-	}
-	return nil
-}
-
-// stop ends workers, routers and Redis in this order, and returns what did not
-// go well.
-func (c *cast) stop() []error {
-	var all []error
+// stop ends workers and routers in this order, and returns what did not go well.
+func (c *cast) stop() (errs []error) {
 	for _, group := range [][]*program{c.workers, c.routers} {
-		errs := make([]error, len(group))
-		var wg sync.WaitGroup
-		for i, p := range group {
-			wg.Go(func() { errs[i] = p.stop() })
+		var programs []*trial.Program
+		for _, p := range group {
+			programs = append(programs, p.Program)
 		}
-		wg.Wait()
-		all = append(all, errs...)
+		errs = append(errs, trial.StopAll(programs)...)
 	}
-	return all
+	return errs
 }
 
 // close ends everything that still runs.
 func (c *cast) close() {
+	c.lives.Kill()
 	for _, p := range slices.Concat(c.workers, c.routers) {
-		_, _ = p.kill()
 		_ = p.clock.Close()
 	}
 	for _, r := range c.redis {
@@ -314,23 +237,16 @@ const dialTimeout = 2 * time.Second
 // dial returns how clients on a host connect: to the routers in turn, and to
 // the next one if one does not answer.
 func (c *cast) dial(host string) func(ctx context.Context) (net.Conn, error) {
-	var turn atomic.Int64
-	routers := c.names("p")
-	return func(ctx context.Context) (conn net.Conn, err error) {
-		first := int(turn.Add(1))
-		err = c.hosts[host].Do(func() error {
-			var errs []error
-			for i := range routers {
-				d := net.Dialer{Timeout: dialTimeout}
-				if conn, err = d.DialContext(ctx, "tcp", c.at(routers[(first+i)%len(routers)], requestPort)); err == nil {
-					return nil
-				}
-				errs = append(errs, err)
-			}
-			return errors.Join(errs...)
-		})
-		return conn, err
+	var addrs []string
+	for _, name := range c.names("p") {
+		addrs = append(addrs, c.at(name, requestPort))
 	}
+	return trial.Turns(addrs, func(ctx context.Context, addr string) (conn net.Conn, err error) {
+		return conn, c.hosts[host].Do(func() error {
+			conn, err = (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
+			return err
+		})
+	})
 }
 
 // mountTmpfs makes a disk of its own, of that many bytes.

@@ -18,7 +18,7 @@ import (
 // hit returns the program on the fault's host.
 func (f *fault) hit(c *cast) (*program, error) {
 	for _, p := range append(c.workers[:len(c.workers):len(c.workers)], c.routers...) {
-		if p.name == f.host {
+		if p.Name == f.host {
 			return p, nil
 		}
 	}
@@ -33,11 +33,11 @@ func killProgram(ctx context.Context, c *cast, f *fault) error {
 	if err != nil {
 		return err
 	}
-	l, err := p.kill()
+	l, err := p.Kill()
 	if err != nil {
 		return err
 	}
-	f.process = l.label
+	f.process = l.Label
 	f.broke = c.observer.Now()
 	f.hold(ctx)
 	return p.start(context.WithoutCancel(ctx))
@@ -48,11 +48,11 @@ func pauseProgram(ctx context.Context, c *cast, f *fault) error {
 	if err != nil {
 		return err
 	}
-	l, err := p.alive()
+	l, err := p.Alive()
 	if err != nil {
 		return err
 	}
-	f.process = l.label
+	f.process = l.Label
 	if err := l.Pause(); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func restartProgram(ctx context.Context, c *cast, f *fault) error {
 	if err != nil {
 		return err
 	}
-	if err := p.stop(); err != nil {
+	if err := p.Stop(); err != nil {
 		return err
 	}
 	f.hold(ctx)
@@ -79,17 +79,11 @@ func squeeze(ctx context.Context, c *cast, f *fault) error {
 	if err != nil {
 		return err
 	}
-	p.setLimit("12MiB")
+	p.limit.Store("12MiB")
 	err = restartProgram(ctx, c, f)
 	f.hold(ctx)
-	p.setLimit("")
-	return errors.Join(err, p.stop(), p.start(context.WithoutCancel(ctx)))
-}
-
-func (p *program) setLimit(limit string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.limit = limit
+	p.limit.Store("off")
+	return errors.Join(err, p.Stop(), p.start(context.WithoutCancel(ctx)))
 }
 
 // upgrade restarts everything, one after the other: replicas, the master after
@@ -122,7 +116,7 @@ func upgrade(ctx context.Context, c *cast, f *fault) error {
 		return err
 	}
 	for _, p := range append(c.workers[:len(c.workers):len(c.workers)], c.routers...) {
-		if err := errors.Join(p.stop(), p.start(ctx)); err != nil {
+		if err := errors.Join(p.Stop(), p.start(ctx)); err != nil {
 			return err
 		}
 		trial.Sleep(ctx, time.Second)
@@ -345,8 +339,8 @@ func slowClock(ctx context.Context, c *cast, f *fault) error {
 	if f.kind.beyond {
 		by = f.amount - 0.5 + math.Copysign(0.1, f.amount-0.5)
 	}
-	if l, err := p.alive(); err == nil {
-		f.process = l.label
+	if l, err := p.Alive(); err == nil {
+		f.process = l.Label
 	}
 	f.note = fmt.Sprintf("%+.1f %%", 100*by)
 	p.clock.Rate(1 + by)

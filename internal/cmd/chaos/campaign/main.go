@@ -17,57 +17,38 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // insideEnv marks the process within the namespaces.
 const insideEnv = "CAMPAIGN_INSIDE"
 
-var (
-	errUsage    = errors.New("usage")
-	errViolated = errors.New("a promise was broken")
-)
+var errViolated = errors.New("a promise was broken")
 
 func main() { os.Exit(Main()) }
 
 // Main is the program; its tests run it, too.
 func Main() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
 	if os.Getenv(insideEnv) == "" {
-		err = outside(ctx, os.Args[1:])
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout)
+		return cli.Main("campaign", func(ctx context.Context, args []string, stdout, _ io.Writer) error { return outside(ctx, args, stdout) })
 	}
-	var exit childError
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.Is(err, errUsage):
-		return 2
-	case errors.As(err, &exit) && exit.ExitCode() > 0: // it has said why
-		return exit.ExitCode()
-	}
-	fmt.Fprintln(os.Stderr, "campaign:", err)
-	return 1
+	return cli.Main("campaign", run)
 }
 
 // outside runs this program again in namespaces of processes and mounts: when
 // it ends the kernel ends all of its processes and undoes its mounts.
-func outside(ctx context.Context, args []string) error {
-	if _, err := parse(args, io.Discard); err != nil { // also without root
-		_, err = parse(args, os.Stderr)
+func outside(ctx context.Context, args []string, stdout io.Writer) error {
+	if _, err := parse(args, stdout); err != nil { // also without root
 		return err
 	}
 	if os.Getuid() != 0 {
@@ -90,13 +71,10 @@ func outside(ctx context.Context, args []string) error {
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 	defer stop()
 	if exit := (*exec.ExitError)(nil); errors.As(cmd.Wait(), &exit) {
-		return childError{exit}
+		return cli.Exit(max(exit.ExitCode(), 1)) // it has said why
 	}
 	return nil
 }
-
-// childError is how the process within the namespaces has ended.
-type childError struct{ *exec.ExitError }
 
 // settle makes the mount namespace the process's own.
 func settle() error {
@@ -112,7 +90,7 @@ func settle() error {
 // config is what the flags say.
 type config struct {
 	Time     time.Duration
-	Seed     uint64
+	Seed     int64
 	TTL      time.Duration
 	Hold     time.Duration
 	Workers  int
@@ -124,36 +102,32 @@ type config struct {
 	Keep     bool
 }
 
+const about = "Campaign tries the promises on hosts of a network, as root on Linux: every fault comes while requests go in.\n"
+
 func parse(args []string, out io.Writer) (config, error) {
 	cfg := config{}
-	flags := flag.NewFlagSet("campaign", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.DurationVar(&cfg.Time, "t", 10*time.Minute, "length of the campaign, 30s or more")
-	flags.Uint64Var(&cfg.Seed, "seed", rand.Uint64N(1e6), "seed of the plan, the mix and what the network does to frames")
-	flags.DurationVar(&cfg.TTL, "session-ttl", 0, "session TTL of the workers; 0: 10s, or 5s if -t is less than 3m")
-	flags.DurationVar(&cfg.Hold, "hold", 15*time.Second, "how long routers hold a request")
-	flags.IntVar(&cfg.Workers, "workers", 4, "number of workers, 3 to 9")
-	flags.IntVar(&cfg.Routers, "routers", 2, "number of routers, 2 to 9")
-	flags.IntVar(&cfg.Clients, "clients", 12, "number of clients on each of two hosts")
-	only := flags.String("only", "", "`faults` instead of all, separated by commas: "+kindNames())
-	flags.StringVar(&cfg.Programs, "programs", "", "`directory` of the programs router and worker, such as one that -keep has left; by default they are built")
-	flags.BoolVar(&cfg.Verbose, "v", false, "let the programs log debug messages")
-	flags.BoolVar(&cfg.Keep, "keep", false, "keep logs and data in any case")
-	if err := flags.Parse(args); err != nil {
-		return cfg, errors.Join(errUsage, err)
-	}
-	if *only != "" {
-		cfg.Only = strings.Split(*only, ",")
+	f := cli.NewFlags("campaign", about)
+	f.Duration(&cfg.Time, "t", 10*time.Minute, 30*time.Second, "`length` of the campaign")
+	f.Int64(&cfg.Seed, "seed", rand.Int64N(1e6), 0, "seed of the plan, the mix and what the network does to frames")
+	f.Duration(&cfg.TTL, "session-ttl", 0, 0, "session TTL of the workers; 0: 10s, or 5s if -t is less than 3m")
+	f.Duration(&cfg.Hold, "hold", 15*time.Second, 0, "how long routers hold a request")
+	f.Int(&cfg.Workers, "workers", 4, 3, "`number` of workers, 9 at most")
+	f.Int(&cfg.Routers, "routers", 2, 2, "`number` of routers, 9 at most")
+	f.Int(&cfg.Clients, "clients", 12, 1, "`number` of clients on each of two hosts")
+	f.List(&cfg.Only, "only", ",", nil, "`faults` instead of all, separated by commas: "+kindNames())
+	f.String(&cfg.Programs, "programs", "", "`directory` of the programs router and worker, such as one that -keep has left; by default they are built")
+	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
+	f.Bool(&cfg.Keep, "keep", "keep logs and data in any case")
+	if err := f.Parse(args, out); err != nil {
+		return cfg, err
 	}
 	for _, name := range cfg.Only {
 		if kindOf(name) == nil {
-			fmt.Fprintf(out, "campaign: -only: %q is none of %s\n", name, kindNames())
-			return cfg, errUsage
+			return cfg, cli.Usagef("-only: %q is none of %s", name, kindNames())
 		}
 	}
-	if flags.NArg() > 0 || cfg.Time < 30*time.Second || cfg.Workers < 3 || cfg.Workers > 9 || cfg.Routers < 2 || cfg.Routers > 9 || cfg.Clients < 1 {
-		fmt.Fprintln(out, "campaign: no arguments; -t 30s or more; -workers 3 to 9; -routers 2 to 9; -clients 1 or more")
-		return cfg, errUsage
+	if cfg.Workers > 9 || cfg.Routers > 9 {
+		return cfg, cli.Usagef("-workers and -routers: 9 at most")
 	}
 	if cfg.TTL == 0 {
 		cfg.TTL = 10 * time.Second
@@ -164,34 +138,20 @@ func parse(args []string, out io.Writer) (config, error) {
 	return cfg, nil
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
-	cfg, err := parse(args, os.Stderr)
+func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	cfg, err := parse(args, stdout)
 	if err != nil {
 		return err
 	}
 	if err := settle(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "keyway-campaign-")
-	if err != nil {
-		return err
-	}
-	r, err := play(ctx, cfg, dir, stdout)
-	if err == nil {
+	return trial.InDir(stdout, "campaign", args, cfg.Seed, cfg.Keep, func(dir string) error {
+		r, err := play(ctx, cfg, dir, stdout)
+		if err != nil {
+			return err
+		}
 		r.print(stdout)
-		err = r.verdict(stdout, cfg, dir)
-	}
-	if err != nil || cfg.Keep {
-		fmt.Fprintf(stdout, "logs: %s\nagain: campaign %s\n", dir, again(args, cfg.Seed))
-		return err
-	}
-	return os.RemoveAll(dir)
-}
-
-// again returns the arguments that repeat a run.
-func again(args []string, seed uint64) string {
-	if strings.Contains(strings.Join(args, " "), "-seed") {
-		return strings.Join(args, " ")
-	}
-	return strings.Join(append(args, "-seed", fmt.Sprint(seed)), " ")
+		return r.verdict(stdout, cfg, dir)
+	})
 }

@@ -78,7 +78,7 @@ func (e episode) String() string {
 // plan makes the episodes that fit into a time: each kind comes once before any
 // comes again. A plan is a function of the configuration.
 func plan(cfg config) (all []episode) {
-	rng := rand.New(rand.NewPCG(cfg.Seed, 1))
+	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 1))
 	var deck []*kind
 	for left := cfg.Time; ; {
 		if len(deck) == 0 {

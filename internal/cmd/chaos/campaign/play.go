@@ -51,7 +51,7 @@ func play(ctx context.Context, cfg config, dir string, out io.Writer) (*report, 
 		fmt.Fprintf(out, "%5.0fs  %d/%d %v\n", (c.observer.Now() - r.begin).Seconds(), i+1, len(episodes), e)
 		c.perform(ctx, e)
 		c.progress(out, loads, e)
-		if c.broken() {
+		if len(c.lives.Deaths()) > 0 {
 			break // what follows would show nothing new
 		}
 	}
@@ -68,14 +68,11 @@ func play(ctx context.Context, cfg config, dir string, out io.Writer) (*report, 
 // network of all hosts, is late because the machine is too busy, and returns the
 // times when it was by half a second or more as faults that nobody planned.
 func starvation(ctx context.Context, now func() time.Duration) (longest time.Duration, all []*fault) {
-	const nap, much = 10 * time.Millisecond, 500 * time.Millisecond
-	for begin := now(); trial.Sleep(ctx, nap); begin = now() {
-		end := now()
-		longest = max(longest, end-begin-nap)
-		if end-begin-nap >= much {
-			all = append(all, &fault{kind: starved, begin: begin, end: end})
+	trial.Starving(ctx, now, func(since, by time.Duration) {
+		if longest = max(longest, by); by >= trial.TooLate {
+			all = append(all, &fault{kind: starved, begin: since, end: now()})
 		}
-	}
+	})
 	return longest, all
 }
 
@@ -110,7 +107,7 @@ func (f *fault) until(ttl time.Duration) time.Duration {
 // newMix is what clients ask for. They send POST requests alone: net/http
 // repeats a GET by itself when a connection breaks.
 func newMix(cfg config) trial.Mix {
-	mix := trial.NewMix(rand.New(rand.NewPCG(cfg.Seed, 0)), cfg.TTL)
+	mix := trial.NewMix(rand.New(rand.NewPCG(uint64(cfg.Seed), 0)), cfg.TTL)
 	mix.Posts, mix.LeftShare = 1, 0
 	return mix
 }
@@ -121,7 +118,7 @@ func (c *cast) loads(mix trial.Mix) (all []*trial.Load) {
 		all = append(all, &trial.Load{
 			Dial: c.dial(host), First: int64(i) << 40, Now: c.observer.Now, Clients: c.cfg.Clients,
 			Jobs: func(client int) func() (trial.Job, time.Duration) {
-				rng := rand.New(rand.NewPCG(c.cfg.Seed, uint64(i)<<32+uint64(client)+2))
+				rng := rand.New(rand.NewPCG(uint64(c.cfg.Seed), uint64(i)<<32+uint64(client)+2))
 				return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 			},
 		})
@@ -142,24 +139,4 @@ func (c *cast) progress(out io.Writer, loads []*trial.Load, e episode) {
 			fmt.Fprintf(out, "        %v: %v\n", f, f.err)
 		}
 	}
-}
-
-// broken reports whether a process has ended by itself.
-func (c *cast) broken() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.deaths) > 0
-}
-
-// stamped writes lines behind the time of the observer's clock.
-type stamped struct {
-	out io.Writer
-	now func() time.Duration
-}
-
-func (s stamped) Write(b []byte) (int, error) {
-	if _, err := fmt.Fprintf(s.out, "%9.3f %s", s.now().Seconds(), b); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }

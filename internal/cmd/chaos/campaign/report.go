@@ -86,7 +86,7 @@ func (r *report) finish(loads []*trial.Load, stopped []error) {
 			r.violate("%v at %.3fs: %v", f, f.begin.Seconds(), f.err)
 		}
 	}
-	for _, death := range r.cast.deaths {
+	for _, death := range r.cast.lives.Deaths() {
 		r.violate("%s", death)
 	}
 	for _, err := range stopped {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 )
@@ -29,7 +29,7 @@ func TestOneRow(t *testing.T) {
 
 func TestArguments(t *testing.T) {
 	for _, args := range [][]string{{"kil"}, {"-session-ttl", "1ms"}, {"-no-flag"}} {
-		if err := run(t.Context(), args, t.Output(), t.Output()); !errors.Is(err, errUsage) {
+		if err := run(t.Context(), args, t.Output(), t.Output()); cli.ExitCode(err) != 2 {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

@@ -17,37 +17,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 	"github.com/keyway-go/keyway/ring"
 )
 
-var (
-	errUsage    = errors.New("usage")
-	errViolated = errors.New("a promise was broken, or a fault could not be tried")
-)
+var errViolated = errors.New("a promise was broken, or a fault could not be tried")
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-		return
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	}
-	fmt.Fprintln(os.Stderr, "faults:", err)
-	os.Exit(1)
-}
+func main() { os.Exit(cli.Main("faults", run)) }
 
 // config is what all rows have in common.
 type config struct {
@@ -74,13 +58,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	flags.DurationVar(&cfg.TTL, "session-ttl", ring.DefaultSessionTTL, "session TTL of the members, 1s or more")
 	dir := flags.String("programs", "", "`directory` of the programs router and worker; by default they are built")
-	if err := flags.Parse(args); err != nil {
-		return errors.Join(errUsage, err)
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return err
+	} else if err != nil {
+		return cli.Usagef("%v", err)
 	}
 	unknown := slices.IndexFunc(flags.Args(), func(name string) bool { return !slices.Contains(faults, name) && !slices.Contains(kinds, name) })
 	if unknown >= 0 || cfg.TTL < ring.MinSessionTTL {
-		flags.Usage()
-		return errUsage
+		return cli.Usagef("there are the faults %s, the stores %s, and a -session-ttl of %v or more", strings.Join(faults, " "), strings.Join(kinds, " "), ring.MinSessionTTL)
 	}
 	chosen := func(name string, of []string) bool {
 		return slices.Contains(flags.Args(), name) || !slices.ContainsFunc(of, func(name string) bool { return slices.Contains(flags.Args(), name) })

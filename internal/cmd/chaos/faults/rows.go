@@ -29,7 +29,7 @@ var rows = []row{
 	{name: "kill", title: "worker killed (kill -9), alone", play: killWorker},
 	{name: "kill-supervised", title: "worker killed, supervised", flag: "--supervise", args: supervised, play: killChild},
 	{name: "kill-neighbour", title: "worker killed, with neighbours on its host", flag: "--witness", args: witnessed, play: killWorker},
-	{name: "machine", title: "worker's machine lost", play: func(ctx context.Context, s *site) error { return s.workers[0].Pause() }},
+	{name: "machine", title: "worker's machine lost", play: loseMachine},
 	{name: "deploy-worker", title: "one worker deployed", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.workers[:1]) }},
 	{name: "deploy-workers", title: "all workers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.workers) }},
 	{name: "deploy-routers", title: "all routers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.routers) }},
@@ -59,18 +59,34 @@ func (s *site) wait(ctx context.Context, d time.Duration) error {
 }
 
 func killWorker(_ context.Context, s *site) error {
-	s.workers[0].Kill()
-	return nil
+	_, err := s.workers[0].Kill()
+	return err
+}
+
+// loseMachine stops the first worker for good.
+func loseMachine(_ context.Context, s *site) error {
+	l, err := s.workers[0].Alive()
+	if err != nil {
+		return err
+	}
+	return l.Pause()
 }
 
 // killChild kills the process that the first worker's process supervises.
 func killChild(_ context.Context, s *site) error {
-	pid := s.workers[0].Pid()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	l, err := s.workers[0].Alive()
 	if err != nil {
 		return err
 	}
-	children := strings.Fields(string(text))
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", l.Pid())) // of each of its threads
+	if err != nil {
+		return err
+	}
+	var children []string
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // nothing of a thread that has ended
+		children = append(children, strings.Fields(string(text))...)
+	}
 	if len(children) != 1 {
 		return fmt.Errorf("the supervisor has the children %q, want one", children)
 	}
@@ -81,9 +97,9 @@ func killChild(_ context.Context, s *site) error {
 	return syscall.Kill(child, syscall.SIGKILL)
 }
 
-func (s *site) deploy(ctx context.Context, members []*member) error {
+func (s *site) deploy(ctx context.Context, members []*trial.Program) error {
 	for _, m := range members {
-		if err := errors.Join(m.Stop(ctx), m.start(ctx)); err != nil {
+		if err := errors.Join(m.Stop(), m.Start(ctx)); err != nil {
 			return err
 		}
 	}
@@ -132,11 +148,15 @@ func (s *site) without(ctx context.Context, d time.Duration, empty bool) error {
 }
 
 func pauseWorker(ctx context.Context, s *site) error {
-	s.paused.begin = s.observer.Now()
-	if err := s.workers[0].Pause(); err != nil {
+	l, err := s.workers[0].Alive()
+	if err != nil {
 		return err
 	}
-	err := s.wait(ctx, 3*s.TTL)
+	s.paused.begin = s.observer.Now()
+	if err := l.Pause(); err != nil {
+		return err
+	}
+	err = s.wait(ctx, 3*s.TTL)
 	s.paused.end = s.observer.Now()
-	return errors.Join(err, s.workers[0].Resume(), s.wait(ctx, late))
+	return errors.Join(err, l.Resume(), s.wait(ctx, late))
 }

@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
@@ -39,104 +36,68 @@ type site struct {
 	store    *backend
 	observer *trial.Observer
 	load     *trial.Load
-	routers  []*member
-	workers  []*member
+	lives    trial.Lives
+	routers  []*trial.Program
+	workers  []*trial.Program
+	listen   [routers]string // where routers take requests
 	paused   pause
-}
-
-// member is a router or worker, which is started again and again.
-type member struct {
-	*cluster.Process
-	program string
-	name    string
-	listen  string // of a router
-	log     *os.File
-	args    []string
-}
-
-func (m *member) start(ctx context.Context) (err error) {
-	m.Process, err = cluster.Start(ctx, m.name, m.program, m.log, m.args...)
-	return err
 }
 
 // newSite starts a store and members, and returns when requests are answered. more, unless it is nil, returns further
 // arguments of a worker.
 func newSite(ctx context.Context, cfg config, dir string, store *backend, more func(s *site, name string) []string) (*site, error) {
-	s := &site{config: cfg, dir: dir, store: store, observer: trial.NewObserver()}
+	s := &site{config: cfg, dir: dir, store: store, observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}}
 	if err := store.start(ctx); err != nil {
 		return s, err
 	}
-	var addrs [2 * routers]string // for gossip and requests
-	for i := range addrs {
-		var err error
-		if addrs[i], err = trial.FreeAddr(); err != nil {
+	var gossip [routers]string
+	for i := range routers {
+		var errs [2]error
+		gossip[i], errs[0] = proc.FreeAddr()
+		s.listen[i], errs[1] = proc.FreeAddr()
+		if err := errors.Join(errs[:]...); err != nil {
 			return s, err
 		}
 	}
-	add := func(to *[]*member, m member, args ...string) (err error) {
-		m.args = append([]string{"--store", store.url, "--session-ttl", s.TTL.String(), "--join", addrs[0] + "," + addrs[1]}, args...)
-		m.log, err = os.Create(filepath.Join(dir, m.name+".log"))
-		*to = append(*to, &m)
-		return err
+	member := func(name, program string, args ...string) *trial.Program {
+		args = append([]string{"--store", store.url, "--session-ttl", s.TTL.String(), "--join", gossip[0] + "," + gossip[1]}, args...)
+		return &trial.Program{Name: name, Lives: &s.lives, Spec: func(string, int) (proc.Spec, error) {
+			return proc.Spec{Program: program, Args: args, Ready: cluster.ReadyLine}, nil
+		}}
 	}
 	for i := range routers {
-		m := member{program: cfg.programs.Router, name: fmt.Sprint("router-", i+1), listen: addrs[routers+i]}
-		if err := add(&s.routers, m, "--gossip", addrs[i], "--listen", m.listen, "--admin", "127.0.0.1:0"); err != nil {
-			return s, err
-		}
+		s.routers = append(s.routers, member(fmt.Sprint("router-", i+1), cfg.programs.Router, "--gossip", gossip[i], "--listen", s.listen[i], "--admin", "127.0.0.1:0"))
 	}
 	for i := range workers {
-		m := member{program: cfg.programs.Worker, name: fmt.Sprint("worker-", i+1)}
-		app, err := s.observer.Listen(m.name, "unix", filepath.Join(dir, m.name+".sock"))
+		name := fmt.Sprint("worker-", i+1)
+		app, err := s.observer.Listen(name, "unix", filepath.Join(dir, name+".sock"))
 		if err != nil {
 			return s, err
 		}
-		args := []string{"--name", m.name, "--upstream", app, "--new-cluster", "--gossip", "127.0.0.1:0"}
+		args := []string{"--name", name, "--upstream", app, "--new-cluster", "--gossip", "127.0.0.1:0"}
 		if more != nil {
-			args = append(args, more(s, m.name)...)
+			args = append(args, more(s, name)...)
 		}
-		if err := add(&s.workers, m, args...); err != nil {
+		s.workers = append(s.workers, member(name, cfg.programs.Worker, args...))
+	}
+	var starting []*trial.Life
+	for _, p := range slices.Concat(s.routers, s.workers) {
+		starting = append(starting, p.Begin(ctx))
+	}
+	s.load = &trial.Load{Dial: trial.Turns(s.listen[:], func(ctx context.Context, addr string) (net.Conn, error) { return trial.To(addr)(ctx) }), Now: s.observer.Now, Clients: clients, Same: true, Jobs: jobs}
+	for _, l := range starting {
+		if err := l.Ready(); err != nil {
 			return s, err
 		}
-	}
-	var starting sync.WaitGroup
-	var errs [routers + workers]error
-	for i, m := range slices.Concat(s.routers, s.workers) {
-		starting.Go(func() { errs[i] = m.start(ctx) })
-	}
-	starting.Wait()
-	s.load = &trial.Load{Dial: s.dial(), Now: s.observer.Now, Clients: clients, Same: true, Jobs: jobs}
-	if err := errors.Join(errs[:]...); err != nil {
-		return s, err
 	}
 	return s, trial.WarmUp(ctx, s.load.Dial)
 }
 
 // close ends all processes.
 func (s *site) close() {
-	for _, m := range slices.Concat(s.routers, s.workers) {
-		if m.Process != nil {
-			_ = syscall.Kill(-m.Pid(), syscall.SIGKILL) // its child, too
-			m.Kill()
-		}
-		m.log.Close()
-	}
+	s.lives.Kill()
 	s.store.kill()
 	s.observer.Close()
-}
-
-// dial returns how a client connects: to the routers in turn, and to the other one if one does not answer.
-func (s *site) dial() func(context.Context) (net.Conn, error) {
-	var turn atomic.Int64
-	return func(ctx context.Context) (conn net.Conn, err error) {
-		first := int(turn.Add(1))
-		for i := range routers {
-			if conn, err = trial.To(s.routers[(first+i)%routers].listen)(ctx); err == nil {
-				break
-			}
-		}
-		return conn, err
-	}
 }
 
 // jobs is what a client asks for. All of it is POST: net/http repeats a GET by itself when a connection breaks.

@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
@@ -89,7 +89,7 @@ func (b *backend) machine(ctx context.Context, leader bool) (found machine, err 
 
 // newMachine makes a machine whose server logs to a file of its name.
 func newMachine(dir, name string) (m machine, port string, err error) {
-	if m.addr, err = trial.FreeAddr(); err != nil {
+	if m.addr, err = proc.FreeAddr(); err != nil {
 		return m, "", err
 	}
 	m.data = filepath.Join(dir, name)
@@ -149,12 +149,12 @@ func redis(dir string, n int) (*backend, error) {
 		b.machines = append(b.machines, m)
 	}
 	b.url = "redis://" + b.machines[0].addr
-	b.ready = func() bool { return ask(b.machines[0].addr, "ping") == "PONG" }
+	b.ready = func() bool { return trial.Ask(b.machines[0].addr, "ping") == "PONG" }
 	if n == 1 {
 		return b, nil
 	}
 	for i := range b.machines {
-		addr, err := trial.FreeAddr()
+		addr, err := proc.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func redis(dir string, n int) (*backend, error) {
 	}
 	b.url = "redis-sentinel://" + sentinels[0] + "?master=keyway&addr=" + strings.Join(sentinels[1:], "&addr=")
 	b.leads = func(m machine) bool {
-		info := ask(m.addr, "info", "replication")
+		info := trial.Ask(m.addr, "info", "replication")
 		return strings.Contains(info, "role:master") && strings.Contains(info, "state=online")
 	}
 	b.ready = func() bool {
@@ -177,22 +177,13 @@ func redis(dir string, n int) (*backend, error) {
 			if b.leads(m) {
 				leaders++
 			}
-			if known := ask(sentinels[i], "sentinel", "master", "keyway"); !strings.Contains(known, "num-other-sentinels\n2") || !strings.Contains(known, "num-slaves\n2") {
+			if known := trial.Ask(sentinels[i], "sentinel", "master", "keyway"); !strings.Contains(known, "num-other-sentinels\n2") || !strings.Contains(known, "num-slaves\n2") {
 				return false
 			}
 		}
 		return leaders == 1
 	}
 	return b, nil
-}
-
-// ask asks a Redis or a Sentinel. It returns nothing if that does not answer within a second.
-func ask(addr string, command ...string) string {
-	host, port, _ := net.SplitHostPort(addr)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	out, _ := exec.CommandContext(ctx, "redis-cli", append([]string{"-h", host, "-p", port}, command...)...).Output()
-	return strings.TrimSpace(string(out))
 }
 
 // etcd makes an etcd of three with its default elections.
@@ -204,7 +195,7 @@ func etcd(dir string) (*backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		peer, err := trial.FreeAddr()
+		peer, err := proc.FreeAddr()
 		if err != nil {
 			return nil, err
 		}

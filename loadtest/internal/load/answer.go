@@ -1,6 +1,6 @@
-// Package answer finds the ends of HTTP/1.1 answers, and parses no more of them
-// than that takes.
-package answer
+//go:build linux
+
+package load
 
 import (
 	"bytes"
@@ -9,10 +9,10 @@ import (
 	"strconv"
 )
 
-// Errors of [Reader.Feed], and of its callers where nothing was asked.
+// Errors of answers.
 var (
-	ErrUnasked   = errors.New("bytes that were not asked for")
-	ErrMalformed = errors.New("malformed answer")
+	errUnasked   = errors.New("bytes that were not asked for")
+	errMalformed = errors.New("malformed answer")
 )
 
 // maxHead bounds the head of an answer.
@@ -20,21 +20,21 @@ const maxHead = 16 << 10
 
 var endOfHead = []byte("\r\n\r\n")
 
-// Reader reads the answers of one connection, one after the other. The zero
+// reader finds the ends of a connection's answers over HTTP/1.1, and parses no more of them than that takes. The zero
 // value is ready.
-type Reader struct {
-	Status int   // of the last head
-	Length int64 // of its body
+type reader struct {
+	status int   // of the last head
+	length int64 // of its body
 
 	part   []byte // the beginning of a head whose end has not come
 	inBody bool
 	left   int64 // bytes of the body that have not come
 }
 
-// Feed takes what has come. It returns what of it belongs to the answer's body
+// feed takes what has come. It returns what of it belongs to the answer's body
 // and, once the answer is whole, what follows it. An answer without a declared
 // length is malformed.
-func (r *Reader) Feed(in []byte) (body, rest []byte, whole bool, err error) {
+func (r *reader) feed(in []byte) (body, rest []byte, whole bool, err error) {
 	if !r.inBody {
 		if len(r.part) > 0 {
 			in = append(r.part, in...)
@@ -43,15 +43,15 @@ func (r *Reader) Feed(in []byte) (body, rest []byte, whole bool, err error) {
 		end := bytes.Index(in, endOfHead)
 		if end < 0 {
 			if len(in) > maxHead {
-				return nil, nil, false, ErrMalformed
+				return nil, nil, false, errMalformed
 			}
 			r.part = append([]byte(nil), in...)
 			return nil, nil, false, nil
 		}
-		if r.Status, r.Length, err = parseHead(in[:end+2]); err != nil {
+		if r.status, r.length, err = parseHead(in[:end+2]); err != nil {
 			return nil, nil, false, err
 		}
-		r.left, r.inBody = r.Length, true
+		r.left, r.inBody = r.length, true
 		in = in[end+len(endOfHead):]
 	}
 	n := min(r.left, int64(len(in)))
@@ -63,10 +63,10 @@ func (r *Reader) Feed(in []byte) (body, rest []byte, whole bool, err error) {
 func parseHead(head []byte) (status int, length int64, err error) {
 	line, fields, _ := bytes.Cut(head, []byte("\r\n"))
 	if len(line) < 12 || string(line[:7]) != "HTTP/1." {
-		return 0, 0, ErrMalformed
+		return 0, 0, errMalformed
 	}
 	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
-		return 0, 0, ErrMalformed
+		return 0, 0, errMalformed
 	}
 	const name = "content-length:"
 	for len(fields) > 0 {
@@ -74,10 +74,10 @@ func parseHead(head []byte) (status int, length int64, err error) {
 		if len(line) > len(name) && line[0]|0x20 == 'c' && bytes.EqualFold(line[:len(name)], []byte(name)) {
 			length, err = strconv.ParseInt(string(bytes.TrimSpace(line[len(name):])), 10, 64)
 			if err != nil || length < 0 {
-				return 0, 0, ErrMalformed
+				return 0, 0, errMalformed
 			}
 			return status, length, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("%w: status %d without Content-Length", ErrMalformed, status)
+	return 0, 0, fmt.Errorf("%w: status %d without Content-Length", errMalformed, status)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -16,7 +17,8 @@ import (
 // are compressed in advance, without the dynamic table, and of the answers'
 // heads it understands nothing but the status.
 type h2 struct {
-	meter    *meter
+	outbox
+	owner    owner
 	part     []byte // the beginning of a frame whose end has not come
 	last     uint32 // id of the last stream
 	streams  []stream
@@ -26,9 +28,9 @@ type h2 struct {
 type stream struct {
 	id     uint32
 	status int
-	begun  int64
+	begun  time.Duration
 	bytes  int64
-	detail detail
+	body   []byte // the beginning of one other than 200's, or what became of it
 }
 
 // Types of frames, and flags.
@@ -58,47 +60,48 @@ func appendFrame(b []byte, kind, flags byte, stream uint32, payload []byte) []by
 }
 
 // h2Request returns the frame of a request, for any stream.
-func h2Request(cfg Config, key string) []byte {
+func h2Request(m *Mix, method, key string) []byte {
 	block := []byte{0x82, 0x86} // :method GET, :scheme http
-	block = appendString(append(block, 0x04), cfg.Path)
+	if method == "POST" {
+		block[0] = 0x83
+	}
+	block = appendString(append(block, 0x04), m.Path)
 	block = appendString(append(block, 0x01), host)
-	for _, f := range requestFields(&cfg) {
+	for _, f := range m.fields() {
 		block = appendString(appendString(append(block, 0), strings.ToLower(f[0])), f[1])
 	}
-	block = appendString(appendString(append(block, 0), "x-key"), key)
+	block = appendString(appendString(append(block, 0), strings.ToLower(HeaderKey)), key)
 	return appendFrame(nil, frameHeaders, flagEndStream|flagEndHeaders, 0, block)
 }
 
 // appendString appends a string of less than 127 bytes as HPACK has it.
 func appendString(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 
-func (s *h2) busy() int { return len(s.streams) }
-
-func (s *h2) begin(out []byte, now int64) []byte {
-	out = append(out, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"...)
+func newH2(o owner) *h2 {
+	s := &h2{owner: o}
+	s.out = append(s.out, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"...)
 	settings := binary.BigEndian.AppendUint32([]byte{0, 4}, largestWindow) // SETTINGS_INITIAL_WINDOW_SIZE
-	out = appendFrame(out, frameSettings, 0, 0, settings)
-	out = appendFrame(out, frameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, largestWindow-firstWindow))
-	for range s.meter.course.cfg.Streams {
-		out = s.send(out, now)
-	}
-	return out
+	s.out = appendFrame(s.out, frameSettings, 0, 0, settings)
+	s.out = appendFrame(s.out, frameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, largestWindow-firstWindow))
+	return s
 }
 
-func (s *h2) send(out []byte, now int64) []byte {
-	request, _, ok := s.meter.next(now)
-	if !ok {
-		return out
+func (s *h2) underWay() (all []time.Duration) {
+	for i := range s.streams {
+		all = append(all, s.streams[i].begun)
 	}
+	return all
+}
+
+func (s *h2) send(request []byte, begun time.Duration) {
 	s.last = (s.last + 1) | 1
-	s.streams = append(s.streams, stream{id: s.last, begun: now})
-	at := len(out)
-	out = append(out, request...)
-	binary.BigEndian.PutUint32(out[at+5:], s.last)
-	return out
+	s.streams = append(s.streams, stream{id: s.last, begun: begun})
+	at := len(s.out)
+	s.out = append(s.out, request...)
+	binary.BigEndian.PutUint32(s.out[at+5:], s.last)
 }
 
-func (s *h2) feed(in, out []byte, now int64) ([]byte, error) {
+func (s *h2) feed(in []byte) error {
 	if len(s.part) > 0 {
 		in = append(s.part, in...)
 		s.part = nil
@@ -108,17 +111,16 @@ func (s *h2) feed(in, out []byte, now int64) ([]byte, error) {
 		if len(in) < frameHeaderLen+length {
 			break
 		}
-		var err error
 		id := binary.BigEndian.Uint32(in[5:]) & largestWindow
-		if out, err = s.frame(in[3], in[4], id, in[frameHeaderLen:frameHeaderLen+length], out, now); err != nil {
-			return out, err
+		if err := s.frame(in[3], in[4], id, in[frameHeaderLen:frameHeaderLen+length]); err != nil {
+			return err
 		}
 		in = in[frameHeaderLen+length:]
 	}
 	if len(in) > 0 {
 		s.part = append([]byte(nil), in...)
 	}
-	return out, nil
+	return nil
 }
 
 var (
@@ -126,30 +128,30 @@ var (
 	errFrame  = errors.New("load: malformed frame")
 )
 
-func (s *h2) frame(kind, flags byte, id uint32, payload, out []byte, now int64) ([]byte, error) {
+func (s *h2) frame(kind, flags byte, id uint32, payload []byte) error {
 	switch kind {
 	case frameSettings:
 		if flags&flagAck == 0 {
-			out = appendFrame(out, frameSettings, flagAck, 0, nil)
+			s.out = appendFrame(s.out, frameSettings, flagAck, 0, nil)
 		}
 	case framePing:
 		if flags&flagAck == 0 {
-			out = appendFrame(out, framePing, flagAck, 0, payload)
+			s.out = appendFrame(s.out, framePing, flagAck, 0, payload)
 		}
 	case frameGoAway:
-		return out, fmt.Errorf("%w: %x", errGoAway, payload)
+		return fmt.Errorf("%w: %x", errGoAway, payload)
 	case frameHeaders, frameData, frameReset:
-		return s.streamFrame(kind, flags, id, payload, out, now)
+		return s.streamFrame(kind, flags, id, payload)
 	}
-	return out, nil
+	return nil
 }
 
-func (s *h2) streamFrame(kind, flags byte, id uint32, payload, out []byte, now int64) ([]byte, error) {
+func (s *h2) streamFrame(kind, flags byte, id uint32, payload []byte) error {
 	i := 0
 	for ; i < len(s.streams) && s.streams[i].id != id; i++ {
 	}
 	if i == len(s.streams) {
-		return out, fmt.Errorf("%w: of no stream of mine", errFrame)
+		return fmt.Errorf("%w: of no stream of mine", errFrame)
 	}
 	st := &s.streams[i]
 	switch kind {
@@ -159,24 +161,25 @@ func (s *h2) streamFrame(kind, flags byte, id uint32, payload, out []byte, now i
 		}
 	case frameData:
 		if st.status != 200 {
-			st.detail.add(payload)
+			st.body = keep(st.body, payload)
 		}
 		st.bytes += int64(len(payload))
 		if s.received += int64(len(payload)); s.received > largestWindow/2 {
-			out = appendFrame(out, frameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(s.received)))
+			s.out = appendFrame(s.out, frameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(s.received)))
 			s.received = 0
 		}
 	case frameReset:
-		st.detail = fmt.Appendf(nil, "stream reset with %x after status %d and %d bytes", payload, st.status, st.bytes)
+		st.body = fmt.Appendf(nil, "stream reset with %x after status %d and %d bytes", payload, st.status, st.bytes)
 		st.status, flags = 0, flagEndStream
 	}
 	if flags&flagEndStream == 0 {
-		return out, nil
+		return nil
 	}
-	s.meter.answered(st.begun, now, st.status, st.bytes, st.detail.take())
+	done := *st
 	s.streams[i] = s.streams[len(s.streams)-1]
 	s.streams = s.streams[:len(s.streams)-1]
-	return s.send(out, now), nil
+	s.owner.answered(done.begun, done.status, done.bytes, done.body)
+	return nil
 }
 
 // headersStatus returns the status, or 0 if it is not understood.

@@ -37,6 +37,7 @@ func (f Failures) String() string {
 // stands for all others.
 const maxKinds = 16
 
+// with counts another failure.
 func (f Failures) with(add Failure) Failures {
 	i := slices.IndexFunc(f, func(have Failure) bool { return have.What == add.What })
 	switch {
@@ -59,31 +60,18 @@ func kindOf(err error) string {
 	return err.Error()
 }
 
-// statusError is an answer with another status than 200.
-type statusError struct {
-	status int // 0: the stream was reset, or its head is not understood
-	detail string
-}
-
-func (e *statusError) Error() string {
-	if e.detail == "" {
-		return fmt.Sprintf("status %d", e.status)
+// statusOf says what an answer other than 200 was: its status, 0 if the stream was reset or its head is not understood, and
+// the first line of its body, or what became of its stream.
+func statusOf(status int, body []byte) string {
+	line, _, _ := strings.Cut(string(body), "\n")
+	if line = strings.TrimSpace(line); line == "" {
+		return fmt.Sprintf("status %d", status)
 	}
-	return fmt.Sprintf("status %d: %s", e.status, e.detail)
+	return fmt.Sprintf("status %d: %s", status, line)
 }
 
-// detail is the beginning of the body of an answer other than 200, or what became of its
-// stream.
-type detail []byte
+// keep appends to what is kept of a body: its beginning.
+func keep(kept, body []byte) []byte { return append(kept, body[:min(len(body), maxBody-len(kept))]...) }
 
-// maxDetail bounds a detail, in bytes.
-const maxDetail = 200
-
-func (d *detail) add(body []byte) { *d = append(*d, body[:min(len(body), maxDetail-len(*d))]...) }
-
-// take returns the first line, and makes d ready for another answer.
-func (d *detail) take() string {
-	line, _, _ := strings.Cut(string(*d), "\n")
-	*d = nil
-	return strings.TrimSpace(line)
-}
+// maxBody bounds what is kept of an answer's body, in bytes.
+const maxBody = 256

@@ -1,0 +1,336 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
+)
+
+// Lives are the processes of a trial.
+type Lives struct {
+	Dir string // of their logs
+
+	mu     sync.Mutex
+	all    []*Life
+	deaths []string
+}
+
+// Deaths says which processes have ended that were not meant to.
+func (s *Lives) Deaths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.deaths)
+}
+
+// Kill ends all processes that still run, with their children.
+func (s *Lives) Kill() {
+	s.mu.Lock()
+	all := slices.Clone(s.all)
+	s.mu.Unlock()
+	for _, l := range all {
+		l.meant.Store(true)
+		if l.Ready() == nil {
+			l.KillGroup()
+		}
+	}
+}
+
+// Program is a process that is started again and again.
+type Program struct {
+	Name  string
+	Lives *Lives
+	Spec  func(label string, life int) (proc.Spec, error) // of a life; its name and its log are set
+
+	mu    sync.Mutex
+	lives int
+	now   *Life // nil while it is not meant to run
+}
+
+// Life is one process of a program.
+type Life struct {
+	*proc.Process        // once it is ready
+	Label         string // w2#1 is the first one of w2
+
+	ready chan struct{} // closed when it is ready, or has failed to be
+	err   error         // set before
+	meant atomic.Bool   // its end is
+}
+
+// Begin starts the program.
+func (p *Program) Begin(ctx context.Context) *Life {
+	p.mu.Lock()
+	p.lives++
+	life := p.lives
+	l := &Life{Label: fmt.Sprintf("%s#%d", p.Name, life), ready: make(chan struct{})}
+	p.now = l
+	p.mu.Unlock()
+	p.Lives.mu.Lock()
+	p.Lives.all = append(p.Lives.all, l)
+	p.Lives.mu.Unlock()
+	go func() {
+		defer close(l.ready)
+		var spec proc.Spec
+		if spec, l.err = p.Spec(l.Label, life); l.err != nil {
+			return
+		}
+		spec.Name, spec.Log = l.Label, filepath.Join(p.Lives.Dir, l.Label+".log")
+		if l.Process, l.err = proc.Start(ctx, spec); l.err == nil {
+			go p.Lives.watch(l)
+		}
+	}()
+	return l
+}
+
+// watch notes a process that ends by itself.
+func (s *Lives) watch(l *Life) {
+	if err := l.Err(); !l.meant.Load() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.deaths = append(s.deaths, fmt.Sprintf("%s ended by itself: %v (see %s)", l.Label, err, l.Log))
+	}
+}
+
+// Ready waits until the process is ready, or has failed to be.
+func (l *Life) Ready() error {
+	<-l.ready
+	return l.err
+}
+
+// Start starts the program and waits until it is ready.
+func (p *Program) Start(ctx context.Context) error { return p.Begin(ctx).Ready() }
+
+// Runs reports whether the program is meant to run.
+func (p *Program) Runs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now != nil
+}
+
+// Alive returns the present life, once it is ready.
+func (p *Program) Alive() (*Life, error) {
+	p.mu.Lock()
+	l := p.now
+	p.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("%s does not run", p.Name)
+	}
+	return l, l.Ready()
+}
+
+// End takes the present life away, which is meant to end.
+func (p *Program) End() (*Life, error) {
+	l, err := p.Alive()
+	if err != nil {
+		return nil, err
+	}
+	l.meant.Store(true)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = nil
+	return l, nil
+}
+
+// Kill ends the present life by SIGKILL.
+func (p *Program) Kill() (*Life, error) {
+	l, err := p.End()
+	if err == nil {
+		l.Kill()
+	}
+	return l, err
+}
+
+// exitTimeout is a little more than a program's grace period.
+const exitTimeout = 35 * time.Second
+
+// Leave ends a process by SIGTERM. It has to exit with 0.
+func (l *Life) Leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
+	defer cancel()
+	if err := l.End(ctx, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("%s after SIGTERM: %w", l.Label, err)
+	}
+	return nil
+}
+
+// Stop has the present life leave.
+func (p *Program) Stop() error {
+	l, err := p.End()
+	if err != nil {
+		return err
+	}
+	return l.Leave()
+}
+
+// StopAll has programs leave, all at once, and returns what did not go well.
+func StopAll(programs []*Program) []error {
+	errs := make([]error, len(programs))
+	var wg sync.WaitGroup
+	for i, p := range programs {
+		wg.Go(func() { errs[i] = p.Stop() })
+	}
+	wg.Wait()
+	return errs
+}
+
+// InDir calls f with a new directory for logs and data. Unless f fails, or it is to be kept, the directory is gone
+// afterwards; else it says where that is, and the arguments that repeat the run.
+func InDir(out io.Writer, name string, args []string, seed int64, keep bool, f func(dir string) error) error {
+	dir, err := os.MkdirTemp("", "keyway-"+name+"-")
+	if err != nil {
+		return err
+	}
+	if err := f(dir); err != nil || keep {
+		if again := strings.Join(args, " "); strings.Contains(again, "-seed") {
+			fmt.Fprintf(out, "logs and data: %s\nagain: %s %s\n", dir, name, again)
+		} else {
+			fmt.Fprintf(out, "logs and data: %s\nagain: %s %s -seed %d\n", dir, name, again, seed)
+		}
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// Turns returns what dials one of addresses after the other with each call, and the next one if it does not answer.
+func Turns(addrs []string, dial func(ctx context.Context, addr string) (net.Conn, error)) func(ctx context.Context) (net.Conn, error) {
+	var turn atomic.Int64
+	return func(ctx context.Context) (net.Conn, error) {
+		first := int(turn.Add(1))
+		var errs []error
+		for i := range addrs {
+			conn, err := dial(ctx, addrs[(first+i)%len(addrs)])
+			if err == nil {
+				return conn, nil
+			}
+			errs = append(errs, err)
+		}
+		return nil, errors.Join(errs...)
+	}
+}
+
+// Starving calls late, until ctx ends, with how much later than it should be this process runs, and since when, because
+// the machine is too busy.
+func Starving(ctx context.Context, now func() time.Duration, late func(since, by time.Duration)) {
+	const nap = 10 * time.Millisecond
+	for begin := now(); Sleep(ctx, nap); begin = now() {
+		late(begin, now()-begin-nap)
+	}
+}
+
+// TooLate is by how much this process may run late before requests and locks may fail for it.
+const TooLate = 500 * time.Millisecond
+
+// Daemon is a server's process, which is started again and again.
+type Daemon struct {
+	Args []string                 // of env, which runs it: NAME=value…, program, arguments
+	Log  string                   // file of its output, which grows
+	In   func(func() error) error // runs the start where it belongs, such as in a network namespace; nil: here
+
+	now atomic.Pointer[proc.Process]
+}
+
+// Start starts the process. It must not run.
+func (d *Daemon) Start() error {
+	p, err := proc.Begin(proc.Spec{Name: d.Log, Program: "env", Args: d.Args, Log: d.Log, Run: func(cmd *osexec.Cmd) error {
+		cmd.WaitDelay = time.Second // a child may have its output too
+		if d.In == nil {
+			return cmd.Start()
+		}
+		return d.In(cmd.Start)
+	}})
+	if err == nil {
+		d.now.Store(p)
+	}
+	return err
+}
+
+// Runs reports whether the process has not ended.
+func (d *Daemon) Runs() bool { return d.now.Load().Ended() == nil }
+
+// Signal sends a signal, if the process runs.
+func (d *Daemon) Signal(s syscall.Signal) {
+	if p := d.now.Load(); p != nil {
+		_ = p.Signal(s)
+	}
+}
+
+// End ends the process by a signal, and after 10 s by SIGKILL, and waits for it.
+func (d *Daemon) End(s syscall.Signal) {
+	if p := d.now.Load(); p != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = p.End(ctx, s)
+	}
+}
+
+// Await waits until something holds, for a minute at most.
+func Await(ctx context.Context, what string, holds func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for !holds() {
+		if !Sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("in a minute it does not come about that %s", what)
+		}
+	}
+	return nil
+}
+
+// Redis is a redis-server that loses nothing which it has acknowledged.
+type Redis struct {
+	Daemon
+	addr, data string
+}
+
+// StartRedis starts one, whose log and data are in dir.
+func StartRedis(ctx context.Context, dir string) (*Redis, error) {
+	addr, err := proc.FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	r := &Redis{addr: addr, data: filepath.Join(dir, "redis")}
+	r.Log = r.data + ".log"
+	r.Args = []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", r.data, "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"}
+	if err := r.Again(ctx, true); err != nil {
+		r.End(syscall.SIGKILL)
+		return nil, err
+	}
+	return r, nil
+}
+
+// URL is redis://host:port.
+func (r *Redis) URL() string { return "redis://" + r.addr }
+
+// Again starts a server that has ended, with what it has kept or empty.
+func (r *Redis) Again(ctx context.Context, empty bool) error {
+	if empty {
+		if err := errors.Join(os.RemoveAll(r.data), os.Mkdir(r.data, 0o700)); err != nil {
+			return err
+		}
+	}
+	if err := r.Start(); err != nil {
+		return err
+	}
+	return Await(ctx, "redis-server answers", func() bool { return Ask(r.addr, "ping") == "PONG" })
+}
+
+// Ask asks a Redis or a Sentinel. It returns nothing if that does not answer within a second.
+func Ask(addr string, command ...string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	out, _ := osexec.CommandContext(ctx, "redis-cli", append([]string{"-h", host, "-p", port}, command...)...).Output()
+	return strings.TrimSpace(string(out))
+}
