@@ -13,7 +13,7 @@
 // The zero [Config] is a node of this machine: it finds a router (bin/router) or
 // other nodes at 127.0.0.1:7946, where one of them keeps in its memory who owns
 // what. More machines need Config.Redis, Join, Gossip and Listen. A node whose store
-// was begun just now waits for one TTL (6 s) before it serves.
+// was begun just now waits for one TTL (10 s) before it serves.
 //
 // # Which call is mine?
 //

@@ -13,7 +13,7 @@ import (
 // Defaults and limits of Settings.
 const (
 	DefaultCluster    = "keyway"
-	DefaultSessionTTL = 6 * time.Second
+	DefaultSessionTTL = 10 * time.Second
 	MinSessionTTL     = time.Second
 	maxClusterLen     = 64 // bytes
 )

@@ -52,7 +52,7 @@ func TestSettingsDefaults(t *testing.T) {
 	want := ring.Settings{
 		Cluster: "keyway",
 		Ring:    ring.Config{Partitions: ring.DefaultPartitions, ReplicationFactor: 128, Load: 1.225},
-		TTL:     6 * time.Second,
+		TTL:     10 * time.Second,
 	}
 	if full != want {
 		t.Errorf("got %+v, want %+v", full, want)

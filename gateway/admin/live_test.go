@@ -272,14 +272,14 @@ func TestSays(t *testing.T) {
 			s[1].State, s[1].App, s[1].Served = "drained", &status.AppStatus{Trouble: "refused"}, 0
 		}},
 		{`warn w2 is not ready: trouble\.`, func(s []*status.WorkerStatus) { s[1].NotReady = "trouble" }},
-		{`warn The store has not confirmed lately that w1 and w3 live: serving ends in 0\.5 s unless it does\.`, func(s []*status.WorkerStatus) { s[0].SessionSlackSeconds, s[2].SessionSlackSeconds = 1.7, 0.5 }},
+		{`warn The store has not confirmed lately that w1 and w3 live: serving ends in 0\.5 s unless it does\.`, func(s []*status.WorkerStatus) { s[0].SessionSlackSeconds, s[2].SessionSlackSeconds = 3, 0.5 }},
 		{`bad The store does not confirm that w2 lives\.`, func(s []*status.WorkerStatus) { s[1].SessionSlackSeconds, s[1].NotReady = -1, "no session" }},
 		{`bad w2 cannot use the store: refused\. good`, func(s []*status.WorkerStatus) {
 			s[1].State, s[1].NotReady, s[1].SessionSlackSeconds, s[1].Store = "joining", "no session", -1, status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now())}
 		}},
-		{`warn w1 and w3 cannot use the store: refused\. Serving ends in 1\.5 s unless it answers\. good`, func(s []*status.WorkerStatus) {
+		{`warn w1 and w3 cannot use the store: refused\. Serving ends in 2\.5 s unless it answers\. good`, func(s []*status.WorkerStatus) {
 			failed := status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now()), Answered: new(time.Now().Add(-time.Second))}
-			s[0].SessionSlackSeconds, s[2].SessionSlackSeconds, s[0].Store, s[2].Store = 1.7, 1.5, failed, failed
+			s[0].SessionSlackSeconds, s[2].SessionSlackSeconds, s[0].Store, s[2].Store = 3, 2.5, failed, failed
 		}},
 		{`good All 3 workers serve; nothing`, func(s []*status.WorkerStatus) {
 			s[0].Store = status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now().Add(-time.Second)), Answered: new(time.Now())}
@@ -293,7 +293,7 @@ func TestSays(t *testing.T) {
 		var rows []status.WorkerRow
 		var all []*status.WorkerStatus
 		for _, name := range []string{"w1", "w2", "w3"} {
-			s := &status.WorkerStatus{Name: name, Incarnation: name + "-1", State: "active", Wanted: 5, Served: 5, Queue: 100, SessionSlackSeconds: 4}
+			s := &status.WorkerStatus{Name: name, Incarnation: name + "-1", State: "active", Wanted: 5, Served: 5, Queue: 100, SessionSlackSeconds: 6}
 			all = append(all, s)
 			rows = append(rows, status.WorkerRow{Name: name, Address: name + ":80", State: "active", Status: s})
 		}

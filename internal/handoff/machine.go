@@ -138,9 +138,9 @@ type call struct {
 
 // pollsPerTTL is how often a machine looks at the store in a TTL though nothing hints at a
 // change. A lost hint costs one interval. A renewal counts from the first look after it,
-// so a takeover begins TTL + TTL/10 after a dead worker's last renewal, at most. In a TTL
-// an idle worker costs the store 85 commands: ten looks of three and five renewals of eleven.
-const pollsPerTTL = 10
+// so a takeover begins TTL + TTL/20 after a dead worker's last renewal, at most. In a TTL
+// an idle worker costs the store 115 commands: twenty looks of three and five renewals of eleven.
+const pollsPerTTL = 20
 
 // New returns a machine that begins with its first Step. It returns an error
 // if the configuration makes no sense.

@@ -100,7 +100,6 @@ func TestJumpRenewsAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, s, now := live(t, Config{Partitions: 1})
-			m.pollEvery = m.cfg.TTL / 20 // three looks before the renewal that is due
 			now = now.Add(m.Next(now))
 			ahead := m.drift + c.jump
 			if got := renewals(m, s, now, ahead, m.Step(now, Tick{})); got != c.want {

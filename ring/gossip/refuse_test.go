@@ -43,8 +43,8 @@ func TestRefusals(t *testing.T) {
 		},
 		"session TTL": {
 			joiner:  func(c *gossip.Config) { c.Settings.TTL = 5 * time.Second },
-			start:   []string{"session TTL differs", "5s at worker", "6s at router", "--session-ttl"},
-			seedLog: []string{"session TTL differs", "5s at worker", "6s at router", "--session-ttl"},
+			start:   []string{"session TTL differs", "5s at worker", "10s at router", "--session-ttl"},
+			seedLog: []string{"session TTL differs", "5s at worker", "10s at router", "--session-ttl"},
 		},
 		"TLS": {
 			joiner:  func(c *gossip.Config) { c.Settings.PeerTLS = true },
