@@ -30,6 +30,7 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Conf
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 		t.Fatal(err)
 	}
+	kit.Eventually(t, "the worker takes the link", func() bool { return w.Member.Self().Link })
 	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
 	cfg := router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}
 	for _, f := range change {
