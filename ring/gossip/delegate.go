@@ -105,13 +105,12 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) {
 		return
 	}
 	p := peer{md.member(memberName(n.Name), n.Address()), keys{md.settings.KeySource, md.since}}
-	d.c.inbox.setMember(n.Name, d.c.news.meet(n.Name, n.Meta, p, md.version))
+	d.c.news.meet(n.Name, n.Meta, p, md.version)
 }
 
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
 	if n.Name != d.c.node {
 		d.c.news.part(n.Name)
-		d.c.inbox.setMember(n.Name, nil)
 	}
 }
 
@@ -124,7 +123,7 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 // NotifyMsg takes the messages of Keyway's own: a member's news, and those of Bury.
 func (d *delegate) NotifyMsg(message []byte) {
 	if len(message) == 0 || message[0] != deadMark {
-		d.hear(message, true)
+		d.c.news.hear(d.c.node, message, true)
 		return
 	}
 	d.c.inbox.put(func(n *news) {
@@ -134,17 +133,11 @@ func (d *delegate) NotifyMsg(message []byte) {
 	})
 }
 
-func (d *delegate) hear(message []byte, repeat bool) {
-	if node, p := d.c.news.hear(d.c.node, message, repeat); p != nil {
-		d.c.inbox.setMember(node, p)
-	}
-}
-
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte { return d.c.news.next(overhead, limit) }
 
 // LocalState and MergeRemoteState bring what got lost.
 func (d *delegate) LocalState(bool) []byte { return d.c.news.all() }
 
 func (d *delegate) MergeRemoteState(state []byte, _ bool) {
-	each(state, func(message []byte) { d.hear(message, false) })
+	each(state, func(message []byte) { d.c.news.hear(d.c.node, message, false) })
 }

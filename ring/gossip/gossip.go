@@ -164,10 +164,10 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		keys:     cfg.Keyring,
 		node:     nodeName(cfg.Self.Name, rand.Text()[:10]),
 		inbox:    newInbox(),
-		news:     newNewsroom(),
 		requests: make(chan request),
 		owned:    make(chan struct{}),
 	}
+	c.news = newNewsroom(c.inbox.setMember)
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if err := c.open(ctx, &cfg); err != nil {
 		c.stop()

@@ -87,8 +87,11 @@ func decodeNews(b []byte) (node string, s status, err error) {
 // newsroom passes news on. Each member that hears something new repeats it a few times, to
 // whichever members memberlist chooses. What gets lost nevertheless arrives when two
 // members next tell each other all they know, every few seconds. Its methods may be called
-// by any number of goroutines, and with memberlist's locks held.
+// by any number of goroutines, and with memberlist's locks held. What it publishes comes in the
+// order in which it was learned, so nobody who is gone comes back.
 type newsroom struct {
+	publish func(name string, p *peer) // takes what is known of another node now, nil if it is gone; with mu held, so in order
+
 	mu    sync.Mutex
 	nodes map[string]*node  // those that memberlist lists, this one included
 	other map[string]status // of others: they may be listed soon, or again
@@ -108,8 +111,8 @@ type node struct {
 // otherBound bounds the news of nodes that are not listed.
 const otherBound = 1024
 
-func newNewsroom() *newsroom {
-	return &newsroom{nodes: make(map[string]*node), other: make(map[string]status)}
+func newNewsroom(publish func(name string, p *peer)) *newsroom {
+	return &newsroom{publish: publish, nodes: make(map[string]*node), other: make(map[string]status)}
 }
 
 // knows reports whether a node with that metadata was let in before.
@@ -120,9 +123,9 @@ func (r *newsroom) knows(name string, meta []byte) bool {
 	return n != nil && n.meta != nil && string(n.meta) == string(meta)
 }
 
-// meet takes a node that memberlist lists, with its metadata, and returns it as it is
+// meet takes a node that memberlist lists, with its metadata, and publishes it as it is
 // known by its latest news.
-func (r *newsroom) meet(name string, meta []byte, p peer, version uint64) *peer {
+func (r *newsroom) meet(name string, meta []byte, p peer, version uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.nodes[name]
@@ -141,7 +144,7 @@ func (r *newsroom) meet(name string, meta []byte, p peer, version uint64) *peer 
 		delete(r.other, name)
 		r.learn(name, n, s)
 	}
-	return new(n.peer)
+	r.publish(name, new(n.peer))
 }
 
 // learn takes the status of a node, unless it is an old one.
@@ -164,6 +167,7 @@ func (r *newsroom) part(name string) {
 		n.repeats = 0
 		r.keep(name, statusOf(n.peer.Member, n.version))
 	}
+	r.publish(name, nil)
 }
 
 func (r *newsroom) keep(name string, s status) {
@@ -202,27 +206,26 @@ func (r *newsroom) tell(self string, s status) <-chan struct{} {
 	return done
 }
 
-// hear takes a message. It returns the node that it is about, and what is known of it now,
-// nil if it says nothing new.
-func (r *newsroom) hear(self string, message []byte, repeat bool) (string, *peer) {
+// hear takes a message, and publishes the node that it is about if it says something new.
+func (r *newsroom) hear(self string, message []byte, repeat bool) {
 	name, s, err := decodeNews(message)
 	if err != nil || name == self {
-		return "", nil
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.nodes[name]
 	if n == nil {
 		r.keep(name, s)
-		return "", nil
+		return
 	}
 	if !r.learn(name, n, s) {
-		return "", nil
+		return
 	}
 	if repeat {
 		r.repeat(n)
 	}
-	return name, new(n.peer)
+	r.publish(name, new(n.peer))
 }
 
 // repeat queues a node's news, before those that were sent already. With n members

@@ -57,54 +57,75 @@ func FuzzDecodeNews(f *testing.F) {
 	})
 }
 
+// reader has read what a newsroom has published.
+type reader struct {
+	*newsroom
+	latest map[string]*peer
+	times  int
+}
+
 // met returns a newsroom that lists these nodes.
-func met(names ...string) *newsroom {
-	r := newNewsroom()
+func met(t *testing.T, names ...string) *reader {
+	r := &reader{latest: make(map[string]*peer)}
+	r.newsroom = newNewsroom(func(name string, p *peer) {
+		if r.mu.TryLock() {
+			t.Error("published out of order: another goroutine may come first")
+			r.mu.Unlock()
+		}
+		r.latest[name] = p
+		r.times++
+	})
 	for _, name := range names {
 		r.meet(name, []byte("meta"), peer{}, 0)
 	}
 	return r
 }
 
+func (r *reader) expect(t *testing.T, what, name string, view uint64) {
+	t.Helper()
+	if p := r.latest[name]; p == nil || p.View != view {
+		t.Errorf("%s: %s is known as %+v, want view %d", what, name, p, view)
+	}
+}
+
 // Old news, which may come at any time by any way, undo nothing.
 func TestOldNewsAreDropped(t *testing.T) {
-	r := met("a")
-	if _, p := r.hear("self", encodeNews("a", testStatus(2)), true); p == nil || p.View != testStatus(2).view {
-		t.Fatalf("heard %+v", p)
-	}
+	r := met(t, "a")
+	r.hear("self", encodeNews("a", testStatus(2)), true)
 	for _, version := range []uint64{1, 2} {
-		if _, p := r.hear("self", encodeNews("a", testStatus(version)), true); p != nil {
-			t.Errorf("version %d replaced version 2", version)
+		times := r.times
+		if r.hear("self", encodeNews("a", testStatus(version)), true); r.times != times {
+			t.Errorf("version %d was published after version 2", version)
 		}
 	}
-	if p := r.meet("a", []byte("other"), peer{}, 1); p.View != testStatus(2).view {
-		t.Errorf("older metadata undid the news: %+v", p)
-	}
-	if p := r.meet("a", []byte("other"), peer{Member: ring.Member{View: 5}}, 3); p.View != 5 {
-		t.Errorf("newer metadata did not count: %+v", p)
-	}
+	r.expect(t, "old news", "a", testStatus(2).view)
+	r.meet("a", []byte("other"), peer{}, 1)
+	r.expect(t, "older metadata", "a", testStatus(2).view)
+	r.meet("a", []byte("other"), peer{Member: ring.Member{View: 5}}, 3)
+	r.expect(t, "newer metadata", "a", 5)
 }
 
 // What this member says of itself comes from nobody else.
 func TestNobodyTellsOurNews(t *testing.T) {
-	r := met("a")
+	r := met(t, "a")
 	r.tell("self", testStatus(1))
-	if _, p := r.hear("self", encodeNews("self", testStatus(9)), true); p != nil {
-		t.Errorf("heard of ourselves: %+v", p)
+	if r.hear("self", encodeNews("self", testStatus(9)), true); r.latest["self"] != nil {
+		t.Errorf("heard of ourselves: %+v", r.latest["self"])
 	}
 }
 
-// News of a node that comes later, or was taken for dead by mistake, are not lost; nor is there
-// room for any number of them.
+// News of a node that comes later, or was taken for dead by mistake, are not lost, and bring back
+// nobody who is gone; nor is there room for any number of them.
 func TestNewsOfNodesThatAreNotThere(t *testing.T) {
-	r := met("a")
+	r := met(t, "a")
 	r.hear("self", encodeNews("late", testStatus(3)), true)
-	r.hear("self", encodeNews("a", testStatus(4)), true)
 	r.part("a")
+	if r.hear("self", encodeNews("a", testStatus(4)), true); r.latest["a"] != nil || r.latest["late"] != nil {
+		t.Errorf("nodes that are not listed are published: %v", r.latest)
+	}
 	for name, version := range map[string]uint64{"late": 3, "a": 4} {
-		if p := r.meet(name, []byte("meta"), peer{}, 0); p.View != testStatus(version).view {
-			t.Errorf("%s comes as %+v", name, p)
-		}
+		r.meet(name, []byte("meta"), peer{}, 0)
+		r.expect(t, "listed again", name, testStatus(version).view)
 	}
 	for i := range 2 * otherBound {
 		r.hear("self", encodeNews(fmt.Sprint("stranger-", i), testStatus(1)), true)
@@ -119,7 +140,7 @@ func TestNewsOfNodesThatAreNotThere(t *testing.T) {
 
 // Each piece of news is sent a few times, fresh ones first, within the room of a packet.
 func TestNewsAreRepeated(t *testing.T) {
-	r := met("a", "b", "c")
+	r := met(t, "a", "b", "c")
 	sent := r.tell("self", testStatus(1))
 	first := encodeNews("self", testStatus(1))
 	if got := r.next(3, 2*len(first)); len(got) != 1 || !bytes.Equal(got[0], first) {
@@ -146,7 +167,7 @@ func TestNewsAreRepeated(t *testing.T) {
 		t.Error("nobody was told that all is sent")
 	}
 	select {
-	case <-newNewsroom().tell("self", testStatus(1)):
+	case <-met(t).tell("self", testStatus(1)):
 	default:
 		t.Error("waits for a member that is alone")
 	}

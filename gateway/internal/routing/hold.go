@@ -103,7 +103,8 @@ type waiter struct {
 
 // wait goes on making rounds until the request is settled or its patience
 // ends; if it ends during a round, and something has changed meanwhile, one
-// more follows. Its patience is not spent while it waits its turn at an owner. seen is what the last round went by, and why how it failed.
+// more follows. Its patience is not spent while it waits its turn at an owner.
+// seen is what the last round went by, and why how it failed.
 func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
 	if w.patience <= 0 {
