@@ -42,9 +42,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		o.OnHangup(func() {}) // the child's
 		return supervise(args, logger)
 	}
-	if o.upstream != nil {
-		defer process.SpareThreads()()
-	}
+	defer process.SpareThreads()()
 	stopPeers := o.FollowPeerTLS(logger)
 	defer stopPeers()
 

@@ -11,7 +11,9 @@ import (
 // late a look is: goroutines wait then, gossip's and the session's among them.
 const (
 	threadsLook = 100 * time.Millisecond
+	threadsIdle = 500 * time.Millisecond // in place of threadsLook, while the process takes less than idleOne
 	threadsLate = 20 * time.Millisecond
+	idleOne     = 0.05
 	enoughOne   = 0.4 // at most, for calmLooks in a row: one thread does it
 	tooMuchOne  = 0.6 // and more: one thread is not enough
 	calmLooks   = 20
@@ -37,18 +39,19 @@ func SpareThreads() (stop func()) {
 func spareThreads(done <-chan struct{}) {
 	runtime.GOMAXPROCS(1)
 	defer runtime.SetDefaultGOMAXPROCS()
-	ticker := time.NewTicker(threadsLook)
-	defer ticker.Stop()
+	wait := threadsLook
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	one, calm := true, 0
 	for at, took := time.Now(), cpuTime(); ; {
 		select {
 		case <-done:
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
 		lastAt, lastTook := at, took
 		at, took = time.Now(), cpuTime()
-		late := at.Sub(lastAt) > threadsLook+threadsLate
+		late := at.Sub(lastAt) > wait+threadsLate
 		share := float64(took-lastTook) / float64(at.Sub(lastAt))
 		if one && (late || share > tooMuchOne) {
 			one = false
@@ -66,5 +69,10 @@ func spareThreads(done <-chan struct{}) {
 			one = true
 			runtime.GOMAXPROCS(1)
 		}
+		wait = threadsLook
+		if one && share < idleOne {
+			wait = threadsIdle
+		}
+		timer.Reset(wait)
 	}
 }

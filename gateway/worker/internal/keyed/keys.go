@@ -73,7 +73,7 @@ func New(cfg Config) *Keys {
 	for i := range k.Parts {
 		k.Parts[i].init(k, i)
 	}
-	k.slow.keys = k
+	k.slow.keys, k.slow.began = k, make(chan struct{}, 1)
 	k.Lease.Store(new(handoff.Lease))
 	k.incarnation.Store(new(string))
 	return k
@@ -162,22 +162,26 @@ func (k *Keys) Close() {
 	k.slow.close()
 }
 
-// sweepStep is the longest time between two looks of cancelOverdue.
+// sweepStep is the longest time between two looks of CancelOverdue.
 const sweepStep = 100 * time.Millisecond
 
-// CancelOverdue cancels the executions that have taken their timeout, and those
-// whose clients left AbandonedTimeout ago. Since it looks at all from time to
-// time, neither a timer nor anything else is made for a single one.
+// CancelOverdue cancels executions that exceed their timeout, and those
+// whose clients left AbandonedTimeout ago, until ctx ends. It looks at all of them from time to
+// time, so that no execution needs a timer, and only while a key is held.
 func (k *Keys) CancelOverdue(ctx context.Context) {
 	tick := time.NewTicker(max(min(k.cfg.Timeout/10, k.cfg.AbandonedTimeout/10, sweepStep), time.Millisecond))
 	defer tick.Stop()
+	held := tick.C // nil while no key is held
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-tick.C:
+		case <-k.slow.began:
+			held = tick.C
+		case now := <-held:
 			if !k.slow.on.Load() {
-				continue // no key is held
+				held = nil
+				continue
 			}
 			for i := range k.Parts {
 				for c, cause := range k.Parts[i].overdue(now) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 const (
@@ -18,8 +19,9 @@ const (
 // keeps no time for a key: tokens and places in queues rise, so what is not above
 // those of an earlier look was there then.
 type slowKeys struct {
-	keys *Keys
-	on   atomic.Bool // looks are made
+	keys  *Keys
+	on    atomic.Bool   // looks are made
+	began chan struct{} // wakes Keys.CancelOverdue when on becomes true
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -67,6 +69,7 @@ func (s *slowKeys) begin() {
 	if s.closed || !s.on.CompareAndSwap(false, true) {
 		return
 	}
+	wake.Up(s.began)
 	s.arm()
 }
 
@@ -102,6 +105,7 @@ func (s *slowKeys) look() {
 	s.looks = nil
 	s.on.Store(false)
 	if s.keys.Running() > 0 && s.on.CompareAndSwap(false, true) {
+		wake.Up(s.began)
 		s.arm()
 	}
 }
