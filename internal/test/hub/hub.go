@@ -122,14 +122,20 @@ func (h *Hub) rebuild() error {
 		return err
 	}
 	clear(h.views)
+	together := make(map[ring.StoreID]*ring.View) // of members that use that store
 	for handle, self := range h.members {
-		seen := members
-		if h.apart[handle] {
-			seen = []ring.Member{self}
+		view := together[self.StoreID]
+		switch {
+		case h.apart[handle]:
+			view, err = h.viewOf(self, []ring.Member{self})
+		case view == nil:
+			view, err = h.viewOf(self, members)
+			together[self.StoreID] = view
 		}
-		if h.views[handle], err = h.viewOf(self, seen); err != nil {
+		if err != nil {
 			return err
 		}
+		h.views[handle] = view
 	}
 	close(h.changed)
 	h.changed = make(chan struct{})
