@@ -37,9 +37,9 @@ bench-locks: ## measure what a lock costs in the worker that keeps it, and besid
 	go -C loadtest run ./locks $(ARGS)
 
 .PHONY: scale
-scale: ## measure what 3, 12, 30 and 100 idle workers cost Redis (docs/scale.md)
+scale: ## measure what 3 to 100 idle workers cost Redis and themselves, and count the calls of 1,000 (docs/scale.md)
 	scripts/deps redis-server
-	go test ./gateway/worker -run '^$$' -bench IdleWorkers -benchtime 1x
+	go test ./gateway/worker -run IdleWorkers -v -bench IdleWorkers -benchtime 1x -timeout 30m -args -simulated 1000
 
 .PHONY: scale-start
 scale-start: START = 30
@@ -76,7 +76,7 @@ chaos: ## try the promises on real processes for T (make chaos T=5m ARGS=-links;
 .PHONY: campaign
 campaign: T = 10m
 campaign: ## try the promises on hosts of a network with every fault for T, as root on Linux (make campaign T=1h ARGS=--help; default 10m)
-	scripts/deps gcc libc6-dev redis-sentinel redis-server
+	scripts/deps gcc libc6-dev redis-sentinel redis-server $(if $(findstring etcd,$(ARGS)),etcd-server)
 	cd internal/cmd/chaos && go run ./campaign -t $(T) $(ARGS)
 
 .PHONY: faults

@@ -65,22 +65,32 @@ func BenchmarkStart(b *testing.B) {
 	if b.Failed() {
 		return
 	}
-	used := func() (ms float64) {
+	used := func() (workers, others, store float64) { // others: the router
 		for _, p := range all {
-			ms += processorTime(b, strconv.Itoa(p.Pid()))
+			ms := processorTime(b, strconv.Itoa(p.Pid()))
+			if p == router {
+				others = ms
+			} else {
+				workers += ms
+			}
 		}
 		for line := range strings.Lines(server.CLI("info", "server")) {
 			if pid, ok := strings.CutPrefix(strings.TrimSpace(line), "process_id:"); ok {
-				ms += processorTime(b, pid)
+				store = processorTime(b, pid)
 			}
 		}
-		return ms
+		return workers, others, store
 	}
 	<-time.After(10 * time.Second)
 	for b.Loop() {
-		before, since := used(), time.Now()
+		since := time.Now()
+		workers, others, store := used()
 		<-time.After(20 * time.Second)
-		b.ReportMetric((used()-before)/time.Since(since).Seconds(), "idle-ms/s")
+		workers2, others2, store2 := used()
+		took := time.Since(since).Seconds()
+		b.ReportMetric((workers2-workers)/took, "workers-ms/s")
+		b.ReportMetric((others2-others)/took, "router-ms/s")
+		b.ReportMetric((store2-store)/took, "redis-ms/s")
 	}
 	b.ReportMetric(settled.Seconds(), "s-to-settle")
 	b.ReportMetric(float64(atStart), "lost-sessions")

@@ -39,7 +39,7 @@ func TestCampaign(t *testing.T) {
 	if seed := os.Getenv("CAMPAIGN_SEED"); seed != "" {
 		args = append(args, "-seed", seed)
 	} else {
-		args = append(args, "-only", "kill-worker,cut-worker-redis,restart-worker")
+		args = append(args, "-only", "kill-worker,cut-worker-store,restart-worker")
 	}
 	if err := outside(t.Context(), args, t.Output()); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestPlanKeepsItsConditions(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	for _, bad := range []string{"x", "-t 1s", "-only kill", "-workers 1", "-routers 1", "-clients 0", "-seed x"} {
+	for _, bad := range []string{"x", "-t 1s", "-only kill", "-store x", "-store etcd -only lose-writes", "-workers 1", "-routers 1", "-clients 0", "-seed x"} {
 		if _, err := parse(strings.Fields(bad), io.Discard); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -93,6 +93,19 @@ func TestFlags(t *testing.T) {
 	cfg, err := parse([]string{"-only", "loss,kill-worker", "-t", "1m"}, io.Discard)
 	if err != nil || len(cfg.deck()) != 2 || cfg.TTL != 5*time.Second {
 		t.Errorf("%+v, %v", cfg, err)
+	}
+}
+
+func TestOverEtcdFaultsOfItsLeaderCostNothing(t *testing.T) {
+	deck := config{Store: overEtcd}.deck()
+	for _, name := range []string{"kill-store-leader", "pause-store-leader", "cut-store-leader"} {
+		i := slices.IndexFunc(deck, func(k *kind) bool { return k.name == name })
+		if i < 0 || len(deck[i].fails) > 0 || len(kindOf(name).fails) == 0 {
+			t.Errorf("%s over etcd: %d", name, i)
+		}
+	}
+	if slices.ContainsFunc(deck, func(k *kind) bool { return k.name == "lose-writes" }) {
+		t.Error("etcd is to lose writes")
 	}
 }
 

@@ -31,10 +31,12 @@ const (
 	gossipPort   = 7946
 	redisPort    = 6379
 	sentinelPort = 26379
+	etcdPort     = 2379
+	etcdPeerPort = 2380
 )
 
 const (
-	redisHosts  = 3
+	storeHosts  = 3
 	clientHosts = 2
 )
 
@@ -48,7 +50,7 @@ type cast struct {
 
 	hosts   map[string]*fabric.Host // r1…, p1…, w1…, c1… by name
 	mounts  []string                // directories that are disks of their own
-	redis   []*redisNode            // one on each r
+	nodes   []*node                 // one on each r
 	routers []*program
 	workers []*program
 	lives   trial.Lives
@@ -63,7 +65,7 @@ func newCast(ctx context.Context, cfg config, dir string) (*cast, error) {
 	for _, group := range []struct {
 		prefix   string
 		n, first int
-	}{{"r", redisHosts, 11}, {"p", cfg.Routers, 21}, {"w", cfg.Workers, 31}, {"c", clientHosts, 41}} {
+	}{{"r", storeHosts, 11}, {"p", cfg.Routers, 21}, {"w", cfg.Workers, 31}, {"c", clientHosts, 41}} {
 		for i := range group.n {
 			name := fmt.Sprint(group.prefix, i+1)
 			h, err := fabric.NewHost(c.network, name, netip.AddrFrom4([4]byte{10, 77, 0, byte(group.first + i)}))
@@ -105,7 +107,7 @@ func (c *cast) names(letters string) (list []string) {
 
 // start starts everything, and returns when every program is ready.
 func (c *cast) start(ctx context.Context) error {
-	if err := c.startRedis(ctx); err != nil {
+	if err := c.startStore(ctx); err != nil {
 		return err
 	}
 	for _, name := range c.names("p") {
@@ -160,7 +162,7 @@ func (c *cast) newProgram(name, path string, args ...string) (*program, error) {
 	for _, other := range c.names("pw") {
 		seeds = append(seeds, c.at(other, gossipPort))
 	}
-	args = append(args, "--redis", c.redisURL(), "--session-ttl", c.cfg.TTL.String(), "--gossip", c.at(name, gossipPort),
+	args = append(args, "--store", c.storeURL(), "--session-ttl", c.cfg.TTL.String(), "--gossip", c.at(name, gossipPort),
 		"--gossip-open", "--join", strings.Join(seeds, ","))
 	if c.cfg.Verbose {
 		args = append(args, "--log-level", "debug")
@@ -218,8 +220,8 @@ func (c *cast) close() {
 	for _, p := range slices.Concat(c.workers, c.routers) {
 		_ = p.clock.Close()
 	}
-	for _, r := range c.redis {
-		r.close()
+	for _, n := range c.nodes {
+		n.close()
 	}
 	c.observer.Close()
 	_ = c.network.Close()

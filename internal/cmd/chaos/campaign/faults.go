@@ -86,31 +86,36 @@ func squeeze(ctx context.Context, c *cast, f *fault) error {
 	return errors.Join(err, p.Stop(), p.start(context.WithoutCancel(ctx)))
 }
 
-// upgrade restarts everything, one after the other: replicas, the master after
+// upgrade restarts everything, one after the other: followers of the store, its leader after
 // another one has taken its place, Sentinels, workers and routers.
 func upgrade(ctx context.Context, c *cast, f *fault) error {
 	ctx = context.WithoutCancel(ctx)
-	old, err := c.master(ctx)
+	old, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
-	renew := func(n *redisNode) error {
-		n.server.End(syscall.SIGTERM)
-		n.sentinel.End(syscall.SIGTERM)
-		if err := errors.Join(n.server.Start(), n.sentinel.Start()); err != nil {
-			return err
+	renew := func(n *node) error {
+		for _, d := range n.daemons() {
+			d.End(syscall.SIGTERM)
 		}
-		return trial.Await(ctx, "all replicas follow after "+n.name+" was upgraded", c.whole)
+		for _, d := range n.daemons() {
+			if err := d.Start(); err != nil {
+				return err
+			}
+		}
+		return trial.Await(ctx, "all nodes follow after "+n.name+" was upgraded", c.whole)
 	}
-	for _, n := range c.redis {
+	for _, n := range c.nodes {
 		if n != old {
 			if err := renew(n); err != nil {
 				return err
 			}
 		}
 	}
-	if err := switchMaster(ctx, c, f); err != nil {
-		return err
+	if c.cfg.Store == overRedis { // etcd's leader passes its place on when it ends
+		if err := switchMaster(ctx, c, f); err != nil {
+			return err
+		}
 	}
 	if err := renew(old); err != nil {
 		return err
@@ -124,8 +129,8 @@ func upgrade(ctx context.Context, c *cast, f *fault) error {
 	return nil
 }
 
-func killMaster(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+func killLeader(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,23 +142,25 @@ func killMaster(ctx context.Context, c *cast, f *fault) error {
 
 // back starts a node's server again and waits until all is as before. A server
 // that does not take its append-only file gets it mended, as an operator would.
-func (c *cast) back(ctx context.Context, n *redisNode) error {
+func (c *cast) back(ctx context.Context, n *node) error {
 	if !n.server.Runs() {
 		if err := n.server.Start(); err != nil {
 			return err
 		}
 	}
-	return trial.Await(context.WithoutCancel(ctx), "a master has all replicas after "+n.name+" is back", func() bool {
+	return trial.Await(context.WithoutCancel(ctx), "the store is whole after "+n.name+" is back", func() bool {
 		if !n.server.Runs() {
-			n.mend()
+			if c.cfg.Store == overRedis {
+				n.mend()
+			}
 			_ = n.server.Start() // or the next time
 		}
 		return c.whole()
 	})
 }
 
-func pauseMaster(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+func pauseLeader(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -167,7 +174,7 @@ func pauseMaster(ctx context.Context, c *cast, f *fault) error {
 // loseWrites cuts the replicas off from the master, which goes on acknowledging
 // writes for a moment, and kills it.
 func loseWrites(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,7 +187,7 @@ func loseWrites(ctx context.Context, c *cast, f *fault) error {
 	return c.back(ctx, n)
 }
 
-func (c *cast) others(n *redisNode) (names []string) {
+func (c *cast) others(n *node) (names []string) {
 	for _, name := range c.names("r") {
 		if name != n.name {
 			names = append(names, name)
@@ -190,26 +197,26 @@ func (c *cast) others(n *redisNode) (names []string) {
 }
 
 func switchMaster(ctx context.Context, c *cast, f *fault) error {
-	old, err := c.master(ctx)
+	old, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
 	f.process = old.name
 	return errors.Join(trial.Await(ctx, "Sentinels let another master take over", func() bool {
 		_, _ = old.cli(sentinelPort, "sentinel", "failover", masterName)
-		now, err := c.elected()
-		return err == nil && now != old
+		now := c.elected()
+		return now != nil && now != old
 	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.whole))
 }
 
-func killReplica(ctx context.Context, c *cast, f *fault) error {
-	m, err := c.master(ctx)
+func killFollower(ctx context.Context, c *cast, f *fault) error {
+	m, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
 	names := c.others(m)
 	f.process = names[int(f.amount*float64(len(names)))]
-	for _, n := range c.redis {
+	for _, n := range c.nodes {
 		if n.name == f.process {
 			n.server.End(syscall.SIGKILL)
 			f.hold(ctx)
@@ -220,7 +227,7 @@ func killReplica(ctx context.Context, c *cast, f *fault) error {
 }
 
 func killSentinel(ctx context.Context, c *cast, f *fault) error {
-	for _, n := range c.redis {
+	for _, n := range c.nodes {
 		if n.name == f.host {
 			n.sentinel.End(syscall.SIGKILL)
 			f.hold(ctx)
@@ -249,8 +256,8 @@ func cutFrom(letters string, one bool) func(ctx context.Context, c *cast, f *fau
 	}
 }
 
-func cutMaster(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+func cutLeader(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -258,19 +265,19 @@ func cutMaster(ctx context.Context, c *cast, f *fault) error {
 	return c.cutGroup(ctx, f, n, []string{n.name})
 }
 
-// cutMasterAndWorker leaves a worker alone with the master, which acknowledges
+// cutLeaderAndWorker leaves a worker alone with the store's leader. A Redis master acknowledges
 // its writes as long as min-replicas-max-lag lets it.
-func cutMasterAndWorker(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+func cutLeaderAndWorker(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
 	f.way = bothWays
-	f.note = "with master " + n.name
+	f.note = "with leader " + n.name
 	return c.cutGroup(ctx, f, n, []string{n.name, f.host})
 }
 
-func (c *cast) cutGroup(ctx context.Context, f *fault, n *redisNode, near []string) error {
+func (c *cast) cutGroup(ctx context.Context, f *fault, n *node, near []string) error {
 	var far []string
 	for _, name := range c.names("rpwc") {
 		if name != near[0] && name != near[len(near)-1] {
@@ -352,7 +359,7 @@ func slowClock(ctx context.Context, c *cast, f *fault) error {
 // stepRedis sets the wall clock of the master ahead or back by up to three TTLs,
 // and right again.
 func stepRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -366,7 +373,7 @@ func stepRedis(ctx context.Context, c *cast, f *fault) error {
 
 // slowRedis lets the clocks of the master run slower or faster by up to 2 %.
 func slowRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -396,7 +403,7 @@ func fill(dir string) (empty func() error, err error) {
 }
 
 func fillRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}
@@ -420,7 +427,7 @@ func fillBodies(ctx context.Context, c *cast, f *fault) error {
 
 // boundRedis leaves the master no memory for more.
 func boundRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.master(ctx)
+	n, err := c.leader(ctx)
 	if err != nil {
 		return err
 	}

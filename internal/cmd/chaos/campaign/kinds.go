@@ -24,6 +24,8 @@ type kind struct {
 	settle float64 // TTLs from its healing on, in which requests may still fail
 	beside bool    // it may come beside another one
 	late   bool    // the program may send what it had admitted when it goes on; the token refuses it
+	redis  bool    // only over Redis
+	spared bool    // over etcd not a request may fail
 	beyond bool    // it lies outside of the conditions of exclusion (S1); tokens must still rise (S2)
 	play   func(ctx context.Context, c *cast, f *fault) error
 }
@@ -49,22 +51,22 @@ func init() {
 		{name: "pause-router", target: "p", lasts: [2]int{2, 12}, fails: []int{noAnswer, http.StatusBadGateway}, settle: 0.5, play: pauseProgram},
 		{name: "restart-router", target: "p", lasts: [2]int{0, 5}, play: restartProgram},
 
-		{name: "kill-redis-master", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: killMaster},
-		{name: "pause-redis-master", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: pauseMaster},
-		{name: "lose-writes", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: loseWrites},
-		{name: "switch-redis-master", play: switchMaster},
-		{name: "kill-redis-replica", lasts: [2]int{3, 12}, beside: true, play: killReplica},
-		{name: "kill-sentinel", target: "r", lasts: [2]int{3, 12}, beside: true, play: killSentinel},
+		{name: "kill-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: killLeader},
+		{name: "pause-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: pauseLeader},
+		{name: "lose-writes", redis: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: loseWrites},
+		{name: "switch-redis-master", redis: true, play: switchMaster},
+		{name: "kill-store-follower", lasts: [2]int{3, 12}, beside: true, play: killFollower},
+		{name: "kill-sentinel", redis: true, target: "r", lasts: [2]int{3, 12}, beside: true, play: killSentinel},
 
 		{name: "cut-worker-router", target: "w", lasts: [2]int{2, 14}, fails: unknown, settle: 1, play: cutFrom("p", true)},
-		{name: "cut-worker-redis", target: "w", lasts: [2]int{2, 16}, fails: severed, settle: 1, play: cutFrom("r", false)},
+		{name: "cut-worker-store", target: "w", lasts: [2]int{2, 16}, fails: severed, settle: 1, play: cutFrom("r", false)},
 		{name: "cut-worker-worker", target: "w", lasts: [2]int{2, 14}, beside: true, play: cutFrom("w", true)},
-		{name: "cut-router-redis", target: "p", lasts: [2]int{2, 14}, beside: true, play: cutFrom("r", false)},
+		{name: "cut-router-store", target: "p", lasts: [2]int{2, 14}, beside: true, play: cutFrom("r", false)},
 		{name: "cut-client-router", target: "c", lasts: [2]int{2, 10}, fails: lost, settle: 1, play: cutFrom("p", true)},
-		{name: "cut-redis-master", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: cutMaster},
+		{name: "cut-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: cutLeader},
 		{name: "isolate-worker", target: "w", lasts: [2]int{2, 16}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
 		{name: "isolate-router", target: "p", lasts: [2]int{2, 14}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
-		{name: "cut-master-and-worker", target: "w", lasts: [2]int{8, 16}, fails: unknown, settle: 2, play: cutMasterAndWorker},
+		{name: "cut-leader-and-worker", target: "w", lasts: [2]int{8, 16}, fails: unknown, settle: 2, play: cutLeaderAndWorker},
 
 		{name: "delay", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
 		{name: "loss", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
@@ -74,11 +76,11 @@ func init() {
 		{name: "clock-step-worker", target: "w", lasts: [2]int{5, 12}, fails: severed, settle: 1, play: stepClock},
 		{name: "clock-rate-worker", target: "w", lasts: [2]int{10, 20}, beside: true, play: slowClock},
 		{name: "clock-rate-beyond", target: "w", lasts: [2]int{10, 20}, fails: unsafe, settle: 1, beyond: true, play: slowClock},
-		{name: "clock-step-redis", lasts: [2]int{5, 12}, fails: severed, settle: 2, play: stepRedis},
-		{name: "clock-rate-redis", lasts: [2]int{5, 12}, play: slowRedis},
+		{name: "clock-step-redis", redis: true, lasts: [2]int{5, 12}, fails: severed, settle: 2, play: stepRedis},
+		{name: "clock-rate-redis", redis: true, lasts: [2]int{5, 12}, play: slowRedis},
 
-		{name: "disk-full-redis", lasts: [2]int{3, 10}, fails: severed, settle: 1, play: fillRedis},
-		{name: "memory-full-redis", lasts: [2]int{3, 10}, play: boundRedis},
+		{name: "disk-full-redis", redis: true, lasts: [2]int{3, 10}, fails: severed, settle: 1, play: fillRedis},
+		{name: "memory-full-redis", redis: true, lasts: [2]int{3, 10}, play: boundRedis},
 		{name: "disk-full-bodies", target: "p", lasts: [2]int{3, 10}, beside: true, play: fillBodies},
 		{name: "memory-worker", target: "w", lasts: [2]int{5, 10}, play: squeeze},
 
@@ -96,6 +98,19 @@ func kindOf(name string) *kind {
 		return nil
 	}
 	return kinds[i]
+}
+
+// with returns the kind as it is with a store, and whether there is one.
+func (k *kind) with(store string) (*kind, bool) {
+	if store != overEtcd {
+		return k, true
+	}
+	if k.spared {
+		strict := *k
+		strict.fails, strict.settle = nil, 0
+		k = &strict
+	}
+	return k, !k.redis
 }
 
 func kindNames() string {

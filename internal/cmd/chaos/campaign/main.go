@@ -1,5 +1,5 @@
 // Command campaign tries Keyway's promises on hosts of their own: three Redis
-// with Sentinels, two routers, four workers as sidecars and two hosts of
+// with Sentinels, or three etcd (-store etcd), two routers, four workers as sidecars and two hosts of
 // clients, each a network namespace, on a network whose every fault is one-way
 // and exact. From a seed processes are killed and paused, hosts cut off, their
 // frames delayed, lost, reordered and held up, clocks set and slowed, Redis
@@ -10,7 +10,7 @@
 //
 // It prints what was broken when and what clients saw, and exits with 1 if a
 // promise was broken. Which failures a fault allows stands in one table, [kinds].
-// It needs root on Linux, redis-server, redis-sentinel and a C compiler. All that
+// It needs root on Linux, redis-server and redis-sentinel, or etcd, and a C compiler. All that
 // it makes lives in namespaces of its own, and is gone with it however it ends.
 package main
 
@@ -96,6 +96,7 @@ type config struct {
 	Workers  int
 	Routers  int
 	Clients  int
+	Store    string   // overRedis or overEtcd
 	Only     []string // kinds of faults; empty for all
 	Programs string   // directory of router and worker, built with clock.Overlay; empty builds them
 	Verbose  bool
@@ -114,6 +115,7 @@ func parse(args []string, out io.Writer) (config, error) {
 	f.Int(&cfg.Workers, "workers", 4, 3, "`number` of workers, 9 at most")
 	f.Int(&cfg.Routers, "routers", 2, 2, "`number` of routers, 9 at most")
 	f.Int(&cfg.Clients, "clients", 12, 1, "`number` of clients on each of two hosts")
+	f.Choice(&cfg.Store, "store", "three redis with Sentinels, or three etcd", overRedis, overEtcd)
 	f.List(&cfg.Only, "only", ",", nil, "`faults` instead of all, separated by commas: "+kindNames())
 	f.String(&cfg.Programs, "programs", "", "`directory` of the programs router and worker, such as one that -keep has left; by default they are built")
 	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
@@ -122,8 +124,12 @@ func parse(args []string, out io.Writer) (config, error) {
 		return cfg, err
 	}
 	for _, name := range cfg.Only {
-		if kindOf(name) == nil {
+		k := kindOf(name)
+		if k == nil {
 			return cfg, cli.Usagef("-only: %q is none of %s", name, kindNames())
+		}
+		if _, there := k.with(cfg.Store); !there {
+			return cfg, cli.Usagef("-only: %s needs -store redis", name)
 		}
 	}
 	if cfg.Workers > 9 || cfg.Routers > 9 {

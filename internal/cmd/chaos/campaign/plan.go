@@ -105,10 +105,12 @@ func (f *fault) planned() bool {
 	return slices.Contains([]string{"restart-worker", "restart-router", "switch-redis-master", "memory-worker", "upgrade"}, f.kind.name)
 }
 
-func (c config) deck() []*kind {
-	deck := slices.Clone(kinds)
-	if len(c.Only) > 0 {
-		deck = slices.DeleteFunc(deck, func(k *kind) bool { return !slices.Contains(c.Only, k.name) })
+func (c config) deck() (deck []*kind) {
+	for _, k := range kinds {
+		k, there := k.with(c.Store)
+		if there && (len(c.Only) == 0 || slices.Contains(c.Only, k.name)) {
+			deck = append(deck, k)
+		}
 	}
 	return deck
 }
@@ -121,7 +123,7 @@ func newFault(rng *rand.Rand, cfg config, k *kind, other string) *fault {
 	}
 	var hosts []string
 	for _, letter := range k.target {
-		for i := range map[rune]int{'r': redisHosts, 'p': cfg.Routers, 'w': cfg.Workers, 'c': clientHosts}[letter] {
+		for i := range map[rune]int{'r': storeHosts, 'p': cfg.Routers, 'w': cfg.Workers, 'c': clientHosts}[letter] {
 			hosts = append(hosts, fmt.Sprint(string(letter), i+1))
 		}
 	}

@@ -17,8 +17,8 @@ import (
 func play(ctx context.Context, cfg config, dir string, out io.Writer) (*report, error) {
 	episodes := plan(cfg)
 	mix := newMix(cfg)
-	fmt.Fprintf(out, "campaign: seed %d, %v, session TTL %v, hold %v; %d Redis with Sentinels, %d routers, %d workers, %d × %d clients\nmix: %v\n",
-		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, redisHosts, cfg.Routers, cfg.Workers, clientHosts, cfg.Clients, mix)
+	fmt.Fprintf(out, "campaign: seed %d, %v, session TTL %v, hold %v; %d hosts of %s, %d routers, %d workers, %d × %d clients\nmix: %v\n",
+		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, storeHosts, cfg.Store, cfg.Routers, cfg.Workers, clientHosts, cfg.Clients, mix)
 	for i, e := range episodes {
 		fmt.Fprintf(out, "plan %3d  %v\n", i+1, e)
 	}

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/clock"
@@ -21,16 +19,6 @@ const (
 	downAfter  = 3 * time.Second // until Sentinels take a silent master for dead
 	maxLag     = 2               // seconds for which a master without replicas acknowledges writes
 )
-
-// redisNode is a redis-server and a Sentinel on one host.
-type redisNode struct {
-	cast     *cast
-	name     string       // of the host
-	dir      string       // on a disk of its own
-	clock    *clock.Clock // of the server
-	server   *trial.Daemon
-	sentinel *trial.Daemon
-}
 
 // redisURL is what the programs get.
 func (c *cast) redisURL() string {
@@ -52,7 +40,7 @@ func (c *cast) startRedis(ctx context.Context) error {
 	master := c.hosts["r1"].Addr
 	for _, name := range c.names("r") {
 		host := c.hosts[name]
-		n := &redisNode{cast: c, name: name, dir: filepath.Join(c.dir, name, "data")}
+		n := &node{cast: c, name: name, dir: filepath.Join(c.dir, name, "data")}
 		if err := c.mountTmpfs(n.dir, redisDisk); err != nil {
 			return err
 		}
@@ -73,34 +61,32 @@ func (c *cast) startRedis(ctx context.Context) error {
 		if n.clock, err = clock.New(n.file("clock")); err != nil {
 			return err
 		}
-		c.redis = append(c.redis, n)
+		c.nodes = append(c.nodes, n)
 		n.server = &trial.Daemon{In: host.Do, Log: n.file("redis.log"), Args: []string{"LD_PRELOAD=" + preload, clock.Env + "=" + n.file("clock"), "redis-server", n.file("redis.conf")}}
 		n.sentinel = &trial.Daemon{In: host.Do, Log: n.file("sentinel.log"), Args: []string{"redis-sentinel", n.file("sentinel.conf")}}
 		if err := n.server.Start(); err != nil {
 			return err
 		}
 	}
-	for _, n := range c.redis {
+	for _, n := range c.nodes {
 		if err := n.sentinel.Start(); err != nil {
 			return err
 		}
 	}
 	return trial.Await(ctx, "the replicas follow and the Sentinels know each other", func() bool {
-		for _, n := range c.redis {
+		for _, n := range c.nodes {
 			info, _ := n.cli(sentinelPort, "sentinel", "master", masterName)
 			if !strings.Contains(info, "num-other-sentinels\n2") || !strings.Contains(info, "num-slaves\n2") {
 				return false
 			}
 		}
-		info, _ := c.redis[0].cli(redisPort, "info", "replication")
-		return strings.Count(info, "state=online") == redisHosts-1
+		info, _ := c.nodes[0].cli(redisPort, "info", "replication")
+		return strings.Count(info, "state=online") == storeHosts-1
 	})
 }
 
-func (n *redisNode) file(name string) string { return filepath.Join(n.cast.dir, n.name, name) }
-
 // cli asks the server or the Sentinel, on its host.
-func (n *redisNode) cli(port int, args ...string) (out string, err error) {
+func (n *node) cli(port int, args ...string) (out string, err error) {
 	err = n.cast.hosts[n.name].Do(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
@@ -111,54 +97,37 @@ func (n *redisNode) cli(port int, args ...string) (out string, err error) {
 	return out, err
 }
 
-var errNoMaster = errors.New("no two Sentinels agree on a master that runs")
-
-// master returns the node that most Sentinels take for the master, once there
-// is one.
-func (c *cast) master(ctx context.Context) (n *redisNode, err error) {
-	err = trial.Await(ctx, "two Sentinels agree on a master", func() bool { n, err = c.elected(); return err == nil })
-	return n, err
-}
-
-func (c *cast) elected() (*redisNode, error) {
+// redisMaster returns the node that most Sentinels take for the master, or nil.
+func (c *cast) redisMaster() *node {
 	votes := make(map[string]int)
-	for _, n := range c.redis {
+	for _, n := range c.nodes {
 		out, err := n.cli(sentinelPort, "sentinel", "get-master-addr-by-name", masterName)
 		if err == nil {
 			addr, _, _ := strings.Cut(out, "\n")
 			votes[addr]++
 		}
 	}
-	for _, n := range c.redis {
+	for _, n := range c.nodes {
 		if votes[c.hosts[n.name].Addr.String()] >= 2 {
-			return n, nil
+			return n
 		}
 	}
-	return nil, errNoMaster
+	return nil
 }
 
-// whole reports whether a master has all other nodes as replicas.
-func (c *cast) whole() bool {
-	m, err := c.elected()
-	if err != nil {
+// redisWhole reports whether a master has all other nodes as replicas.
+func (c *cast) redisWhole() bool {
+	m := c.redisMaster()
+	if m == nil {
 		return false
 	}
 	info, err := m.cli(redisPort, "info", "replication")
-	return err == nil && strings.Contains(info, "role:master") && strings.Count(info, "state=online") == redisHosts-1
+	return err == nil && strings.Contains(info, "role:master") && strings.Count(info, "state=online") == storeHosts-1
 }
 
 // mend cuts off what a full disk has left of the last write.
-func (n *redisNode) mend() {
+func (n *node) mend() {
 	cmd := exec.Command("redis-check-aof", "--fix", filepath.Join(n.dir, "appendonlydir", "appendonly.aof.manifest"))
 	cmd.Stdin = strings.NewReader("y\ny\n")
 	_ = cmd.Run()
-}
-
-func (n *redisNode) close() {
-	for _, d := range []*trial.Daemon{n.server, n.sentinel} {
-		if d != nil {
-			d.End(syscall.SIGKILL)
-		}
-	}
-	_ = n.clock.Close()
 }

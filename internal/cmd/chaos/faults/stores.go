@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -186,6 +185,9 @@ func redis(dir string, n int) (*backend, error) {
 	return b, nil
 }
 
+// quick gives up an etcd that does not answer.
+var quick = &http.Client{Timeout: time.Second}
+
 // etcd makes an etcd of three with its default elections.
 func etcd(dir string) (*backend, error) {
 	b := new(backend)
@@ -209,27 +211,17 @@ func etcd(dir string) (*backend, error) {
 		m.daemons[0].Args = append(m.daemons[0].Args, "--initial-cluster", strings.Join(peers, ","))
 	}
 	b.url = "etcd://" + strings.Join(clients, ",")
-	b.leads = func(m machine) bool { return strings.Contains(get(m.addr, "/metrics"), "\netcd_server_is_leader 1\n") }
+	b.leads = func(m machine) bool {
+		return strings.Contains(trial.Get(quick, m.addr, "/metrics"), "\netcd_server_is_leader 1\n")
+	}
 	b.ready = func() bool {
 		healthy := 0
 		for _, m := range b.machines {
-			if strings.Contains(get(m.addr, "/health"), `"true"`) {
+			if strings.Contains(trial.Get(quick, m.addr, "/health"), `"true"`) {
 				healthy++
 			}
 		}
 		return healthy == len(b.machines)
 	}
 	return b, nil
-}
-
-// get asks an etcd. It returns nothing if that does not answer within a second.
-func get(addr, path string) string {
-	client := http.Client{Timeout: time.Second}
-	res, err := client.Get("http://" + addr + path)
-	if err != nil {
-		return ""
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body)
-	return string(body)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -285,6 +286,17 @@ func Await(ctx context.Context, what string, holds func() bool) error {
 		}
 	}
 	return nil
+}
+
+// Get returns the answer of an HTTP server, or nothing if it does not answer.
+func Get(client *http.Client, addr, path string) string {
+	res, err := client.Get("http://" + addr + path)
+	if err != nil {
+		return ""
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	return string(body)
 }
 
 // Redis is a redis-server that loses nothing which it has acknowledged.
