@@ -30,9 +30,9 @@
 // These work on the node that owns the key, where its requests arrive; [Node.Owner] names it:
 //
 //	Node.Serve              requests, one at a time per key
-//	Share                   equal reads at the same time: one result for all
-//	Batcher                 calls that wait for a key: one run for all
-//	Node.Local              Do and TryDo that refuse keys of other nodes
+//	Node.Local              the worker inside: its Do and TryDo refuse keys of other nodes
+//	worker.Share            of Local: equal reads at the same time, one result for all
+//	worker.NewBatcher       of Local: calls that wait for a key, one run for all
 //
 // A call within an execution for a key that it holds runs at once, as a part of it. The
 // token rises with each execution of a key, on whichever node. A resource that refuses
@@ -40,6 +40,8 @@
 // a node or a client a [locking.Locker], in the place of one of Redis locks.
 //
 // # Errors
+//
+// ErrConfig is of this package, PanicError of package worker, all others of package gateway.
 //
 // A call that has not run, and may be made again:
 //
@@ -50,7 +52,7 @@
 //	                  caller holds; an ErrDeadlock
 //	ErrUnavailable    nobody takes calls for the key now
 //	*UnownedError     no live node owns the key yet, with the time left; an ErrUnavailable
-//	*NotOwnerError    of Share, Batcher and Local: another node owns the key, which it names
+//	*NotOwnerError    of Local and what is made of it: another node owns the key, which it names
 //	context errors    the cause with which ctx has ended, while the call waited
 //
 // One that has not run, and must be changed:
