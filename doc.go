@@ -49,7 +49,7 @@
 //	ErrLocked         of TryDo, TryLock and locking.Wait: the key is held, or waited for
 //	ErrWaited         it waited for as long as Config.Limits.MaxWait allows (30 s)
 //	*DeadlockError    it would have waited for a key whose holder waits for one that the
-//	                  caller holds; an ErrDeadlock
+//	                  caller holds
 //	ErrUnavailable    nobody takes calls for the key now
 //	*UnownedError     no live node owns the key yet, with the time left; an ErrUnavailable
 //	*NotOwnerError    of Local and what is made of it: another node owns the key, which it names
@@ -66,6 +66,7 @@
 //	*PanicError       the function of a batch, or of Share, has panicked
 //	ErrOwnershipLost  the node could not be sure to own the key any more; it is also the
 //	                  cause with which the context of each execution ends then
+//	ErrTimeout        likewise, of a request that has held its key for as long as it may
 //	context errors    of a call that had begun
 //	others            of a Client, whose connection was lost
 //

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/offered"
@@ -22,13 +21,6 @@ import (
 // Execution is one admitted run of a function: it holds its key, and has a
 // fencing token and a context that ends with its ownership.
 type Execution = gateway.Execution
-
-// Lock is a key that Lock holds until it is unlocked, or several keys of
-// LockAll.
-type Lock = client.Lock
-
-// Mutex is the lock of one key for one caller.
-type Mutex = client.Mutex
 
 // Node is this process's place in a cluster: it owns a share of the keys. Start
 // one with [Start]. Its methods may be called by any number of goroutines.

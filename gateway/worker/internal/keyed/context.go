@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 )
 
 // Context is an execution's context. It carries the token and the chain of
@@ -368,7 +369,7 @@ func (c *Context) stream() *Stream {
 	}
 	p.mu.Unlock()
 	if !stays {
-		c.Cancel(ErrStreamEnds)
+		c.Cancel(appstate.ErrStreamEnds)
 	}
 	if c.client != nil {
 		s.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })
