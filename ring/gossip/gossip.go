@@ -1,5 +1,5 @@
-// Package gossip lets the processes of a cluster find each other and know who
-// is alive. It wraps github.com/hashicorp/memberlist (the SWIM protocol: Das,
+// Package gossip is for programs that start a router, a worker or a client of their own: it lets
+// the processes of a cluster find each other and know who is alive. It wraps github.com/hashicorp/memberlist (the SWIM protocol: Das,
 // Gupta and Motivala, 2002, with Lifeguard: Dadgar, Phillips and Currey, 2017)
 // and turns its events into immutable views of the cluster, [ring.View].
 //
