@@ -14,6 +14,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/appstate"
 )
 
+// maxHeld bounds how deep calls can nest.
+const maxHeld = 32
+
 // Context is an execution's context. It carries the token and the chain of
 // keys that are held along it. What costs something, a context that can be
 // waited for and its registration with the partition, is made when first asked
