@@ -30,9 +30,9 @@
 // These work on the node that owns the key, where its requests arrive; [Node.Owner] names it:
 //
 //	Node.Serve              requests, one at a time per key
-//	Share                   equal reads at the same time: one result for all
-//	Batcher                 calls that wait for a key: one run for all
-//	Node.Local              Do and TryDo that refuse keys of other nodes
+//	Node.Local              the worker inside: its Do and TryDo refuse keys of other nodes
+//	worker.Share            of Local: equal reads at the same time, one result for all
+//	worker.NewBatcher       of Local: calls that wait for a key, one run for all
 //
 // A call within an execution for a key that it holds runs at once, as a part of it. The
 // token rises with each execution of a key, on whichever node. A resource that refuses
@@ -41,16 +41,18 @@
 //
 // # Errors
 //
+// ErrConfig is of this package, PanicError of package worker, all others of package gateway.
+//
 // A call that has not run, and may be made again:
 //
 //	ErrBusy           too many calls wait, for the key or in all
 //	ErrLocked         of TryDo, TryLock and locking.Wait: the key is held, or waited for
 //	ErrWaited         it waited for as long as Config.Limits.MaxWait allows (30 s)
 //	*DeadlockError    it would have waited for a key whose holder waits for one that the
-//	                  caller holds; an ErrDeadlock
+//	                  caller holds
 //	ErrUnavailable    nobody takes calls for the key now
 //	*UnownedError     no live node owns the key yet, with the time left; an ErrUnavailable
-//	*NotOwnerError    of Share, Batcher and Local: another node owns the key, which it names
+//	*NotOwnerError    of Local and what is made of it: another node owns the key, which it names
 //	context errors    the cause with which ctx has ended, while the call waited
 //
 // One that has not run, and must be changed:
@@ -64,6 +66,7 @@
 //	*PanicError       the function of a batch, or of Share, has panicked
 //	ErrOwnershipLost  the node could not be sure to own the key any more; it is also the
 //	                  cause with which the context of each execution ends then
+//	ErrTimeout        likewise, of a request that has held its key for as long as it may
 //	context errors    of a call that had begun
 //	others            of a Client, whose connection was lost
 //

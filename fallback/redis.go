@@ -19,9 +19,9 @@ import (
 	"github.com/keyway-go/keyway/fallback/internal/query"
 )
 
-// ErrURL means that a Redis URL is not usable. The error that wraps it names
+// errURL means that a Redis URL is not usable. The error that wraps it names
 // the part that is wrong and never shows a password.
-var ErrURL = errors.New("fallback: bad redis URL")
+var errURL = errors.New("fallback: bad redis URL")
 
 // NewClient returns a client for a URL, whose options each of opts may change. It
 // does no network I/O.
@@ -75,23 +75,6 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 
 // silence turns go-redis' log off, unless a program has said where it goes.
 var silence sync.Once
-
-// Address returns the addresses that a URL of [NewClient] names, as people read them, and its password, which they do
-// not show.
-func Address(rawURL string) (place, password string) {
-	o, err := parseURL(rawURL)
-	if err != nil {
-		return "a bad URL", ""
-	}
-	place = strings.Join(o.Addrs, ", ")
-	if o.MasterName != "" {
-		place = fmt.Sprintf("the Sentinels %s (master %s)", place, o.MasterName)
-	}
-	if o.DB != 0 {
-		place += fmt.Sprintf(" (database %d)", o.DB)
-	}
-	return place, o.Password
-}
 
 // reloadHook has a cluster client look for a slot's new master when the old
 // one cannot be reached. go-redis by itself goes on dialing a dead master for
@@ -161,7 +144,7 @@ func urlKinds() map[string]urlKind {
 }
 
 func badURL(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", errURL, fmt.Sprintf(format, args...))
 }
 
 func parseURL(rawURL string) (*redis.UniversalOptions, error) {

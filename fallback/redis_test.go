@@ -98,7 +98,7 @@ func TestBadURLsNameThePartAndNoPassword(t *testing.T) {
 		"redis+cluster://u:hunter2@host/1":                "path",
 	} {
 		_, err := NewClient(url)
-		if !errors.Is(err, ErrURL) {
+		if !errors.Is(err, errURL) {
 			t.Errorf("%s: got %v, want ErrURL", url, err)
 			continue
 		}

@@ -33,9 +33,6 @@ var (
 	// cancelled that has held its key for as long as it may.
 	ErrTimeout = errors.New("gateway: the execution has taken as long as it may")
 
-	// ErrDeadlock is what every [DeadlockError] is.
-	ErrDeadlock = errors.New("worker: deadlock")
-
 	// ErrNested means that a request over HTTP is for a key that the chain of
 	// calls that it belongs to holds already, so that it would wait for itself.
 	ErrNested = errors.New("worker: nested request for a key that its own chain of calls holds")
@@ -84,14 +81,11 @@ func (e *UnownedError) Error() string {
 // have closed a circle: its key's holder waits, directly or through others, for the
 // key of the execution. The call refused is the one whose outermost execution began
 // last. Once that execution has ended the others go on, and the call may be tried
-// again. It is an [ErrDeadlock].
+// again.
 type DeadlockError struct {
 	Held string // the key that the execution holds and another waits for
 	Key  string // the key that the call waits for
 }
-
-// Is makes the error an [ErrDeadlock].
-func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 func (e *DeadlockError) Error() string {
 	return fmt.Sprintf("worker: deadlock: an execution that holds key %q waits for key %q, whose holder waits for the former: let it end and try again, or ask for keys in one order", e.Held, e.Key)

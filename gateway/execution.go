@@ -6,26 +6,27 @@ import "context"
 // together: no other execution of a key runs, on any worker, until it ends. It is a
 // small value, valid until the function that received it returns.
 type Execution struct {
-	holder Holder
+	holder holder
 	life   uint64
 	key    string
 	token  int64
 }
 
-// Holder is what holds the keys of an [Execution]. A program needs it in tests only.
-type Holder interface {
+// holder is what holds the keys of an [Execution].
+type holder interface {
 	// ExecutionContext is [Execution.Context] of the execution with life and key.
 	ExecutionContext(life uint64, key string) context.Context
 }
 
-// severalKeys is a [Holder] of several keys.
+// severalKeys is a holder of several keys.
 type severalKeys interface {
 	Keys() []string           // sorted, each once
 	TokenOf(key string) int64 // 0 for a key that is none of Keys
 }
 
-// NewExecution returns an execution. A holder that is used again tells them apart by life.
-func NewExecution(h Holder, life uint64, key string, token int64) Execution {
+// NewExecution returns an execution, which a program needs in tests only. A holder that is
+// used again tells them apart by life.
+func NewExecution(h holder, life uint64, key string, token int64) Execution {
 	return Execution{h, life, key, token}
 }
 

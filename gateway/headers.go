@@ -9,5 +9,3 @@ const (
 	HeaderToken     = "Keyway-Token"     // to app: the fencing token of this execution
 	HeaderPartition = "Keyway-Partition" // to app: the key's partition
 )
-
-const headerPrefix = "Keyway-"

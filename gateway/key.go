@@ -1,42 +1,19 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"unicode/utf8"
+
+	"github.com/keyway-go/keyway/internal/keysource"
 )
 
-// MaxKeyLen is the length of the longest key in bytes.
-const MaxKeyLen = 4096
-
-// Errors of finding a request's key.
-var (
-	ErrNoKey  = errors.New("gateway: the request has no key") // an empty one is none
-	ErrBadKey = errors.New("gateway: bad key")                // see CheckKey
-)
-
-// CheckKey returns an error that wraps [ErrNoKey] or [ErrBadKey] unless key is
-// 1 to [MaxKeyLen] bytes of valid UTF-8 without control characters. A key is
+// Errors of keys. A key is 1 to 4096 bytes of valid UTF-8 without control characters. It is
 // compared byte by byte: no case folding and no Unicode normalization.
-func CheckKey(key string) error {
-	if key == "" {
-		return ErrNoKey
-	}
-	if len(key) > MaxKeyLen {
-		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBadKey, len(key), MaxKeyLen)
-	}
-	for i := range len(key) {
-		if c := key[i]; c < 0x20 || c == 0x7f {
-			return fmt.Errorf("%w: control character %#02x at byte %d", ErrBadKey, c, i)
-		}
-	}
-	if !utf8.ValidString(key) {
-		return fmt.Errorf("%w: not valid UTF-8", ErrBadKey)
-	}
-	return nil
-}
+var (
+	ErrNoKey  = keysource.ErrNoKey  // an empty key is none
+	ErrBadKey = keysource.ErrBadKey // also where two places of a request have two keys
+)
 
 // KeyFromHeader returns the key that a worker passes to its handlers and apps
 // in [HeaderKey]. Its error wraps [ErrNoKey] or [ErrBadKey].
@@ -45,5 +22,35 @@ func KeyFromHeader(h http.Header) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is not percent-encoded", ErrBadKey, HeaderKey)
 	}
-	return key, CheckKey(key)
+	return key, keysource.Check(key)
 }
+
+// KeySource is a place in a request at which its key stands. Make one with
+// [ParseKeySource]; the zero KeySource yields no key.
+//
+// Whatever the source, the key is the decoded text: %31 and 1 are one key. In
+// headers and cookies as well, a percent sign of the key's own is written %25.
+type KeySource = keysource.Source
+
+// KeySources is a list of the places at which a request's key is looked for. Its method
+// Extract returns the key of a request: the one on which all sources agree that have one.
+type KeySources = keysource.Sources
+
+// ParseKeySource reads one of these forms:
+//
+//	header:NAME   the header of that name
+//	query:NAME    the query parameter of that name
+//	cookie:NAME   the cookie of that name
+//	path:PATTERN  a wildcard of a [net/http.ServeMux] pattern without method and
+//	              host: the one called {key} or {key...}, else the only one; a
+//	              pattern that ends in a slash matches every path below it, and
+//	              the path without that slash; one that does not matches the path
+//	              with a slash behind it as well; {key:int} takes whole numbers only
+//	json:POINTER  the string or integer to which a JSON Pointer (RFC 6901) leads in
+//	              a body of JSON, of at most 64 KiB; 1 and "1" are one
+//	              key
+//	grpc:NAME     the metadata of that name; -bin at its end says that it is base64
+//	host          the host name that the request is for, in lower case and
+//	              without its port
+//	client        the address from which the request comes
+func ParseKeySource(spec string) (KeySource, error) { return keysource.Parse(spec) }

@@ -11,9 +11,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrNoRoom means that the members cannot take all partitions within the load
+// errNoRoom means that the members cannot take all partitions within the load
 // bound. A larger Config.Load or Config.ReplicationFactor helps.
-var ErrNoRoom = errors.New("ring: not enough room for the partitions")
+var errNoRoom = errors.New("ring: not enough room for the partitions")
 
 // A Builder computes the tables of a membership that changes. It keeps the
 // hash circle and applies only the differences to it: at 1000 members and the
@@ -67,7 +67,7 @@ func (b *Builder) Table(members []string) (*Table, error) {
 func (b *Builder) become(set []string) (circle *consistent.Consistent, err error) {
 	defer func() { // the library panics when it finds no room
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %d partitions, %d members: %v", ErrNoRoom, b.cfg.Partitions, len(set), r)
+			err = fmt.Errorf("%w: %d partitions, %d members: %v", errNoRoom, b.cfg.Partitions, len(set), r)
 		}
 	}()
 	joined, left := difference(set, b.members), difference(b.members, set)

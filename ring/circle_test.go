@@ -75,8 +75,8 @@ func TestBuilderKeepsItsCircle(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	cfg := Config{Partitions: 61, ReplicationFactor: 4}.withDefaults()
 	b := &Builder{cfg: cfg, hasher: smallHash(1)}
-	if _, err := b.Table([]string{"a", "b"}); !errors.Is(err, ErrNoRoom) {
-		t.Fatalf("got %v, want %v", err, ErrNoRoom)
+	if _, err := b.Table([]string{"a", "b"}); !errors.Is(err, errNoRoom) {
+		t.Fatalf("got %v, want %v", err, errNoRoom)
 	}
 	if table, err := b.Table([]string{"a"}); err != nil || len(table.owners) != 61 {
 		t.Errorf("one member after the error: %v", err)

@@ -32,9 +32,9 @@ import (
 // Defaults of Config. defaultLoad is a little under the 1.25 that is usual for
 // bounded loads, because the bound is rounded up to whole partitions: with it,
 // no member of up to 100 has more than 1.25 times the mean of
-// DefaultPartitions.
+// defaultPartitions.
 const (
-	DefaultPartitions        = 4096
+	defaultPartitions        = 4096
 	defaultReplicationFactor = 128
 	defaultLoad              = 1.225
 )
@@ -54,7 +54,7 @@ var ErrConfig = errors.New("ring: bad configuration")
 // same; compare [Config.Digest]. The zero value is the default.
 type Config struct {
 	// Partitions is the number of partitions, at most 1<<20.
-	// 0 means DefaultPartitions.
+	// 0 means 4096.
 	Partitions int
 
 	// ReplicationFactor is the number of points that each member has on the
@@ -70,7 +70,7 @@ type Config struct {
 // Partition returns the partition of key, in [0, Partitions). It does not
 // allocate.
 func (c Config) Partition(key string) int {
-	p := uint64(DefaultPartitions)
+	p := uint64(defaultPartitions)
 	if c.Partitions > 0 {
 		p = uint64(c.Partitions)
 	}
@@ -91,7 +91,7 @@ func (c Config) Digest() uint64 {
 
 func (c Config) withDefaults() Config {
 	if c.Partitions == 0 {
-		c.Partitions = DefaultPartitions
+		c.Partitions = defaultPartitions
 	}
 	if c.ReplicationFactor == 0 {
 		c.ReplicationFactor = defaultReplicationFactor

@@ -12,8 +12,8 @@ import (
 
 // Defaults and limits of Settings.
 const (
-	DefaultCluster    = "keyway"
-	DefaultSessionTTL = 10 * time.Second
+	defaultCluster    = "keyway"
+	defaultSessionTTL = 10 * time.Second
 	MinSessionTTL     = time.Second
 	maxClusterLen     = 64 // bytes
 )
@@ -24,7 +24,7 @@ const (
 // value is the default.
 type Settings struct {
 	// Cluster is the name that keeps clusters apart, also those that share a
-	// Redis. At most 64 bytes, no braces. "" means DefaultCluster.
+	// Redis. At most 64 bytes, no braces. "" means "keyway".
 	Cluster string
 
 	// Ring places keys and members.
@@ -32,7 +32,7 @@ type Settings struct {
 
 	// TTL is the time to live of a worker's session: about so long it takes
 	// after a crash until another worker may serve. At least MinSessionTTL.
-	// 0 means DefaultSessionTTL.
+	// 0 means 10 s.
 	TTL time.Duration
 
 	// KeySource names the parts of a request from which routers take the key, or
@@ -82,9 +82,9 @@ func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 // WithDefaults returns s with its zero fields filled in, but for KeySource and
 // Store, which have no default.
 func (s Settings) WithDefaults() Settings {
-	s.Cluster = cmp.Or(s.Cluster, DefaultCluster)
+	s.Cluster = cmp.Or(s.Cluster, defaultCluster)
 	s.Ring = s.Ring.withDefaults()
-	s.TTL = cmp.Or(s.TTL, DefaultSessionTTL)
+	s.TTL = cmp.Or(s.TTL, defaultSessionTTL)
 	return s
 }
 

@@ -51,7 +51,7 @@ func TestSettingsDefaults(t *testing.T) {
 	full := zero.WithDefaults()
 	want := ring.Settings{
 		Cluster: "keyway",
-		Ring:    ring.Config{Partitions: ring.DefaultPartitions, ReplicationFactor: 128, Load: 1.225},
+		Ring:    ring.Config{Partitions: 4096, ReplicationFactor: 128, Load: 1.225},
 		TTL:     10 * time.Second,
 	}
 	if full != want {

@@ -14,7 +14,7 @@ type Table struct {
 // New computes the table of a set of members: their order does not matter, and
 // neither does a name that comes twice. Without members no partition has an
 // owner. It fails with [ErrConfig] if a setting is out of range, a name is
-// empty or there are more than 65,536, and with [ErrNoRoom] if the
+// empty or there are more than 65,536, and with another error if the
 // members cannot take all partitions.
 //
 // The cost grows with the square of the number of members, up to seconds for

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -24,11 +25,11 @@ const aboutCheck = `Router check FILE looks for mistakes in a file of --routes, 
 func check(args []string, stdout io.Writer) error {
 	var request string
 	var headers []string
-	partitions := ring.DefaultPartitions
+	partitions := ring.Settings{}.WithDefaults().Ring.Partitions
 	f := cli.NewFlags("router check", aboutCheck)
 	f.String(&request, "request", "", "`request`, such as 'POST http://shop.example/orders/42', whose route and key are shown")
 	f.List(&headers, "header", "\n", nil, "`field` of that request, such as 'X-Key: 7'; may be repeated")
-	f.Int(&partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, as members have it")
+	f.Int(&partitions, "partitions", partitions, 1, "`number` of partitions, as members have it")
 	file := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		file, args = args[0], args[1:]
@@ -162,7 +163,7 @@ func showRequest(w io.Writer, table *routes.Table, request string, headers []str
 	if err != nil {
 		return fmt.Errorf("%s: %w", request, err)
 	}
-	key, err := route.Key(gateway.RequestKeyed(r), new([]byte))
+	key, err := route.Key(keysource.Of(r), new([]byte))
 	if errors.Is(err, gateway.ErrNoKey) {
 		fmt.Fprintf(w, "route %s (line %d), no key: %s\n", route.Name, route.Line, route.WithoutKey)
 		return nil

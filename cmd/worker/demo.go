@@ -56,7 +56,8 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token, _ := worker.TokenFrom(r.Context())
-	answer := demoAnswer{Key: key, Worker: d.worker, Token: token, Epoch: worker.TokenEpoch(token)}
+	answer := demoAnswer{Key: key, Worker: d.worker, Token: token}
+	answer.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	answer.Partition, _ = strconv.Atoi(r.Header.Get(gateway.HeaderPartition))
 
 	k, overlap := d.begin(key)

@@ -150,7 +150,7 @@ func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
 		cancel()
 		switch {
 		case s.closing.Err() != nil:
-			return store.ErrClosed
+			return stores.ErrClosed
 		case errors.Is(ctx.Err(), context.Canceled):
 			return ctx.Err()
 		case err == nil || isAnswer(err):
@@ -178,7 +178,7 @@ func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
 // failed returns the error of a call. Unless the store has answered, it says where that is and why it
 // cannot be used.
 func (s *Store) failed(call string, err error) error {
-	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errValue, errPartly, store.ErrClosed, context.Canceled} {
+	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errValue, errPartly, stores.ErrClosed, context.Canceled} {
 		if errors.Is(err, answer) {
 			return fmt.Errorf("etcd: %s for cluster %q: %w", call, s.settings.Cluster, err)
 		}

@@ -17,11 +17,11 @@ import (
 	"github.com/keyway-go/keyway/fallback/internal/query"
 )
 
-// ErrURL means that the URL of an etcd is not usable. The error that wraps it never shows a password.
-var ErrURL = errors.New("etcd: bad URL")
+// errURL means that the URL of an etcd is not usable. The error that wraps it never shows a password.
+var errURL = errors.New("etcd: bad URL")
 
 func badURL(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", errURL, fmt.Sprintf(format, args...))
 }
 
 const (

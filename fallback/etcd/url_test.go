@@ -32,8 +32,8 @@ func TestBadURLs(t *testing.T) {
 		"etcds://a?cert=/no/such.pem":        "cert, key",
 		"etcds://a?%zz":                      "query",
 	} {
-		if _, err := parseURL(url); !errors.Is(err, ErrURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v, want ErrURL with %q", url, err, want)
+		if _, err := parseURL(url); !errors.Is(err, errURL) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want errURL with %q", url, err, want)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 // before.
 var ErrStale = errors.New("fence: a later token was seen")
 
-// ErrToken means that a token is outside of [0, 2^53).
-var ErrToken = errors.New("fence: token out of range")
+// errToken means that a token is outside of [0, 2^53).
+var errToken = errors.New("fence: token out of range")
 
 //go:embed guard.lua
 var guard string
@@ -72,15 +72,15 @@ func Applied(r sql.Result) error {
 	return nil
 }
 
-// Execer is a transaction: *sql.Tx, or *sql.Conn inside of one.
-type Execer interface {
+// execer is a transaction: *sql.Tx, or *sql.Conn inside of one.
+type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
 // Advance records a token in the table fence, or returns ErrStale if a later
 // one is there: the transaction must then be rolled back. The statement is
 // PostgreSQL's and SQLite's.
-func Advance(ctx context.Context, tx Execer, key string, token int64) error {
+func Advance(ctx context.Context, tx execer, key string, token int64) error {
 	if err := check(token); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func Advance(ctx context.Context, tx Execer, key string, token int64) error {
 
 func check(token int64) error {
 	if token < 0 || token >= 1<<53 {
-		return fmt.Errorf("%w: %d", ErrToken, token)
+		return fmt.Errorf("%w: %d", errToken, token)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func TestOlderTokensAreRefused(t *testing.T) {
 		err   error
 	}{
 		{5, "a", nil}, {5, "b", nil}, {4, "c", ErrStale}, {9007199254740990, "d", nil}, {9007199254740989, "e", ErrStale},
-		{9007199254740990, "f", nil}, {-1, "g", ErrToken}, {math.MaxInt64, "h", ErrToken}, {0, "i", ErrStale},
+		{9007199254740990, "f", nil}, {-1, "g", errToken}, {math.MaxInt64, "h", errToken}, {0, "i", ErrStale},
 	} {
 		before := client.Get(t.Context(), "key").Val()
 		_, err := Do(t.Context(), client, step.token, "SET", "key", step.value)

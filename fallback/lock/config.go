@@ -50,8 +50,8 @@ var (
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("lock: locker is closed")
 
-	// ErrConfig means that a Locker cannot be made with these options.
-	ErrConfig = errors.New("lock: bad configuration")
+	// errConfig means that a Locker cannot be made with these options.
+	errConfig = errors.New("lock: bad configuration")
 )
 
 // Config configures a Locker. Clients that contend for the same locks
@@ -147,11 +147,11 @@ func (cfg Config) withDefaults() (Config, error) {
 		{"PollEvery", cfg.PollEvery}, {"MaxWait", cfg.MaxWait}, {"HandOverFor", cfg.HandOverFor},
 	} {
 		if d.value < 0 {
-			return cfg, fmt.Errorf("%w: %s is %v, want 0 or more", ErrConfig, d.name, d.value)
+			return cfg, fmt.Errorf("%w: %s is %v, want 0 or more", errConfig, d.name, d.value)
 		}
 	}
 	if cfg.HandOvers < 0 {
-		return cfg, fmt.Errorf("%w: HandOvers is %d, want 0 or more", ErrConfig, cfg.HandOvers)
+		return cfg, fmt.Errorf("%w: HandOvers is %d, want 0 or more", errConfig, cfg.HandOvers)
 	}
 	cfg.Prefix = cmp.Or(cfg.Prefix, "keyway:lock:")
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
@@ -166,14 +166,14 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.HandOvers = 0
 	}
 	if cfg.TTL < locking.ShortestTTL {
-		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", ErrConfig, cfg.TTL, locking.ShortestTTL)
+		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", errConfig, cfg.TTL, locking.ShortestTTL)
 	}
 	cfg.TTL = cfg.TTL.Truncate(time.Millisecond) // as Redis counts
 	if err := checkLabel(cfg.Label); err != nil {
-		return cfg, fmt.Errorf("%w: %w", ErrConfig, err)
+		return cfg, fmt.Errorf("%w: %w", errConfig, err)
 	}
 	if cfg.Margin >= cfg.TTL {
-		return cfg, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", ErrConfig, cfg.Margin, cfg.TTL)
+		return cfg, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", errConfig, cfg.Margin, cfg.TTL)
 	}
 	return cfg, nil
 }

@@ -335,17 +335,17 @@ func TestConfigIsChecked(t *testing.T) {
 		"PollEvery is -1ns": {PollEvery: -1}, "MaxWait is -1ns": {MaxWait: -1}, "HandOverFor is -1ns": {HandOverFor: -1}, "HandOvers is -1": {HandOvers: -1},
 	} {
 		_, err := New(client, o)
-		if wantErr(t, err, ErrConfig); !strings.Contains(err.Error(), want) {
+		if wantErr(t, err, errConfig); !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	_, err := NewQuorum(nil, Config{})
-	wantErr(t, err, ErrConfig)
+	wantErr(t, err, errConfig)
 	_, err = NewQuorum([]redis.UniversalClient{client}, Config{FIFO: true})
-	wantErr(t, err, ErrConfig)
+	wantErr(t, err, errConfig)
 	l := testLocker(t, "127.0.0.1:1", Config{TTL: 100 * time.Millisecond})
 	_, err = l.LockAll(t.Context(), nil)
-	wantErr(t, err, ErrConfig)
+	wantErr(t, err, errConfig)
 	if _, err = l.Lock(t.Context(), "key"); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error is %v", err)
 	}

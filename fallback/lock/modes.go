@@ -79,7 +79,7 @@ func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...locking.Opt
 
 func (l *Locker) takeAll(ctx context.Context, keys []string, wait bool, opts []locking.Option) (*Lock, error) {
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("%w: no key to lock", ErrConfig)
+		return nil, fmt.Errorf("%w: no key to lock", errConfig)
 	}
 	return l.take(ctx, distinct(keys), false, wait, opts)
 }

@@ -261,7 +261,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	_, err = New(lockClient(t, "127.0.0.1:1"), Config{Label: strings.Repeat("x", 129)})
-	wantErr(t, err, ErrConfig)
+	wantErr(t, err, errConfig)
 }
 
 func TestReplicas(t *testing.T) {

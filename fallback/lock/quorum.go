@@ -27,10 +27,10 @@ import (
 // appendfsync always: else a majority may be found twice.
 func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	if len(clients) == 0 {
-		return nil, fmt.Errorf("%w: a quorum of no servers", ErrConfig)
+		return nil, fmt.Errorf("%w: a quorum of no servers", errConfig)
 	}
 	if cfg.FIFO {
-		return nil, fmt.Errorf("%w: independent servers have no common order for FIFO", ErrConfig)
+		return nil, fmt.Errorf("%w: independent servers have no common order for FIFO", errConfig)
 	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {

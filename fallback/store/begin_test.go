@@ -28,7 +28,7 @@ func TestTrapQuarantineCountsFromTheBeginning(t *testing.T) {
 	e, _ := begun(t, ring.Settings{}, 4*time.Second)
 	s := openStore(t, e.URL(), Config{})
 	snapshot, err := s.Observe(t.Context(), firstGeneration(t, s), "", 0, nil)
-	if want := ring.DefaultSessionTTL - 4*time.Second; err != nil || snapshot.Quarantine != want {
+	if want := sessionTTL - 4*time.Second; err != nil || snapshot.Quarantine != want {
 		t.Errorf("a quarantine of %v is left, %v; want %v", snapshot.Quarantine, err, want)
 	}
 }
@@ -82,7 +82,7 @@ func TestNewClusterOnABegunStore(t *testing.T) {
 	if _, err := s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	e.server.Del("{keyway:" + ring.DefaultCluster + "}:meta") // and with it the identity
+	e.server.Del("{keyway:keyway}:meta") // and with it the identity
 	if err := openStore(t, e.URL(), Config{}).Begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

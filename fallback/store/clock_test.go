@@ -13,6 +13,9 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
+// sessionTTL is the default.
+var sessionTTL = ring.Settings{}.WithDefaults().TTL
+
 // clocked is a store whose clock the test sets; the embedded one runs the
 // scripts of the real one.
 type clocked struct {
@@ -57,7 +60,7 @@ func (c *clocked) refresh() {
 
 func (c *clocked) register(inc string) {
 	c.Helper()
-	_, err := c.store.Register(c.Context(), c.gen, records.Session{Incarnation: inc}, ring.DefaultSessionTTL, nil)
+	_, err := c.store.Register(c.Context(), c.gen, records.Session{Incarnation: inc}, sessionTTL, nil)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -79,16 +82,16 @@ func TestTrapClockSetBack(t *testing.T) {
 		c.restart()
 		c.refresh()
 		c.advance(-time.Hour)
-		if left := c.observe().Quarantine; left <= 0 || left > ring.DefaultSessionTTL {
+		if left := c.observe().Quarantine; left <= 0 || left > sessionTTL {
 			c.Errorf("the quarantine has %v left, want up to one TTL", left)
 		}
 		c.register("a")
-		c.advance(ring.DefaultSessionTTL)
+		c.advance(sessionTTL)
 		if s := c.observe(); len(s.Sessions) > 0 || s.Quarantine > 0 {
 			c.Errorf("after a TTL got %+v, want neither session nor quarantine", s)
 		}
-		c.advance(-ring.DefaultSessionTTL)
-		if err := c.store.Renew(c.Context(), c.gen, "a", ring.DefaultSessionTTL); !errors.Is(err, records.ErrSessionGone) {
+		c.advance(-sessionTTL)
+		if err := c.store.Renew(c.Context(), c.gen, "a", sessionTTL); !errors.Is(err, records.ErrSessionGone) {
 			c.Errorf("after the clock was set back Renew gave %v, want ErrSessionGone", err)
 		}
 	})
@@ -104,8 +107,8 @@ func TestTrapClockSetBackAfterRegistering(t *testing.T) {
 		if err := c.store.Release(c.Context(), "c"); err != nil {
 			c.Fatal(err)
 		}
-		c.advance(ring.DefaultSessionTTL / 2)
-		if err := c.store.Renew(c.Context(), c.gen, "b", ring.DefaultSessionTTL); err != nil {
+		c.advance(sessionTTL / 2)
+		if err := c.store.Renew(c.Context(), c.gen, "b", sessionTTL); err != nil {
 			c.Fatal(err)
 		}
 		c.advance(-time.Hour)
@@ -116,11 +119,11 @@ func TestTrapClockSetBackAfterRegistering(t *testing.T) {
 			c.advance(-time.Minute)
 			c.observe()
 		}
-		c.advance(ring.DefaultSessionTTL / 2)
+		c.advance(sessionTTL / 2)
 		if s := c.observe().Sessions; len(s) != 1 || s[0].Incarnation != "b" {
 			c.Errorf("got sessions %v half a TTL later, want b alone", s)
 		}
-		c.advance(ring.DefaultSessionTTL / 2)
+		c.advance(sessionTTL / 2)
 		if s := c.observe().Sessions; len(s) != 0 {
 			c.Errorf("got sessions %v a TTL later", s)
 		}
@@ -137,12 +140,12 @@ func TestSessionTTL(t *testing.T) {
 	onEachClock(t, func(c *clocked) {
 		c.register("a")
 		for range 3 {
-			c.advance(ring.DefaultSessionTTL - time.Millisecond)
-			if err := c.store.Renew(c.Context(), c.gen, "a", ring.DefaultSessionTTL); err != nil {
+			c.advance(sessionTTL - time.Millisecond)
+			if err := c.store.Renew(c.Context(), c.gen, "a", sessionTTL); err != nil {
 				c.Fatal(err)
 			}
 		}
-		c.advance(ring.DefaultSessionTTL - time.Millisecond)
+		c.advance(sessionTTL - time.Millisecond)
 		if n := len(c.observe().Sessions); n != 1 {
 			c.Errorf("%d sessions just before the end of the TTL, want 1", n)
 		}
@@ -158,7 +161,7 @@ func TestDeathsAreForgotten(t *testing.T) {
 	onEachClock(t, func(c *clocked) {
 		wait := func(inc string) time.Duration {
 			c.Helper()
-			_, err := c.store.Register(c.Context(), c.gen, records.Session{Incarnation: inc, Name: "n"}, ring.DefaultSessionTTL, nil)
+			_, err := c.store.Register(c.Context(), c.gen, records.Session{Incarnation: inc, Name: "n"}, sessionTTL, nil)
 			if err != nil {
 				c.Fatal(err)
 			}
@@ -171,11 +174,11 @@ func TestDeathsAreForgotten(t *testing.T) {
 			c.Fatalf("%s has no session", inc)
 			return 0
 		}
-		for i, want := range []time.Duration{0, 0, ring.DefaultSessionTTL, 2 * ring.DefaultSessionTTL} {
+		for i, want := range []time.Duration{0, 0, sessionTTL, 2 * sessionTTL} {
 			if got := wait(fmt.Sprint("a", i)); got != want {
 				c.Errorf("start %d is to wait for %v, want %v", i, got, want)
 			}
-			c.advance(30*ring.DefaultSessionTTL - time.Millisecond)
+			c.advance(30*sessionTTL - time.Millisecond)
 		}
 		c.advance(time.Millisecond)
 		if got := wait("b"); got != 0 {

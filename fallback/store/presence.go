@@ -31,7 +31,7 @@ func call[T any](ctx context.Context, s *Store, f func() (T, error)) (value T, e
 		value, err := f()
 		done <- reply{value, err}
 	}) {
-		return value, ErrClosed
+		return value, stores.ErrClosed
 	}
 	late := time.NewTimer(stores.Silence)
 	defer late.Stop()
@@ -43,7 +43,7 @@ func call[T any](ctx context.Context, s *Store, f func() (T, error)) (value T, e
 			s.presence.Note(ctx.Err(), began)
 			return value, ctx.Err()
 		case <-s.closing.Done():
-			return value, ErrClosed
+			return value, stores.ErrClosed
 		case r := <-done:
 			switch {
 			case s.closing.Err() != nil:
@@ -90,4 +90,16 @@ func causeOf(err error) (why, remedy string) {
 		return "it closes connections without an answer", "see whether a Redis runs there, whether it wants TLS (rediss://), and its log"
 	}
 	return err.Error(), "correct --redis (Config.Redis)"
+}
+
+// placeOf returns the addresses of options as people read them, without a password.
+func placeOf(o *redis.UniversalOptions) string {
+	place := strings.Join(o.Addrs, ", ")
+	if o.MasterName != "" {
+		place = fmt.Sprintf("the Sentinels %s (master %s)", place, o.MasterName)
+	}
+	if o.DB != 0 {
+		place += fmt.Sprintf(" (database %d)", o.DB)
+	}
+	return place
 }

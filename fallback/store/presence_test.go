@@ -16,7 +16,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
@@ -121,8 +120,8 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			log, url := new(kit.Buffer), tt.url(t)
-			place, _ := fallback.Address(url)
 			s := openStore(t, url, Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+			place := s.presence.Place
 			if s.Trouble() != nil {
 				t.Error("there is trouble before the first call")
 			}

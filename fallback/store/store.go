@@ -21,9 +21,6 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// ErrClosed means that the store was closed.
-var ErrClosed = errors.New("store: closed")
-
 // Config configures a Store. The zero value is useful.
 type Config struct {
 	// Settings are those of the cluster's members, such as gossip.Cluster's
@@ -105,7 +102,9 @@ func New(url string, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := fallback.NewClient(url, cfg.Client...)
+	var place, password string
+	note := func(o *redis.UniversalOptions) { place, password = placeOf(o), o.Password }
+	client, err := fallback.NewClient(url, append([]func(*redis.UniversalOptions){note}, cfg.Client...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +123,7 @@ func New(url string, cfg Config) (*Store, error) {
 		scripts:  scripts,
 	}
 	s.presence.Kind, s.presence.CauseOf = "Redis", causeOf
-	s.presence.Place, s.presence.Password = fallback.Address(url)
+	s.presence.Place, s.presence.Password = place, password
 	s.presence.Logger = s.logger.With("store", s.presence.Place, "cluster", s.settings.Cluster)
 	_, s.sharded = client.(*redis.ClusterClient)
 	s.newCluster.Store(cfg.NewCluster)
@@ -287,7 +286,7 @@ func (s *Store) left() string {
 
 // failed returns the error of a call. Unless the store has answered, it says where that is and why it cannot be used.
 func (s *Store) failed(script string, err error) error {
-	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errReply, ErrClosed, context.Canceled} {
+	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errReply, stores.ErrClosed, context.Canceled} {
 		if errors.Is(err, answer) {
 			return fmt.Errorf("store: %s for cluster %q: %w", script, s.settings.Cluster, err)
 		}

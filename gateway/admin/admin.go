@@ -22,6 +22,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/access"
 	"github.com/keyway-go/keyway/gateway/internal/live"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/status"
 )
 
@@ -293,7 +294,7 @@ type lookupJSON struct {
 func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
 	key, err := keyFromQuery(r, "key")
 	if err == nil {
-		err = gateway.CheckKey(key)
+		err = keysource.Check(key)
 	}
 	if err != nil {
 		http.Error(w, err.Error()+" (use /lookup?key=KEY)", http.StatusBadRequest)

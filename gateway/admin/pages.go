@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -120,7 +120,7 @@ func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
 func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
 	key, err := keyFromQuery(r, "key")
 	if err == nil {
-		err = gateway.CheckKey(key)
+		err = keysource.Check(key)
 	}
 	if err != nil {
 		http.Error(w, err.Error()+" (use /unlock?key=KEY)", http.StatusBadRequest)

@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -155,7 +156,7 @@ func (x *call) key() (string, error) {
 	return key, err
 }
 
-// clientRequest is a [gateway.Keyed].
+// clientRequest is a [keysource.Keyed].
 type clientRequest http.Request
 
 func (r *clientRequest) KeyHeader(name string) []string { return r.Header[name] }
@@ -164,7 +165,7 @@ func (r *clientRequest) KeyPath() string                { return r.URL.EscapedPa
 func (r *clientRequest) KeyHost() string                { return cmp.Or(r.Host, r.URL.Host) }
 func (r *clientRequest) KeyClient() string              { return "" }
 
-// KeyBody implements [gateway.Keyed]. It leaves the Body to the call.
+// KeyBody implements [keysource.Keyed]. It leaves the Body to the call.
 func (r *clientRequest) KeyBody() ([]byte, error) {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
@@ -177,7 +178,7 @@ func (r *clientRequest) KeyBody() ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", gateway.ErrBadKey, err)
 	}
 	defer body.Close()
-	return gateway.ReadKeyBody(body)
+	return keysource.ReadBody(body)
 }
 
 // watch passes interim answers on to who asks for them.

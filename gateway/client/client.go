@@ -22,13 +22,13 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/internal/operator"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
@@ -51,8 +51,8 @@ type Config struct {
 	PeerTLS *gateway.PeerTLS
 
 	// Local is the worker of this process, which takes calls for its keys without
-	// a connection. Default: none.
-	Local Local
+	// a connection: worker.Worker.Local. Default: none.
+	Local local.Worker
 
 	// TracerProvider makes spans of calls of RoundTrip, as parts of the spans of their contexts, or else
 	// of those that are named in the field Traceparent of the requests, and of calls that ask for locks. TraceKeys puts
@@ -63,37 +63,11 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// Local is the worker of this process as a [Client] sees it.
-type Local interface {
-	// Incarnation returns the id of the worker's present session.
-	Incarnation() string
-	// Baggage returns baggage, values of the header of that name, with the keys
-	// added that are held along the executions to which ctx belongs. A worker
-	// refuses a request for a key that its own baggage names.
-	Baggage(ctx context.Context, baggage []string) []string
-	// Do runs fn with key held, as worker.Worker.Do does, with try set as TryDo does.
-	// here is false, and fn has not run, if another member is to be asked for key.
-	Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error)
-	// Acquire waits until key is held, as worker.Worker.Do does, with try set as
-	// TryDo does. epoch is the highest one known of its partition. wait bounds the
-	// wait, unless it is 0: then it ends with [gateway.ErrWaited]. The caller works
-	// under the context that it gets, and calls release then. If nobody holds key
-	// the error may be a refusal of the worker's, a [link.RefusedError].
-	Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error)
-	// Left returns for how long the worker may yet work with the keys that it holds,
-	// unless it hears of its store again.
-	Left() time.Duration
-	// Token returns the token of the execution along ctx that holds key.
-	Token(ctx context.Context, key string) (token int64, ok bool)
-	// ServeHTTP runs a request with its key held, as worker.Worker.Handler does.
-	http.Handler
-}
-
 // Client makes calls for keys straight to the workers that own them, without a
 // router in between. It is an [http.RoundTripper]. Make one with [New].
 type Client struct {
 	workers *send.Workers
-	local   Local
+	local   local.Worker
 	keys    gateway.KeySources
 	fields  fields.Rules
 	budget  *send.Budget
@@ -129,7 +103,7 @@ func New(cfg Config) (*Client, error) {
 }
 
 // Owner returns the worker that calls for key go to first: the owner that workers have
-// told, or else the one by the ring. It returns the error of [gateway.CheckKey], or one
+// told, or else the one by the ring. It returns the error of [gateway.ErrBadKey], or one
 // that wraps [gateway.ErrUnavailable] if no worker is known.
 func (c *Client) Owner(key string) (ring.Member, error) {
 	route, err := c.workers.Route(key)

@@ -57,7 +57,7 @@ func (c *Client) do(ctx context.Context, key string, w want, fn func(gateway.Exe
 	return fn(gateway.NewExecution(l, 0, l.key, l.token))
 }
 
-// ExecutionContext implements [gateway.Holder].
+// ExecutionContext is for [gateway.Execution].
 func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Context() }
 
 // DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/keyway-go/keyway/gateway/client"
+	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -143,7 +144,7 @@ func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
 
 // fakeLocal is a worker of the process that does with requests what it likes.
 type fakeLocal struct {
-	client.Local
+	local.Worker
 	incarnation string
 	serve       http.HandlerFunc
 }

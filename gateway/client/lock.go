@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -143,7 +144,7 @@ const takeRounds = 3
 // take holds key for a caller, who waits under the context wait, and works under one that descends
 // from ctx.
 func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
-	if err := gateway.CheckKey(key); err != nil {
+	if err := keysource.Check(key); err != nil {
 		return nil, fmt.Errorf("client: key %.64q: %w", key, err)
 	}
 	switch {

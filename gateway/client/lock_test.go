@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -37,8 +38,8 @@ func TestLocker(t *testing.T) {
 		m, _ := w.Member.View().Find(w.Incarnation())
 		return m.Link && m.Addr == addr
 	})
-	locker := func(local client.Local) locking.Locker {
-		return locking.Of(clienttest.NewClient(t, client.Config{Members: w.Member, Local: local}))
+	locker := func(at local.Worker) locking.Locker {
+		return locking.Of(clienttest.NewClient(t, client.Config{Members: w.Member, Local: at}))
 	}
 	for name, two := range map[string][2]locking.Locker{
 		"elsewhere":            {locker(nil), locker(nil)},
@@ -326,13 +327,13 @@ func TestLockAtOnesOwnWorker(t *testing.T) {
 
 // late is a worker that grants keys at the very moment at which their callers give up.
 type late struct {
-	client.Local
+	local.Worker
 	giveUp func()
 }
 
 func (l late) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (context.Context, int64, func(), error) {
 	defer l.giveUp()
-	return l.Local.Acquire(ctx, key, epoch, try, wait)
+	return l.Worker.Acquire(ctx, key, epoch, try, wait)
 }
 
 // A context that is done loses against a grant, and leaves nothing locked.

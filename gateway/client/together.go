@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -15,7 +16,7 @@ import (
 // them. Each is taken in the context of the one before.
 func takeAll(ctx context.Context, keys []string, take func(ctx context.Context, key string) (*Lock, error)) (*Lock, error) {
 	for _, key := range keys {
-		if err := gateway.CheckKey(key); err != nil {
+		if err := keysource.Check(key); err != nil {
 			return nil, fmt.Errorf("client: several keys: %.64q: %w", key, err)
 		}
 	}

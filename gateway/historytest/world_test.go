@@ -21,7 +21,7 @@ import (
 
 const (
 	partitions = 16
-	ttl        = ring.DefaultSessionTTL
+	ttl        = 10 * time.Second // the default
 )
 
 // bubble runs f in a bubble of synctest, on one processor: two of them crash

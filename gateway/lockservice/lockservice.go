@@ -59,8 +59,8 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// Sender is a router.Router, whose connections to workers a [Service] uses.
-type Sender interface{ Workers() *send.Workers }
+// sender is a router.Router, whose connections to workers a [Service] uses.
+type sender interface{ Workers() *send.Workers }
 
 // Service is an [http.Handler] by which clients in any language hold keys, for as long as
 // they say: docs/lock-service.md tells how, and its page /openapi.yaml describes all requests.
@@ -84,8 +84,8 @@ type Service struct {
 // errLeaving is the cause with which requests for locks end with [Service.Leave].
 var errLeaving = errors.New("lockservice: the service ends")
 
-// New returns the lock service of the cluster to which through sends requests.
-func New(through Sender, cfg Config) *Service {
+// New returns the lock service of the cluster to which through, a router.Router, sends requests.
+func New(through sender, cfg Config) *Service {
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, conns.Default(conns.MaxOpenFiles()))
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))

@@ -19,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/pattern"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -131,7 +132,7 @@ func lockKeys(r *http.Request, named []string, single bool) ([]string, error) {
 		return []string{key}, err
 	}
 	for _, key := range named {
-		if err := gateway.CheckKey(key); err != nil {
+		if err := keysource.Check(key); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +153,7 @@ func keyOfLockPath(path string) (string, error) {
 	if err != nil || pattern.HasDots("/"+key) || strings.Contains(path[len(lockPath)+1:], "/") {
 		return "", fmt.Errorf("%w: the path wants one segment behind %s, not of dots, in which a slash is %%2F; others stand in the query, as key=KEY", gateway.ErrBadKey, lockPath)
 	}
-	return key, gateway.CheckKey(key)
+	return key, keysource.Check(key)
 }
 
 // lockTime returns the duration of a parameter, 0 if it is missing.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/operator"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/status"
 )
@@ -25,7 +26,7 @@ func (rt *Router) Operator() status.Operator {
 // ExplainRequest implements [status.Operator]. Of r it uses what key sources do, and
 // its RemoteAddr without a port is the client.
 func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) (*status.Explanation, error) {
-	req := gateway.RequestKeyed(r)
+	req := keysource.Of(r)
 	d, err := o.router.decide(r.Method, req, new([]byte))
 	if err != nil {
 		return nil, err

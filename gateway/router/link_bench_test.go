@@ -29,7 +29,7 @@ func BenchmarkHandlerOverLink(b *testing.B) {
 		h["Content-Length"] = []string{strconv.Itoa(len(answer))}
 		_, _ = rw.Write(answer)
 	})))
-	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{Ring: c.Ring}.Digest()}}
 	b.Cleanup(func() { client.Close() })
 	var fields link.Fields
 	for _, f := range [][2]string{

@@ -47,6 +47,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/accesslog"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/routes"
@@ -263,7 +264,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out.noteProblem(kind)
 		return
 	}
-	keyed := netRequest{Request: r, Keyed: gateway.RequestKeyed(r), writer: out}
+	keyed := netRequest{Request: r, Keyed: keysource.Of(r), writer: out}
 	d, err := rt.decide(r.Method, &keyed, new([]byte))
 	if d.route != nil {
 		out.countFor(d.route.traffic)
@@ -315,7 +316,7 @@ func (rt *Router) Ready() error {
 
 // Lookup returns where requests for a key go first: to the owner that workers
 // have told, or else to the one by the ring. It returns the error of
-// [gateway.CheckKey].
+// [gateway.ErrBadKey].
 func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.workers.Route(key) }
 
 // trusts reports whether what the peer at that address says of clients is

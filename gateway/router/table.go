@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -179,7 +180,7 @@ type decision struct {
 // decide returns what becomes of a request. Its error wraps [routes.ErrNoRoute],
 // [gateway.ErrNoKey], [gateway.ErrBadKey] or [send.ErrClientBody]. For memory see
 // [routes.Route.Key].
-func (rt *Router) decide(method string, req gateway.Keyed, memory *[]byte) (decision, error) {
+func (rt *Router) decide(method string, req keysource.Keyed, memory *[]byte) (decision, error) {
 	t := rt.table.Load()
 	r, preflight, err := t.find(method, req)
 	if err != nil {
@@ -199,7 +200,7 @@ func (rt *Router) decide(method string, req gateway.Keyed, memory *[]byte) (deci
 }
 
 // find returns the route of a request, and whether that is a preflight of CORS.
-func (t *table) find(method string, req gateway.Keyed) (r *routes.Route, preflight bool, err error) {
+func (t *table) find(method string, req keysource.Keyed) (r *routes.Route, preflight bool, err error) {
 	if method == http.MethodOptions && len(req.KeyHeader("Origin")) == 1 {
 		if asked := req.KeyHeader("Access-Control-Request-Method"); len(asked) == 1 {
 			r, err = t.MatchPreflight(req.KeyHost(), asked[0], req.KeyPath())

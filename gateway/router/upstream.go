@@ -8,18 +8,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // upstreamRequest is a client's request on its way through the router without
 // net/http, whoever has read it. Its memory may be used again and again.
-// It implements [gateway.Keyed], [link.Account] and [link.Interims].
+// It implements [keysource.Keyed], [link.Account] and [link.Interims].
 type upstreamRequest struct {
 	send.Dispatch
 	router *Router
@@ -107,15 +107,15 @@ func (x *upstreamRequest) KeyClient() string {
 	return x.source.keyClient(x.router, appendValues(nil, x.fields, forwardedFor))
 }
 
-// KeyBody implements [gateway.Keyed]. It waits for the client as for any body, and keeps it.
+// KeyBody implements [keysource.Keyed]. It waits for the client as for any body, and keeps it.
 func (x *upstreamRequest) KeyBody() ([]byte, error) {
 	switch n := x.Request.ContentLength; {
 	case n == 0 || x.read != nil:
 		return x.read, nil
-	case n > gateway.MaxKeyBody:
-		return nil, gateway.ErrBodyOfKey
+	case n > keysource.MaxBody:
+		return nil, keysource.ErrBody
 	}
-	body, err := gateway.ReadKeyBody(x.coming)
+	body, err := keysource.ReadBody(x.coming)
 	if err != nil {
 		return nil, errors.Join(send.ErrClientBody, err)
 	}

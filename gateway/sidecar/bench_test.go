@@ -14,7 +14,6 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // BenchmarkSidecarOverLink is a request over the link that a sidecar sends on to an app
@@ -67,7 +66,7 @@ func newSidecarBench(b *testing.B, asked []byte) func(context.Context) error {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client := &link.Client{Addr: w.Listen(b, h), Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
+	client := &link.Client{Addr: w.Listen(b, h), Config: link.Config{Cluster: "keyway", Digest: c.Settings.Digest()}}
 	b.Cleanup(func() { client.Close() })
 	var fields link.Fields
 	for _, f := range [][2]string{

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -41,7 +42,7 @@ type appHealth struct {
 
 // appState is an app's health at one time. It does not change.
 type appState struct {
-	worker.AppState
+	appstate.State
 	refusal error // of a request while the app is down: Down and [hop1.ErrNotStarted]
 }
 
@@ -61,7 +62,7 @@ func watchApp(w *worker.Worker, target *url.URL, app string, h2 bool, dial func(
 	r := appRecord{up: !cfg.AwaitApp}
 	first := r.state(app, time.Now(), errors.New("it was not asked yet"))
 	h.state.Store(first)
-	w.WatchApp(first.AppState, func(ctx context.Context, tell func(worker.AppState)) { h.run(ctx, r, tell) })
+	w.WatchApp(first.State, func(ctx context.Context, tell func(appstate.State)) { h.run(ctx, r, tell) })
 	return h, nil
 }
 
@@ -105,7 +106,7 @@ func probePath(u *url.URL, h2 bool, dial func(context.Context) (net.Conn, error)
 }
 
 // run probes the app until ctx ends, and tells what comes of it.
-func (h *appHealth) run(ctx context.Context, r appRecord, tell func(worker.AppState)) {
+func (h *appHealth) run(ctx context.Context, r appRecord, tell func(appstate.State)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -131,7 +132,7 @@ func (h *appHealth) run(ctx context.Context, r appRecord, tell func(worker.AppSt
 			timer.Reset(r.note(now, err))
 			h.state.Store(r.state(h.app, now, err))
 		}
-		tell(h.state.Load().AppState)
+		tell(h.state.Load().State)
 	}
 }
 

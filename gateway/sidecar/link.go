@@ -6,8 +6,8 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -44,7 +44,7 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 		case err == io.EOF:
 			w.SetTrailer(publicTrailer(e.Trailer()))
 			return
-		case errors.Is(err, worker.ErrStreamEnds):
+		case errors.Is(err, appstate.ErrStreamEnds):
 			return // the answer has ended, for the client in order
 		case err != nil:
 			w.Abort()

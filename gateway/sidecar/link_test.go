@@ -199,7 +199,7 @@ func TestSidecarOverLinkDropsForgedFields(t *testing.T) {
 	}))
 	w := workertest.New(t, 16).StartReady()
 	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
-	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest()}}
 	defer client.Close()
 	r := &link.Request{Method: "GET", Target: "/", Host: "x", Key: "k"}
 	for _, f := range [][2]string{{"keyway-forged", "1"}, {"Keyway-Key", "other"}, {"keep-alive", "5"}, {"Upgrade", "echo"}, {"X-Kept", "1"}} {

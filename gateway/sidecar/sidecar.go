@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -318,7 +319,7 @@ type appAnswerKey struct{}
 
 func (a *appAnswer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
-	if errors.Is(err, worker.ErrStreamEnds) { // it ends between two reads of it, for the client in order
+	if errors.Is(err, appstate.ErrStreamEnds) { // it ends between two reads of it, for the client in order
 		err = io.EOF
 	}
 	if a.call != nil {

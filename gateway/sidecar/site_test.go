@@ -22,7 +22,6 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -180,7 +179,7 @@ func startSidecar(t *testing.T, c *workertest.Cluster, app *stubbornApp, change 
 	})...)
 	server := s.NewServer(kit.Must(sidecar.Over(s.Worker.Worker, app.Dial)))
 	go server.Serve(s.front)
-	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
+	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: "keyway", Digest: c.Settings.Digest()}}
 	t.Cleanup(func() {
 		s.links.Close()
 		s.Worker.Close()

@@ -19,7 +19,6 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // Uploads that break off at any moment, over the link and over HTTP, never let
@@ -46,7 +45,7 @@ func TestUploadsBrokenOffDoNotOverlap(t *testing.T) {
 	c := workertest.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.Direct = true })
 	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
-	links := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
+	links := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: c.Settings.Digest()}}
 	defer links.Close()
 
 	piece := strings.Repeat("x", 8<<10)

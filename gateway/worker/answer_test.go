@@ -17,7 +17,6 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // answerSite is a worker whose requests h answers, by itself or behind a sidecar,
@@ -41,7 +40,7 @@ func startAnswers(t *testing.T, h http.Handler, behind bool, change ...func(*wor
 	}
 	server := s.NewServer(served)
 	go server.Serve(s.front)
-	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
+	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: "keyway", Digest: c.Settings.Digest()}}
 	t.Cleanup(func() {
 		s.links.Close()
 		s.Worker.Close()

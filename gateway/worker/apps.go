@@ -6,13 +6,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-)
 
-// AppState says whether an app in another process answers. Its errors wrap [ErrAppDown].
-type AppState struct {
-	Down  error // nil while the app answers
-	Delay error // why the worker does not join others on the ring yet; nil if it may
-}
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
+)
 
 // apps are the apps in other processes that a worker is for.
 type apps struct {
@@ -22,14 +18,14 @@ type apps struct {
 
 // app is an app in another process.
 type app struct {
-	state atomic.Pointer[AppState]
+	state atomic.Pointer[appstate.State]
 	asked chan struct{} // closed when watch has told of it for the first time
 	first sync.Once     // closes asked
 }
 
 // WatchApp lets the worker take no place on the ring while an app in another process does not answer. It begins with that
 // state, and runs watch until the worker is closed. watch calls tell each time when it has asked the app.
-func (w *Worker) WatchApp(state AppState, watch func(ctx context.Context, tell func(AppState))) {
+func (w *Worker) WatchApp(state appstate.State, watch func(ctx context.Context, tell func(appstate.State))) {
 	a := &app{asked: make(chan struct{})}
 	a.state.Store(&state)
 	w.apps.mu.Lock()
@@ -37,7 +33,7 @@ func (w *Worker) WatchApp(state AppState, watch func(ctx context.Context, tell f
 	w.apps.mu.Unlock()
 	w.shell.Poke()
 	w.shell.Go(func(ctx context.Context) {
-		watch(ctx, func(s AppState) {
+		watch(ctx, func(s appstate.State) {
 			if old := a.state.Swap(&s); (old.Down == nil) != (s.Down == nil) || (old.Delay == nil) != (s.Delay == nil) {
 				w.shell.Poke()
 			}

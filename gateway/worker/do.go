@@ -42,9 +42,6 @@ func (w *Worker) TryDo(ctx context.Context, key string, fn func(gateway.Executio
 // belongs to, if that holds a key.
 func TokenFrom(ctx context.Context) (token int64, ok bool) { return keyed.TokenFrom(ctx) }
 
-// TokenEpoch returns the epoch of the ownership under which a token was minted.
-func TokenEpoch(token int64) int64 { return keyed.TokenEpoch(token) }
-
 // Baggage returns baggage, the values of a header of that name, with the keys added
 // that are held along the executions to which ctx belongs. A request that carries
 // it fails with status 508 if it comes back to one of these keys.

@@ -6,18 +6,11 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
-// Errors of a worker, beside those of package gateway.
-var (
-	// ErrStreamEnds cancels the context of a request that goes on as a stream, without its key,
-	// when the key's partition is given away.
-	ErrStreamEnds = keyed.ErrStreamEnds
-	// ErrAppDown means that the app behind a sidecar does not answer, so
-	// that the worker takes no place on the ring.
-	ErrAppDown = errors.New("the app does not answer")
-)
+// ErrAppDown means that the app behind a sidecar does not answer, so
+// that the worker takes no place on the ring.
+var ErrAppDown = errors.New("the app does not answer")
 
 // PanicError is a panic of a function that ran for several callers, on none of
 // their goroutines: their own stacks do not show where it came from. [Share]

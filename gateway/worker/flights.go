@@ -154,7 +154,8 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 func (f *flights) alone(fl *flight, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fl.apart || !fl.begun && errors.Is(err, gateway.ErrDeadlock)
+	_, deadlock := errors.AsType[*gateway.DeadlockError](err)
+	return fl.apart || !fl.begun && deadlock
 }
 
 // leave takes a caller off a flight that is not done, and reports whether the

@@ -11,6 +11,8 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
@@ -37,7 +39,7 @@ func TestHandlerPassesKeyAndToken(t *testing.T) {
 		if !ok || r.Header.Get(gateway.HeaderToken) != strconv.FormatInt(token, 10) {
 			t.Errorf("token %d in the context, %q in the header", token, r.Header.Get(gateway.HeaderToken))
 		}
-		if r.Header.Get(gateway.HeaderEpoch) != strconv.FormatInt(worker.TokenEpoch(token), 10) {
+		if r.Header.Get(gateway.HeaderEpoch) != strconv.FormatInt(keyed.TokenEpoch(token), 10) {
 			t.Errorf("epoch %q", r.Header.Get(gateway.HeaderEpoch))
 		}
 		if got := r.Header.Get("Keyway-Forged"); got != "" {
@@ -48,7 +50,7 @@ func TestHandlerPassesKeyAndToken(t *testing.T) {
 		rw.WriteHeader(http.StatusMisdirectedRequest)
 		fmt.Fprint(rw, key)
 	})))
-	for _, key := range []string{"order-42", "käse 100%", "a/b?c", strings.Repeat("k", gateway.MaxKeyLen)} {
+	for _, key := range []string{"order-42", "käse 100%", "a/b?c", strings.Repeat("k", keysource.MaxLen)} {
 		res, body := kit.Fetch(t, s.URL, gateway.HeaderKey, url.PathEscape(key), "Keyway-Forged", "1")
 		if body != key || res.StatusCode != http.StatusMisdirectedRequest || res.Header.Get("X-App") != "yes" {
 			t.Errorf("key %.20q: status %d, key %.20q", key, res.StatusCode, body)
@@ -83,7 +85,7 @@ func TestHandlerRefusals(t *testing.T) {
 		{"bad key from the router", "", []string{gateway.HeaderKey, "%zz"}, 400, "percent-encoded"},
 		{"control character", "?id=a%00b", nil, 400, "control character"},
 		{"invalid UTF-8", "?id=%ff", nil, 400, "UTF-8"},
-		{"too long", "?id=" + strings.Repeat("k", gateway.MaxKeyLen+1), nil, 400, "limit"},
+		{"too long", "?id=" + strings.Repeat("k", keysource.MaxLen+1), nil, 400, "limit"},
 		{"not the owner", "?id=k", nil, 421, "belongs to another worker"},
 		{"unrelated baggage", "?id=k", []string{"Baggage", nested}, 421, "belongs to another worker"},
 	}

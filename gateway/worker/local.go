@@ -8,43 +8,44 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
-// Local is a worker as a client.Client of the same process reaches it, without a
-// connection (client.Config.Local). Make one with [Worker.Local].
-type Local struct {
+// Local returns w for client.Config.Local of a client of this process, which reaches it
+// without a connection. h, which [Worker.Handler] or sidecar.New returned, gets the
+// client's requests for the keys that w owns.
+func (w *Worker) Local(h http.Handler) local.Worker { return &inProcess{h, w} }
+
+// inProcess is a [local.Worker].
+type inProcess struct {
 	http.Handler
 	worker *Worker
 }
 
-// Local returns w for a client.Client of this process. h, which [Worker.Handler] or
-// sidecar.New returned, gets the client's requests for the keys that w owns.
-func (w *Worker) Local(h http.Handler) *Local { return &Local{h, w} }
-
 // Incarnation returns the id of the worker's present session.
-func (l *Local) Incarnation() string { return l.worker.Incarnation() }
+func (l *inProcess) Incarnation() string { return l.worker.Incarnation() }
 
 // Baggage returns baggage with the keys added that are held along ctx.
-func (l *Local) Baggage(ctx context.Context, baggage []string) []string {
+func (l *inProcess) Baggage(ctx context.Context, baggage []string) []string {
 	return Baggage(ctx, baggage)
 }
 
 // Token returns the token of the execution along ctx that holds key at the worker.
-func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
+func (l *inProcess) Token(ctx context.Context, key string) (token int64, ok bool) {
 	return l.worker.keys.TokenAlong(ctx, key)
 }
 
 // Left returns for how long the worker may yet work with the keys that it holds, without
 // another renewal of its session; 0 if that is over.
-func (l *Local) Left() time.Duration {
+func (l *inProcess) Left() time.Duration {
 	_, surrender := l.worker.keys.Left()
 	return surrender
 }
 
 // Do is [Worker.Do], or TryDo, for a caller that can ask other members. If another worker owns key,
 // or ctx descends from a hold of key at another member, here is false and fn has not run.
-func (l *Local) Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error) {
+func (l *inProcess) Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error) {
 	w := l.worker
 	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Along: true, Trace: w.traceOfCall(ctx)})
 	if _, elsewhere := errors.AsType[*gateway.NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
@@ -62,7 +63,7 @@ func (l *Local) Do(ctx context.Context, key string, try bool, fn func(gateway.Ex
 // after wait, or after Limits.MaxWait if wait is 0 or longer than that. The
 // caller works under held, and then calls release. If the worker does not serve key, the
 // error wraps a refusal that names the owner.
-func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
+func (l *inProcess) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
 	x, err := l.worker.keys.Admit(ctx, key, keyed.Asking{Epoch: epoch, Try: try, MaxWait: min(wait, l.worker.cfg.MaxWait), Trace: l.worker.traceOfCall(ctx)})
 	if err != nil {
 		if refusal := refusalOf(err); refusal != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
@@ -65,7 +65,7 @@ func TestReservedTokensAreUsedUp(t *testing.T) {
 		}
 		synctest.Wait()
 		last := c.acquireAs("k", asks)
-		if a, b := worker.TokenEpoch(first.Next), worker.TokenEpoch(last.Next); a == b {
+		if a, b := keyed.TokenEpoch(first.Next), keyed.TokenEpoch(last.Next); a == b {
 			t.Errorf("all of epoch %d", a)
 		}
 	})

@@ -2,18 +2,13 @@ package worker
 
 import (
 	"context"
-
-	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 )
-
-// ErrAlone means that nobody would take a worker's partitions.
-var ErrAlone = ownership.ErrAlone
 
 // LeaveRing takes the worker off the ring until [Worker.JoinRing]: others take its
 // partitions over, and LeaveRing returns nil when they have them and nothing of them runs
 // here any more. The worker keeps its session, answers, and sends requests elsewhere. If
 // ctx ends first, the error says what is still here, and the worker stays off the ring.
-// It stays on the ring, with an error that wraps [ErrAlone], if no other worker is
+// It stays on the ring, with an error, if no other worker is
 // there. A worker that is being drained for good ([Worker.Drain]) goes on with that.
 func (w *Worker) LeaveRing(ctx context.Context) error { return w.shell.LeaveRing(ctx) }
 

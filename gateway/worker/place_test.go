@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
@@ -113,7 +114,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 		a := c.StartReady(logged(logs))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := a.LeaveRing(ctx); !errors.Is(err, worker.ErrAlone) {
+		if err := a.LeaveRing(ctx); !errors.Is(err, ownership.ErrAlone) {
 			t.Errorf("the only one: %v", err)
 		}
 		if !a.IsActive() || a.Ready() != nil || strings.Contains(logs.String(), "told to leave") {
@@ -134,7 +135,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 		kit.Eventually(t, "the other one has taken over", func() bool { return b.Serving() == 16 && !a.IsActive() })
 		b.Close()
 		_ = b.Member.Vanish()
-		if err := <-left; !errors.Is(err, worker.ErrAlone) {
+		if err := <-left; !errors.Is(err, ownership.ErrAlone) {
 			t.Errorf("the other one died meanwhile: %v", err)
 		}
 		close(release)

@@ -70,6 +70,7 @@ func refusalOf(err error) *link.RefusedError {
 func problemOf(err error) problem.Problem {
 	_, isNotOwner := errors.AsType[*gateway.NotOwnerError](err)
 	_, isUnowned := errors.AsType[*gateway.UnownedError](err)
+	_, isDeadlock := errors.AsType[*gateway.DeadlockError](err)
 	rate, limited := errors.AsType[*keyed.RateError](err)
 	switch {
 	case limited:
@@ -92,7 +93,7 @@ func problemOf(err error) problem.Problem {
 		return problem.Of(problem.KeyHeld)
 	case errors.Is(err, gateway.ErrWaited):
 		return problem.Of(problem.KeyWaited)
-	case errors.Is(err, gateway.ErrDeadlock):
+	case isDeadlock:
 		return problem.Of(problem.Deadlock)
 	}
 	return problem.Of(problem.Unavailable)

@@ -24,7 +24,7 @@ func BenchmarkIdleWorkers(b *testing.B) {
 			const long = 20 * time.Second
 			server := redistest.Start(b)
 			alone := load(server, long/2)
-			settings := ring.Settings{TTL: ring.DefaultSessionTTL, Ring: ring.Config{Partitions: 4096}}
+			settings := ring.Settings{}.WithDefaults()
 			c := workertest.NewWith(b, settings)
 			workers := make([]*workertest.Worker, n)
 			for i := range workers {

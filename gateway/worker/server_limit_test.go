@@ -22,7 +22,7 @@ import (
 // linkTo returns a client of a worker's link.
 func linkTo(t *testing.T, w *workertest.Worker, addr string) *link.Client {
 	t.Helper()
-	c := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest(), Logger: slog.New(slog.DiscardHandler)}}
+	c := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest(), Logger: slog.New(slog.DiscardHandler)}}
 	t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -35,7 +35,7 @@ func TestServerTakesLinkAndHTTP(t *testing.T) {
 		t.Errorf("over HTTP: %d, %q, %v", res.StatusCode, body, res.Header)
 	}
 
-	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest()}}
 	defer client.Close()
 	r := &link.Request{Method: "GET", Target: "/", Host: "x", Key: key}
 	r.Fields = link.AppendField(link.AppendField(r.Fields, "baggage", "a=1"), "Keyway-Forged", "x")
@@ -55,7 +55,7 @@ func TestServerRefusesOverLink(t *testing.T) {
 	owner := c.StartReady()
 	w := c.Start(func(cfg *worker.Config) { cfg.Members = frozen{cfg.Members} })
 	addr := w.Listen(t, w.Handler(http.NotFoundHandler()))
-	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: c.Settings.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: c.Settings.Digest()}}
 	defer client.Close()
 	kit.Eventually(t, "the refusal names the owner", func() bool {
 		_, err := client.Do(t.Context(), &link.Request{Method: "GET", Target: "/", Key: "k"})

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/status"
 )
@@ -100,9 +100,9 @@ func (w *Worker) appStatus() *status.AppStatus {
 }
 
 // Explain returns what the worker knows of a key. It returns the error of
-// [gateway.CheckKey].
+// [gateway.ErrBadKey].
 func (w *Worker) Explain(key string) (status.KeyStatus, error) {
-	if err := gateway.CheckKey(key); err != nil {
+	if err := keysource.Check(key); err != nil {
 		return status.KeyStatus{}, err
 	}
 	p := w.keys.Of(key)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -200,10 +201,10 @@ func TestExplainHoldsAndRates(t *testing.T) {
 
 // watchApp has a worker watch an app, and returns what says why that is down; nil while it is up.
 func watchApp(w *workertest.Worker) (set func(down error)) {
-	tells := make(chan func(worker.AppState), 1)
-	w.WatchApp(worker.AppState{}, func(_ context.Context, tell func(worker.AppState)) { tells <- tell })
+	tells := make(chan func(appstate.State), 1)
+	w.WatchApp(appstate.State{}, func(_ context.Context, tell func(appstate.State)) { tells <- tell })
 	tell := <-tells
-	return func(down error) { tell(worker.AppState{Down: down}) }
+	return func(down error) { tell(appstate.State{Down: down}) }
 }
 
 // Status tells of trouble with the store and with the app.

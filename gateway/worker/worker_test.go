@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -58,7 +59,7 @@ func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 				t.Fatalf("token %d follows %d", tokens[i], tokens[i-1])
 			}
 		}
-		if epoch := worker.TokenEpoch(tokens[0]); epoch < time.Now().Unix()-60 {
+		if epoch := keyed.TokenEpoch(tokens[0]); epoch < time.Now().Unix()-60 {
 			t.Errorf("epoch %d is not of the store's clock", epoch)
 		}
 	})

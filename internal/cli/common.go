@@ -48,7 +48,7 @@ type Common struct {
 // Define defines the flags, with the defaults of --gossip and --join. The
 // caller may add to the groups, which are Requests, Cluster, Ownership and Log.
 func (c *Common) Define(f *Flags, bind string, join []string) {
-	settings := &c.Gossip.Settings
+	settings, defaults := &c.Gossip.Settings, ring.Settings{}.WithDefaults()
 	f.Group("Requests")
 	f.File()
 	f.List(&c.keys, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client; several, separated by spaces or by repeating the flag, must agree where a request has them. The same on all routers; a worker needs it for requests that come without a router")
@@ -57,18 +57,18 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.String(&c.tokenFile, "admin-token-file", "", "`file` with that token, so that no list of processes shows it")
 	f.List(&c.AdminHosts, "admin-host", ", ", nil, "`names` under which --admin and --locks are asked, separated by commas; requests without the token that are for another host than these, localhost and the address itself get 403")
 	f.Group("Cluster")
-	f.String(&settings.Cluster, "cluster", ring.DefaultCluster, "`name` of the cluster; members of another one are refused")
+	f.String(&settings.Cluster, "cluster", defaults.Cluster, "`name` of the cluster; members of another one are refused")
 	f.Address(&c.Gossip.Bind, "gossip", bind, "`address` for gossip, UDP and TCP")
 	f.String(&c.Gossip.Advertise, "gossip-advertise", "", "host or host:port `address` at which members reach --gossip, if it is another one")
 	f.List(&c.Gossip.Seeds, "join", ", ", join, "gossip `addresses` of members to join, separated by commas; may be repeated")
 	f.Var((*keyring)(&c.Gossip.Keyring), "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by commas; the first one encrypts. Needed if --gossip can be reached from other machines")
 	f.Bool(&c.Gossip.Open, "gossip-open", "let whoever reaches --gossip from other machines join as a worker and be sent requests, if there is no --gossip-key")
-	f.Int(&settings.Ring.Partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
+	f.Int(&settings.Ring.Partitions, "partitions", defaults.Ring.Partitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
 	c.peer.define(f)
 	f.Group("Ownership")
 	f.String(&c.Store, "store", "", "`URL` of what keeps who owns what, the same on all members: a Redis (redis://host:6379) or an etcd (etcd://a:2379,b:2379,c:2379); without it a router runs a store of its own, which workers use and which is for one machine")
 	f.String(&c.redis, "redis", "", "`URL` of a Redis: short for --store")
-	f.Duration(&settings.TTL, "session-ttl", ring.DefaultSessionTTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
+	f.Duration(&settings.TTL, "session-ttl", defaults.TTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
 	f.Bool(&c.NewCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty store; only for the very first start of a cluster")
 	f.Duration(&c.DrainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for finishing requests on SIGTERM, and for handing partitions over")
 	f.Group("Log")

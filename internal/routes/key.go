@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
@@ -13,7 +14,7 @@ import (
 // has one, behind Prefix or the tenant. A key that is put together of these stands in
 // memory, until that is used again. Its error wraps [gateway.ErrNoKey] if no source
 // has a key, and [gateway.ErrBadKey] if one has a bad one, or there is no tenant.
-func (r *Route) Key(req gateway.Keyed, memory *[]byte) (string, error) {
+func (r *Route) Key(req keysource.Keyed, memory *[]byte) (string, error) {
 	if len(r.Keys) == 0 {
 		return "", gateway.ErrNoKey
 	}
@@ -35,5 +36,5 @@ func (r *Route) Key(req gateway.Keyed, memory *[]byte) (string, error) {
 		*memory = append(append((*memory)[:0], r.Prefix...), key...)
 		key = grammar.Text(*memory)
 	}
-	return key, gateway.CheckKey(key)
+	return key, keysource.Check(key)
 }

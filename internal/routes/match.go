@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/pattern"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -40,7 +41,7 @@ func (t *Table) match(host, method, other, path string) (*Route, error) {
 	if t.strict {
 		var clean bool
 		if marks, clean = pattern.Look(path); !clean {
-			return nil, gateway.ErrBadPath
+			return nil, keysource.ErrBadPath
 		}
 	}
 	q := query{host: host, method: method, other: other, path: path, encoded: marks&pattern.Escaped != 0}
@@ -93,7 +94,7 @@ func (t *Table) keyedBeside(q *query, r *Route) *Route {
 	return nil
 }
 
-// hostName is [gateway.HostName], faster for a plain name with or without a port.
+// hostName is [keysource.HostName], faster for a plain name with or without a port.
 func hostName(host string) string {
 	name := host
 	for i := range len(host) {
@@ -102,7 +103,7 @@ func hostName(host string) string {
 		case c == ':' && i > 0 && name == host:
 			name = host[:i]
 		default:
-			return gateway.HostName(host)
+			return keysource.HostName(host)
 		}
 	}
 	return name

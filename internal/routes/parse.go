@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/pattern"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -138,7 +139,7 @@ func (p *routeParser) keys(fields map[string]yamlfile.Node) {
 	})
 	chars := ""
 	with(fields["chars"], func(n yamlfile.Node, s string) {
-		if chars = s; gateway.CheckKey(s) != nil || !fields["key"].IsSet() {
+		if chars = s; keysource.Check(s) != nil || !fields["key"].IsSet() {
 			n.Errorf("chars are the characters, in a text such as \"/;\", that keys of the route may have beyond the usual ones")
 		}
 	})
@@ -149,8 +150,8 @@ func (p *routeParser) keys(fields map[string]yamlfile.Node) {
 		p.node.Errorf("route %q has no key: say where it stands, such as key: header:X-Key, or without-key: any", r.Name)
 	}
 	with(fields["prefix"], func(n yamlfile.Node, s string) {
-		if r.Prefix = s; gateway.CheckKey(s) != nil || len(s) > gateway.MaxKeyLen/2 {
-			n.Errorf("a prefix has at most %d bytes of UTF-8 without control characters", gateway.MaxKeyLen/2)
+		if r.Prefix = s; keysource.Check(s) != nil || len(s) > keysource.MaxLen/2 {
+			n.Errorf("a prefix has at most %d bytes of UTF-8 without control characters", keysource.MaxLen/2)
 		}
 	})
 	with(fields["tenant"], func(n yamlfile.Node, s string) {

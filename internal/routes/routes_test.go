@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -80,7 +81,7 @@ func TestTheDocumentsExample(t *testing.T) {
 }
 
 // keyed is a request as key sources see it.
-func keyed(r *http.Request) gateway.Keyed { return request{r} }
+func keyed(r *http.Request) keysource.Keyed { return request{r} }
 
 type request struct{ *http.Request }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/yamlfile"
@@ -39,7 +39,7 @@ func checkMethod(s string) (string, error) {
 
 // checkHost returns a host's canonical form.
 func checkHost(s string) (string, error) {
-	host := gateway.HostName(s)
+	host := keysource.HostName(s)
 	name := strings.TrimPrefix(host, "*.")
 	if name == "" || strings.ContainsAny(name, "*/@?# \t") || !strings.EqualFold(host, strings.Trim(strings.TrimSuffix(s, "."), "[]")) {
 		return host, fmt.Errorf("%q is not a host such as shop.example or *.shop.example, without a port", s)

@@ -119,16 +119,16 @@ func Replicas(n int, within time.Duration) Option {
 	return func(o *Options) { o.Replicas, o.ReplicasWithin = n, within }
 }
 
-// Maker is a Locker but for the type of its leases.
-type Maker[L Lease] interface {
+// maker is a Locker but for the type of its leases.
+type maker[L Lease] interface {
 	Lock(ctx context.Context, key string, opts ...Option) (L, error)
 	TryLock(ctx context.Context, key string, opts ...Option) (L, error)
 }
 
-// Of makes a Locker of what has leases of a type of its own.
-func Of[L Lease](m Maker[L]) Locker { return of[L]{m} }
+// Of makes a Locker of m, whose Lock and TryLock return leases of a type of its own.
+func Of[L Lease](m maker[L]) Locker { return of[L]{m} }
 
-type of[L Lease] struct{ maker Maker[L] }
+type of[L Lease] struct{ maker maker[L] }
 
 func (o of[L]) Lock(ctx context.Context, key string, opts ...Option) (Lease, error) {
 	return lease(o.maker.Lock(ctx, key, opts...))

@@ -314,7 +314,7 @@ func TestLeave(t *testing.T) {
 				t.Errorf("Close after Leave: %v", err)
 			}
 		}
-		if err := all[9].Announce(func(*ring.Member) {}); err != gossip.ErrClosed {
+		if err := all[9].Announce(func(*ring.Member) {}); err == nil || err.Error() != "gossip: closed" {
 			t.Errorf("Announce after Leave: %v, want ErrClosed", err)
 		}
 		all[9].AddSeeds([]string{address(0)})

@@ -1,5 +1,5 @@
-// Package gossip lets the processes of a cluster find each other and know who
-// is alive. It wraps github.com/hashicorp/memberlist (the SWIM protocol: Das,
+// Package gossip is for programs that start a router, a worker or a client of their own: it lets
+// the processes of a cluster find each other and know who is alive. It wraps github.com/hashicorp/memberlist (the SWIM protocol: Das,
 // Gupta and Motivala, 2002, with Lifeguard: Dadgar, Phillips and Currey, 2017)
 // and turns its events into immutable views of the cluster, [ring.View].
 //
@@ -56,8 +56,8 @@ var (
 	// cluster, or cannot understand each other.
 	ErrRefused = errors.New("gossip: refused")
 
-	// ErrClosed means that the Cluster has been left or closed.
-	ErrClosed = errors.New("gossip: closed")
+	// errClosed means that the Cluster has been left or closed.
+	errClosed = errors.New("gossip: closed")
 )
 
 // DefaultPort is the port of an address in Config.Seeds that has none.
@@ -364,7 +364,7 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 // returns. When Announce returns, View has the change, and it is on its way to
 // the peers. change must not call the Cluster's methods other than View and
 // Addr. It fails with ErrConfig if the description is invalid or longer than
-// some 400 bytes, and with ErrClosed.
+// some 400 bytes, and with another error once the Cluster has been left or closed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
 	return c.ask(func(o *owner) error { return o.change(change, 0) })
 }

@@ -48,7 +48,7 @@ const (
 
 // AnnounceKeySource changes the KeySource of Settings, that of a router, if every other
 // router agrees. If one does not, or cannot be asked for 5 s, or the Cluster
-// is closed meanwhile, nothing changes; the error wraps [ErrRefused] or is [ErrClosed].
+// is closed meanwhile, nothing changes. The error wraps [ErrRefused], unless the Cluster was closed.
 func (c *Cluster) AnnounceKeySource(source string) error {
 	c.announcing.Lock()
 	defer c.announcing.Unlock()

@@ -49,7 +49,7 @@ func (c *Cluster) ask(do func(*owner) error) error {
 	case c.requests <- r:
 		return <-r.reply
 	case <-c.owned:
-		return ErrClosed
+		return errClosed
 	}
 }
 

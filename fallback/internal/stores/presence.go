@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// ErrClosed means that the store was closed.
+var ErrClosed = errors.New("store: closed")
+
 // Silence is after how long a call without an answer counts as failed, though it goes on.
 const Silence = 1500 * time.Millisecond
 

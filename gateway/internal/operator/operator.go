@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -195,7 +195,7 @@ func (e *answerError) Error() string { return fmt.Sprintf("it answers %d %s", e.
 
 // Explain implements [status.Operator].
 func (o *Operator) Explain(ctx context.Context, key string) (*status.Explanation, error) {
-	if err := gateway.CheckKey(key); err != nil {
+	if err := keysource.Check(key); err != nil {
 		return nil, err
 	}
 	e := &status.Explanation{Key: key}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -43,7 +44,7 @@ func (ws *Workers) Peer(m ring.Member) *Peer { return ws.peers.get(ws.Members.Vi
 
 // Route returns where requests for key go first.
 func (ws *Workers) Route(key string) (gateway.Route, error) {
-	if err := gateway.CheckKey(key); err != nil {
+	if err := keysource.Check(key); err != nil {
 		return gateway.Route{}, err
 	}
 	p := ws.Ring.Partition(key)

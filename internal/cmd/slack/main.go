@@ -34,7 +34,7 @@ const (
 )
 
 func main() {
-	ttl := flag.Duration("ttl", ring.DefaultSessionTTL, "session TTL of the workers")
+	ttl := flag.Duration("ttl", ring.Settings{}.WithDefaults().TTL, "session TTL of the workers")
 	length := flag.Duration("t", 30*time.Second, "time of a row")
 	clients := flag.Int("clients", 64, "connections that send requests one after the other, at full load")
 	flag.Parse()

@@ -222,7 +222,7 @@ func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // ClientOf returns a client whose only worker answers calls as handler does.
 func ClientOf(t *testing.T, handler link.HandlerFunc) *client.Client {
-	server := &link.Server{Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{TTL: kit.TTL}.Digest()}, Handler: handler}
+	server := &link.Server{Config: link.Config{Cluster: "keyway", Digest: ring.Settings{TTL: kit.TTL}.Digest()}, Handler: handler}
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	go server.Serve(l)
 	m := routertest.Member("owner", "owner")

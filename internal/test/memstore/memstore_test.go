@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -33,7 +32,7 @@ func (m *rollback) refresh() {
 
 func (m *rollback) register(holdings ...records.Holding) []records.PartitionState {
 	m.Helper()
-	states, err := m.store.Register(m.Context(), m.gen, records.Session{Incarnation: "a"}, ring.DefaultSessionTTL, holdings)
+	states, err := m.store.Register(m.Context(), m.gen, records.Session{Incarnation: "a"}, 10*time.Second, holdings)
 	if err != nil {
 		m.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 func LinkWorker(t *testing.T, h link.HandlerFunc) ring.Member {
 	t.Helper()
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	s := &link.Server{Handler: h, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{TTL: kit.TTL}.Digest()}}
+	s := &link.Server{Handler: h, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{TTL: kit.TTL}.Digest()}}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	m := Member("rogue", l.Addr().String())

@@ -26,7 +26,9 @@ type Enter func(ctx context.Context, name string) (held context.Context, token i
 
 // Keyway is a lock of Keyway's, whatever keeps it. An unlock that fails is repeated by that;
 // what loses a lock shows in what is recorded.
-func Keyway[L locking.Lease](locker locking.Maker[L]) Enter {
+func Keyway[L locking.Lease](locker interface {
+	Lock(ctx context.Context, key string, opts ...locking.Option) (L, error)
+}) Enter {
 	return func(ctx context.Context, name string) (context.Context, int64, func(), error) {
 		lock, err := locker.Lock(ctx, name)
 		if err != nil {

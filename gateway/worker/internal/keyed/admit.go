@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/keytable"
 )
 
@@ -312,7 +313,7 @@ func (k *Keys) Nest(ctx context.Context, key string, call bool) (x Execution, ne
 // under which name.
 func (k *Keys) PlaceOf(key string, how *Asking) (p *Partition, name string, err error) {
 	if !how.Unkeyed() {
-		if err := gateway.CheckKey(key); err != nil {
+		if err := keysource.Check(key); err != nil {
 			return nil, "", err
 		}
 		p = k.Of(key)

@@ -18,9 +18,6 @@ import (
 // without end when such a request comes back to a key that it already holds.
 const heldMember = "keyway-held"
 
-// maxHeld bounds how deep calls can nest.
-const maxHeld = 32
-
 // AddHeld returns a request's baggage with key added to the held ones. It
 // fails if key is among them already, or the chain is too long.
 func AddHeld(baggage []string, key string) (string, error) {

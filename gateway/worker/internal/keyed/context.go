@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 )
+
+// maxHeld bounds how deep calls can nest.
+const maxHeld = 32
 
 // Context is an execution's context. It carries the token and the chain of
 // keys that are held along it. What costs something, a context that can be
@@ -368,7 +372,7 @@ func (c *Context) stream() *Stream {
 	}
 	p.mu.Unlock()
 	if !stays {
-		c.Cancel(ErrStreamEnds)
+		c.Cancel(appstate.ErrStreamEnds)
 	}
 	if c.client != nil {
 		s.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })

@@ -9,17 +9,18 @@
 // Files, from the outside inwards:
 //
 //	admit.go      how a caller gets a key, and gives it back
-//	keys.go       the keys of all partitions, their settings and who owns them
-//	asking.go     how a caller asks for a key: as a request of some route, or as a call
-//	exec.go       an execution, as its caller has it
-//	context.go    its context: who runs within it, and what ends it
-//	stream.go     an answer that goes on while its request holds no key
-//	partition.go  the keys of one partition: open or closed, what runs, and who else owns it
+//	baggage.go    the keys that are held along a chain of calls, as requests carry them
 //	deadlock.go   callers that would wait for each other for ever
+//	exec.go       an execution, as its caller has it
+//	keys.go       the keys of all partitions, their settings and who owns them
+//	hot.go        keys that are asked for most
+//	partition.go  the keys of one partition: open or closed, what runs, and who else owns it
+//	context.go    an execution's context: who runs within it, and what ends it
+//	executions.go what is counted
+//	asking.go     how a caller asks for a key: as a request of some route, or as a call
+//	keyless.go    names of executions that hold no key
+//	owner.go      what is told of the keys to whoever has their partitions
 //	rate.go       how often a key may be had
 //	slow.go       keys that are held or waited for long
-//	hot.go        keys that are asked for most
-//	executions.go what is counted
-//	baggage.go    the keys that are held along a chain of calls, as requests carry them
-//	keyless.go    names of executions that hold no key
+//	stream.go     an answer that goes on while its request holds no key
 package keyed

@@ -74,7 +74,7 @@ func (x Execution) Gather(n int) <-chan struct{} {
 // Queued returns how many wait for the key.
 func (x Execution) Queued() int { return x.run.part.Table.Queued(x.Key) }
 
-// ExecutionContext implements [gateway.Holder]. [TokenFrom] finds the token in the
+// ExecutionContext is for [gateway.Execution]. [TokenFrom] finds the token in the
 // context.
 func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	r.mu.Lock()

@@ -13,7 +13,6 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Config configures [Keys].
@@ -30,15 +29,6 @@ type Config struct {
 	SlowKey          time.Duration
 	Timeout          time.Duration
 	AbandonedTimeout time.Duration
-}
-
-// Owner has the partitions of the keys.
-type Owner interface {
-	// Post passes on that an execution has ended whose partition is given away, or that a partition has few tokens left.
-	Post(in handoff.Input)
-	// Waiting says what has to happen before a partition that nobody else is known to own is served, and how long that
-	// takes; 0 if that is not known.
-	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
 
 // Keys are the keys of all partitions, at one worker.

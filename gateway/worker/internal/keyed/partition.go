@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/ring"
@@ -312,7 +313,7 @@ func (p *Partition) EndStreams() {
 		if c.away != nil {
 			aways = append(aways, c.away)
 		} else {
-			aways = append(aways, func() { c.Cancel(ErrStreamEnds) })
+			aways = append(aways, func() { c.Cancel(appstate.ErrStreamEnds) })
 		}
 	}
 	p.mu.Unlock()

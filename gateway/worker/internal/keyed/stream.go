@@ -1,10 +1,10 @@
 package keyed
 
-import "errors"
+import (
+	"errors"
 
-// ErrStreamEnds is the cause with which the context of a stream is cancelled whose
-// partition is given away.
-var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
+)
 
 // errClientLeft is the cause with which the context of a stream is cancelled whose
 // client has left.
@@ -19,7 +19,7 @@ type Stream struct {
 }
 
 // Cancel ends the context of the stream, whose partition is given away.
-func (s *Stream) Cancel() { s.run.Cancel(ErrStreamEnds) }
+func (s *Stream) Cancel() { s.run.Cancel(appstate.ErrStreamEnds) }
 
 // OnAway sets what tells the client of the stream to connect again, in place of the end of the context. It reports
 // false if that is to be done at once.

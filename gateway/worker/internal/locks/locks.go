@@ -24,6 +24,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -163,7 +164,7 @@ func (t *lockTable) waitFor(l *remote.Lock) *lockWait {
 // The methods up to Tell implement [remote.Host]. LocksEnded, not Unlock, tells the shell that the locks have ended that a
 // Close has listed.
 
-func (t *lockTable) Valid(key string) bool         { return gateway.CheckKey(key) == nil }
+func (t *lockTable) Valid(key string) bool         { return keysource.Check(key) == nil }
 func (t *lockTable) Holder(key string) int64       { return t.part.Table.Inspect(key).Token }
 func (t *lockTable) Share(key string, token int64) { t.part.Table.Share(key, token) }
 func (t *lockTable) SetRemote(key string, token int64) bool {

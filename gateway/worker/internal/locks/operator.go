@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/status"
 )
 
@@ -67,7 +68,7 @@ func rowOf(l *remote.Lock, now time.Duration) status.LockRow {
 // for the log. It returns an error that wraps [status.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
 // may keep one: then it can be repeated.
 func (ls *Locks) Unlock(ctx context.Context, key, by string) (rows []status.LockRow, err error) {
-	if err := gateway.CheckKey(key); err != nil {
+	if err := keysource.Check(key); err != nil {
 		return nil, err
 	}
 	p := ls.cfg.Keys.Of(key)

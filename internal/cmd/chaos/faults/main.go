@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "faults [flags] [fault…] [store…]\nfaults: %s\nstores: %s\n", strings.Join(faults, " "), strings.Join(kinds, " "))
 		flags.PrintDefaults()
 	}
-	flags.DurationVar(&cfg.TTL, "session-ttl", ring.DefaultSessionTTL, "session TTL of the members, 1s or more")
+	flags.DurationVar(&cfg.TTL, "session-ttl", ring.Settings{}.WithDefaults().TTL, "session TTL of the members, 1s or more")
 	dir := flags.String("programs", "", "`directory` of the programs router and worker; by default they are built")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err

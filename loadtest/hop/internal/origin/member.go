@@ -102,6 +102,7 @@ func (m *Member) Leave() {
 
 // AwaitAll waits until the members serve all partitions between them.
 func AwaitAll(ctx context.Context, members []*Member) error {
+	partitions := ring.Settings{}.WithDefaults().Ring.Partitions
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for {
@@ -109,13 +110,13 @@ func AwaitAll(ctx context.Context, members []*Member) error {
 		for _, m := range members {
 			serving += m.Serving()
 		}
-		if serving == ring.DefaultPartitions {
+		if serving == partitions {
 			return nil
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			return fmt.Errorf("origin: the members serve %d of %d partitions: %w", serving, ring.DefaultPartitions, context.Cause(ctx))
+			return fmt.Errorf("origin: the members serve %d of %d partitions: %w", serving, partitions, context.Cause(ctx))
 		}
 	}
 }

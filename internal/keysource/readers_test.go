@@ -1,4 +1,4 @@
-package gateway_test
+package keysource_test
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,9 @@
-package gateway
+// Package keysource finds the key of a request, of net/http or not, at the places that a program
+// names. Package gateway has what programs outside of the module need of it.
+//
+// Files: keysource.go reads the parts of a request's head, json.go its body, and key.go says what
+// a key is.
+package keysource
 
 import (
 	"bytes"
@@ -17,12 +22,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// KeySource is a place in a request at which its key stands. Make one with
-// [ParseKeySource]; the zero KeySource yields no key.
-//
-// Whatever the source, the key is the decoded text: %31 and 1 are one key. In
-// headers and cookies as well, a percent sign of the key's own is written %25.
-type KeySource struct {
+// Source is a gateway.KeySource.
+type Source struct {
 	kind    keyKind
 	name    string // of the header, parameter, cookie or wildcard
 	path    pattern.Pattern
@@ -47,26 +48,10 @@ const (
 
 const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client"
 
-// ParseKeySource reads one of these forms:
-//
-//	header:NAME   the header of that name
-//	query:NAME    the query parameter of that name
-//	cookie:NAME   the cookie of that name
-//	path:PATTERN  a wildcard of a [net/http.ServeMux] pattern without method and
-//	              host: the one called {key} or {key...}, else the only one; a
-//	              pattern that ends in a slash matches every path below it, and
-//	              the path without that slash; one that does not matches the path
-//	              with a slash behind it as well; {key:int} takes whole numbers only
-//	json:POINTER  the string or integer to which a JSON Pointer (RFC 6901) leads in
-//	              a body of JSON, of at most [MaxKeyBody] bytes; 1 and "1" are one
-//	              key
-//	grpc:NAME     the metadata of that name; -bin at its end says that it is base64
-//	host          the host name that the request is for, in lower case and
-//	              without its port
-//	client        the address from which the request comes
-func ParseKeySource(spec string) (KeySource, error) {
+// Parse is gateway.ParseKeySource.
+func Parse(spec string) (Source, error) {
 	kind, arg, _ := strings.Cut(spec, ":")
-	s := KeySource{name: arg, spec: spec}
+	s := Source{name: arg, spec: spec}
 	var err error
 	switch {
 	case spec == "host":
@@ -98,33 +83,33 @@ func ParseKeySource(spec string) (KeySource, error) {
 		err = errors.New("the forms are " + keyForms)
 	}
 	if err != nil {
-		return KeySource{}, fmt.Errorf("gateway: bad key source %q: %w", spec, err)
+		return Source{}, fmt.Errorf("gateway: bad key source %q: %w", spec, err)
 	}
 	return s, nil
 }
 
-// String returns the source's canonical form, which [ParseKeySource] accepts.
-func (s KeySource) String() string { return s.spec }
+// String returns the source's canonical form, which [Parse] accepts.
+func (s Source) String() string { return s.spec }
 
 // WithChars returns the source with further characters that its values may have in a
 // path or a cookie: by default these have only what all known stacks read alike.
-func (s KeySource) WithChars(chars string) KeySource {
+func (s Source) WithChars(chars string) Source {
 	s.chars = chars
 	return s
 }
 
 // ReadByApp reports whether an app that reads the value for itself may find another one
 // than s: it stands in the path, the query, a cookie or the body.
-func (s KeySource) ReadByApp() bool {
+func (s Source) ReadByApp() bool {
 	return s.kind == fromPath || s.kind == fromQuery || s.kind == fromCookie || s.kind == fromJSON
 }
 
 // IsPath reports whether s reads the path.
-func (s KeySource) IsPath() bool { return s.kind == fromPath }
+func (s Source) IsPath() bool { return s.kind == fromPath }
 
 // Header returns the canonical name of the header that s reads; "" if it reads
 // something else.
-func (s KeySource) Header() string {
+func (s Source) Header() string {
 	if s.kind != fromHeader && s.kind != fromGRPC {
 		return ""
 	}
@@ -148,11 +133,11 @@ func parsePathPattern(text string) (p pattern.Pattern, key string, err error) {
 	}
 }
 
-// KeySources is a list of the places at which a request's key is looked for.
-type KeySources []KeySource
+// Sources are a gateway.KeySources.
+type Sources []Source
 
 // String returns the sources' forms in their order, separated by spaces.
-func (s KeySources) String() string {
+func (s Sources) String() string {
 	specs := make([]string, len(s))
 	for i := range s {
 		specs[i] = s[i].spec
@@ -164,8 +149,8 @@ func (s KeySources) String() string {
 // skipped if what it names is absent or empty, and so are host and client, which every
 // request has, behind one that is not. The error wraps [ErrNoKey] if every source is
 // skipped. It wraps [ErrBadKey] if two sources differ, or a value does not pass
-// [CheckKey] or could be read as another one: docs/routes.md has the rules.
-func (s KeySources) Extract(r *http.Request) (string, error) {
+// [Check] or could be read as another one: docs/routes.md has the rules.
+func (s Sources) Extract(r *http.Request) (string, error) {
 	return s.ExtractFrom((*httpRequest)(r))
 }
 
@@ -176,13 +161,13 @@ type Keyed interface {
 	KeyPath() string                // the path as it was sent, percent-encoded
 	KeyHost() string                // the host, with its port if it has one
 	KeyClient() string              // the address from which it comes, without a port
-	// KeyBody returns the body, of at most [MaxKeyBody] bytes, nil if there is none.
+	// KeyBody returns the body, of at most [MaxBody] bytes, nil if there is none.
 	// The request still has it. An error that wraps [ErrBadKey] says that it is larger.
 	KeyBody() ([]byte, error)
 }
 
-// RequestKeyed returns the part of a request of net/http in which key sources look.
-func RequestKeyed(r *http.Request) Keyed { return (*httpRequest)(r) }
+// Of returns the part of a request of net/http in which key sources look.
+func Of(r *http.Request) Keyed { return (*httpRequest)(r) }
 
 type httpRequest http.Request
 
@@ -203,11 +188,11 @@ func (r *httpRequest) KeyBody() ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil, nil
 	}
-	if r.ContentLength > MaxKeyBody {
-		return nil, ErrBodyOfKey
+	if r.ContentLength > MaxBody {
+		return nil, ErrBody
 	}
 	var read bytes.Buffer
-	body, err := ReadKeyBody(io.TeeReader(r.Body, &read))
+	body, err := ReadBody(io.TeeReader(r.Body, &read))
 	r.Body = struct {
 		io.Reader
 		io.Closer
@@ -215,9 +200,9 @@ func (r *httpRequest) KeyBody() ([]byte, error) {
 	return body, err
 }
 
-// ExtractFrom returns the key, as [KeySources.Extract] does, of a request that is
+// ExtractFrom returns the key, as [Sources.Extract] does, of a request that is
 // no [http.Request].
-func (s KeySources) ExtractFrom(r Keyed) (string, error) {
+func (s Sources) ExtractFrom(r Keyed) (string, error) {
 	have, from := "", 0
 	for i := range s {
 		if have != "" && (s[i].kind == fromHost || s[i].kind == fromClient) {
@@ -228,7 +213,7 @@ func (s KeySources) ExtractFrom(r Keyed) (string, error) {
 			continue
 		}
 		if err == nil {
-			err = CheckKey(key)
+			err = Check(key)
 		}
 		if err != nil {
 			return "", fmt.Errorf("%w (from %s)", err, s[i].spec)
@@ -245,7 +230,7 @@ func (s KeySources) ExtractFrom(r Keyed) (string, error) {
 }
 
 // extract returns "" for a source that is absent.
-func (s *KeySource) extract(r Keyed) (string, error) {
+func (s *Source) extract(r Keyed) (string, error) {
 	switch s.kind {
 	case fromHeader:
 		return keyFromHeader(r.KeyHeader(s.name))
@@ -396,7 +381,7 @@ func keyFromCookies(lines []string, name, chars string) (key string, err error) 
 
 // keyFromPath refuses paths that an app may read as another one: it would see the
 // same resource under two keys.
-func (s *KeySource) keyFromPath(path string) (string, error) {
+func (s *Source) keyFromPath(path string) (string, error) {
 	raw, ok := s.path.Value(path, s.name)
 	marks, clean := pattern.Look(path)
 	switch {
@@ -483,7 +468,7 @@ func checkHeaderName(name string) (string, error) {
 	switch {
 	case !grammar.IsToken(name):
 		return "", errors.New("not a header's name")
-	case strings.HasPrefix(canonical, headerPrefix):
+	case strings.HasPrefix(canonical, "Keyway-"):
 		return "", errors.New("headers under Keyway- are dropped when a client sends them")
 	case canonical == "Host":
 		return "", errors.New("the form for the host is host")

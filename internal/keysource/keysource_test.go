@@ -1,4 +1,4 @@
-package gateway_test
+package keysource_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
@@ -38,120 +38,120 @@ func TestKeySources(t *testing.T) {
 		{"header percent-encoded", []string{"header:X-Key"}, request("/", "X-Key: %31%2f"), "1/", nil},
 		{"header trimmed", []string{"header:X-Key"}, request("/", "X-Key:  1\t"), "1", nil},
 		{"header keeps plus", []string{"header:X-Key"}, request("/", "X-Key: a+b"), "a+b", nil},
-		{"header bad escape", []string{"header:X-Key"}, request("/", "X-Key: 100%"), "", gateway.ErrBadKey},
-		{"header twice, same", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: %31"), "", gateway.ErrBadKey},
-		{"header twice, once empty", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: "), "", gateway.ErrBadKey},
-		{"header twice, different", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: 2"), "", gateway.ErrBadKey},
-		{"header empty", []string{"header:X-Key"}, request("/", "X-Key: "), "", gateway.ErrNoKey},
-		{"header absent", []string{"header:X-Key"}, request("/"), "", gateway.ErrNoKey},
-		{"header control", []string{"header:X-Key"}, request("/", "X-Key: a%00b"), "", gateway.ErrBadKey},
-		{"header not UTF-8", []string{"header:X-Key"}, request("/", "X-Key: a%ff"), "", gateway.ErrBadKey},
+		{"header bad escape", []string{"header:X-Key"}, request("/", "X-Key: 100%"), "", keysource.ErrBadKey},
+		{"header twice, same", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: %31"), "", keysource.ErrBadKey},
+		{"header twice, once empty", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: "), "", keysource.ErrBadKey},
+		{"header twice, different", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: 2"), "", keysource.ErrBadKey},
+		{"header empty", []string{"header:X-Key"}, request("/", "X-Key: "), "", keysource.ErrNoKey},
+		{"header absent", []string{"header:X-Key"}, request("/"), "", keysource.ErrNoKey},
+		{"header control", []string{"header:X-Key"}, request("/", "X-Key: a%00b"), "", keysource.ErrBadKey},
+		{"header not UTF-8", []string{"header:X-Key"}, request("/", "X-Key: a%ff"), "", keysource.ErrBadKey},
 		{"header UTF-8 both ways", []string{"header:X-Key"}, request("/", "X-Key: ü%c3%bc"), "üü", nil},
 		{"header 4 KiB", []string{"header:X-Key"}, request("/", "X-Key: "+strings.Repeat("k", 4096)), strings.Repeat("k", 4096), nil},
-		{"header over 4 KiB", []string{"header:X-Key"}, request("/", "X-Key: "+strings.Repeat("k", 4097)), "", gateway.ErrBadKey},
+		{"header over 4 KiB", []string{"header:X-Key"}, request("/", "X-Key: "+strings.Repeat("k", 4097)), "", keysource.ErrBadKey},
 		{"query", []string{"query:id"}, request("/?x=1&id=a%2Bb+c"), "a+b c", nil},
-		{"query name encoded", []string{"query:id"}, request("/?%69d=1"), "", gateway.ErrBadKey},
+		{"query name encoded", []string{"query:id"}, request("/?%69d=1"), "", keysource.ErrBadKey},
 		{"query name that is encoded", []string{"query:f[id]"}, request("/?f%5Bid%5D=1&f[x]=2"), "1", nil},
 		{"query name that is not", []string{"query:f[id]"}, request("/?f[id]=1"), "1", nil},
-		{"query name in both ways", []string{"query:f[id]"}, request("/?f[id]=1&f%5bid]=1"), "", gateway.ErrBadKey},
-		{"query other case", []string{"query:id"}, request("/?ID=1"), "", gateway.ErrBadKey},
-		{"query array", []string{"query:id"}, request("/?id[]=1"), "", gateway.ErrBadKey},
-		{"query array beside it", []string{"query:id"}, request("/?id=1&id%5B0%5D=2"), "", gateway.ErrBadKey},
-		{"query name in brackets", []string{"query:id"}, request("/?id=1&[id]=2"), "", gateway.ErrBadKey},
-		{"query name with a bracket", []string{"query:id"}, request("/?id=1&id]=2"), "", gateway.ErrBadKey},
-		{"query name with a space", []string{"query:id"}, request("/?id=1&+id=2"), "", gateway.ErrBadKey},
-		{"query name with a NUL", []string{"query:id"}, request("/?id=1&id%00x=2"), "", gateway.ErrBadKey},
-		{"query name with a dot", []string{"query:a_b"}, request("/?a_b=1&a.b=2"), "", gateway.ErrBadKey},
+		{"query name in both ways", []string{"query:f[id]"}, request("/?f[id]=1&f%5bid]=1"), "", keysource.ErrBadKey},
+		{"query other case", []string{"query:id"}, request("/?ID=1"), "", keysource.ErrBadKey},
+		{"query array", []string{"query:id"}, request("/?id[]=1"), "", keysource.ErrBadKey},
+		{"query array beside it", []string{"query:id"}, request("/?id=1&id%5B0%5D=2"), "", keysource.ErrBadKey},
+		{"query name in brackets", []string{"query:id"}, request("/?id=1&[id]=2"), "", keysource.ErrBadKey},
+		{"query name with a bracket", []string{"query:id"}, request("/?id=1&id]=2"), "", keysource.ErrBadKey},
+		{"query name with a space", []string{"query:id"}, request("/?id=1&+id=2"), "", keysource.ErrBadKey},
+		{"query name with a NUL", []string{"query:id"}, request("/?id=1&id%00x=2"), "", keysource.ErrBadKey},
+		{"query name with a dot", []string{"query:a_b"}, request("/?a_b=1&a.b=2"), "", keysource.ErrBadKey},
 		{"query names that are others", []string{"query:id"}, request("/?ids=1&x[id]=2&id.x=3&id=4&=5"), "4", nil},
-		{"query empty before it", []string{"query:id"}, request("/?id=&id=1"), "", gateway.ErrBadKey},
-		{"query empty behind it", []string{"query:id"}, request("/?id=1&id"), "", gateway.ErrBadKey},
-		{"query far behind", []string{"query:id"}, request("/?" + strings.Repeat("a&", 1000) + "id=1"), "", gateway.ErrBadKey},
-		{"query overlong", []string{"query:id"}, request("/?id=%c0%af"), "", gateway.ErrBadKey},
-		{"query not encoded", []string{"query:id"}, &http.Request{URL: &url.URL{Path: "/", RawQuery: "id=ü"}}, "", gateway.ErrBadKey},
-		{"query of another charset", []string{"query:id"}, request("/?id=%2BAEE-", "Content-Type: text/plain; charset=utf-7"), "", gateway.ErrBadKey},
+		{"query empty before it", []string{"query:id"}, request("/?id=&id=1"), "", keysource.ErrBadKey},
+		{"query empty behind it", []string{"query:id"}, request("/?id=1&id"), "", keysource.ErrBadKey},
+		{"query far behind", []string{"query:id"}, request("/?" + strings.Repeat("a&", 1000) + "id=1"), "", keysource.ErrBadKey},
+		{"query overlong", []string{"query:id"}, request("/?id=%c0%af"), "", keysource.ErrBadKey},
+		{"query not encoded", []string{"query:id"}, &http.Request{URL: &url.URL{Path: "/", RawQuery: "id=ü"}}, "", keysource.ErrBadKey},
+		{"query of another charset", []string{"query:id"}, request("/?id=%2BAEE-", "Content-Type: text/plain; charset=utf-7"), "", keysource.ErrBadKey},
 		{"query with a plus", []string{"query:id"}, request("/?id=a+b%2Bc"), "a b+c", nil},
-		{"query twice, different", []string{"query:id"}, request("/?id=1&id=2"), "", gateway.ErrBadKey},
-		{"query twice, same", []string{"query:id"}, request("/?id=1&id=%31"), "", gateway.ErrBadKey},
-		{"query hidden by semicolon", []string{"query:id"}, request("/?id=1&a;id=2"), "", gateway.ErrBadKey},
+		{"query twice, different", []string{"query:id"}, request("/?id=1&id=2"), "", keysource.ErrBadKey},
+		{"query twice, same", []string{"query:id"}, request("/?id=1&id=%31"), "", keysource.ErrBadKey},
+		{"query hidden by semicolon", []string{"query:id"}, request("/?id=1&a;id=2"), "", keysource.ErrBadKey},
 		{"query semicolon elsewhere", []string{"query:id"}, request("/?id=1&a=b;c"), "1", nil},
-		{"query bad escape", []string{"query:id"}, request("/?id=%zz"), "", gateway.ErrBadKey},
-		{"query without value", []string{"query:id"}, request("/?x=1&id"), "", gateway.ErrNoKey},
+		{"query bad escape", []string{"query:id"}, request("/?id=%zz"), "", keysource.ErrBadKey},
+		{"query without value", []string{"query:id"}, request("/?x=1&id"), "", keysource.ErrNoKey},
 		{"cookie", []string{"cookie:cart"}, request("/", "Cookie: a=b%2; cart=a=/1:b; c=\"d\""), "a=/1:b", nil},
-		{"cookie encoded", []string{"cookie:cart"}, request("/", "Cookie: cart=%31"), "", gateway.ErrBadKey},
-		{"cookie quoted", []string{"cookie:cart"}, request("/", `Cookie: cart="x"`), "", gateway.ErrBadKey},
-		{"cookie quoted, escaped", []string{"cookie:cart"}, request("/", `Cookie: cart="\101"`), "", gateway.ErrBadKey},
-		{"cookie with a plus", []string{"cookie:cart"}, request("/", "Cookie: cart=a+b"), "", gateway.ErrBadKey},
-		{"cookie with a comma", []string{"cookie:cart"}, request("/", "Cookie: cart=1,cart=2"), "", gateway.ErrBadKey},
-		{"cookie behind a comma", []string{"cookie:cart"}, request("/", "Cookie: cart=1; a=b, cart=2"), "", gateway.ErrBadKey},
-		{"cookie in quotes", []string{"cookie:cart"}, request("/", `Cookie: a="; cart=1; b="`), "", gateway.ErrBadKey},
-		{"cookie with a space", []string{"cookie:cart"}, request("/", "Cookie: cart=1 ; a=b"), "", gateway.ErrBadKey},
-		{"cookie not in ASCII", []string{"cookie:cart"}, request("/", "Cookie: cart=ü"), "", gateway.ErrBadKey},
-		{"cookie name with a space", []string{"cookie:cart"}, request("/", "Cookie: cart =1"), "", gateway.ErrBadKey},
-		{"cookie name encoded", []string{"cookie:cart"}, request("/", "Cookie: c%61rt=2; cart=1"), "", gateway.ErrBadKey},
-		{"cookie array", []string{"cookie:cart"}, request("/", "Cookie: cart[0]=2; cart=1"), "", gateway.ErrBadKey},
-		{"cookie twice, same", []string{"cookie:cart"}, request("/", "Cookie: cart=1; cart=1"), "", gateway.ErrBadKey},
-		{"cookies in two fields", []string{"cookie:cart"}, request("/", "Cookie: cart=1", "Cookie: a=2"), "", gateway.ErrBadKey},
-		{"cookie twice, different", []string{"cookie:cart"}, request("/", "Cookie: cart=1", "Cookie: cart=2"), "", gateway.ErrBadKey},
-		{"cookie other case", []string{"cookie:cart"}, request("/", "Cookie: Cart=1"), "", gateway.ErrBadKey},
+		{"cookie encoded", []string{"cookie:cart"}, request("/", "Cookie: cart=%31"), "", keysource.ErrBadKey},
+		{"cookie quoted", []string{"cookie:cart"}, request("/", `Cookie: cart="x"`), "", keysource.ErrBadKey},
+		{"cookie quoted, escaped", []string{"cookie:cart"}, request("/", `Cookie: cart="\101"`), "", keysource.ErrBadKey},
+		{"cookie with a plus", []string{"cookie:cart"}, request("/", "Cookie: cart=a+b"), "", keysource.ErrBadKey},
+		{"cookie with a comma", []string{"cookie:cart"}, request("/", "Cookie: cart=1,cart=2"), "", keysource.ErrBadKey},
+		{"cookie behind a comma", []string{"cookie:cart"}, request("/", "Cookie: cart=1; a=b, cart=2"), "", keysource.ErrBadKey},
+		{"cookie in quotes", []string{"cookie:cart"}, request("/", `Cookie: a="; cart=1; b="`), "", keysource.ErrBadKey},
+		{"cookie with a space", []string{"cookie:cart"}, request("/", "Cookie: cart=1 ; a=b"), "", keysource.ErrBadKey},
+		{"cookie not in ASCII", []string{"cookie:cart"}, request("/", "Cookie: cart=ü"), "", keysource.ErrBadKey},
+		{"cookie name with a space", []string{"cookie:cart"}, request("/", "Cookie: cart =1"), "", keysource.ErrBadKey},
+		{"cookie name encoded", []string{"cookie:cart"}, request("/", "Cookie: c%61rt=2; cart=1"), "", keysource.ErrBadKey},
+		{"cookie array", []string{"cookie:cart"}, request("/", "Cookie: cart[0]=2; cart=1"), "", keysource.ErrBadKey},
+		{"cookie twice, same", []string{"cookie:cart"}, request("/", "Cookie: cart=1; cart=1"), "", keysource.ErrBadKey},
+		{"cookies in two fields", []string{"cookie:cart"}, request("/", "Cookie: cart=1", "Cookie: a=2"), "", keysource.ErrBadKey},
+		{"cookie twice, different", []string{"cookie:cart"}, request("/", "Cookie: cart=1", "Cookie: cart=2"), "", keysource.ErrBadKey},
+		{"cookie other case", []string{"cookie:cart"}, request("/", "Cookie: Cart=1"), "", keysource.ErrBadKey},
 		{"path", []string{"path:/orders/{key}"}, request("/orders/%31"), "1", nil},
-		{"path slash in key", []string{"path:/orders/{key}"}, request("/orders/a%2Fb"), "", gateway.ErrBadKey},
-		{"path slash behind the key", []string{"path:/orders/{key}/"}, request("/orders/a/b%2fc"), "", gateway.ErrBadKey},
-		{"path backslash", []string{"path:/orders/{key}"}, request("/orders/a%5cb"), "", gateway.ErrBadKey},
-		{"path semicolon", []string{"path:/orders/{key}"}, request("/orders/42;a=b"), "", gateway.ErrBadKey},
-		{"path semicolon encoded", []string{"path:/orders/{key}"}, request("/orders/42%3Ba"), "", gateway.ErrBadKey},
-		{"path semicolon behind the key", []string{"path:/orders/{key}/"}, request("/orders/42/a;b"), "", gateway.ErrBadKey},
+		{"path slash in key", []string{"path:/orders/{key}"}, request("/orders/a%2Fb"), "", keysource.ErrBadKey},
+		{"path slash behind the key", []string{"path:/orders/{key}/"}, request("/orders/a/b%2fc"), "", keysource.ErrBadKey},
+		{"path backslash", []string{"path:/orders/{key}"}, request("/orders/a%5cb"), "", keysource.ErrBadKey},
+		{"path semicolon", []string{"path:/orders/{key}"}, request("/orders/42;a=b"), "", keysource.ErrBadKey},
+		{"path semicolon encoded", []string{"path:/orders/{key}"}, request("/orders/42%3Ba"), "", keysource.ErrBadKey},
+		{"path semicolon behind the key", []string{"path:/orders/{key}/"}, request("/orders/42/a;b"), "", keysource.ErrBadKey},
 		{"path signs", []string{"path:/orders/{key}"}, request("/orders/a@b:c,d+e=f!g$h&i'j(k)*~_-.%20%2B"), "a@b:c,d+e=f!g$h&i'j(k)*~_-. +", nil},
 		{"path letters", []string{"path:/orders/{key}"}, request("/orders/%E6%9D%B1%E4%BA%AC%C3%A9%E0%A4%BF%D9%A3"), "東京éि٣", nil},
-		{"path decomposed", []string{"path:/orders/{key}"}, request("/orders/e%CC%81"), "", gateway.ErrBadKey},
-		{"path percent sign", []string{"path:/orders/{key}"}, request("/orders/a%2541"), "", gateway.ErrBadKey},
-		{"path number sign", []string{"path:/orders/{key}"}, request("/orders/a%23b"), "", gateway.ErrBadKey},
-		{"path space at an end", []string{"path:/orders/{key}"}, request("/orders/42%20"), "", gateway.ErrBadKey},
-		{"path space of Unicode", []string{"path:/orders/{key}"}, request("/orders/42%C2%A0"), "", gateway.ErrBadKey},
-		{"path overlong", []string{"path:/orders/{key}"}, request("/orders/a%c0%af"), "", gateway.ErrBadKey},
+		{"path decomposed", []string{"path:/orders/{key}"}, request("/orders/e%CC%81"), "", keysource.ErrBadKey},
+		{"path percent sign", []string{"path:/orders/{key}"}, request("/orders/a%2541"), "", keysource.ErrBadKey},
+		{"path number sign", []string{"path:/orders/{key}"}, request("/orders/a%23b"), "", keysource.ErrBadKey},
+		{"path space at an end", []string{"path:/orders/{key}"}, request("/orders/42%20"), "", keysource.ErrBadKey},
+		{"path space of Unicode", []string{"path:/orders/{key}"}, request("/orders/42%C2%A0"), "", keysource.ErrBadKey},
+		{"path overlong", []string{"path:/orders/{key}"}, request("/orders/a%c0%af"), "", keysource.ErrBadKey},
 		{"path whole number", []string{"path:/nums/{n:int}"}, request("/nums/42"), "42", nil},
 		{"path negative number", []string{"path:/nums/{n:int}"}, request("/nums/-42"), "-42", nil},
-		{"path leading zero", []string{"path:/nums/{n:int}"}, request("/nums/042"), "", gateway.ErrBadKey},
-		{"path plus", []string{"path:/nums/{n:int}"}, request("/nums/+42"), "", gateway.ErrBadKey},
-		{"path negative zero", []string{"path:/nums/{n:int}"}, request("/nums/-0"), "", gateway.ErrBadKey},
-		{"path no number", []string{"path:/nums/{n:int}"}, request("/nums/42a"), "", gateway.ErrBadKey},
-		{"path large number", []string{"path:/nums/{n:int}"}, request("/nums/9007199254740992"), "", gateway.ErrBadKey},
-		{"path in another case", []string{"path:/orders/{key}"}, request("/Orders/42"), "", gateway.ErrBadKey},
-		{"path of another case", []string{"path:/Orders/{key}"}, request("/orders/42"), "", gateway.ErrBadKey},
+		{"path leading zero", []string{"path:/nums/{n:int}"}, request("/nums/042"), "", keysource.ErrBadKey},
+		{"path plus", []string{"path:/nums/{n:int}"}, request("/nums/+42"), "", keysource.ErrBadKey},
+		{"path negative zero", []string{"path:/nums/{n:int}"}, request("/nums/-0"), "", keysource.ErrBadKey},
+		{"path no number", []string{"path:/nums/{n:int}"}, request("/nums/42a"), "", keysource.ErrBadKey},
+		{"path large number", []string{"path:/nums/{n:int}"}, request("/nums/9007199254740992"), "", keysource.ErrBadKey},
+		{"path in another case", []string{"path:/orders/{key}"}, request("/Orders/42"), "", keysource.ErrBadKey},
+		{"path of another case", []string{"path:/Orders/{key}"}, request("/orders/42"), "", keysource.ErrBadKey},
 		{"path in its case", []string{"path:/Orders/{key}"}, request("/Orders/aB"), "aB", nil},
-		{"path behind an encoded slash", []string{"path:/orders/{key}"}, request("/orders%2f42"), "", gateway.ErrBadKey},
-		{"path behind a parameter", []string{"path:/orders/{key}"}, request("/orders;a/42"), "", gateway.ErrBadKey},
-		{"path behind a parameter and a slash", []string{"path:/a/orders/{key}"}, request("/a;x/orders%5c42"), "", gateway.ErrBadKey},
+		{"path behind an encoded slash", []string{"path:/orders/{key}"}, request("/orders%2f42"), "", keysource.ErrBadKey},
+		{"path behind a parameter", []string{"path:/orders/{key}"}, request("/orders;a/42"), "", keysource.ErrBadKey},
+		{"path behind a parameter and a slash", []string{"path:/a/orders/{key}"}, request("/a;x/orders%5c42"), "", keysource.ErrBadKey},
 		{"path in the middle", []string{"path:/{tenant}/o/{key}/items"}, request("/t/o/7/items"), "7", nil},
 		{"path below", []string{"path:/orders/{id}/"}, request("/orders/7/a/b"), "7", nil},
 		{"path below, itself", []string{"path:/orders/{id}/"}, request("/orders/7/"), "7", nil},
 		{"path below, without the slash", []string{"path:/orders/{id}/"}, request("/orders/%37"), "7", nil},
 		{"path below, literal without the slash", []string{"path:/orders/{id}/items/"}, request("/orders/7/items"), "7", nil},
-		{"path below, too short", []string{"path:/orders/{id}/items/"}, request("/orders/7"), "", gateway.ErrNoKey},
-		{"path below, empty", []string{"path:/orders/{id}/"}, request("/orders/"), "", gateway.ErrNoKey},
+		{"path below, too short", []string{"path:/orders/{id}/items/"}, request("/orders/7"), "", keysource.ErrNoKey},
+		{"path below, empty", []string{"path:/orders/{id}/"}, request("/orders/"), "", keysource.ErrNoKey},
 		{"path with a slash behind it", []string{"path:/orders/{id}"}, request("/orders/%37/"), "7", nil},
 		{"path with a slash behind its literal", []string{"path:/orders/{id}/items"}, request("/orders/7/items/"), "7", nil},
-		{"path with two slashes behind it", []string{"path:/orders/{id}"}, request("/orders/7//"), "", gateway.ErrBadKey},
+		{"path with two slashes behind it", []string{"path:/orders/{id}"}, request("/orders/7//"), "", keysource.ErrBadKey},
 		{"path rest", []string{"path:/files/{key...}"}, request("/files/a/b%20c"), "a/b c", nil},
 		{"path end", []string{"path:/o/{id}/{$}"}, request("/o/7/"), "7", nil},
-		{"path end, more", []string{"path:/o/{id}/{$}"}, request("/o/7/x"), "", gateway.ErrNoKey},
+		{"path end, more", []string{"path:/o/{id}/{$}"}, request("/o/7/x"), "", keysource.ErrNoKey},
 		{"path literal encoded", []string{"path:/orders/{id}"}, request("/%6frders/7"), "7", nil},
-		{"path other", []string{"path:/orders/{id}"}, request("/carts/7"), "", gateway.ErrNoKey},
-		{"path longer", []string{"path:/orders/{id}"}, request("/orders/7/x"), "", gateway.ErrNoKey},
-		{"path empty", []string{"path:/orders/{id}"}, request("/orders/"), "", gateway.ErrNoKey},
-		{"path dots", []string{"path:/files/{key...}"}, request("/files/a/../b"), "", gateway.ErrBadKey},
-		{"path dots encoded", []string{"path:/files/{key...}"}, request("/files/a/%2e%2e/b"), "", gateway.ErrBadKey},
-		{"path double slash", []string{"path:/files/{key...}"}, request("/files/a//b"), "", gateway.ErrBadKey},
-		{"path dot", []string{"path:/orders/{id}"}, request("/orders/."), "", gateway.ErrBadKey},
+		{"path other", []string{"path:/orders/{id}"}, request("/carts/7"), "", keysource.ErrNoKey},
+		{"path longer", []string{"path:/orders/{id}"}, request("/orders/7/x"), "", keysource.ErrNoKey},
+		{"path empty", []string{"path:/orders/{id}"}, request("/orders/"), "", keysource.ErrNoKey},
+		{"path dots", []string{"path:/files/{key...}"}, request("/files/a/../b"), "", keysource.ErrBadKey},
+		{"path dots encoded", []string{"path:/files/{key...}"}, request("/files/a/%2e%2e/b"), "", keysource.ErrBadKey},
+		{"path double slash", []string{"path:/files/{key...}"}, request("/files/a//b"), "", keysource.ErrBadKey},
+		{"path dot", []string{"path:/orders/{id}"}, request("/orders/."), "", keysource.ErrBadKey},
 		{"host", []string{"host"}, request("/", "Host: Shop-7.Example.com.:8080"), "shop-7.example.com", nil},
 		{"host IPv6", []string{"host"}, request("/", "Host: [::1]:80"), "::1", nil},
 		{"host IPv6 without port", []string{"host"}, request("/", "Host: [::1]"), "::1", nil},
-		{"sources differ", []string{"header:X-Key", "query:id"}, request("/?id=2", "X-Key: 1"), "", gateway.ErrBadKey},
+		{"sources differ", []string{"header:X-Key", "query:id"}, request("/?id=2", "X-Key: 1"), "", keysource.ErrBadKey},
 		{"sources agree", []string{"header:X-Key", "query:id"}, request("/?id=%31", "X-Key: 1"), "1", nil},
 		{"host is there always", []string{"header:X-Key", "host", "client"}, request("/", "X-Key: 1"), "1", nil},
 		{"host is all there is", []string{"header:X-Key", "host", "client"}, request("/"), "example.com", nil},
-		{"bad second", []string{"header:X-Key", "query:id"}, request("/?id=%zz", "X-Key: 1"), "", gateway.ErrBadKey},
+		{"bad second", []string{"header:X-Key", "query:id"}, request("/?id=%zz", "X-Key: 1"), "", keysource.ErrBadKey},
 		{"second if first absent", []string{"header:X-Key", "query:id"}, request("/?id=2"), "2", nil},
-		{"bad first does not fall through", []string{"header:X-Key", "query:id"}, request("/?id=2", "X-Key: %0a"), "", gateway.ErrBadKey},
+		{"bad first does not fall through", []string{"header:X-Key", "query:id"}, request("/?id=2", "X-Key: %0a"), "", keysource.ErrBadKey},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestBadKeySources(t *testing.T) {
 		"path:GET /o/{key}":    "begins with a slash",
 		"path:/orders/{a.b.c}": "bad wildcard name",
 	} {
-		_, err := gateway.ParseKeySource(spec)
+		_, err := keysource.Parse(spec)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want %q", spec, err, want)
 		}
@@ -217,7 +217,7 @@ func TestKeySourceText(t *testing.T) {
 			t.Errorf("%q: %q, want %q", spec, got, want)
 		}
 	}
-	if _, err := make(gateway.KeySources, 1).Extract(request("/")); !errors.Is(err, gateway.ErrNoKey) {
+	if _, err := make(keysource.Sources, 1).Extract(request("/")); !errors.Is(err, keysource.ErrNoKey) {
 		t.Errorf("zero source: %v", err)
 	}
 }
@@ -235,11 +235,11 @@ func FuzzParseKeySource(f *testing.F) {
 		f.Add(s, "/a/1/b")
 	}
 	f.Fuzz(func(t *testing.T, spec, path string) {
-		s, err := gateway.ParseKeySource(spec)
+		s, err := keysource.Parse(spec)
 		if err != nil {
 			return
 		}
-		again, err := gateway.ParseKeySource(s.String())
+		again, err := keysource.Parse(s.String())
 		if err != nil || again.String() != s.String() {
 			t.Fatalf("%q is written as %q, which reads as %q, %v", spec, s, again, err)
 		}
@@ -248,8 +248,8 @@ func FuzzParseKeySource(f *testing.F) {
 			return
 		}
 		r := &http.Request{Method: "GET", Host: "h", URL: u, Header: http.Header{}}
-		key, err := gateway.KeySources{s}.Extract(r)
-		if err == nil && gateway.CheckKey(key) != nil {
+		key, err := keysource.Sources{s}.Extract(r)
+		if err == nil && keysource.Check(key) != nil {
 			t.Fatalf("bad key %q", key)
 		}
 		if pattern, ok := strings.CutPrefix(spec, "path:"); ok {
@@ -288,7 +288,7 @@ func compareWithMux(t *testing.T, pattern string, r *http.Request, key string, e
 	switch {
 	case err == nil && (!matched || key != want):
 		t.Fatalf("pattern %q, path %q: key %q, ServeMux has %q (matched: %v)", pattern, r.URL.EscapedPath(), key, want, matched)
-	case errors.Is(err, gateway.ErrNoKey) && matched && want != "":
+	case errors.Is(err, keysource.ErrNoKey) && matched && want != "":
 		t.Fatalf("pattern %q, path %q: no key, ServeMux has %q", pattern, r.URL.EscapedPath(), want)
 	}
 }
@@ -300,10 +300,10 @@ func FuzzExtractKey(f *testing.F) {
 		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/", RawQuery: query}, Header: http.Header{"Cookie": {cookie}, "Id": {header}}}
 		for _, spec := range []string{"query:id", "cookie:id", "header:id"} {
 			key, err := kit.KeySources(t, spec).Extract(r)
-			if err != nil && !errors.Is(err, gateway.ErrNoKey) && !errors.Is(err, gateway.ErrBadKey) {
+			if err != nil && !errors.Is(err, keysource.ErrNoKey) && !errors.Is(err, keysource.ErrBadKey) {
 				t.Fatalf("%s: %v", spec, err)
 			}
-			if err == nil && gateway.CheckKey(key) != nil {
+			if err == nil && keysource.Check(key) != nil {
 				t.Fatalf("%s: bad key %q", spec, key)
 			}
 			if spec == "query:id" && err == nil {
@@ -311,7 +311,7 @@ func FuzzExtractKey(f *testing.F) {
 					t.Fatalf("query %q: key %q, url.Query has %q", query, key, have)
 				}
 			}
-			if c, cookieErr := r.Cookie("id"); spec == "cookie:id" && cookieErr == nil && (errors.Is(err, gateway.ErrNoKey) && c.Value != "" || err == nil && c.Value != key) {
+			if c, cookieErr := r.Cookie("id"); spec == "cookie:id" && cookieErr == nil && (errors.Is(err, keysource.ErrNoKey) && c.Value != "" || err == nil && c.Value != key) {
 				t.Fatalf("cookie %q: key %q, net/http has %q", cookie, key, c.Value)
 			}
 		}

@@ -1,4 +1,4 @@
-package gateway_test
+package keysource_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
@@ -34,46 +34,46 @@ func TestKeyInJSON(t *testing.T) {
 		{"negative", "/id", `{"id": -7}`, "-7", nil},
 		{"zero", "/id", `{"id": 0}`, "0", nil},
 		{"largest", "/id", `{"id": 9007199254740991}`, "9007199254740991", nil},
-		{"integer that floats cannot tell from others", "/id", `{"id": 9007199254740992}`, "", gateway.ErrBadKey},
-		{"integer that overflows", "/id", `{"id": 99999999999999999999}`, "", gateway.ErrBadKey},
-		{"integer as float", "/id", `{"id": 1.0}`, "", gateway.ErrBadKey},
-		{"integer with exponent", "/id", `{"id": 1e0}`, "", gateway.ErrBadKey},
-		{"negative zero", "/id", `{"id": -0}`, "", gateway.ErrBadKey},
-		{"leading zero", "/id", `{"id": 07}`, "", gateway.ErrBadKey},
-		{"float", "/id", `{"id": 1.5}`, "", gateway.ErrBadKey},
-		{"bool", "/id", `{"id": true}`, "", gateway.ErrBadKey},
-		{"object", "/id", `{"id": {}}`, "", gateway.ErrBadKey},
-		{"array", "/id", `{"id": ["a"]}`, "", gateway.ErrBadKey},
-		{"null", "/id", `{"id": null}`, "", gateway.ErrNoKey},
-		{"empty", "/id", `{"id": ""}`, "", gateway.ErrNoKey},
-		{"half a pair", "/id", `{"id": "\ud800"}`, "", gateway.ErrBadKey},
-		{"control", "/id", `{"id": "a\nb"}`, "", gateway.ErrBadKey},
-		{"absent", "/id", `{"x": {"id": 1}}`, "", gateway.ErrNoKey},
-		{"beside the pointer", "/a/b", `{"a": "b"}`, "", gateway.ErrNoKey},
-		{"twice", "/id", `{"id": "a", "id": "a"}`, "", gateway.ErrBadKey},
-		{"twice, the second escaped", "/id", `{"id": "a", "\u0069d": "b"}`, "", gateway.ErrBadKey},
-		{"twice, in another case", "/id", `{"id": "a", "ID": "b"}`, "", gateway.ErrBadKey},
-		{"in another case", "/id", `{"Id": "a"}`, "", gateway.ErrBadKey},
-		{"parent twice", "/a/id", `{"a": {"id": "x"}, "a": {}}`, "", gateway.ErrBadKey},
+		{"integer that floats cannot tell from others", "/id", `{"id": 9007199254740992}`, "", keysource.ErrBadKey},
+		{"integer that overflows", "/id", `{"id": 99999999999999999999}`, "", keysource.ErrBadKey},
+		{"integer as float", "/id", `{"id": 1.0}`, "", keysource.ErrBadKey},
+		{"integer with exponent", "/id", `{"id": 1e0}`, "", keysource.ErrBadKey},
+		{"negative zero", "/id", `{"id": -0}`, "", keysource.ErrBadKey},
+		{"leading zero", "/id", `{"id": 07}`, "", keysource.ErrBadKey},
+		{"float", "/id", `{"id": 1.5}`, "", keysource.ErrBadKey},
+		{"bool", "/id", `{"id": true}`, "", keysource.ErrBadKey},
+		{"object", "/id", `{"id": {}}`, "", keysource.ErrBadKey},
+		{"array", "/id", `{"id": ["a"]}`, "", keysource.ErrBadKey},
+		{"null", "/id", `{"id": null}`, "", keysource.ErrNoKey},
+		{"empty", "/id", `{"id": ""}`, "", keysource.ErrNoKey},
+		{"half a pair", "/id", `{"id": "\ud800"}`, "", keysource.ErrBadKey},
+		{"control", "/id", `{"id": "a\nb"}`, "", keysource.ErrBadKey},
+		{"absent", "/id", `{"x": {"id": 1}}`, "", keysource.ErrNoKey},
+		{"beside the pointer", "/a/b", `{"a": "b"}`, "", keysource.ErrNoKey},
+		{"twice", "/id", `{"id": "a", "id": "a"}`, "", keysource.ErrBadKey},
+		{"twice, the second escaped", "/id", `{"id": "a", "\u0069d": "b"}`, "", keysource.ErrBadKey},
+		{"twice, in another case", "/id", `{"id": "a", "ID": "b"}`, "", keysource.ErrBadKey},
+		{"in another case", "/id", `{"Id": "a"}`, "", keysource.ErrBadKey},
+		{"parent twice", "/a/id", `{"a": {"id": "x"}, "a": {}}`, "", keysource.ErrBadKey},
 		{"twice elsewhere", "/a/id", `{"a": {"id": "x"}, "b": 1, "b": 2}`, "x", nil},
 		{"element", "/items/1/id", `{"items": [{"id": 1}, {"id": 2}, {"id": 3}]}`, "2", nil},
 		{"element of the whole", "/0", `["a"]`, "a", nil},
-		{"no element", "/2", `["a"]`, "", gateway.ErrNoKey},
-		{"index with a zero", "/00", `["a"]`, "", gateway.ErrNoKey},
+		{"no element", "/2", `["a"]`, "", keysource.ErrNoKey},
+		{"index with a zero", "/00", `["a"]`, "", keysource.ErrNoKey},
 		{"index of an object", "/1", `{"1": "a"}`, "a", nil},
 		{"empty name", "/", `{"": "a"}`, "a", nil},
-		{"empty name twice", "/", `{"": "a", "": "b"}`, "", gateway.ErrBadKey},
+		{"empty name twice", "/", `{"": "a", "": "b"}`, "", keysource.ErrBadKey},
 		{"tilde and slash", "/~0~1", `{"~/": "a"}`, "a", nil},
-		{"rest is not JSON", "/id", `{"id": "a"} x`, "", gateway.ErrBadKey},
-		{"two documents", "/id", `{"id": "a"}{"id": "b"}`, "", gateway.ErrBadKey},
-		{"cut off", "/id", `{"id": "a"`, "", gateway.ErrBadKey},
-		{"not UTF-8", "/id", "{\"id\": \"a\", \"x\": \"\xff\"}", "", gateway.ErrBadKey},
-		{"with a mark", "/id", "\ufeff{\"id\": \"a\"}", "", gateway.ErrBadKey},
-		{"too deep", "/id", deep, "", gateway.ErrBadKey},
-		{"scalar", "/id", `7`, "", gateway.ErrNoKey},
-		{"no body", "/id", ``, "", gateway.ErrNoKey},
-		{"64 KiB", "/id", `{"id": "a"}` + strings.Repeat(" ", gateway.MaxKeyBody-11), "a", nil},
-		{"over 64 KiB", "/id", `{"id": "a"}` + strings.Repeat(" ", gateway.MaxKeyBody-10), "", gateway.ErrBadKey},
+		{"rest is not JSON", "/id", `{"id": "a"} x`, "", keysource.ErrBadKey},
+		{"two documents", "/id", `{"id": "a"}{"id": "b"}`, "", keysource.ErrBadKey},
+		{"cut off", "/id", `{"id": "a"`, "", keysource.ErrBadKey},
+		{"not UTF-8", "/id", "{\"id\": \"a\", \"x\": \"\xff\"}", "", keysource.ErrBadKey},
+		{"with a mark", "/id", "\ufeff{\"id\": \"a\"}", "", keysource.ErrBadKey},
+		{"too deep", "/id", deep, "", keysource.ErrBadKey},
+		{"scalar", "/id", `7`, "", keysource.ErrNoKey},
+		{"no body", "/id", ``, "", keysource.ErrNoKey},
+		{"64 KiB", "/id", `{"id": "a"}` + strings.Repeat(" ", keysource.MaxBody-11), "a", nil},
+		{"over 64 KiB", "/id", `{"id": "a"}` + strings.Repeat(" ", keysource.MaxBody-10), "", keysource.ErrBadKey},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for name, length := range map[string]int64{"of known length": int64(len(tt.body)), "chunked": -1} {
@@ -102,22 +102,22 @@ func TestKeyInABodyThatIsNotJSON(t *testing.T) {
 		{"charset quoted", `application/json;charset="UTF-8"`, "", nil},
 		{"charset of ASCII", "application/json; Charset=US-ASCII", "", nil},
 		{"profile", `application/ld+json; profile="http://a/b, c"; version=1`, "", nil},
-		{"utf-7", "application/json; charset=utf-7", "", gateway.ErrBadKey},
-		{"utf-16", "application/json; CHARSET=UTF-16LE", "", gateway.ErrBadKey},
-		{"latin-1", "application/json; charset=iso-8859-1", "", gateway.ErrBadKey},
-		{"empty charset", "application/json; charset=", "", gateway.ErrBadKey},
-		{"extended charset", "application/json; charset*=us-ascii''utf-7", "", gateway.ErrBadKey},
-		{"continued charset", "application/json; charset*0=utf-7", "", gateway.ErrBadKey},
-		{"charset within quotes", `application/json; x="; charset=utf-7; "`, "", gateway.ErrBadKey},
-		{"charset that a semicolon divides", `application/json; charset="utf-8;x"`, "", gateway.ErrBadKey},
-		{"escaped charset", `application/json; charset="utf-\7"`, "", gateway.ErrBadKey},
-		{"two charsets", "application/json; charset=utf-8; charset=utf-7", "", gateway.ErrBadKey},
-		{"two types", "application/json, text/plain", "", gateway.ErrBadKey},
-		{"none", "", "", gateway.ErrBadKey},
-		{"text", "text/plain", "", gateway.ErrBadKey},
-		{"text json", "text/json", "", gateway.ErrBadKey},
-		{"malformed", "application/json;;", "", gateway.ErrBadKey},
-		{"encoded", "application/json", "gzip", gateway.ErrBadKey},
+		{"utf-7", "application/json; charset=utf-7", "", keysource.ErrBadKey},
+		{"utf-16", "application/json; CHARSET=UTF-16LE", "", keysource.ErrBadKey},
+		{"latin-1", "application/json; charset=iso-8859-1", "", keysource.ErrBadKey},
+		{"empty charset", "application/json; charset=", "", keysource.ErrBadKey},
+		{"extended charset", "application/json; charset*=us-ascii''utf-7", "", keysource.ErrBadKey},
+		{"continued charset", "application/json; charset*0=utf-7", "", keysource.ErrBadKey},
+		{"charset within quotes", `application/json; x="; charset=utf-7; "`, "", keysource.ErrBadKey},
+		{"charset that a semicolon divides", `application/json; charset="utf-8;x"`, "", keysource.ErrBadKey},
+		{"escaped charset", `application/json; charset="utf-\7"`, "", keysource.ErrBadKey},
+		{"two charsets", "application/json; charset=utf-8; charset=utf-7", "", keysource.ErrBadKey},
+		{"two types", "application/json, text/plain", "", keysource.ErrBadKey},
+		{"none", "", "", keysource.ErrBadKey},
+		{"text", "text/plain", "", keysource.ErrBadKey},
+		{"text json", "text/json", "", keysource.ErrBadKey},
+		{"malformed", "application/json;;", "", keysource.ErrBadKey},
+		{"encoded", "application/json", "gzip", keysource.ErrBadKey},
 	} {
 		r := jsonRequest(`{"id": "a"}`)
 		r.Header.Set("X-Key", "a")
@@ -144,7 +144,7 @@ func FuzzKeyInJSON(f *testing.F) {
 		for spec, steps := range sources {
 			key, err := kit.KeySources(t, spec).Extract(jsonRequest(body))
 			if err != nil {
-				if !errors.Is(err, gateway.ErrNoKey) && !errors.Is(err, gateway.ErrBadKey) {
+				if !errors.Is(err, keysource.ErrNoKey) && !errors.Is(err, keysource.ErrBadKey) {
 					t.Fatalf("%s: %v", spec, err)
 				}
 				continue
@@ -187,10 +187,10 @@ func TestKeyInMetadata(t *testing.T) {
 		{"grpc:order-id-bin", []string{"Order-Id-Bin: w7w="}, "ü", nil},
 		{"grpc:order-id-bin", []string{"Order-Id-Bin: w7w"}, "ü", nil},
 		{"grpc:order-id-bin", []string{"Order-Id-Bin: w7w,w7w="}, "ü", nil},
-		{"grpc:order-id-bin", []string{"Order-Id-Bin: w7w,YQ"}, "", gateway.ErrBadKey},
-		{"grpc:order-id-bin", []string{"Order-Id-Bin: %%%"}, "", gateway.ErrBadKey},
-		{"grpc:order-id-bin", []string{"Order-Id-Bin: /w"}, "", gateway.ErrBadKey},
-		{"grpc:order-id-bin", nil, "", gateway.ErrNoKey},
+		{"grpc:order-id-bin", []string{"Order-Id-Bin: w7w,YQ"}, "", keysource.ErrBadKey},
+		{"grpc:order-id-bin", []string{"Order-Id-Bin: %%%"}, "", keysource.ErrBadKey},
+		{"grpc:order-id-bin", []string{"Order-Id-Bin: /w"}, "", keysource.ErrBadKey},
+		{"grpc:order-id-bin", nil, "", keysource.ErrNoKey},
 	} {
 		key, err := kit.KeySources(t, tt.spec).Extract(request("/", tt.lines...))
 		if key != tt.key || !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {

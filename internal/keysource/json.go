@@ -1,4 +1,4 @@
-package gateway
+package keysource
 
 import (
 	"bytes"
@@ -14,21 +14,21 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// MaxKeyBody is the size in bytes of the largest body in which a key is looked for.
-const MaxKeyBody = 64 << 10
+// MaxBody is the size in bytes of the largest body in which a key is looked for.
+const MaxBody = 64 << 10
 
-// ErrBodyOfKey says that a body in which a key is looked for has more than
-// [MaxKeyBody] bytes. It wraps [ErrBadKey].
-var ErrBodyOfKey = fmt.Errorf("%w: the body has more than %d bytes", ErrBadKey, MaxKeyBody)
+// ErrBody says that a body in which a key is looked for has more than
+// [MaxBody] bytes. It wraps [ErrBadKey].
+var ErrBody = fmt.Errorf("%w: the body has more than %d bytes", ErrBadKey, MaxBody)
 
-// ReadKeyBody reads a body in which a key is looked for. Its error wraps [ErrBadKey].
-func ReadKeyBody(r io.Reader) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, MaxKeyBody+1))
+// ReadBody reads a body in which a key is looked for. Its error wraps [ErrBadKey].
+func ReadBody(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: the body did not arrive: %w", ErrBadKey, err)
-	case len(body) > MaxKeyBody:
-		return nil, ErrBodyOfKey
+	case len(body) > MaxBody:
+		return nil, ErrBody
 	}
 	return body, nil
 }
@@ -55,7 +55,7 @@ func parsePointer(text string) ([]string, error) {
 // keyFromBody returns what the pointer leads to in the request's body. It refuses
 // what two readers of JSON may understand in two ways: a client could have its
 // request run under one key, and the app work on another.
-func (s *KeySource) keyFromBody(r Keyed) (string, error) {
+func (s *Source) keyFromBody(r Keyed) (string, error) {
 	body, err := r.KeyBody()
 	if err != nil || len(body) == 0 {
 		return "", err

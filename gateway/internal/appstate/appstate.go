@@ -1,0 +1,14 @@
+// Package appstate is what a worker and the sidecar of an app in another process tell each other.
+package appstate
+
+import "errors"
+
+// State says whether an app answers. Its errors wrap worker.ErrAppDown.
+type State struct {
+	Down  error // nil while the app answers
+	Delay error // why the worker does not join others on the ring yet; nil if it may
+}
+
+// ErrStreamEnds is the cause with which the context of a stream is cancelled whose
+// partition is given away.
+var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")

@@ -1,0 +1,17 @@
+package keyed
+
+import (
+	"time"
+
+	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/ring/records"
+)
+
+// Owner has the partitions of the keys.
+type Owner interface {
+	// Post passes on that an execution has ended whose partition is given away, or that a partition has few tokens left.
+	Post(in handoff.Input)
+	// Waiting says what has to happen before a partition that nobody else is known to own is served, and how long that
+	// takes; 0 if that is not known.
+	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
+}
