@@ -219,7 +219,7 @@ func TestPrintable(t *testing.T) {
 // soon has a worker see sooner than by default that keys are held for long.
 func soon(cfg *worker.Config) { cfg.SlowKey = 400 * time.Millisecond }
 
-// What docs/operations.md shows of keys that are slow is what explain says of them, but
+// What docs/admin.md shows of keys that are slow is what explain says of them, but
 // for numbers.
 func TestWhyIsAKeySlow(t *testing.T) {
 	for _, tt := range []struct {
@@ -285,14 +285,14 @@ func TestWhyIsAKeySlow(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			site := admintest.New(t, "")
 			key := tt.stage(t, site)
-			docs := meaning(string(kit.Must(os.ReadFile("../../docs/operations.md"))))
+			docs := meaning(string(kit.Must(os.ReadFile("../../docs/admin.md"))))
 			var out string
 			defer func() {
 				if t.Failed() {
 					t.Logf("explain says:\n%s", out)
 				}
 			}()
-			kit.Eventually(t, "docs/operations.md shows this, except for numbers", func() bool {
+			kit.Eventually(t, "docs/admin.md shows this, except for numbers", func() bool {
 				var err error
 				if out, err = run(t, site.Admin, "explain", key); err != nil {
 					t.Fatal(err)

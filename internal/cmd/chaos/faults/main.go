@@ -4,7 +4,7 @@
 //
 //	go run ./faults kill store-leader redis etcd
 //
-// The arguments choose faults and stores; the default is all. It prints a table as docs/reliability.md shows it, and
+// The arguments choose faults and stores; the default is all. It prints a table, whose figures docs/reliability.md has, and
 // its progress to stderr. It exits with 1 if two executions of a key overlapped, a request ran twice, a token did not
 // rise, or a fault could not be tried. It runs in internal/cmd/chaos and needs redis-server, redis-sentinel and etcd.
 package main
