@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/conformance.md anew, with nginx and HAProxy beside")
+var update = flag.Bool("update", false, "write the table of testdata/odd-requests.md anew, with nginx and HAProxy beside")
 
 // The table's place.
 const (
-	document   = "testdata/conformance.md" // the link lets go test see that it changes
+	document   = "testdata/odd-requests.md"
 	tableBegin = "<!-- table of odd requests: go -C gateway/conformance test -run Odd -update -->\n"
 	tableEnd   = "<!-- end of the table -->\n"
 )
@@ -170,7 +170,7 @@ func ask(t *testing.T, addr, raw string) string {
 }
 
 // TestOddRequests compares what the router does with the odd requests with the
-// table of docs/conformance.md.
+// table of testdata/odd-requests.md.
 func TestOddRequests(t *testing.T) {
 	t.Parallel()
 	app := apps(t)

@@ -1,6 +1,6 @@
 // Package holds is what members say to each other when one holds keys at their
 // owner for another: calls over the link (docs/link.md) with short bodies, of
-// which docs/protocol.md tells the rest. All of them may be repeated.
+// which docs/protocol-locks.md tells the rest. All of them may be repeated.
 package holds
 
 import (

@@ -342,7 +342,7 @@ func (w *world) release(c *call, x *worker, sure bool) {
 	l, named := x.machine.find(x.at(), c.id), w.named(c)
 	same := l == nil || l.Token == c.token || named != 0
 	if l := x.machine.byID[c.id]; l != nil && l.state == waiting && named == 0 {
-		same = false // it ends a wait, and knows of no lock: docs/protocol.md says so
+		same = false // it ends a wait, and knows of no lock: docs/protocol-checks.md says so
 	}
 	what, removed := x.machine.Release(x.at(), c.id, named, sure)
 	if c.answer.what = what; what == Held && named != 0 && l != nil && l.Token != named {
