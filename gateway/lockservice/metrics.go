@@ -10,7 +10,7 @@ import (
 
 // The service's families of metrics; docs/metrics.md describes them.
 var (
-	lockRequestsMetric = metrics.Counter("keyway_router_lock_requests_total", "Requests to the lock service that were answered, by what they want and the status (499: the client did not wait).", "operation", "code")
+	lockRequestsMetric = metrics.Counter("keyway_router_lock_requests_total", "Requests to the lock service that were answered, by operation and status (499: the client did not wait).", "operation", "code")
 	lockWaitingMetric  = metrics.Gauge("keyway_router_lock_requests_in_flight", "Requests for locks that are not answered yet: most of them wait for their keys.")
 )
 

@@ -47,17 +47,17 @@ const (
 )
 
 var families = []metrics.Family{
-	requestsMetric:       metrics.Counter("keyway_router_requests_total", "Requests that were answered, by the class of the status (499: the client did not wait) and by what has carried them to a worker.", "route", "code", "way"),
+	requestsMetric:       metrics.Counter("keyway_router_requests_total", "Requests that were answered, by class of the status (499: the client did not wait) and by the way to the worker.", "route", "code", "way"),
 	durationMetric:       metrics.Histogram("keyway_router_request_duration_seconds", "Time from a request's head to the end of its answer, or to the change of protocols.", "route"),
 	underWayMetric:       metrics.Gauge("keyway_router_requests_in_flight", "Requests that are not answered yet, tunnels among them."),
 	receivedMetric:       metrics.Counter("keyway_router_received_bytes_total", "Bytes of requests' bodies.", "route"),
 	sentMetric:           metrics.Counter("keyway_router_sent_bytes_total", "Bytes of answers' bodies.", "route"),
-	problemsMetric:       metrics.Counter("keyway_router_problems_total", "Answers of the router's own in place of a worker's, by why.", "kind"),
+	problemsMetric:       metrics.Counter("keyway_router_problems_total", "Answers that the router gave in place of a worker, by reason.", "kind"),
 	heldMetric:           metrics.Gauge("keyway_router_held_requests", "Requests that wait for a worker that takes them."),
-	holdMetric:           metrics.Histogram("keyway_router_hold_duration_seconds", "How long requests have waited for a worker that takes them, of those that had to."),
+	holdMetric:           metrics.Histogram("keyway_router_hold_duration_seconds", "How long requests waited for a worker that takes them; others do not count."),
 	misroutesMetric:      metrics.Counter("keyway_router_misroutes_total", "Attempts at a worker that did not own the key."),
-	hintsMetric:          metrics.Counter("keyway_router_hints_followed_total", "Attempts at an owner of whom another worker has told."),
-	retriesMetric:        metrics.Counter("keyway_router_retries_total", "Attempts that provably did not start at their worker, so that others could follow."),
+	hintsMetric:          metrics.Counter("keyway_router_hints_followed_total", "Attempts at an owner that another worker has named."),
+	retriesMetric:        metrics.Counter("keyway_router_retries_total", "Attempts that provably did not start at their worker, so that the router could try again."),
 	bodiesMetric:         metrics.Gauge("keyway_router_bodies_bytes", "Bytes of requests' bodies that are kept, in memory or in temporary files.", "place"),
 	connectionsMetric:    metrics.Gauge("keyway_router_connections", "Connections of clients.", "protocol"),
 	maxConnectionsMetric: metrics.Gauge("keyway_router_max_connections", "How many connections of clients each server takes."),

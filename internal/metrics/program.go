@@ -47,7 +47,7 @@ func ReadBuild() Build {
 }
 
 // buildInfo is a metric that always is 1.
-var buildInfo = Gauge("keyway_build_info", "Of what the program was made; always 1.", "version", "revision", "goversion")
+var buildInfo = Gauge("keyway_build_info", "Version, commit and Go version of the program; always 1.", "version", "revision", "goversion")
 
 // Describe implements [prometheus.Collector].
 func (b Build) Describe(ch chan<- *prometheus.Desc) { Describe(ch, []Family{buildInfo}) }

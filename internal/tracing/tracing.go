@@ -63,7 +63,7 @@ func (t *Tracing) TracerProvider() trace.TracerProvider {
 	return t.provider
 }
 
-var dropped = metrics.Counter("keyway_trace_spans_dropped_total", "Spans of traces that were lost, by why.", "reason")
+var dropped = metrics.Counter("keyway_trace_spans_dropped_total", "Spans of traces that were lost, by reason.", "reason")
 
 // Describe implements [prometheus.Collector].
 func (t *Tracing) Describe(ch chan<- *prometheus.Desc) {

@@ -19,11 +19,11 @@ const (
 
 var families = []metrics.Family{
 	membersMetric:     metrics.Gauge("keyway_gossip_members", "Members that are seen, this one included.", "role", "state"),
-	refusedMetric:     metrics.Gauge("keyway_gossip_refused_members", "Members that are kept out of the view, as they use another store."),
-	disagreeingMetric: metrics.Gauge("keyway_gossip_disagreeing_members", "Active workers that see other active workers than this member does."),
+	refusedMetric:     metrics.Gauge("keyway_gossip_refused_members", "Members that are kept out of the view because they use another store."),
+	disagreeingMetric: metrics.Gauge("keyway_gossip_disagreeing_members", "Active workers whose view of the active workers differs from that of this member."),
 	viewsMetric:       metrics.Counter("keyway_gossip_view_changes_total", "Changes of the view of the cluster."),
 	lostMetric:        metrics.Counter("keyway_gossip_members_lost_total", "Members that did not answer any more and had not left in order."),
-	healthMetric:      metrics.Gauge("keyway_gossip_health_score", "How badly this member keeps up with the protocol: 0 is well; it rises while probes go unanswered, as of a process without CPU."),
+	healthMetric:      metrics.Gauge("keyway_gossip_health_score", "How badly this member keeps up with gossip: 0 is good; it rises while probes get no answer, for example because the process lacks CPU."),
 }
 
 var _ prometheus.Collector = (*Cluster)(nil)
