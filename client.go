@@ -19,8 +19,8 @@ import (
 	"github.com/keyway-go/keyway/ring/gossip"
 )
 
-// Client makes calls for keys straight to the nodes that own them, from a node
-// or, made with [NewClient], from any process. It is an [http.RoundTripper].
+// Client makes calls for keys straight to the nodes that own them. Every node has one, and
+// [NewClient] makes one for any process. It is an [http.RoundTripper].
 type Client struct {
 	*client.Client
 	members *gossip.Cluster // nil for the client of a node
@@ -28,8 +28,8 @@ type Client struct {
 	unstore func()          // ends what follows store
 }
 
-// ClientConfig configures a [Client] of a process that owns no keys. What has the
-// name of a field of [Config] means the same, with the same default.
+// ClientConfig configures a [Client] of a process that owns no keys. Fields that [Config] has too
+// mean the same, with the same default.
 type ClientConfig struct {
 	Name                    string // default: client- and a random text
 	Join                    []string
@@ -89,9 +89,8 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Close closes the connections and leaves the cluster. Calls that wait or come
-// later fail. The client of a node is closed with the node, and this does nothing.
-// It may be called again.
+// Close closes the connections and leaves the cluster. Waiting and later calls fail. The client of
+// a node is closed with the node, and its Close does nothing. Close may be called again.
 func (c *Client) Close() error {
 	if c.members == nil {
 		return nil

@@ -24,34 +24,33 @@ import (
 	"github.com/keyway-go/keyway/ring/gossip"
 )
 
-// Config says who a node is and where it finds the others. The zero value is a
-// node of this machine. What the errors of [Start] say in parentheses are the
-// flags of the program worker.
+// Config says who a node is and where it finds the others. The zero value is a node of this
+// machine. Errors of [Start] name the field and, in parentheses, the flag of cmd/worker that sets
+// it.
 type Config struct {
 	// Name is unique in the cluster and places the node on the ring; keep it across
 	// restarts. Default: the host's name and the port of Listen.
 	Name string
 
-	// Listen is the host:port that takes requests and calls of other nodes. Default
-	// 127.0.0.1:0, a free port. Listener is one that is open already, instead.
+	// Listen is the host:port for requests and calls of other nodes. Default 127.0.0.1:0, a free
+	// port. Listener is an open listener that replaces Listen.
 	Listen   string
 	Listener net.Listener
 
-	// Advertise is the host or host:port at which the others reach Listen. Default:
-	// Listen, or the host of GossipAdvertise or Gossip if that is every address.
+	// Advertise is the host or host:port at which the others reach Listen. Default: Listen, or the
+	// host of GossipAdvertise or Gossip if Listen is every address.
 	Advertise string
 
-	// AdminToken is what POST requests at Admin have to bring, in the header
-	// Authorization behind Bearer. Default: they need to come from this machine.
+	// AdminToken is required of POST requests at Admin in the header Authorization, after Bearer.
+	// Default: they must come from this machine.
 	AdminToken string
 
-	// AdminHosts are names under which Admin is asked, in addition to localhost and its
-	// addresses; see admin.Config.Hosts. Default: none.
+	// AdminHosts are names of this process at Admin, in addition to localhost and its addresses;
+	// see admin.Config.Hosts. Default: none.
 	AdminHosts []string
 
-	// Admin is the host:port at which those who run the cluster ask the node what it
-	// does, see admin.New, and by POST requests have it leave the ring and come
-	// back. Default: none.
+	// Admin is the host:port for operators. They can see what the node does, see admin.New, and by
+	// POST requests make it leave the ring and return. Default: none.
 	Admin string
 
 	// Gossip is the host:port for gossip, over UDP and TCP, and GossipAdvertise the
@@ -59,29 +58,28 @@ type Config struct {
 	// Default 127.0.0.1:0, a free port.
 	Gossip, GossipAdvertise string
 
-	// Join are gossip addresses of members: of a router, or of some nodes. Default:
-	// 127.0.0.1:7946, that of a router on this machine, if Gossip is of this machine.
+	// Join are gossip addresses of members: of a router, or of some nodes. Default: 127.0.0.1:7946,
+	// the address of a router on this machine, if Gossip is on this machine only.
 	Join []string
 
-	// GossipKeys encrypt gossip, as gossip.Config.Keyring. Without them Gossip and
-	// GossipAdvertise have to be of this machine alone, unless GossipOpen says that
-	// whoever reaches them may join. (--gossip-key, --gossip-open)
+	// GossipKeys encrypt gossip, as gossip.Config.Keyring. Without them Gossip and GossipAdvertise
+	// must be on this machine only, unless GossipOpen allows any process that reaches them to join.
+	// (--gossip-key, --gossip-open)
 	GossipKeys [][]byte
 	GossipOpen bool
 
-	// PeerTLS has members talk over TLS, with certificates both ways; so do all or none,
-	// unless it is optional.
-	// It does not take the place of GossipKeys: gossip says where the members are. With
-	// Direct, others come over TLS too, and need no certificate. Default: members'
-	// connections are not encrypted.
+	// PeerTLS enables mutual TLS between members. All members must use it, or none, unless PeerTLS
+	// is optional. It does not replace GossipKeys, since gossip says where the members are. With
+	// Direct, others use TLS too, without a certificate. Default: members' connections are not
+	// encrypted.
 	PeerTLS *gateway.PeerTLS
 
-	// Redis is the URL of the Redis that keeps who owns what, the same for all
-	// members, as fallback.NewClient takes it. Without it, all members must be on
-	// one machine: the node uses the store that a router, or another node, keeps in
-	// its memory at the first address of Join, or keeps one there if nobody has that
-	// address. When the process that keeps the store ends, another node does. A program that
-	// always has a Redis can leave that store out with go build -tags keyway_redis.
+	// Redis is the URL of the Redis that stores who owns each partition, as fallback.NewClient
+	// takes it. It is the same for all members. Without it, all members must be on one machine. The
+	// node then uses the store that a router, or another node, keeps in its memory at the first
+	// address of Join, or keeps one there if that address is free. When the process with the store
+	// ends, another node replaces it. A program that always has a Redis can leave that store out
+	// with go build -tags keyway_redis.
 	Redis string
 
 	// Store opens the store in place of Redis, such as one in etcd:
@@ -91,70 +89,68 @@ type Config struct {
 	// The node closes it.
 	Store func(store.Config) (Store, error)
 
-	// Offered makes a node without Redis and Store wait for a store of another process, and
-	// never keep one.
+	// Offered makes a node without Redis and Store wait for the store of another process, and never
+	// keep one.
 	Offered bool
 
-	// ServeWithoutStore keeps serving while the store cannot be reached, see worker.Config.
-	// It is unsafe when the network is cut in two. Default: stop.
+	// ServeWithoutStore keeps serving while the store cannot be reached, see worker.Config. It is
+	// unsafe if the network is split. Default: stop.
 	ServeWithoutStore bool
 
-	// NewCluster skips the wait of one Settings.TTL before the first claim in a store
-	// that is entirely empty, and looks like one that has lost its data. It is for
-	// the very first start of a cluster only.
+	// NewCluster skips the wait of one Settings.TTL before the first claim in an empty store, which
+	// looks like one that has lost its data. It is for the very first start of a cluster only.
 	NewCluster bool
 
-	// Settings are common to all members; one that differs is refused. Its KeySource,
-	// PeerTLS and Store must be empty.
+	// Settings are common to all members; a member with others is refused. Its KeySource, PeerTLS
+	// and Store must be empty.
 	Settings ring.Settings
 
-	// Direct makes the node take requests that come without a router, or a Client.
-	// Default: they get 403, as any of them could choose the key that it holds.
+	// Direct makes the node take requests that come neither through a router nor from a Client.
+	// Default: they get 403, since their senders could choose any key.
 	Direct bool
 
-	// Keys find the key in such requests. Default: the header Keyway-Key,
+	// Keys find the key in requests that Direct allows. Default: the header Keyway-Key,
 	// percent-encoded.
 	Keys gateway.KeySources
 
-	// LockFile is the path of a file that is locked while the node lives. With it the
-	// next start proves that this process is dead, and takes its keys over at
-	// once. Default: they are taken over after one TTL.
+	// LockFile is the path of a file that is locked while the node lives. With it the next start
+	// can prove that this process is dead, and takes over its keys at once. Default: they are taken
+	// over after one TTL.
 	LockFile string
 
-	// Witness is a pattern (path/filepath.Match) of the lock files of nodes of this
-	// machine, such as /run/keyway/*.lock. When one of their processes dies, this node
-	// learns it from the kernel within 50 ms and has its keys taken over, behind
-	// an app at Upstream 0.15 Settings.TTL later. It watches up to eight files, which
-	// follow LockFile in the order of their names. Default: none.
+	// Witness is a pattern (path/filepath.Match) of lock files of nodes on this machine, such as
+	// /run/keyway/*.lock. When one of their processes dies, this node learns it from the kernel
+	// within 50 ms and lets its keys be taken over; if that node has an app at Upstream, 0.15
+	// Settings.TTL later. It watches up to eight files, which follow LockFile in the order of their
+	// names. Default: none.
 	Witness string
 
-	// Handler takes requests from Start on, as [Node.Serve] says, or an app at the
-	// URL Upstream does, as sidecar.New says: the node has keys while the
-	// app answers. App says more about either. Its GRPC follows from an Upstream h2c://.
-	// Default: requests get 503 until Serve.
+	// Handler takes requests from Start on, as [Node.Serve] says. Instead, an app at the URL
+	// Upstream can take them, as sidecar.New says; the node has keys while the app answers. App has
+	// details of either. Its GRPC follows from an Upstream h2c://. Default: requests get 503 until
+	// Serve.
 	Handler  http.Handler
 	Upstream *url.URL
 	App      worker.App
 
-	// Metrics are further ones, which Admin has beside the node's own. Default: none.
+	// Metrics are additional collectors for Admin, along with the node's own. Default: none.
 	Metrics []prometheus.Collector
 
-	// DrainTimeout bounds handing over and finishing what runs in [Node.Close], in
-	// [Node.Drain] and at the end of [Node.Serve]. Default 30 s.
+	// DrainTimeout bounds how long [Node.Close], [Node.Drain] and the end of [Node.Serve] hand over
+	// keys and wait for running executions. Default 30 s.
 	DrainTimeout time.Duration
 
 	// Limits bound the node's queues, waits, memory and connections.
 	Limits worker.Limits
 
 	// TracerProvider makes spans of the node's executions and of its Client's requests, see
-	// worker.Config and client.Config. It is the caller's to shut down. TraceKeys puts
-	// keys into them, and not only their hashes. Default: none.
+	// worker.Config and client.Config. The caller must shut it down. TraceKeys adds keys to the
+	// spans as well as their hashes. Default: none.
 	TracerProvider trace.TracerProvider
 	TraceKeys      bool
 
-	// Logger gets what an operator should know. The Redis library's own log, one for
-	// the whole process, is off unless fallback.LogRedis was called before, see
-	// fallback.NewClient. Default: discard.
+	// Logger gets messages for operators. The Redis library's own log, one for the whole process,
+	// is off unless fallback.LogRedis was called before, see fallback.NewClient. Default: discard.
 	Logger *slog.Logger
 }
 
@@ -257,8 +253,8 @@ func isLoopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// hostAt returns the gossip address at which a node without a store keeps one
-// if nobody else does, "" if it must not.
+// hostAt returns the gossip address at which a node without a store keeps one if no other process
+// does, "" if it must not.
 func (c *Config) hostAt() string {
 	if c.Store != nil || c.Offered || !c.oneMachine() || len(c.Join) == 0 {
 		return ""

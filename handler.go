@@ -8,7 +8,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// handler passes requests to whichever handler is set.
+// handler passes requests to the handler that is set at present.
 type handler struct{ current atomic.Pointer[keyed] }
 
 // keyed is a handler of a worker, which holds a request's key while it runs.

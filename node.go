@@ -25,9 +25,8 @@ type Execution = gateway.Execution
 // Node is this process's place in a cluster: it owns a share of the keys. Start
 // one with [Start]. Its methods may be called by any number of goroutines.
 //
-// Those of the Client, such as Do and Lock, work for keys of whichever node. For a
-// key of this node Do asks nobody; for a key of another node it costs one round trip
-// to that node.
+// Methods of the Client, such as Do and Lock, work for the keys of all nodes. For a key of this
+// node Do makes no call; for a key of another node it costs one round trip to that node.
 type Node struct {
 	*Client
 
@@ -59,13 +58,12 @@ type Node struct {
 	closeErr error
 }
 
-// Start makes this process a node of its cluster: it joins gossip, opens the
-// store, takes requests, and waits until the node serves all keys that the ring
-// gives it. That takes about a second; one TTL (10 s) if somebody has died, or if
-// the store is empty or was started since, unless Config.NewCluster says that it
-// is new. A node whose app at Config.Upstream does not answer has no keys until it does:
-// Start returns, and logs that. ctx bounds only Start itself, whose error then says what it waited for.
-// The caller must call [Node.Close].
+// Start makes this process a node of its cluster. It joins gossip, opens the store, takes requests,
+// and waits until the node serves all keys that the ring gives it. That takes about a second. It
+// takes one TTL (10 s) if a member has died, or if the store is empty or was started since, unless
+// Config.NewCluster says that it is new. If the app at Config.Upstream does not answer, Start
+// returns and logs that, and the node has no keys until it does. ctx bounds only Start itself,
+// whose error then names the step that it waited for. The caller must call [Node.Close].
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -98,11 +96,11 @@ func (n *Node) Serve(ctx context.Context, h http.Handler) error {
 	return n.Close()
 }
 
-// Close leaves the cluster: it hands the node's keys over, waits up to Config.DrainTimeout
-// (30 s) for what runs, and closes everything that Start has opened. It takes no context: a
-// program that a signal has told to end closes its node when its own context is over. The
-// error, which is also logged, says what still ran; the keys of that are free after one TTL.
-// Further calls wait for the first one and return its error.
+// Close leaves the cluster: it hands over the node's keys, waits up to Config.DrainTimeout (30 s)
+// for running executions, and closes everything that Start has opened. It takes no context, since a
+// program that ends by a signal closes its node when its own context is over. The error, which is
+// also logged, says what still ran; the keys of that are free after one TTL. Further calls wait for
+// the first one and return its error.
 func (n *Node) Close() error {
 	n.closing.Do(func() {
 		close(n.closed)
@@ -113,11 +111,11 @@ func (n *Node) Close() error {
 	return n.closeErr
 }
 
-// Drain leaves the ring for good: it hands the node's keys over and waits for what
-// runs, for up to Config.DrainTimeout or until ctx ends, when the error says what
-// still does. The node goes on to answer, and sends requests elsewhere; [Node.Close]
-// ends it. Drain may be called more than once: each call waits for the end of the
-// same. POST /drain at Config.Admin does less: it has the worker leave the ring until POST /undrain.
+// Drain leaves the ring for good. It hands over the node's keys and waits for running executions,
+// up to Config.DrainTimeout or until ctx ends; then the error says what still runs. The node
+// continues to answer, and sends requests elsewhere; [Node.Close] ends it. Drain may be called more
+// than once: each call waits for the same end. POST /drain at Config.Admin does less: it makes the
+// worker leave the ring until POST /undrain.
 func (n *Node) Drain(ctx context.Context) error {
 	n.leaving.Do(func() { n.log.Info("leaving: handing the partitions over", "grace", n.cfg.DrainTimeout) })
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
@@ -149,10 +147,9 @@ func (n *Node) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector]: it collects the metrics of the node's worker,
-// membership and store, which docs/metrics.md describes. Config.Admin serves them at
-// /metrics; register the node in a registry of the program to have them there. Of
-// several nodes in a process each needs a label of its own then, such as
-// [prometheus.WrapRegistererWith] adds.
+// membership and store, which docs/metrics.md describes. Config.Admin serves them at /metrics;
+// register the node in a registry of the program to have them there. Several nodes of one process
+// then need a distinguishing label each, such as [prometheus.WrapRegistererWith] adds.
 func (n *Node) Collect(ch chan<- prometheus.Metric) {
 	for _, part := range n.collectors() {
 		part.Collect(ch)
@@ -181,7 +178,7 @@ func (n *Node) AdminAddr() string {
 // GossipAddr returns the host:port at which others can join the node.
 func (n *Node) GossipAddr() string { return n.members.Addr() }
 
-// fail notes that a server has ended.
+// fail records that a server has ended.
 func (n *Node) fail(l net.Listener, err error) {
 	if errors.Is(err, http.ErrServerClosed) {
 		return

@@ -29,7 +29,7 @@ const (
 	offerTimeout = 5 * time.Second // for a store, where none can be kept in memory
 )
 
-// start does what Start says. What it has opened when it fails is for release.
+// start does what Start says. If it fails, release closes what it has opened.
 func (n *Node) start(ctx context.Context) error {
 	previous, err := n.lockFile()
 	if err != nil {
@@ -150,7 +150,7 @@ func gossipError(err error) error {
 	return fmt.Errorf("keyway: %w", err)
 }
 
-// openStore opens the store of Config.Redis or Config.Store, or the one that a member offers.
+// openStore opens the store of Config.Redis or Config.Store, or a member's store.
 func (n *Node) openStore(ctx context.Context) error {
 	config := store.Config{Settings: n.members.Settings(), NewCluster: n.cfg.NewCluster, Logger: n.log}
 	if n.cfg.Store != nil {

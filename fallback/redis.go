@@ -46,9 +46,9 @@ var errURL = errors.New("fallback: bad redis URL")
 //	ca, cert, key                               PEM files for TLS
 //	server_name, skip_verify=true               for TLS
 //
-// A context's deadline bounds each call, whichever is shorter. A failed
-// command is retried up to twice by itself, 8 to 250 ms apart, also when its
-// reply was lost: whatever is sent through this client must be idempotent.
+// The earlier of a context's deadline and the client's timeouts bounds each call. The client itself
+// retries a failed command up to twice, 8 to 250 ms apart, even if only its reply was lost. All
+// commands sent through it must therefore be idempotent.
 //
 // go-redis has one log for the whole process and writes it to stderr. The first
 // call turns that off, unless [LogRedis] has been called: errors of calls say the

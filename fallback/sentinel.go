@@ -13,9 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinels connects a client to the primary that most Sentinels name. When a Sentinel tells of a switch, it ends the
-// connections to other servers. The client of go-redis asks one Sentinel. If that is silent, since its machine is lost
-// together with the primary, a client whose calls have short deadlines never asks another one.
+// sentinels connects a client to the primary that most Sentinels name. When a Sentinel reports a
+// switch, it ends the connections to other servers. go-redis's own client asks one Sentinel. If
+// that is silent, because its machine is lost together with the primary, a client whose calls have
+// short deadlines never asks another one.
 type sentinels struct {
 	options *redis.UniversalOptions
 
@@ -151,8 +152,8 @@ func (s *sentinels) remove(p *primaryConn) {
 	}
 }
 
-// watch ends the connections to other servers when a Sentinel tells of a new primary: once that has been promoted, and
-// once its replicas follow it.
+// watch ends the connections to other servers when a Sentinel reports a new primary: after its
+// promotion, and again when its replicas follow it.
 func (s *sentinels) watch(ctx context.Context, sentinel string) {
 	client := s.client(sentinel)
 	defer client.Close()

@@ -1,8 +1,8 @@
-// Package gateway is for programs that configure a router, a worker or a client, and for
-// handlers and apps behind them: it is what these share. That is keys and where requests
-// carry them, the headers between router, worker and app, errors, and what all need to know
-// of the members of the cluster. Package router is the front door, package worker runs
-// requests with their keys held, package admin answers those who run the cluster.
+// Package gateway is for programs that configure a router, a worker or a client, and for handlers
+// and apps behind them. It has what these share: keys and their places in requests, the headers
+// between router, worker and app, errors, and what all parts know about the members of the cluster.
+// Package router is the front door, package worker runs requests with their keys held, and package
+// admin serves the cluster's operators.
 //
 // The way of a request:
 //
@@ -27,6 +27,6 @@
 //	new owner: claims ◀─────────────────────────────────────────────┘
 //	           epoch n+1 ──▶ its tokens are higher than all before
 //
-// Where the old owner has died, its session in the store ends first, and what it
-// may still have run is over by its lease. docs/protocol.md has the whole.
+// If the old owner has died, its session in the store ends first, and its executions have ended by
+// their lease. docs/protocol.md has the whole protocol.
 package gateway

@@ -8,11 +8,11 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Errors of calls for a key, at its owner and from elsewhere. They are wrapped
-// by those that say which key, partition and worker it was.
+// Errors of calls for a key, at its owner and elsewhere. Errors that name the key, the partition
+// and the worker wrap them.
 var (
-	// ErrUnavailable means that nobody takes calls for the key at the moment.
-	// The call has not run; later it may.
+	// ErrUnavailable means that no worker takes calls for the key at the moment. The call has not
+	// run; a later one may.
 	ErrUnavailable = errors.New("gateway: no worker takes the call now")
 	// ErrBusy means that too many calls wait already: for the key, at its
 	// worker, or here. The call has not run.
@@ -26,11 +26,11 @@ var (
 	// ErrMayHaveRun means that the caller has no answer, or not the whole of it,
 	// although the call may have run, or may still run.
 	ErrMayHaveRun = errors.New("gateway: the call may have run")
-	// ErrOwnershipLost is the cause with which an execution's context is
-	// cancelled when its worker can no longer be sure to own the key.
+	// ErrOwnershipLost is the cause of an execution's context when its worker can no longer be sure
+	// to own the key.
 	ErrOwnershipLost = errors.New("gateway: ownership lost")
-	// ErrTimeout is the cause with which the context of a request's execution is
-	// cancelled that has held its key for as long as it may.
+	// ErrTimeout is the cause of an execution's context when the request has held its key for too
+	// long.
 	ErrTimeout = errors.New("gateway: the execution has taken as long as it may")
 
 	// ErrNested means that a request over HTTP is for a key that the chain of

@@ -33,9 +33,9 @@ func NewExecution(h holder, life uint64, key string, token int64) Execution {
 // Key returns the key that is held, of several keys the first by the order of bytes.
 func (x Execution) Key() string { return x.key }
 
-// Token returns the fencing token of [Execution.Key]. Tokens strictly increase from
-// one execution of a key to the next, on whichever worker. A resource that refuses
-// lower ones therefore never applies an older owner's write after a newer one's.
+// Token returns the fencing token of [Execution.Key]. Tokens strictly increase from one execution
+// of a key to the next, on all workers. A resource that refuses lower ones therefore never applies
+// an older owner's write after a newer one's.
 func (x Execution) Token() int64 { return x.token }
 
 // Keys returns all keys that are held, sorted, each once.

@@ -13,9 +13,9 @@ type Members interface {
 	// Settings returns what all members share. Only their Store changes, when
 	// this process learns of it.
 	Settings() ring.Settings
-	// Secrets returns what members can prove to each other for a purpose that they
-	// are, 32 bytes each, which nobody else knows: the first one proves, all verify.
-	// None: whoever reaches a member passes for one.
+	// Secrets returns secrets of 32 bytes that only members know and by which they prove their
+	// membership for a purpose: the first one proves, all verify. Without secrets, any process that
+	// reaches a member passes for one.
 	Secrets(purpose string) [][]byte
 	// Changed returns a channel that is closed at the next change of View.
 	Changed() <-chan struct{}
@@ -24,7 +24,7 @@ type Members interface {
 	Announce(update func(self *ring.Member)) error
 }
 
-// Route is a key's partition and the member to which its requests go.
+// Route is a key's partition and the member that its requests go to.
 type Route struct {
 	Partition int
 	Owner     ring.Member // zero if there is none

@@ -31,8 +31,8 @@ type PeerTLSConfig struct {
 	// certificate of these CAs is a member's, so they must be the cluster's own.
 	Name string
 
-	// Optional has this member speak TLS with those that do, and go without with those
-	// that do not, while a cluster changes to TLS or from it.
+	// Optional makes this member use TLS with members that do, and no TLS with the others, while a
+	// cluster changes to TLS or from it.
 	Optional bool
 }
 
@@ -40,8 +40,8 @@ type PeerTLSConfig struct {
 // Make one with [LoadPeerTLS]. It may be used by several routers, clients and workers
 // at a time.
 //
-// The address of a member plays no part: members are reached by addresses that gossip
-// has told, and a certificate says that somebody is a member, not which one.
+// The address of a member plays no part: gossip says where members are, and a certificate says that
+// a process is a member, not which one.
 type PeerTLS struct {
 	cfg      PeerTLSConfig
 	loading  sync.Mutex
@@ -60,8 +60,8 @@ type peerMaterial struct {
 // maxPEM bounds each of the files.
 const maxPEM = 1 << 20
 
-// LoadPeerTLS reads the files. Its error names the one that is wrong, and says why: also
-// if it is this member's certificate that the CAs, as any member, would not take.
+// LoadPeerTLS reads the files. Its error names the bad file and says why, also if other members
+// would refuse this member's certificate by the CAs.
 func LoadPeerTLS(cfg PeerTLSConfig) (*PeerTLS, error) {
 	for _, file := range []struct{ field, name string }{{"CertFile", cfg.CertFile}, {"KeyFile", cfg.KeyFile}, {"CAFile", cfg.CAFile}} {
 		if file.name == "" {
@@ -75,9 +75,8 @@ func LoadPeerTLS(cfg PeerTLSConfig) (*PeerTLS, error) {
 	return t, nil
 }
 
-// Reload reads the files again. Connections are made anew with what they hold; those
-// that are there end with the requests that they carry. With an error, as LoadPeerTLS
-// returns, nothing changes.
+// Reload reads the files again. New connections use the new certificates; existing ones end with
+// the requests that they carry. If there is an error, as from LoadPeerTLS, nothing changes.
 func (t *PeerTLS) Reload() error {
 	t.loading.Lock()
 	defer t.loading.Unlock()
@@ -94,8 +93,8 @@ func (t *PeerTLS) Reload() error {
 	return nil
 }
 
-// OnReload has f called after each Reload without an error, until stop is called. f must
-// not call t's methods but for its configurations.
+// OnReload makes each successful Reload call f, until stop is called. f may call only the methods
+// of t that return configurations.
 func (t *PeerTLS) OnReload(f func()) (stop func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +112,7 @@ func (t *PeerTLS) OnReload(f func()) (stop func()) {
 // Optional reports whether members that speak no TLS are members too.
 func (t *PeerTLS) Optional() bool { return t.cfg.Optional }
 
-// Expires returns when this member's certificate ends: nobody takes it from then on.
+// Expires returns when this member's certificate ends. Other members refuse it from then on.
 func (t *PeerTLS) Expires() time.Time { return t.material.Load().own.Leaf.NotAfter }
 
 // ClientConfig returns the configuration of a member that connects to another one.
@@ -131,7 +130,7 @@ func (t *PeerTLS) ClientConfig() *tls.Config {
 	}
 }
 
-// ServerConfig returns the configuration of a member to which only others connect.
+// ServerConfig returns the configuration of a member that only accepts connections.
 func (t *PeerTLS) ServerConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -215,7 +214,7 @@ func readPEM(name string) ([]byte, error) {
 	return text, nil
 }
 
-// parseCAs returns the certificates in a text, of which there must be one at least.
+// parseCAs returns the certificates in a text; it must have at least one.
 func parseCAs(text []byte) (*x509.CertPool, error) {
 	cas, found := x509.NewCertPool(), false
 	for {

@@ -1,10 +1,9 @@
-// Package localmutex is for programs that want a keyed mutex within one process, and nothing
-// else of Keyway: callers that name the same key run one at a time, callers that name
-// different keys do not meet.
+// Package localmutex is for programs that want only a keyed mutex within one process. Callers of
+// the same key run one at a time, and callers of different keys do not affect each other.
 //
-// It is fair (first come, first served per key), obeys contexts, allocates nothing in steady
-// state, bounds its queues, and forgets a key as soon as nobody holds it or waits for it. It
-// works inside testing/synctest bubbles.
+// It is fair (first come, first served per key), obeys contexts, allocates nothing in steady state,
+// bounds its queues, and forgets a key that is neither held nor waited for. It works inside
+// testing/synctest bubbles.
 package localmutex
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/internal/keytable"
 )
 
-// Errors of [Mutex.Lock], beside those of its context.
+// Errors of [Mutex.Lock], in addition to those of its context.
 var (
 	// ErrQueueFull means that as many callers wait as the Mutex allows.
 	ErrQueueFull = keytable.ErrQueueFull
@@ -29,8 +28,8 @@ var (
 // seldom share one, and all of them together take about 32 KiB.
 const shards = 256
 
-// Mutex is a keyed mutex. Its zero value is ready to use. It may be used by any number of
-// goroutines, and must not be copied after its first use, or its fields be changed.
+// Mutex is a keyed mutex. Its zero value is ready to use, by any number of goroutines. It must not
+// be copied after its first use, and its fields must not change.
 type Mutex struct {
 	PerKey  int           // callers that may wait for one key; 0 means 1024
 	Total   int           // callers that may wait for all keys together; 0 means 65,536
@@ -42,10 +41,9 @@ type Mutex struct {
 	tables []keytable.Table
 }
 
-// Lock waits until it holds key. Callers that wait for one key get it in the
-// order in which they came. If ctx is done, Lock returns ctx.Err() and holds
-// nothing, even if the key is free. It returns [ErrQueueFull] at once if too
-// many callers wait, and [ErrWaited] after MaxWait.
+// Lock waits until it holds key. Callers of one key get it in the order of arrival. If ctx is done,
+// Lock returns ctx.Err() and holds nothing, even if the key is free. It returns [ErrQueueFull] at
+// once if too many callers wait, and [ErrWaited] after MaxWait.
 func (m *Mutex) Lock(ctx context.Context, key string) error {
 	_, err := m.table(key).Lock(ctx, key)
 	return err
@@ -57,8 +55,8 @@ func (m *Mutex) TryLock(key string) bool {
 	return err == nil
 }
 
-// Unlock gives key to the first that waits for it. It panics if nobody holds
-// key. As with [sync.Mutex], any goroutine may unlock it.
+// Unlock gives key to its first waiter. It panics if key is not held. As with [sync.Mutex], any
+// goroutine may unlock it.
 func (m *Mutex) Unlock(key string) {
 	if !m.table(key).UnlockAny(key) {
 		panic(fmt.Sprintf("localmutex: Unlock of key %.64q, which is not held", key))

@@ -1,23 +1,20 @@
 // Package ring is for programs that set what the members of a cluster share, or ask which
 // member should own a key.
 //
-// A key belongs to a partition: xxhash64(key) mod P, with P fixed for the
-// cluster. A partition belongs to a member: consistent hashing with bounded
-// loads (Mirrokni, Thorup and Zadimoghaddam, 2016, as implemented by
-// github.com/buraksezer/consistent) spreads the partitions over the members so
-// that none has much more than its share and a change of the members moves
-// little more than it has to.
+// A key belongs to a partition: xxhash64(key) mod P, with P fixed for the cluster. A partition
+// belongs to a member, by consistent hashing with bounded loads (Mirrokni, Thorup and
+// Zadimoghaddam, 2016, as implemented by github.com/buraksezer/consistent). No member has much more
+// than its share of the partitions, and a change of the members moves few more than necessary.
 //
-// A [Table] holds the outcome. It is immutable and a pure function of the
-// [Config] and of the set of members: neither the order in which members came
-// nor members that have left since can be told from it, so processes that see
-// the same members agree without asking each other. [New] computes a table
-// once; a [Builder] follows a membership that changes.
+// A [Table] holds the outcome. It is immutable and a pure function of the [Config] and the set of
+// members. Since neither the order of joining nor former members affect it, processes that see the
+// same members agree without asking each other. [New] computes a table once; a [Builder] follows a
+// changing membership.
 //
 // A [View] joins a table to the members that one process sees.
 //
-// A table says who should own a partition. Package internal/handoff decides who does
-// own it while it moves.
+// A table says who should own a partition. Package internal/handoff decides who owns it while it
+// moves.
 package ring
 
 import (
@@ -57,9 +54,8 @@ type Config struct {
 	// 0 means 4096.
 	Partitions int
 
-	// ReplicationFactor is the number of points that each member has on the
-	// hash circle, at most 4096. 0 means
-	// 128.
+	// ReplicationFactor is the number of points that each member has on the hash circle, at most
+	// 4096. 0 means 128.
 	ReplicationFactor int
 
 	// Load bounds the partitions of a member to Load times the mean, rounded
@@ -77,9 +73,8 @@ func (c Config) Partition(key string) int {
 	return int(xxhash.Sum64String(key) % p)
 }
 
-// Digest identifies the settings: two configurations that place a key or a
-// member differently have, but for a collision of 64 bits, different digests.
-// It counts a zero field as its default.
+// Digest identifies the settings: two configurations that place a key or a member differently have
+// different digests, except for collisions of 64 bits. A zero field counts as its default.
 func (c Config) Digest() uint64 {
 	c = c.withDefaults()
 	b := []byte("keyway ring 1")

@@ -47,12 +47,12 @@ type View struct {
 	Table   *Table   // over the names of the active workers; never nil
 	Digest  uint64   // of the ring's configuration and the active workers' names and incarnations
 
-	// Refused are the members that use another store, in the order of Members,
-	// to which they do not belong. See Agreeing.
+	// Refused are the members that use another store and are therefore not in Members, in the same
+	// order. See Agreeing.
 	Refused []Member
 
-	// KeyConflict says that another router takes keys from elsewhere than this one, and
-	// did so first: this one must send no requests. nil for none. It wraps ErrSettings.
+	// KeyConflict says that another router takes keys from other sources than this one, and did so
+	// first. This router must send no requests. nil for none. It wraps ErrSettings.
 	KeyConflict error
 
 	workers      []Member       // see Workers

@@ -18,10 +18,9 @@ const (
 	maxClusterLen     = 64 // bytes
 )
 
-// Settings are common to all members of a cluster: members that differ in one
-// would each take themselves for the owner of one key. A process says them once,
-// to its membership; whatever else needs them takes them from there. The zero
-// value is the default.
+// Settings are common to all members of a cluster: members with different settings could both own
+// one key. A process sets them once, in its membership, and all other parts read them there. The
+// zero value is the default.
 type Settings struct {
 	// Cluster is the name that keeps clusters apart, also those that share a
 	// Redis. At most 64 bytes, no braces. "" means "keyway".
@@ -35,31 +34,27 @@ type Settings struct {
 	// 0 means 10 s.
 	TTL time.Duration
 
-	// KeySource names the parts of a request from which routers take the key, or
-	// stands for a list of routes, see [RoutesKeySource]. "", which all but routers
-	// have, is not compared.
+	// KeySource names the parts of a request that hold the key, or stands for a list of routes, see
+	// [RoutesKeySource]. Only routers set it; "" is not compared.
 	KeySource string
 
 	// PeerTLS says that members speak TLS among themselves (gateway.PeerTLS).
 	PeerTLS bool
 
-	// PeerTLSOptional says of a member with PeerTLS that it speaks with those that have
-	// none, too: while a cluster changes to TLS, or from it.
+	// PeerTLSOptional makes a member with PeerTLS also communicate with members without it, while a
+	// cluster changes to TLS or from it.
 	PeerTLSOptional bool
 
-	// Store identifies the store that the process uses. 0 means that it is not
-	// known, and is not compared.
+	// Store identifies the store that the process uses. 0 means unknown, and is not compared.
 	Store StoreID
 }
 
-// StoreID identifies a store's data of one cluster: whatever server holds them,
-// through restarts and losses of data. The upper half is the time at which the
-// store was begun, in Unix seconds, the rest is random, so the lower of two is
-// that of the older store.
+// StoreID identifies a store's data of one cluster, independent of servers, restarts and losses of
+// data. Its upper half is the time at which the store was begun, in Unix seconds; the rest is
+// random. The lower of two is therefore the older store's.
 type StoreID uint64
 
-// NewStoreID makes the identity of a store that is begun now. random should be
-// just that.
+// NewStoreID makes the identity of a store that begins now. random must be a random number.
 func NewStoreID(now time.Time, random uint32) StoreID {
 	return StoreID(uint64(now.Unix())<<32 | uint64(random))
 }
@@ -79,8 +74,8 @@ var ErrSettings = errors.New("ring: settings differ")
 
 func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// WithDefaults returns s with its zero fields filled in, but for KeySource and
-// Store, which have no default.
+// WithDefaults returns s with defaults for zero fields, except KeySource and Store, which have
+// none.
 func (s Settings) WithDefaults() Settings {
 	s.Cluster = cmp.Or(s.Cluster, defaultCluster)
 	s.Ring = s.Ring.withDefaults()
@@ -102,16 +97,14 @@ func (s Settings) Validate() error {
 	return s.Ring.validate()
 }
 
-// Digest identifies all settings that say who owns what and that every member has from
-// its start: all but KeySource, which only routers have, PeerTLS, and Store, which a
-// member learns later.
+// Digest identifies all settings that determine ownership and that every member has from its start.
+// It excludes KeySource, which only routers have, PeerTLS, and Store, which a member learns later.
 func (s Settings) Digest() uint64 {
 	s = s.WithDefaults()
 	return digestOf(s.Ring.Digest(), s.Cluster, s.TTL.String())
 }
 
-// Difference is a setting in which two members of one cluster must not differ,
-// but do.
+// Difference is a setting that two members of one cluster must share but do not.
 type Difference struct {
 	Setting      string // its name
 	Ours, Theirs string // its values
@@ -122,8 +115,8 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s differs: %s here, %s there: %s", d.Setting, d.Ours, d.Theirs, d.Remedy)
 }
 
-// Compare returns the first setting in which members with the settings s and t
-// cannot be of one cluster, if there is one.
+// Compare returns the first setting whose difference keeps members with the settings s and t from
+// being in one cluster, if there is one.
 func (s Settings) Compare(t Settings) (d Difference, found bool) {
 	const sameRing = "give all members of a cluster the same ring settings, or this one another --cluster"
 	s, t = s.WithDefaults(), t.WithDefaults()
@@ -158,13 +151,13 @@ func onOff(on bool) string {
 // A KeySource that stands for a list of routes begins so.
 const routesKeySource = "routes:"
 
-// routesKnown is how many routes a list may have more than another one that is known to be
-// its beginning.
+// routesKnown is how many routes a list may have beyond a shorter list that is known to be its
+// beginning.
 const routesKnown = 5
 
-// RoutesKeySource returns a KeySource that stands for a list of routes. digests are of
-// all its beginnings: the first of the first route, the last of the whole list. Two
-// lists agree if they are equal, or if one has up to five routes more at its end.
+// RoutesKeySource returns a KeySource that stands for a list of routes. digests are those of all
+// its beginnings: the first of the first route, the last of the whole list. Two lists agree if they
+// are equal, or if one has up to five more routes at its end.
 func RoutesKeySource(digests []string) string {
 	return routesKeySource + strings.Join(digests[max(len(digests)-routesKnown-1, 0):], ",")
 }
@@ -187,8 +180,8 @@ func oneBeginsWithTheOther(a, b string) bool {
 	return slices.Contains(as, bs[len(bs)-1]) || slices.Contains(bs, as[len(as)-1])
 }
 
-// CompareDigest is Compare with settings that have come with the digest that
-// their sender computes of them. Another version of Keyway may compute another.
+// CompareDigest is Compare with settings that came with their sender's digest of them. Another
+// version of Keyway may compute another digest.
 func (s Settings) CompareDigest(t Settings, digest uint64) (d Difference, found bool) {
 	if d, found = s.Compare(t); found || s.Digest() == digest {
 		return d, found

@@ -17,8 +17,8 @@ type Table struct {
 // empty or there are more than 65,536, and with another error if the
 // members cannot take all partitions.
 //
-// The cost grows with the square of the number of members, up to seconds for
-// 1000 of them. Use a [Builder] where members come and go.
+// The cost grows with the square of the number of members, up to seconds for 1000 of them. Use a
+// [Builder] for a changing set of members.
 func New(cfg Config, members []string) (*Table, error) {
 	b, err := NewBuilder(cfg)
 	if err != nil {

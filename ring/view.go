@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// NewView joins a table to the members that one process sees. The table should
-// be of the names of [ActiveWorkers](members); a name in it without an active
-// worker owns nothing in the view. A nil table stands for the zero Table. It
-// sorts a copy of members.
+// NewView joins a table to the members that one process sees. The table should have the names of
+// [ActiveWorkers](members); a name in it without an active worker owns nothing in the view. A nil
+// table stands for the zero Table. NewView sorts a copy of members.
 func NewView(table *Table, members []Member) *View {
 	if table == nil {
 		table = new(Table)
@@ -37,10 +36,9 @@ func NewView(table *Table, members []Member) *View {
 	return v
 }
 
-// Agreeing splits members into those that may be in one view with self and
-// those that use another store than self does. While self does not know its
-// store, the oldest store of an active worker counts. A member that does not
-// know its store may be in every view.
+// Agreeing splits members into those that may share a view with self and those that use another
+// store. If self does not know its store, the oldest store of an active worker counts instead. A
+// member that does not know its store may be in every view.
 func Agreeing(self Member, members []Member) (agreeing, refused []Member) {
 	store := self.StoreID
 	if store == 0 {
@@ -61,11 +59,10 @@ func Agreeing(self Member, members []Member) (agreeing, refused []Member) {
 	return agreeing, refused
 }
 
-// ActiveWorkers returns the members that belong on the ring, the workers in
-// StateActive, sorted by name. Of members that carry one name, which happens
-// while a restarted worker's former life is not yet known to be dead, it takes
-// the one with the lowest incarnation: the choice is arbitrary, but the same
-// for all who see the same members.
+// ActiveWorkers returns the members that belong on the ring, the workers in StateActive, sorted by
+// name. Two members may have one name while a restarted worker's former life is not known to be
+// dead. Then the one with the lower incarnation counts: an arbitrary choice, but the same for all
+// who see the same members.
 func ActiveWorkers(members []Member) []Member {
 	var active []Member
 	for _, m := range members {
@@ -80,9 +77,8 @@ func ActiveWorkers(members []Member) []Member {
 // Workers returns the [ActiveWorkers] of Members, which the caller must not change.
 func (v *View) Workers() []Member { return v.workers }
 
-// Owner returns the active worker that should own partition p. There is none
-// if nobody is on the ring or p is out of range. It takes constant time and
-// does not allocate.
+// Owner returns the active worker that should own partition p. There is none if the ring is empty
+// or p is out of range. It takes constant time and does not allocate.
 func (v *View) Owner(p int) (Member, bool) {
 	i, ok := v.Table.index(p)
 	if !ok || i >= len(v.owners) || v.owners[i] < 0 {
@@ -91,8 +87,8 @@ func (v *View) Owner(p int) (Member, bool) {
 	return v.Members[v.owners[i]], true
 }
 
-// Find returns the member that lives as incarnation, whatever its role and
-// state. The empty incarnation finds nobody.
+// Find returns the member that lives as incarnation, in any role and state. The empty incarnation
+// finds none.
 func (v *View) Find(incarnation string) (Member, bool) {
 	i, ok := v.incarnations[incarnation]
 	if !ok || incarnation == "" {

@@ -150,6 +150,7 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
+// running is a started router. Only leaving changes, when the router begins to drain.
 type running struct {
 	o        *options
 	logger   *slog.Logger
@@ -162,7 +163,7 @@ type running struct {
 	leaving  atomic.Bool
 }
 
-// serve takes requests until ctx ends, and then finishes those that run.
+// serve serves requests until ctx ends, and then waits for the running ones.
 func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks []net.Listener, operators net.Listener) error {
 	failed := make(chan error, len(listeners)+len(locks)+1)
 	general, scheme := process.NewServer(p.router, p.logger), "http"

@@ -70,9 +70,8 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 	return s, nil
 }
 
-// begin begins a store of the router's own, unless --new-cluster has. Its
-// quarantine counts from now: nobody else has --gossip's address any more, or
-// offers a store there.
+// begin begins a store of the router's own, unless --new-cluster has. Its quarantine counts from
+// now, since no other process has --gossip's address or offers a store there any more.
 func (s *backend) begin(ctx context.Context) error {
 	if s.embedded == nil {
 		return nil

@@ -1,5 +1,6 @@
-// Package etcd is for clusters that have an etcd and no Redis: it keeps in etcd what the ownership protocol has to agree on, as package store does in Redis. A
-// program that does not import it does not link etcd's client.
+// Package etcd is for clusters that have an etcd and no Redis. It keeps in etcd what the ownership
+// protocol must agree on, as package store does in Redis. A program that does not import it does
+// not link etcd's client.
 //
 // # Layout
 //
@@ -35,7 +36,8 @@
 // (2 s by default), and a new leader of etcd prolongs each by its full time. So a session may outlive its
 // TTL. That only delays a takeover: no deadline of the protocol relies on the store's clock.
 //
-// Epochs are at least the caller's clock in Unix seconds, so that tokens go on rising when the keys were deleted.
+// Epochs are at least the caller's clock in Unix seconds, so tokens still rise after the keys were
+// deleted.
 //
 // # Generations
 //

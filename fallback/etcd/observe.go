@@ -16,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// view is what a handle has seen last of meta and of the sessions.
+// view is the latest state of meta and of the sessions that a handle has seen; Store.mu guards it.
 type view struct {
 	meta     meta
 	changed  int64 // revision of changed/sessions
@@ -27,8 +27,9 @@ type view struct {
 	released []string
 }
 
-// Observe returns the sessions, the tombstones, and the partitions that changed after a version; all of them
-// if that is 0 or of an earlier generation. Locks are returned for the incarnation's own partitions alone.
+// Observe returns the sessions, the tombstones, and the partitions that changed after a version;
+// all of them if that is 0 or of an earlier generation. It returns the locks of the incarnation's
+// own partitions only.
 //
 // Observe sends one request. etcd reads sessions and partitions for it only if they have changed. When a
 // session has run out, fewer are alive, and Observe asks again for all.
@@ -132,7 +133,6 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 	return nil
 }
 
-// snapshot is what an incarnation is told of a view and a reply to look.
 func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	now := time.Now()
 	snapshot := records.Snapshot{

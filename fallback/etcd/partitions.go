@@ -149,8 +149,8 @@ func sizeOf(residue []records.Residue) (n int) {
 	return n
 }
 
-// Apply carries out each change whose conditions hold, and returns the state of each one's partition
-// afterwards, in order. ErrSessionGone: the caller has no session.
+// Apply makes each change whose conditions hold, and returns the resulting state of each partition,
+// in order. ErrSessionGone means that the caller has no session.
 func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	var jobs []job
 	for _, c := range changes {
@@ -206,9 +206,9 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move
 	return s.failed("clear locks", err)
 }
 
-// WriteLocks writes and removes locks, each partition's if its record and its latest write allow it. It
-// returns the number of each one's latest write that was made, in order. ErrSessionGone: the caller has no
-// session.
+// WriteLocks writes and removes locks of each partition whose record and latest write allow it. It
+// returns the number of each partition's latest write, in order. ErrSessionGone means that the
+// caller has no session.
 func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) (wrote []records.WriteNumber, err error) {
 	var jobs []job
 	for _, w := range writes {

@@ -13,12 +13,12 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// Generation returns the store's generation. Where the store has none, it begins one with a quarantine.
-// Then Settings knows the store's identity, which outlives that: a store that has lost it gets it back from
-// the first handle that knows it.
+// Generation returns the store's generation. If the store has none, it begins one with a
+// quarantine. Afterwards Settings knows the store's identity, which outlives generations: a store
+// that has lost it gets it back from the first handle that knows it.
 //
-// ring.ErrSettings: the sessions in the store are of other settings. When none lives, other settings can
-// replace them, except for the number of partitions.
+// The error wraps ring.ErrSettings if the sessions in the store have other settings. When none of
+// them lives, the settings can be replaced, except the number of partitions.
 func (s *Store) Generation(ctx context.Context) (string, error) {
 	var gen string
 	var waits, owned bool
@@ -62,9 +62,9 @@ func (s *Store) differs(st *step) error {
 	return stores.Differ(s.settings, st.meta.settings)
 }
 
-// Register creates the session of h.Incarnation, and then re-asserts each holding, as [store.Store] does.
-// Others may see the session before its holdings: none is taken from it that is accepted. ErrSessionGone:
-// this incarnation had a session in this generation, or released one.
+// Register creates the session of h.Incarnation, and then re-asserts each holding, as [store.Store]
+// does. Others may see the session before its holdings, but cannot take an accepted one.
+// ErrSessionGone means that this incarnation had a session in this generation, or released one.
 func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
 	if err := s.register(ctx, gen, h, ttl); err != nil {
 		return nil, s.failed("register", err)
@@ -115,9 +115,9 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 	})
 }
 
-// start notes that a name has a new incarnation, and returns when that may join the ring. A name whose
-// incarnations die one after the other is to join later each time, from the third on. It begins anew when one
-// has left in order or lived for long.
+// start records that a name has a new incarnation, and returns when that may join the ring. If
+// incarnations of a name die one after the other, each joins later, from the third on. This ends
+// when one has left in order or lived for long.
 func (s *Store) start(ctx context.Context, st *step, key, incarnation string) (time.Time, error) {
 	deaths, at := int64(0), st.now
 	if last := st.read[key]; last != nil {

@@ -25,8 +25,8 @@ const (
 	retryPause = 50 * time.Millisecond
 )
 
-// Store keeps sessions, records, residue and locks in etcd. It means the same as [store.Store]; the
-// package's comment says how. A Store may be used from many goroutines.
+// Store keeps sessions, records, residue and locks in etcd. It behaves like [store.Store], in the
+// way that the package documentation describes. Any number of goroutines may use a Store.
 //
 // Renewals have a connection of their own, so that no long answer delays them.
 type Store struct {
@@ -53,8 +53,8 @@ type Store struct {
 	running    sync.WaitGroup
 }
 
-// New makes a store over the etcd of a URL. It does no network I/O; an etcd that cannot be reached shows
-// in the first call. Config.Client is not for this store.
+// New makes a store over the etcd of a URL. It does no network I/O; the first call reports an
+// unreachable etcd. Config.Client does not apply to this store.
 //
 //	etcd://[user:password@]host[:port][,host[:port]…]
 //	etcds://…                                            TLS
@@ -109,8 +109,8 @@ func connect(c clientv3.Config) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// Settings returns the settings that the store was opened with, with their defaults filled in, and the
-// store's identity so far as it is known.
+// Settings returns the settings of the store with their defaults, and the store's identity if it is
+// known.
 func (s *Store) Settings() ring.Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -93,7 +93,7 @@ func (s *partition) encode() string {
 	return stores.Join(list...)
 }
 
-// told is what an incarnation is told of the partition: of its locks only the owner.
+// told returns the partition as an incarnation sees it: only the owner gets its locks.
 func (s *partition) told(incarnation string) records.PartitionState {
 	state := s.PartitionState
 	if incarnation == "" || incarnation != s.Record.Owner {

@@ -14,9 +14,9 @@ import (
 // watchPause is between the end of a watch and the next one.
 const watchPause = 500 * time.Millisecond
 
-// Watch returns hints that something in the store changed, and that something may have after the connection
-// was lost. Hints that are not taken merge into one. The channel is closed when ctx ends or the store is
-// closed. A hint may get lost: poll behind it.
+// Watch returns hints that something in the store changed, or may have while the connection was
+// lost. Hints that are not received merge into one. The channel is closed when ctx ends or the
+// store is closed. A hint may get lost, so poll as well.
 func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	s.mu.Lock()
@@ -58,8 +58,8 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 	}
 }
 
-// Exists returns ring.ErrSettings if the store holds nothing of the cluster and the handle does not know it
-// from before, as [store.Store] does.
+// Exists returns ring.ErrSettings if the store holds nothing of the cluster and the handle does not
+// know it from before, as [store.Store] does.
 func (s *Store) Exists(ctx context.Context) error {
 	if s.Settings().Store != 0 {
 		return nil

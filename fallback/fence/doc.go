@@ -13,10 +13,9 @@
 //
 // # Redis
 //
-// Do runs a command on a key together with the check, in one script. The
-// token is kept beside the key, without an expiry: delete both or neither. In
-// a cluster it is in the key's slot, as long as the key has no brace or a hash
-// tag of its own.
+// Do runs a command on a key together with the check, in one script. The token is stored in a key
+// of its own, without an expiry: delete both or neither. In a cluster it is in the key's slot, if
+// the key has no brace or a hash tag of its own.
 //
 // # SQL
 //
@@ -38,5 +37,5 @@
 // Advance locks the key's row until the transaction ends, so that nothing
 // with an older token can commit after it.
 //
-// The module pgexample beside this package runs both against PostgreSQL.
+// The nested module pgexample runs both against PostgreSQL.
 package fence

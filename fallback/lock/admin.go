@@ -24,12 +24,12 @@ type State struct {
 	Left    time.Duration // until the lock is free if nobody renews or unlocks it
 	Token   int64         // the highest fencing token that a holder up to now can have; 0 if none is known
 
-	// Waiting is how many callers wait: with FIFO those of all processes, else
-	// those of this Locker that queue for the key.
+	// Waiting is the number of waiting callers: with FIFO those of all processes, otherwise those
+	// of this Locker that queue for the key.
 	Waiting int
 }
 
-// State says who has the lock of a key, in whichever mode.
+// State says who has the lock of a key, in either mode.
 func (l *Locker) State(ctx context.Context, key string) (State, error) {
 	var s State
 	err := l.repeat(ctx, func() (err error) {
@@ -74,13 +74,11 @@ func (h *hold) has(turn int64) bool {
 // lockLongestReason is how long what is said to ForceUnlock may be, in bytes.
 const lockLongestReason = 256
 
-// ForceUnlock frees the lock of a key, whoever holds it, in either mode and from
-// any program, and returns what its State was. It is for an operator who knows
-// that the holder is gone, or that its work does not matter: a holder that is
-// alive learns of it at its next renewal, and until then two may hold the lock,
-// which only fencing tokens make harmless. Its Context then ends with the cause
-// ErrForced, which says by whom and why; both must be given, with at most 256
-// bytes each.
+// ForceUnlock frees the lock of a key, regardless of holder, mode and program, and returns the
+// State it had. It is for an operator who knows that the holder is gone, or that its work does not
+// matter. A holder that is alive learns of it at its next renewal. Until then two may hold the
+// lock, which only fencing tokens make harmless. The holder's Context ends with the cause
+// ErrForced, which contains by and why; both are required, with at most 256 bytes each.
 //
 // Each call that frees a lock, or may have, is an event Forced, which is logged
 // as a warning. After an error it is unknown whether the lock was freed.

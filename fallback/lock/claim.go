@@ -10,8 +10,8 @@ import (
 	"github.com/keyway-go/keyway/internal/holder"
 )
 
-// claim is what one acquisition wants, from its first try to its release. Its
-// owner tells it from every other claim, so each call about it may be repeated.
+// claim is one acquisition, from its first try to its release. Its owner string distinguishes it
+// from every other claim, so each call about it may be repeated.
 type claim struct {
 	terms
 	queued    atomic.Bool            // may be in a waiting room
@@ -19,7 +19,7 @@ type claim struct {
 	forced    atomic.Pointer[string] // by whom and why it was released by force, once that is known
 }
 
-// terms are what scripts are told of a claim.
+// terms are the arguments of a claim's scripts. They do not change.
 type terms struct {
 	names   []string // sorted, each once
 	read    bool

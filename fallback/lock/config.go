@@ -22,8 +22,8 @@ var (
 	// that the lock is gone or another's.
 	ErrLost = errors.New("lock: lost")
 
-	// ErrForced is the cause of a held lock's context when ForceUnlock has
-	// taken the lock away; the cause also says who asked for it, and why.
+	// ErrForced is the cause of a held lock's context when ForceUnlock has freed the lock. The
+	// cause also says who asked for it, and why.
 	ErrForced = errors.New("lock: released by force")
 
 	// ErrUnlocked is the cause of a held lock's context after its Unlock.
@@ -32,15 +32,13 @@ var (
 	// ErrDetached is the cause of a held lock's context after its Detach.
 	ErrDetached = errors.New("lock: detached")
 
-	// ErrReplicas means that too few replicas have acknowledged the lock, so
-	// that it was released again.
+	// ErrReplicas means that too few replicas acknowledged the lock, which was released again.
 	ErrReplicas = errors.New("lock: too few replicas have it")
 
 	// ErrOrder means that other Lockers of the same Prefix disagree about FIFO.
 	ErrOrder = errors.New("lock: lockers of one prefix disagree about FIFO")
 
-	// ErrNested means that the context already holds a lock with which the
-	// caller would wait for itself.
+	// ErrNested means that the caller would deadlock with a lock that its own context holds.
 	ErrNested = errors.New("lock: would wait for a lock that its own context holds")
 
 	// ErrNoQuorum means that too few servers answered in time to say whether the
@@ -60,21 +58,20 @@ type Config struct {
 	// Prefix of every Redis key. Default "keyway:lock:".
 	Prefix string
 
-	// NoPrefix makes the name of a lock the Redis key that is the lock, without
-	// prefix and braces. Prefix is then that of the keys beside it alone. In a
-	// cluster, a name with a closing brace needs a hash tag of its own.
+	// NoPrefix makes the name of a lock its Redis key, without prefix and braces. Prefix then
+	// applies only to the lock's other keys. In a cluster, a name with a closing brace needs a hash
+	// tag of its own.
 	NoPrefix bool
 
-	// Label says who holds the locks, to those who ask for the State of a key:
-	// such as a host and a job. UTF-8, at most 128 bytes. Default: none.
+	// Label describes the holder, such as a host and a job, to callers of State. UTF-8, at most 128
+	// bytes. Default: none.
 	Label string
 
-	// TTL after which a lock that is not renewed is free. Default 10s, at
-	// least 10ms.
+	// TTL is how long a lock lasts without a renewal. Default 10s, at least 10ms.
 	TTL time.Duration
 
-	// Margin by which a lock's context ends before its TTL does: it covers
-	// clocks that run at different rates and late timers. Default TTL/20.
+	// Margin is how long before its TTL a lock's context ends. It covers clocks of different rates
+	// and late timers. Default TTL/20.
 	Margin time.Duration
 
 	// RenewEvery is the time between renewals. Default TTL/3.
@@ -83,33 +80,32 @@ type Config struct {
 	// NoRenewal leaves renewing to Lock.Extend.
 	NoRenewal bool
 
-	// ContinueOnFailure leaves the context of a held lock alone when the lock
-	// cannot be renewed, goes on trying, and takes the lock again if it is free.
-	// Others may hold the lock meanwhile: only for work where a second run is
-	// harmless or the resource checks fencing tokens. The context still ends when
-	// another is seen to hold the lock. Default: the context ends before the lock
-	// can be another's.
+	// ContinueOnFailure keeps the context of a held lock alive when the lock cannot be renewed. The
+	// Locker continues to try, and takes the lock again if it is free. Others may hold the lock
+	// meanwhile, so use it only if a second run is harmless or the resource checks fencing tokens.
+	// The context still ends when another holder is seen. Default: the context ends before another
+	// client can hold the lock.
 	ContinueOnFailure bool
 
 	// Timeout of one call to Redis. Default TTL/4, at most 1s.
 	Timeout time.Duration
 
-	// Poll has waiters try at PollEvery, as they always do on a redis.Ring and for
-	// a quorum. Default: they wait for a message on one subscription connection
-	// shared by the Locker's waiters (in a cluster sharded, one per server), with
-	// a try at the end of the lock's TTL or after a second behind it.
+	// Poll makes waiters try every PollEvery, as they always do on a redis.Ring and for a quorum.
+	// Default: they wait for a message on one subscription connection that the Locker's waiters
+	// share (in a cluster sharded, one per server). They also try when the lock's TTL ends, or
+	// after another second.
 	Poll bool
 
-	// PollEvery is the longest time between tries of a waiter that polls; each
-	// is between half of it and all of it. Default 100ms, at most 1s.
+	// PollEvery is the longest time between tries of a waiter that polls; the shortest is half of
+	// it. Default 100ms, at most 1s.
 	PollEvery time.Duration
 
 	// MaxWait bounds the wait of Lock, RLock and LockAll, which then return
 	// locking.ErrLocked. Default: until their context ends.
 	MaxWait time.Duration
 
-	// FIFO grants locks in order of arrival across processes. Each caller then
-	// queues for itself, without local hand-over.
+	// FIFO grants locks in order of arrival across processes. Each caller then queues in Redis,
+	// without local hand-over.
 	FIFO bool
 
 	// HandOvers is how many times in a row a lock is passed to the next
@@ -123,8 +119,7 @@ type Config struct {
 	// NoHandOver has every caller ask Redis.
 	NoHandOver bool
 
-	// Clock is the wall clock. Default time.Now. The monotonic clock is
-	// compared as well, whatever it is.
+	// Clock is the wall clock. Default time.Now. The monotonic clock is compared in any case.
 	Clock func() time.Time
 
 	// Hooks receive events, for metrics.

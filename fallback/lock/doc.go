@@ -22,20 +22,18 @@
 // lock that is held renews itself until Unlock. Its Context ends before
 // another client can get the lock, and its Token goes up with each holder.
 //
-// The callers of one process queue locally: one of them contends in Redis,
-// and passes the lock on to the next within bounds that leave other processes
-// their turn. [NewQuorum] spreads locks over several independent servers.
-// A lock goes on in another process by Detach and Attach, State says who holds
-// it, and ForceUnlock takes it away. Package localmutex/locking has the
-// options of one call, and an interface that code without Redis can use.
+// The callers of one process queue locally. One of them contends in Redis, and passes the lock on
+// to the next, within bounds that leave other processes their turn. [NewQuorum] spreads locks over
+// several independent servers. Detach and Attach continue a lock in another process, State says who
+// holds it, and ForceUnlock frees it. Package localmutex/locking has the options of one call, and
+// an interface for code that does not use Redis.
 //
 // # What such a lock can promise, and what not
 //
-// A lock with a time limit excludes others only while its holder knows the
-// time. Redis gives it away when the TTL is over, whether or not the holder
-// has noticed: a process may be stopped between its last look at the Context
-// and its write (a garbage collection, a paused virtual machine, SIGSTOP), and
-// a packet it sent may arrive late. So:
+// A lock with a time limit excludes others only while its holder knows the time. Redis frees it
+// when the TTL is over, even if the holder has not noticed. A process may be stopped between its
+// last check of the Context and its write (a garbage collection, a paused virtual machine,
+// SIGSTOP), and a packet that it sent may arrive late. So:
 //
 //   - As long as clocks run at nearly the same rate (within Margin of each
 //     other over a TTL), Redis keeps its data, and the work ends when the

@@ -11,18 +11,18 @@ import (
 type Event struct {
 	Keys  []string // must not be changed
 	Read  bool
-	Label string        // of the holder, or of who wants to be
+	Label string        // of the holder or waiter
 	Token int64         // fencing token, if granted
 	Wait  time.Duration // from the call until granted
 	Held  time.Duration // since granted
 	Local bool          // granted by the caller before, without asking Redis
-	By    string        // who has asked for the release by force
-	Why   string        // and for what reason
+	By    string        // the operator that asked for the release by force
+	Why   string        // the reason for it
 	Err   error         // what failed
 }
 
-// Hooks are called as things happen, some of them while a caller waits:
-// they must be quick and safe for concurrent use. Any may be nil.
+// Hooks are called on events, sometimes while a caller waits. They must be quick and safe for
+// concurrent use. Any may be nil.
 type Hooks struct {
 	Waited      func(Event) // a caller found the lock taken and begins to wait
 	Acquired    func(Event) // with Wait
@@ -59,7 +59,6 @@ func (h happening) String() string {
 	return [happenings]string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released", "forced", "detached", "attached"}[h]
 }
 
-// of returns the hook for a kind of event.
 func (h *Hooks) of(what happening) func(Event) {
 	return [happenings]func(Event){h.Waited, h.Acquired, h.Refused, h.Renewed, h.RenewFailed, h.Expired, h.Lost, h.Released, h.Forced, h.Detached, h.Attached}[what]
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Handle is a held lock on its way to another process, as JSON or in whatever form.
-// Whoever has it can take the lock over, so it is a secret as long as the lock is held.
+// Handle is a held lock on its way to another process, for example as JSON. Any process that has it
+// can take the lock over, so keep it secret while the lock is held.
 type Handle struct {
 	Prefix string        `json:"prefix"`
 	Keys   []string      `json:"keys"`  // sorted, each once
@@ -22,12 +22,11 @@ type Handle struct {
 	TTL    time.Duration `json:"ttl"`   // in ns in JSON; of the renewals to come
 }
 
-// Detach hands the lock to whoever calls Attach with the handle: here its
-// Context ends with the cause ErrDetached, and it is no longer renewed. It is
-// renewed once more before, so that it lasts a full TTL. It returns
-// locking.ErrNotOwner if the lock is gone or another's; after any other error the lock is
-// held as before. It must not run beside the lock's Unlock, and a lock that is
-// held reentrantly cannot be detached.
+// Detach hands the lock to the process that calls Attach with the handle. Its Context here ends
+// with the cause ErrDetached. It is renewed a last time before, so that it lasts a full TTL. Detach
+// returns locking.ErrNotOwner if the lock is gone or another's; after any other error the lock is
+// held as before. It must not run at the same time as the lock's Unlock, and a lock that is held
+// reentrantly cannot be detached.
 func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 	t := k.tenure
 	h := t.hold
@@ -65,12 +64,11 @@ func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 	})
 }
 
-// Attach goes on with a lock that another process has detached, with its
-// token and TTL. The Locker must be of the same Redis and settings. It returns
-// locking.ErrNotOwner if the lock is gone by then, or was attached before: of several
-// that try, one succeeds. After any other error it may be tried again, which returns
-// locking.ErrNotOwner if the try that failed had an effect; the lock is then free, at
-// the end of its TTL at the latest.
+// Attach continues a lock that another process has detached, with its token and TTL. The Locker
+// must have the same Redis and settings. It returns locking.ErrNotOwner if the lock is gone, or was
+// attached before: of several tries, one succeeds. After any other error it may be tried again.
+// That returns locking.ErrNotOwner if the failed try had an effect; the lock is then free at the
+// end of its TTL at the latest.
 //
 // The lock's Context descends from ctx.
 func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {

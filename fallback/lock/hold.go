@@ -14,8 +14,8 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// hold is a claim that was granted, until it is released. Callers of one process may have it one after the other. Its
-// machine decides what becomes of it.
+// hold is a granted claim, until it is released. Callers of one process may use it one after the
+// other. Its state machine, lock, decides under mu whether it is renewed, lost or released.
 type hold struct {
 	l     *Locker
 	names []string
@@ -29,7 +29,8 @@ type hold struct {
 	tenure *tenure // of the latest caller
 }
 
-// tenure is one caller's time with a hold; reentrant calls share it.
+// tenure is one caller's time with a hold; reentrant calls share it. It lasts until cause is set:
+// by the last Unlock, or when the lock may be lost.
 type tenure struct {
 	hold   *hold
 	token  int64
@@ -146,8 +147,8 @@ func (h *hold) pauseLocked(now lease.Instant) time.Duration {
 	return pause
 }
 
-// decide has the machine take a step. If that ends the work, it ends the tenure with the cause, and the next caller of
-// this process contends.
+// decide makes the state machine take a step. If that ends the work, it ends the tenure with the
+// cause, and the next caller of this process contends.
 func (h *hold) decide(cause error, step func() holder.Decision) holder.Decision {
 	h.mu.Lock()
 	d := step()
@@ -195,7 +196,7 @@ func (t *tenure) alone(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// extend renews the hold for another TTL, or for the one that it has if ttl is 0.
+// extend renews the hold for another TTL, or for its present one if ttl is 0.
 func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	h.mu.Lock()
 	h.lock.Extend(ttl)
@@ -253,7 +254,7 @@ func (h *hold) renew(ctx context.Context) error {
 	return nil
 }
 
-// forcedError says by whom and why a claim was released by force.
+// forcedError says who released a claim by force, and why.
 func forcedError(c *claim) error { return fmt.Errorf("%w %s", ErrForced, *c.forced.Load()) }
 
 // retake takes a lock again that is gone. Its caller keeps the token, so a resource that has seen a later one refuses it.
@@ -285,7 +286,7 @@ func (t *tenure) finishLocked(cause error) {
 	}
 }
 
-// check ends the hold if its time is over, whatever the timer has seen.
+// check ends the hold if its time is over, even if the timer has not fired.
 func (h *hold) check() {
 	h.decide(ErrLost, func() holder.Decision { return h.lock.Check(h.l.now()) })
 }

@@ -81,8 +81,8 @@ func (b *lockBell) close() {
 	}
 }
 
-// hub returns the hub of the server that has the lock, or nil if that cannot
-// be told: waiters then poll.
+// hub returns the hub of the server that has the lock, or nil if that is unknown: waiters then
+// poll.
 func (hs *lockHubs) hub(lock string) *lockHub {
 	addr, subscribe := "", hs.client.Subscribe
 	if hs.cluster != nil {
@@ -130,8 +130,8 @@ func (hs *lockHubs) close() {
 	}
 }
 
-// lockHub shares one subscription connection among the waiters of a server.
-// One goroutine reads, another subscribes and unsubscribes.
+// lockHub shares one subscription connection among the waiters of a server. One goroutine reads,
+// another subscribes and unsubscribes. mu guards the topics, which waiters add and remove.
 type lockHub struct {
 	open    func(ctx context.Context, channels ...string) *redis.PubSub
 	sharded bool
@@ -243,8 +243,8 @@ func (h *lockHub) pick(plain, sharded func(context.Context, ...string) error) fu
 	return plain
 }
 
-// pending takes the channels to subscribe to, and forgets those that nobody
-// has listened to for a while.
+// pending returns the channels to subscribe to. It drops channels that have had no listener for a
+// while, and returns them too.
 func (h *lockHub) pending() (wanted, unwanted []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -320,7 +320,7 @@ func (h *lockHub) receive(m any) {
 	}
 }
 
-// ringLocked rings for the owner who is next, or for all if next is "".
+// ringLocked wakes the next owner, or all waiters if next is "".
 func (t *lockTopic) ringLocked(next string) {
 	for b := range t.bells {
 		if next == "" || next == b.owner {
@@ -329,7 +329,7 @@ func (t *lockTopic) ringLocked(next string) {
 	}
 }
 
-// lost wakes everyone: what was published meanwhile was not heard.
+// lost wakes all waiters, since messages published meanwhile were not received.
 func (h *lockHub) lost() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

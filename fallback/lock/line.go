@@ -41,8 +41,8 @@ func (l *Locker) queue(w want) (*Lock, error) {
 	return nil, err
 }
 
-// passedOn takes the hold of a key that was passed on, nil if none was. A caller without a turn gets it only if nobody has
-// the turn.
+// passedOn takes the hold of a key that was passed on, nil if none was. A caller without a turn
+// gets it only if no other caller has the turn.
 func (l *Locker) passedOn(key string, turn int64) *hold {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,16 +50,14 @@ func (c lockContext) Value(key any) any {
 // Keys returns the locked keys, sorted. The caller must not change them.
 func (k *Lock) Keys() []string { return k.tenure.hold.names }
 
-// Token returns the fencing token, which is above the tokens of all earlier holders of each
-// of the keys, also when Redis lost its data meanwhile. A resource that
-// refuses lower tokens than it has seen is safe from a holder that does not
-// know that it lost the lock; see package fence.
+// Token returns the fencing token. It is above the tokens of all earlier holders of each of the
+// keys, even if Redis has lost its data. A resource that refuses lower tokens than it has seen is
+// safe from a holder that does not know that it lost the lock; see package fence.
 func (k *Lock) Token() int64 { return k.tenure.token }
 
-// Context descends from the context of the call that took the lock, and ends
-// at the latest before another client can get the lock. context.Cause then
-// says why: ErrExpired, ErrLost, ErrUnlocked or ErrClosed.
-// Passed on to Lock and its like, it makes them reentrant.
+// Context descends from the context of the call that took the lock, and ends before another client
+// can get the lock. context.Cause then says why: ErrExpired, ErrLost, ErrUnlocked or ErrClosed.
+// Lock and similar methods are reentrant if they are called with it.
 func (k *Lock) Context() context.Context {
 	if k.ctx != nil {
 		return k.ctx
@@ -100,11 +98,10 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	return k.tenure.alone(ctx, func() error { return h.extend(ctx, ttl.Truncate(time.Millisecond)) })
 }
 
-// Unlock gives the lock back. It returns nil if it was the caller's up to
-// then; locking.ErrNotOwner if not; locking.ErrUnlockUnknown, with the reason, if ctx or the
-// lock's time ended without an answer. Releasing goes on in the background
-// until the lock's time is over, whatever happens to ctx, and never frees
-// another's lock.
+// Unlock releases the lock. It returns nil if the caller held it until then, and
+// locking.ErrNotOwner if not. It returns locking.ErrUnlockUnknown, with the reason, if ctx or the
+// lock's time ended without an answer. The release is repeated in the background until the lock's
+// time is over, even if ctx ends, and never frees another caller's lock.
 //
 // The last Unlock of a reentrant lock releases it. A second Unlock of one
 // Lock returns locking.ErrNotOwner.
@@ -206,7 +203,7 @@ func freed(is bool) holder.Answer {
 	return holder.Gone
 }
 
-// repeat goes on with a release whose first try got no answer.
+// repeat continues a release whose first try got no answer.
 func (r unlocking) repeat(first error) error {
 	h := r.t.hold
 	h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
@@ -245,7 +242,7 @@ func (r unlocking) answered(now lease.Instant, a holder.Answer, repeated bool, u
 	return r.answered(now, holder.Held, true, nil)
 }
 
-// told is the error that tells what has become of the lock. err is why that is unknown.
+// told returns the error that describes the lock's end. err is the reason if that is unknown.
 func (r unlocking) told(d holder.Decision, err error) error {
 	names := r.t.hold.names
 	switch {

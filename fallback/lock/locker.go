@@ -19,8 +19,9 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Locker takes locks in Redis for the goroutines of one process. It is safe
-// for concurrent use. Make one per Redis and set of options, and share it.
+// Locker takes locks in Redis for the goroutines of one process. It is safe for concurrent use.
+// Make one per Redis and set of options, and share it. It is open until Close; mu guards that, the
+// holds and the timer, which renews holds that are due.
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
@@ -30,8 +31,8 @@ type Locker struct {
 	counts counts
 	turns  keytable.Table // by key: those of the callers of this process
 
-	orderDue  atomic.Int64 // Unix ns from when the order of granting is to be compared again
-	disagrees atomic.Bool  // as it was compared last
+	orderDue  atomic.Int64 // Unix ns of the next comparison of the order of granting
+	disagrees atomic.Bool  // by the latest comparison
 
 	closing chan struct{} // closed by Close
 	shut    sync.Once     // the server's close
@@ -46,10 +47,9 @@ type Locker struct {
 	closed bool
 }
 
-// New makes a Locker over a client, which stays the caller's to close,
-// after the Locker. The client should have ContextTimeoutEnabled, as those of
-// NewClient have. It does no network I/O. The server must be Redis 6.2 or
-// later, and 7.0 for a cluster.
+// New makes a Locker over a client. The caller must close the client, after the Locker. The client
+// should have ContextTimeoutEnabled, as clients of NewClient have. New does no network I/O. The
+// server must be Redis 6.2 or later, and 7.0 for a cluster.
 func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -69,10 +69,9 @@ func newLocker(server lockServer, cfg Config) *Locker {
 	return l
 }
 
-// Close ends every wait with ErrClosed and the contexts of held locks
-// with the same cause, and waits for all that runs: about as long as one call
-// to Redis may take. It releases nothing by itself, since the work under a lock
-// may go on: locks not unlocked end with their TTL.
+// Close ends every wait with ErrClosed and the contexts of held locks with the same cause. It waits
+// for everything that runs: about as long as one call to Redis may take. It releases no locks,
+// since work under them may continue: they end with their TTL unless they are unlocked.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	if !l.closed {
@@ -139,27 +138,25 @@ func (l *Locker) spawn(f func()) {
 	}()
 }
 
-// TryLock takes the lock of a key if it is free, else returns locking.ErrLocked. A
-// try whose answer is lost is repeated; the error after three that fail is
-// the last one's. Of opts, see Lock.
+// TryLock takes the lock of a key if it is free, or else returns locking.ErrLocked. A try whose
+// answer is lost is repeated; after three failures the last error is returned. opts are as for
+// Lock.
 func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return l.take(ctx, []string{key}, false, false, opts)
 }
 
-// Lock takes the lock of a key and waits for it until ctx ends; it then
-// returns ctx's cause. When Redis has not answered for a TTL it gives up with
-// the last error. If ctx descends from a held lock's Context with the same
-// key, Lock counts up that lock instead.
+// Lock takes the lock of a key. It waits until ctx ends, and then returns ctx's cause. If Redis
+// does not answer for a TTL it returns the last error. If ctx descends from a held lock's Context
+// with the same key, Lock is reentrant: it counts up that lock.
 //
 // The held lock's Context descends from ctx; Config.MaxWait bounds the
 // wait alone.
 //
-// The options TTL, Wait and Label of package locking stand in place of those of
-// the Config for this one call; Margin and RenewEvery change in proportion to
-// the TTL. A reentrant call has none of its own: it is the lock that is
-// held. Replicas waits with Redis' WAIT until so many replicas have the lock; with fewer it is
-// released, and the error is ErrReplicas. A failover to one of those replicas
-// then does not lose it, which one to another may.
+// The options TTL, Wait and Label of package locking replace those of the Config for this call;
+// Margin and RenewEvery change in proportion to the TTL. A reentrant call has no options of its
+// own. Replicas waits with Redis' WAIT until as many replicas have the lock. If fewer have it, it
+// is released, and the error is ErrReplicas. A failover to one of these replicas keeps the lock; a
+// failover to another may lose it.
 //
 // It returns ErrOrder if other Lockers of the same Prefix disagree about FIFO.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
@@ -208,7 +205,7 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool, opts
 	return k, nil
 }
 
-// want is what a caller asked for.
+// want is what a caller asked for. It does not change.
 type want struct {
 	ctx    context.Context // ends the wait
 	parent context.Context // of the held lock's context
@@ -285,10 +282,11 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 	}
 }
 
-// polls says whether waiters try from time to time, and nothing tells them of releases.
+// polls reports whether waiters try from time to time, since no message tells them of releases.
 func (l *Locker) polls() bool { return l.node == nil || l.node.hubs == nil }
 
-// listen tells of releases of the claim's locks. The caller closes the bell, which never rings if waiters poll.
+// listen returns a bell that rings at releases of the claim's locks. The caller closes it. It never
+// rings if waiters poll.
 func (l *Locker) listen(c *claim) *lockBell {
 	if l.polls() {
 		return new(lockBell)

@@ -12,7 +12,7 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// counts is what a Locker counts.
+// counts has the counters of a Locker. Any goroutine may add to them.
 type counts struct {
 	events       [happenings]atomic.Int64
 	acquisitions [len(acquisitions)]atomic.Int64
@@ -48,7 +48,6 @@ func outcome(ctx context.Context, e Event) int {
 	return hasFailed
 }
 
-// note counts an event of a caller with ctx.
 func (c *counts) note(ctx context.Context, what happening, e Event) {
 	c.events[what].Add(1)
 	switch what {
@@ -68,7 +67,6 @@ func (c *counts) note(ctx context.Context, what happening, e Event) {
 	}
 }
 
-// ended counts the end of a tenure.
 func (c *counts) ended(held time.Duration) {
 	c.held.Add(-1)
 	c.holds.Observe(held)
@@ -100,8 +98,8 @@ var _ prometheus.Collector = (*Locker)(nil)
 // Describe implements [prometheus.Collector].
 func (l *Locker) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
 
-// Collect implements [prometheus.Collector]. Of several Lockers in one registry each needs
-// a label of its own, such as [prometheus.WrapRegistererWith] adds.
+// Collect implements [prometheus.Collector]. Several Lockers in one registry need a distinguishing
+// label each, such as [prometheus.WrapRegistererWith] adds.
 func (l *Locker) Collect(ch chan<- prometheus.Metric) {
 	c := &l.counts
 	for i, result := range acquisitions {

@@ -8,23 +8,22 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// TryRLock takes the lock of a key for reading, beside other readers, or
-// returns locking.ErrLocked if a writer holds it or waits for it.
+// TryRLock takes the lock of a key for reading, shared with other readers, or returns
+// locking.ErrLocked if a writer holds it or waits for it.
 func (l *Locker) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return l.take(ctx, []string{key}, true, false, opts)
 }
 
-// RLock takes the lock of a key for reading, as Lock does for writing. A
-// writer that waits keeps readers who come later out.
+// RLock takes the lock of a key for reading, as Lock does for writing. A waiting writer keeps out
+// readers that come later.
 func (l *Locker) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return l.take(ctx, []string{key}, true, true, opts)
 }
 
-// Downgrade turns a lock that Lock or TryLock took into one for reading,
-// without anyone in between; its token stays. It returns locking.ErrNotOwner if the
-// lock is gone or another's. After any other error the mode is unknown until
-// Downgrade is repeated, and the lock still held. It must not run beside the
-// lock's Unlock.
+// Downgrade turns a lock that Lock or TryLock took into one for reading, without letting another
+// caller in between; its token stays. It returns locking.ErrNotOwner if the lock is gone or
+// another's. After any other error the lock is still held, but its mode is unknown until Downgrade
+// is repeated. It must not run at the same time as the lock's Unlock.
 func (k *Lock) Downgrade(ctx context.Context) error {
 	t := k.tenure
 	h := t.hold
@@ -60,19 +59,18 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 	})
 }
 
-// TryLockAll takes the locks of several keys if all are free, else none, and
-// returns locking.ErrLocked. See LockAll.
+// TryLockAll takes the locks of several keys if all are free, and otherwise returns
+// locking.ErrLocked. See LockAll.
 func (l *Locker) TryLockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
 	return l.takeAll(ctx, keys, false, opts)
 }
 
-// LockAll takes the locks of several keys, all or none, in one step, so that
-// callers with overlapping sets cannot deadlock. They exclude those that lock
-// one of the keys alone. Order and repetitions do not matter. The options are those
-// of Lock, for all keys together.
+// LockAll takes the locks of several keys in one step, all or none, so callers with overlapping
+// sets cannot deadlock. It also excludes callers that lock one of the keys alone. Order and
+// repetitions do not matter. The options are those of Lock, for all keys together.
 //
-// In a cluster the keys must be in one slot, which Redis decides by the part
-// in braces: with a Prefix like "{orders}:" all of a Locker's keys are.
+// In a cluster all keys must be in one slot. Redis derives the slot from the part in braces: with a
+// Prefix like "{orders}:" all keys of a Locker are in one.
 func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
 	return l.takeAll(ctx, keys, true, opts)
 }

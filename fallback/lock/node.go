@@ -29,11 +29,11 @@ type lockServer interface {
 	// above 0, the reserved fencing tokens after it are given back.
 	release(ctx context.Context, c *claim, used int64) (freeing, error)
 
-	// force frees a lock, whoever holds it, and returns from how many owners;
-	// with the same id, which is random, it does so once.
+	// force frees a lock, regardless of holder, and returns from how many owners. A repeated call
+	// with the same id, which is random, has no further effect.
 	force(ctx context.Context, name, id, why string) (int64, error)
 
-	// state says who has a lock. What it says of waiters is of FIFO alone.
+	// state says who has a lock. It knows waiters only with FIFO.
 	state(ctx context.Context, name string) (State, error)
 
 	close()
@@ -174,7 +174,7 @@ func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
 	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
 }
 
-// others says whether any of the clients told of a release is not this one.
+// others reports whether another client was told of a release.
 func (n *lockNode) others(c *claim, told int64) bool {
 	return told > 0 && (n.hubs == nil || told > n.hubs.listening(c.locks))
 }

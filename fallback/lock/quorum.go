@@ -14,17 +14,15 @@ import (
 	"github.com/keyway-go/keyway/internal/lease"
 )
 
-// NewQuorum makes a Locker whose locks are held in a majority of several
-// independent servers, as Redlock describes
-// (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
-// so that a minority may die or be slow. What is said of a Locker holds,
-// except that waiters poll and that FIFO is refused.
+// NewQuorum makes a Locker whose locks are held in a majority of several independent servers, as
+// Redlock describes (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/). A
+// minority may then die or be slow. It works like any other Locker, except that waiters poll and
+// that FIFO is refused.
 //
-// A lock is granted if a majority grants it within its validity: the TTL
-// minus Margin, counted from before the first call. Its token is above all
-// that a majority has seen, for which a grant takes a second round. A server
-// that forgets its locks in a restart must stay away for a TTL, or have
-// appendfsync always: else a majority may be found twice.
+// A lock is granted if a majority grants it within its validity: the TTL minus Margin, counted from
+// before the first call. Its token is above all that a majority has seen, which takes a second
+// round of calls. A server that forgets its locks in a restart must stay away for a TTL, or use
+// appendfsync always. Otherwise two clients may both find a majority.
 func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	if len(clients) == 0 {
 		return nil, fmt.Errorf("%w: a quorum of no servers", errConfig)
@@ -46,7 +44,8 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	return l, nil
 }
 
-// quorum keeps locks in the majority of independent servers.
+// quorum keeps locks in the majority of independent servers. It does not change; running counts the
+// calls that Close waits for.
 type quorum struct {
 	cfg     Config
 	policy  holder.Policy
@@ -64,11 +63,10 @@ type vote struct {
 	err   error // no answer
 }
 
-// poll asks every node at once. It returns when a majority said yes, or so many
-// said no that none can, or ctx ends. Unless it is patient it also returns when
-// too many failed, or those who have not answered are far behind a majority;
-// their answers then go to nobody. The calls go on for as long as the wire lets
-// them.
+// poll asks every node at once. It returns when a majority has agreed, when no majority can agree
+// any more, or when ctx ends. Unless it is patient it also returns when too many calls failed, or
+// when the missing answers are far behind a majority; late answers are dropped. The calls continue
+// for as long as the wire allows.
 func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vote, yes int) {
 	began := time.Now()
 	answers := make(chan vote, len(q.nodes))
@@ -207,9 +205,8 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 	}
 }
 
-// releaseAt releases at one node and returns the first outcome, which is above
-// 0 if the claim held the lock there. Until the node answers it goes on in the
-// background, for a TTL at most.
+// releaseAt releases at one node and returns the first outcome, which is above 0 if the claim held
+// the lock there. Without an answer it continues in the background, for a TTL at most.
 func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
 	until := time.Now().Add(c.ttl)
 	f, err := n.release(context.Background(), c, used)

@@ -29,13 +29,13 @@ const (
 // errLockTimeout: a server did not answer a call in time.
 var errLockTimeout = errors.New("no answer in time")
 
-// lockWire carries script calls to one server, or to a cluster. Calls made
-// while others are under way share a pipeline, so that many callers cost few
-// system calls, and a caller whose context ends soon stops waiting while its
-// call goes on. No call is sent twice: repeating is for who made it.
+// lockWire carries script calls to one server, or to a cluster. Calls made while others are under
+// way share a pipeline, so many callers cost few system calls. A caller whose context ends stops
+// waiting, but its call continues. No call is sent twice: its caller must repeat it.
 //
-// A single call to a server near by runs in its caller's goroutine, which
-// saves waking another one but cannot be left before its short timeout.
+// A single call to a server near by runs in its caller's goroutine. That saves waking another one,
+// but the caller cannot leave before the call's short timeout. mu guards the queue and the number
+// of calls.
 type lockWire struct {
 	client  redis.UniversalClient
 	single  bool // one server: pipelines are worth it
@@ -52,7 +52,7 @@ type lockWire struct {
 	idle   *sync.Cond  // lanes and placed are 0
 }
 
-// wireCall is one run of a script.
+// wireCall is one run of a script. It is queued, sent and over; done is closed at the end.
 type wireCall struct {
 	script *lockScript
 	args   []any // of scriptArgs
@@ -80,9 +80,9 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 	return w
 }
 
-// call runs a script. It returns an error soon when ctx ends, and within the
-// wire's timeout otherwise. With an error from anything but the server's own
-// refusal, sent says whether the call may yet be carried out.
+// call runs a script. It returns an error soon after ctx ends, and otherwise within the wire's
+// timeout. If the error is not the server's own refusal, sent says whether the call may still be
+// carried out.
 func (w *lockWire) call(ctx context.Context, s *lockScript, args []any) (reply any, sent bool, err error) {
 	if w.enter() {
 		reply, err = w.callInPlace(ctx, &wireCall{script: s, args: args})
@@ -104,7 +104,7 @@ func refusal(err error) bool {
 	return ok
 }
 
-// enter reports whether a call is to be made in place. It ends with leave.
+// enter reports whether a call may run in place. If so, the caller must call leave after it.
 func (w *lockWire) enter() bool {
 	if trip := w.trip.Load(); !w.inPlace || trip == 0 || trip > int64(wireNear) {
 		return false
@@ -125,7 +125,7 @@ func (w *lockWire) leave() {
 	w.endedLocked()
 }
 
-// endedLocked tells those who wait for the wire to be idle, if it is.
+// endedLocked wakes the goroutines that wait for the wire to be idle, if it is.
 func (w *lockWire) endedLocked() {
 	if w.lanes == 0 && w.placed == 0 {
 		w.idle.Broadcast()
@@ -165,8 +165,7 @@ func until(ctx context.Context, at time.Time) context.Context {
 	return deadlineContext{ctx, at}
 }
 
-// scriptArgs are the arguments of EVALSHA, of which the wire fills in the
-// first two.
+// scriptArgs returns the arguments of EVALSHA. The wire sets the first two.
 func scriptArgs(keys []string, args ...any) []any {
 	all := append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys))
 	for _, key := range keys {
@@ -216,7 +215,7 @@ func (w *lockWire) late() {
 	}
 }
 
-// forget drops a call nobody waits for, and says whether it had been sent.
+// forget drops a call without waiters, and reports whether it had been sent.
 func (w *lockWire) forget(c *wireCall) (sent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -63,16 +63,16 @@ func newRunID() string {
 	return hex.EncodeToString(id)
 }
 
-// steadyClock returns a clock that shows the present time when it is made and
-// is not set from then on, whatever happens to the machine's.
+// steadyClock returns a clock that starts with the present time and is never set afterwards, unlike
+// the machine's.
 func steadyClock() func() time.Time {
 	start := time.Now()
 	return func() time.Time { return start.Add(time.Since(start)) }
 }
 
-// answer answers the sections of INFO that the store reads and that miniredis
-// lacks; without a run id it would not be told from its next life. And it
-// answers TIME by a clock, nil for miniredis' own.
+// answer answers the sections of INFO that the store reads and that miniredis lacks; without a run
+// id, the store could not be distinguished from its next life. It also answers TIME by clock, if
+// that is not nil.
 func answer(runID string, clock func() time.Time) server.Hook {
 	return func(c *server.Peer, cmd string, args ...string) bool {
 		switch {

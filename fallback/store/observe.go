@@ -34,14 +34,14 @@ type member struct {
 // tombstone is how long it is remembered that a session has ended.
 const tombstone = time.Hour
 
-// Observe returns the sessions, the tombstones, and the partitions that
-// changed after a version; all of them if that is 0 or of an earlier
-// generation. Of the locks it returns those of the incarnation's partitions.
+// Observe returns the sessions, the tombstones, and the partitions that changed after a version;
+// all of them if the version is 0 or of an earlier generation. It returns the locks of the
+// incarnation's partitions only.
 //
-// If the handle knows that version already and there are no suspects, it asks first whether
-// there is another one, by three commands without a script. Then it reads what has changed, or
-// at once where a hint has told of a change, and always in a Redis Cluster, where nothing but
-// a script reads one server's clock.
+// If the handle already knows that version and there are no suspects, Observe first asks for the
+// present version, with three commands and no script. It reads the changes only if that is newer.
+// It skips this step after a hint of a change, and in a Redis Cluster, where only scripts read the
+// clock of one server.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	known, hinted := s.content.Load(), s.hinted.Load()
 	if known.generation == gen && known.version == since && hinted <= since && len(suspects) == 0 && !s.sharded {
@@ -68,8 +68,8 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 	return changed.Snapshot, nil
 }
 
-// look returns the snapshot of a store in which nothing has changed since a version. If
-// something has, only the snapshot's Generation and Version are right.
+// look returns the snapshot of a store that has not changed since the version of known. If it has
+// changed, only Generation and Version are right.
 func (s *Store) look(ctx context.Context, known *content) (records.Snapshot, error) {
 	var meta *redis.SliceCmd
 	var clock *redis.TimeCmd
@@ -114,7 +114,6 @@ func (c *content) tell(s *records.Snapshot) {
 	s.Sessions, s.Gone, s.Released = c.sessions, c.gone, c.released
 }
 
-// after returns the content after changes.
 func (c *content) after(change changes) *content {
 	next := *c
 	next.generation, next.version = change.Generation, change.Version

@@ -13,12 +13,10 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// Exists returns ring.ErrSettings if the store holds nothing of the cluster and
-// the handle does not know it from before. It changes nothing in the store: a
-// process that sees workers at work asks first, since a store of theirs that was
-// emptied is theirs to begin again. Settings knows the store's identity from
-// then on, so that a Generation which finds the data lost meanwhile gives it
-// back.
+// Exists returns ring.ErrSettings if the store holds nothing of the cluster and the handle does not
+// know it from before. It changes nothing in the store. A process that sees active workers asks
+// first, since they must begin a store of theirs that was emptied. Afterwards Settings knows the
+// store's identity, so that a Generation which finds the data lost restores it.
 func (s *Store) Exists(ctx context.Context) error {
 	if s.Settings().Store != 0 {
 		return nil
@@ -65,24 +63,22 @@ func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
 	return peers, nil
 }
 
-// Begin begins the generation of a store that is empty, and with it the
-// quarantine, unless Config.NewCluster skips that. It gives the store no
-// identity: that is for those who use it, and a process that knows the one of a
-// store before gives it back. It is for who has just started the store's server,
-// so that workers which come later need not wait, and changes nothing in a store
-// that has begun.
+// Begin begins the generation of an empty store, and with it the quarantine, unless
+// Config.NewCluster skips that. It is for the process that has just started the store's server, so
+// that workers that come later need not wait. It changes nothing in a store that has begun. The
+// store gets no identity from it: the users of the store set that, and a process that knows the
+// store's former identity restores it.
 func (s *Store) Begin(ctx context.Context) error {
 	_, err := s.runAs(ctx, s.client, "", "generation", "")
 	return err
 }
 
-// Generation returns the store's generation. Where the store has none, or
-// has that of another server process, it begins one with a quarantine. Then
-// Settings knows the store's identity, which outlives that: a store that has
-// lost it gets it back from the first handle that knows it.
+// Generation returns the store's generation. If the store has none, or that of another server
+// process, it begins one with a quarantine. Afterwards Settings knows the store's identity, which
+// outlives generations: a store that has lost it gets it back from the first handle that knows it.
 //
-// ring.ErrSettings: the sessions in the store are of other settings. When none
-// lives they can be replaced, but for the number of partitions.
+// The error wraps ring.ErrSettings if the sessions in the store have other settings. When none of
+// them lives, the settings can be replaced, except the number of partitions.
 func (s *Store) Generation(ctx context.Context) (string, error) {
 	values, err := s.run(ctx, s.client, "generation", "")
 	if err != nil {
@@ -103,14 +99,13 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	return gen, nil
 }
 
-// Register creates the session of h.Incarnation, and re-asserts every holding
-// in the same step. A holding is accepted if the stored epoch is at most its
-// own or the stored owner is already this incarnation; it then gets an epoch
-// above both, at least the store's clock in Unix seconds. Residue is written
-// for accepted and refused holdings alike, but not over the entry of a later
-// execution (a higher token) of the same key. It returns each holding's
-// partition, in order. ErrSessionGone: this incarnation had a session in this
-// generation, or released one.
+// Register creates the session of h.Incarnation, and re-asserts every holding in the same step. A
+// holding is accepted if the stored epoch is at most its own, or if the stored owner is already
+// this incarnation. It then gets an epoch above both, at least the store's clock in Unix seconds.
+// Residue is written for accepted and refused holdings alike, but never replaces the entry of a
+// later execution (a higher token) of the same key. Register returns each holding's partition, in
+// order. ErrSessionGone means that this incarnation had a session in this generation, or released
+// one.
 func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
 	args := []any{h.Incarnation, milliseconds(ttl), h.Name, h.Addr, h.Gossip, len(holdings)}
 	for _, hold := range holdings {
@@ -129,16 +124,14 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Dur
 	return err
 }
 
-// Release ends a session for good and leaves a tombstone for an hour, also
-// where there is no session.
+// Release ends a session for good and leaves a tombstone for an hour, even if there is no session.
 func (s *Store) Release(ctx context.Context, incarnation string) error {
 	_, err := s.run(ctx, s.client, "release", "", incarnation)
 	return err
 }
 
-// Apply carries out each change whose conditions hold, all in one step, and
-// returns the state of each one's partition afterwards, in order. ErrSessionGone:
-// the caller has no session.
+// Apply makes each change whose conditions hold, all in one step, and returns the resulting state
+// of each partition, in order. ErrSessionGone means that the caller has no session.
 func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	args := []any{incarnation, len(changes)}
 	for _, c := range changes {
@@ -159,8 +152,7 @@ func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []
 	return err
 }
 
-// ClearLocks forgets locks that moves have written, unless a later move has
-// written others.
+// ClearLocks forgets locks that moves have written, unless a later move has written others.
 func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move) error {
 	args := []any{len(moves)}
 	for _, m := range moves {
@@ -173,9 +165,9 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move
 	return err
 }
 
-// WriteLocks writes and removes locks, each partition's if its record and its latest
-// write allow it, and all in one step. It returns the number of each one's latest
-// write that was made, in order. ErrSessionGone: the caller has no session.
+// WriteLocks writes and removes locks of each partition whose record and latest write allow it, all
+// in one step. It returns the number of each partition's latest write, in order. ErrSessionGone
+// means that the caller has no session.
 func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	args := []any{incarnation, len(writes)}
 	for _, w := range writes {

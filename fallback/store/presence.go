@@ -16,8 +16,9 @@ import (
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 )
 
-// call carries out f, which asks the server, and notes whether that answers. go-redis heeds a context's deadline but not
-// its cancellation, so f is left behind when ctx ends; the client's timeouts bound it.
+// call runs f, which asks the server, and records whether the server answers. go-redis obeys a
+// context's deadline but not its cancellation, so f is abandoned when ctx ends; the client's
+// timeouts bound it.
 func call[T any](ctx context.Context, s *Store, f func() (T, error)) (value T, err error) {
 	if err := ctx.Err(); err != nil {
 		return value, err

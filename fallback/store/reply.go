@@ -96,8 +96,8 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// partitions are fours: a partition, what the store keeps for it, and its locks: those
-// of a move, and those that are kept.
+// partitions decodes groups of four: a partition, what the store keeps for it, the locks of a move,
+// and the locks that the store keeps.
 func (d *decoder) partitions() []records.PartitionState {
 	states := []records.PartitionState{}
 	d.each(func(list *decoder) { states = append(states, list.partition()) })

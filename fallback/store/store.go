@@ -23,11 +23,10 @@ import (
 
 // Config configures a Store. The zero value is useful.
 type Config struct {
-	// Settings are those of the cluster's members, such as gossip.Cluster's
-	// method Settings returns. Every key in Redis begins with
-	// {keyway:<Settings.Cluster>}: and so lies in one hash slot. A quarantine
-	// lasts for Settings.TTL. Settings.Store is the identity that the store
-	// had, if that is known: it gets it back if its data are lost.
+	// Settings are those of the cluster's members, such as gossip.Cluster's method Settings
+	// returns. Every key in Redis begins with {keyway:<Settings.Cluster>}: and so lies in one hash
+	// slot. A quarantine lasts for Settings.TTL. Settings.Store is the store's former identity, if
+	// known: a store that lost its data gets it back.
 	Settings ring.Settings
 
 	// NewCluster skips the quarantine of a store that holds nothing at all
@@ -36,25 +35,25 @@ type Config struct {
 	// same, and other workers may still own partitions then.
 	NewCluster bool
 
-	// Logger gets warnings: that the store cannot be used, and why, once for each
-	// cause, and that it answers again; what a store that is empty or was restarted
-	// makes workers wait for; and about a Redis that may lose data. Default: none.
+	// Logger gets warnings: that the store cannot be used and why, once for each cause, and that it
+	// answers again; why an empty or restarted store makes workers wait; and that a Redis may lose
+	// data. Default: none.
 	Logger *slog.Logger
 
 	// Client changes the options of both of the store's clients.
 	Client []func(*redis.UniversalOptions)
 }
 
-// Store keeps sessions, records, residue and locks in Redis. Each call is one Lua
-// script, hence atomic, and means the same when it is carried out twice,
-// because go-redis repeats a command whose reply was lost.
+// Store keeps sessions, records, residue and locks in Redis. Each call is one Lua script, hence
+// atomic. It has the same effect when it is carried out twice, because go-redis repeats a command
+// whose reply was lost.
 //
-// Data belongs to a generation, and a generation to one life of one server process
-// as master. Each script compares the server's run id and, in case the server was a
-// replica meanwhile, its replication id. Only an Observe that finds nothing new
-// compares neither. The first script after a restart, a failover, a fail-back, a
-// flush or the loss of one of the store's keys begins a generation, with a quarantine
-// of one TTL. That ends every session, and the workers register again.
+// Data belongs to a generation, and a generation to one life of one server process as master. Each
+// script compares the server's run id and, in case the server was a replica meanwhile, its
+// replication id. Only an Observe that finds nothing new compares neither. A generation begins with
+// the first script after a restart, a failover, a fail-back, a flush or the loss of one of the
+// store's keys. It begins with a quarantine of one TTL and ends every session, and the workers
+// register again.
 //
 // The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster SPUBLISH, so
 // Redis 7).
@@ -91,8 +90,8 @@ type Store struct {
 //go:embed lua/*.lua
 var ownershipScripts embed.FS
 
-// New makes a store over the Redis of a URL (see [fallback.NewClient]). It does no
-// network I/O; a Redis that cannot be reached shows in the first call.
+// New makes a store over the Redis of a URL (see [fallback.NewClient]). It does no network I/O; the
+// first call reports an unreachable Redis.
 func New(url string, cfg Config) (*Store, error) {
 	cfg.Settings = cfg.Settings.WithDefaults()
 	if err := cfg.Settings.Validate(); err != nil {
@@ -141,8 +140,7 @@ func ownershipKeys(cluster string) []string {
 	return keys
 }
 
-// renewalPool holds a second connection, so that one which hangs does not
-// hold up the next renewal.
+// renewalPool allows a second connection, so that a hanging one does not delay the next renewal.
 func renewalPool(o *redis.UniversalOptions) {
 	o.PoolSize = 2
 	o.MaxActiveConns = 0
@@ -171,8 +169,8 @@ func loadOwnershipScripts() (map[string]*redis.Script, error) {
 	return scripts, nil
 }
 
-// Settings returns the settings that the store was opened with, with their
-// defaults filled in, and the store's identity so far as it is known.
+// Settings returns the settings of the store with their defaults, and the store's identity if it is
+// known.
 func (s *Store) Settings() ring.Settings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,8 +213,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 	return s.runAs(ctx, client, s.identity().String(), name, gen, args...)
 }
 
-// runAs is run with what the store is to be called if it has no name yet; ""
-// leaves it without.
+// runAs is run with the identity for a store that has none; "" leaves it without.
 func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) ([]any, error) {
 	argv := append(s.common(identity, gen), args...)
 	values, err := call(ctx, s, func() ([]any, error) { return s.scripts[name].Run(ctx, client, s.keys, argv...).Slice() })
@@ -248,7 +245,7 @@ func (s *Store) identity() ring.StoreID {
 	return cmp.Or(s.id, stores.NewID())
 }
 
-// differ says in which setting the store's sessions differ from s.
+// differ says which setting of the store's sessions differs from that of s.
 func (s *Store) differ(values []any) error {
 	d := decoder{values: values[1:]}
 	difference := stores.Differ(s.settings, d.text())
@@ -264,7 +261,7 @@ func (s *Store) differ(values []any) error {
 // maxKnown bounds how many generations a store remembers.
 const maxKnown = 16
 
-// learn notes the present generation and the store's identity. It reports whether the generation is new.
+// learn records the present generation and the store's identity. It reports whether the generation is new.
 func (s *Store) learn(gen string, id ring.StoreID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package admin is for programs that are members of a cluster: it answers the people who run
-// it, with the page /, JSON and metrics, and takes their orders. Its answers are those of package
+// Package admin is for programs that are members of a cluster. It serves the cluster's operators,
+// with the page /, JSON and metrics, and carries out their orders. Its answers are those of package
 // internal/status; openapi.yaml describes it.
 //
-// admin.go has the pages and who may ask for them, pages.go and debug.go answer; live.go sends
-// what the page / shows, and live_traffic.go and live_words.go put it together.
+// admin.go has the pages and their access rules, pages.go and debug.go answer. live.go sends the
+// content of the page /, and live_traffic.go and live_words.go compose it.
 package admin
 
 import (
@@ -30,49 +30,46 @@ import (
 type Config struct {
 	Members gateway.Members
 
-	// Ready returns nil while the process can do its work, as the methods of that
-	// name of routers and workers do.
-	// Default: always ready.
+	// Ready returns nil while the process can do its work, like the methods of that name of routers
+	// and workers. Default: always ready.
 	Ready func() error
 
-	// Store returns why this process cannot use the store, nil if it can. Default: it
-	// uses none, or tells of it as a worker.
+	// Store returns why this process cannot use the store, nil if it can. Default: it uses none, or
+	// reports the store as a worker.
 	Store func() error
 
 	// Lookup returns where requests for a key go, as a router's Lookup does.
 	// Default: the owner by the ring.
 	Lookup func(key string) (gateway.Route, error)
 
-	// Operator asks workers, of themselves and of keys. Default: there are no pages
-	// /workers, /moves and /explain, the page / shows of workers only that they are members,
-	// and no worker can be drained by its name.
+	// Operator asks workers about themselves and about keys. Default: the pages /workers, /moves
+	// and /explain do not exist, the page / lists workers without their status, and no worker can
+	// be drained by its name.
 	Operator status.Operator
 
-	// Drain has the worker of this process leave the ring, and returns nil when nothing
-	// of its keys runs here any more, or an error that says what still does when its
-	// context ends, as worker.Worker.LeaveRing does. It may be called at any time and more
-	// than once. Undrain has it come back, as JoinRing does. Both or neither have to be
-	// there. Default: there is no worker.
+	// Drain makes this process's worker leave the ring, like worker.Worker.LeaveRing. It returns
+	// nil once nothing of its keys runs here, or when its context ends an error that says what
+	// still does. It may be called at any time and more than once. Undrain makes the worker return,
+	// like JoinRing. Set both or neither. Default: there is no worker.
 	Drain   func(context.Context) error
 	Undrain func() error
 
-	// Token has requests that change something need the header Authorization with
-	// Bearer and Token. Default: they need to come from this machine, over a loopback
-	// address or a Unix socket.
+	// Token, if set, is required in the header Authorization, after Bearer, of requests that change
+	// something. Default: they must come from this machine, over a loopback address or a Unix
+	// socket.
 	Token string
 
-	// Hosts are names under which the process is asked, in addition to localhost and its
-	// addresses. A request for another host is refused, unless it has Token or is for
-	// /healthz, /readyz or /metrics. Default: none.
+	// Hosts are names of this process, in addition to localhost and its addresses. A request for
+	// another host is refused, unless it has Token or is for /healthz, /readyz or /metrics.
+	// Default: none.
 	Hosts []string
 
-	// Routes returns which routes a router has in force. Default: there is no page
-	// /routes.
+	// Routes returns the routes that a router has in force. Default: there is no page /routes.
 	Routes func() status.RoutesStatus
 
-	// Metrics are what GET /metrics tells Prometheus, such as a registry of the
-	// process's parts. While somebody watches the page /, they are gathered once a second.
-	// Default: there is no page /metrics, and no rates at /.
+	// Metrics are what GET /metrics returns to Prometheus, such as a registry of the process's
+	// parts. While the page / has viewers, they are gathered once a second. Default: there is no
+	// page /metrics, and no rates at /.
 	Metrics prometheus.Gatherer
 
 	// Hot returns the n keys that a worker was asked for most lately, as its HotKeys does.
@@ -80,11 +77,11 @@ type Config struct {
 	Hot func(n int) []status.HotKey
 }
 
-// New returns the handler of a process's admin address. openapi.yaml, which it serves
-// at /openapi.yaml, describes its pages. /events goes on until its client leaves or the server is closed;
-// http.Server.Shutdown would wait for that. Pages that the process has nothing for are not
-// there. It is not for the public: it shows addresses and ends work. Web pages of other sites
-// cannot have a browser send a POST request or have profiles made.
+// New returns the handler of a process's admin address. openapi.yaml, which it serves at
+// /openapi.yaml, describes its pages; pages without content in this process do not exist. /events
+// lasts until its client leaves or the server is closed; http.Server.Shutdown would wait for that.
+// The address is not for the public: it shows addresses and ends work. Web pages of other sites
+// cannot make a browser send it a POST request or a request for profiles.
 func New(cfg Config) http.Handler {
 	a := &admin{cfg: cfg, asking: make(chan struct{}, maxAsking)}
 	mux := http.NewServeMux()
@@ -112,7 +109,7 @@ type page struct {
 	who     audience
 }
 
-// audience says who may ask for a page.
+// audience is the group of clients that a page is for.
 type audience uint8
 
 const (
@@ -150,7 +147,7 @@ func (a *admin) pages() []page {
 	}
 }
 
-// guarded returns the handler of a page, for those who may ask for it.
+// guarded returns the handler of a page, which refuses requests that may not see it.
 func (a *admin) guarded(p page) http.Handler {
 	rules := access.Rules{Token: a.cfg.Token, Hosts: a.cfg.Hosts}
 	verdict := func(r *http.Request) access.Verdict { return rules.OfReading(r, p.who == workers) }
@@ -177,7 +174,7 @@ func (a *admin) guarded(p page) http.Handler {
 	})
 }
 
-// ask returns a handler of requests for which workers are asked.
+// ask limits a handler that asks workers to a number of concurrent requests.
 func (a *admin) ask(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

@@ -45,7 +45,7 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// liveJSON is what the live page shows, an event of /events.
+// liveJSON is the content of the live page, sent as an event of /events.
 type liveJSON struct {
 	Time       time.Time           `json:"time"`
 	Self       liveSelf            `json:"self"`
@@ -81,7 +81,6 @@ type collector struct {
 	history history
 }
 
-// collect returns a liveJSON.
 func (c *collector) collect(ctx context.Context) []byte {
 	view, self := c.cfg.Members.View(), c.cfg.Members.Self()
 	s := liveJSON{
@@ -134,7 +133,7 @@ func (c *collector) collect(ctx context.Context) []byte {
 	return text
 }
 
-// rowsOf returns the workers of a view, none of which was asked.
+// rowsOf returns the workers of a view, without their status.
 func rowsOf(view *ring.View) (rows []status.WorkerRow) {
 	for _, m := range view.Members {
 		if m.Role == ring.RoleWorker {
@@ -144,8 +143,8 @@ func rowsOf(view *ring.View) (rows []status.WorkerRow) {
 	return rows
 }
 
-// withoutMirrors returns the moves without those given away that another worker tells of
-// as taken over.
+// withoutMirrors returns the moves without those given away that another worker reports as taken
+// over.
 func withoutMirrors(moves []status.RecentMove) []status.RecentMove {
 	taken := make(map[[2]string]bool)
 	for _, m := range moves {

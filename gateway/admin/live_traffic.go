@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// liveTraffic is what this process does: a router with requests, a worker with executions.
+// liveTraffic is the load of this process: requests of a router, or executions of a worker.
 type liveTraffic struct {
 	Of              string   `json:"of"`                          // requests or executions
 	PerSecond       *float64 `json:"per_second,omitempty"`        // that have ended; of the last 10 s, as all rates
@@ -21,7 +21,7 @@ type liveTraffic struct {
 	InFlight        int      `json:"in_flight"`                   // requests that are not answered yet
 }
 
-// sampleSpan is the time of which rates are.
+// sampleSpan is the time that rates are averaged over.
 const sampleSpan = 10 * time.Second
 
 // history is what the last samples were. The zero value has none.
@@ -54,7 +54,7 @@ const (
 	workerCount    = "keyway_worker_executions_total"
 )
 
-// add adds what a process's metrics, if it has any, and workers tell.
+// add adds a sample of the process's metrics, if it has any, and of the workers' rows.
 func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []status.WorkerRow) {
 	s := sample{at: now, executions: make(map[string]int64)}
 	if metrics != nil {
@@ -109,7 +109,7 @@ func (s *sample) spread(buckets []*dto.Bucket) {
 	}
 }
 
-// traffic returns what the process does, nil if its metrics do not tell.
+// traffic returns the load of the process, nil if it is unknown.
 func (h *history) traffic() *liveTraffic {
 	first, last := &h.samples[0], &h.samples[len(h.samples)-1]
 	t, total := &liveTraffic{Of: "requests"}, routerRequests
@@ -134,9 +134,9 @@ func (h *history) traffic() *liveTraffic {
 	return t
 }
 
-// quantile returns how long a share of what has ended between two samples took at most,
-// in its bucket as if all of that were spread evenly, or nil for nothing. Beyond is true
-// if it is in the last bucket, which has no bound.
+// quantile returns how long a share of the work that ended between two samples took at most, or nil
+// if none ended. Within its bucket it assumes an even spread. beyond says that the value lies in
+// the last bucket, which has no upper bound.
 func quantile(share float64, first, last *sample) (seconds *float64, beyond bool) {
 	rank := share * (last.ended - first.ended)
 	if rank <= 0 {

@@ -29,7 +29,7 @@ type sentence struct {
 	Text  string `json:"text"`
 }
 
-// Bounds of what is said.
+// Thresholds of the sentences.
 const (
 	lowSlack    = 0.35             // of the TTL: sessions have 0.5 to 0.7 left in good times
 	longResidue = 10.0             // seconds
@@ -68,7 +68,8 @@ func say(v *liveJSON) []sentence {
 	return s.list
 }
 
-// stores tells of processes that cannot use the store. It comes first, since the rest follows from that.
+// stores reports processes that cannot use the store. It comes first, since the rest follows from
+// that.
 func (s *speech) stores() {
 	type absent struct {
 		text  string
@@ -115,7 +116,7 @@ type missing struct {
 	why        string
 }
 
-// lost adds up the partitions that no living worker owns, by who had them.
+// lost adds up the partitions without a living owner, by their former owners.
 func (s *speech) lost() (all []missing) {
 	for _, w := range s.live.Workers {
 		if w.Status == nil {
@@ -171,7 +172,7 @@ func (s *speech) silent() {
 	}
 }
 
-// sessions tells of workers whose sessions are not confirmed.
+// sessions reports workers whose sessions are not confirmed.
 func (s *speech) sessions() {
 	var names []string
 	least := math.Inf(1)
@@ -191,7 +192,7 @@ func (s *speech) sessions() {
 	}
 }
 
-// places tells of workers that are not on the ring, or not as they should be.
+// places reports workers that are not on the ring, or not as they should be.
 func (s *speech) places() {
 	for _, w := range s.live.Workers {
 		t := w.Status
@@ -220,7 +221,7 @@ func (s *speech) places() {
 	}
 }
 
-// moving tells of partitions that move from one living worker to another.
+// moving reports partitions that move from one living worker to another.
 func (s *speech) moving() {
 	type pair struct{ from, to string }
 	var pairs []pair
@@ -245,7 +246,7 @@ func (s *speech) moving() {
 	}
 }
 
-// residue tells of keys that run on at former owners.
+// residue reports keys that still run at former owners.
 func (s *speech) residue() {
 	type lingering struct {
 		name        string // of the former owner
@@ -282,7 +283,7 @@ func (s *speech) residue() {
 	}
 }
 
-// queues tells of workers where nearly as many wait as may.
+// queues reports workers whose queues are nearly full.
 func (s *speech) queues() {
 	for _, w := range s.live.Workers {
 		if t := w.Status; t != nil && float64(t.Waiting) >= fullQueue*float64(t.Queue) && t.Queue > 0 {
@@ -317,7 +318,7 @@ func (s *speech) serving() {
 	}
 }
 
-// died tells of workers that have died lately and whose partitions are served again.
+// died reports workers that died lately and whose partitions are served again.
 func (s *speech) died() {
 	type death struct {
 		name       string
@@ -343,7 +344,6 @@ func (s *speech) died() {
 	}
 }
 
-// plural returns a number with a noun.
 func plural(n int, noun string) string { return grouped(n) + " " + form(n, noun, noun+"s") }
 
 // areMany returns a number with a noun and a verb: 3 partitions are.
@@ -365,7 +365,6 @@ func grouped(n int) string {
 	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// listed returns names as a list in words.
 func listed(names []string) string {
 	if len(names) > spelledOut {
 		return fmt.Sprintf("%s and %d others", strings.Join(names[:spelledOut], ", "), len(names)-spelledOut)

@@ -37,7 +37,7 @@ type memberJSON struct {
 	View        string `json:"view"`       // digest of what it sees
 }
 
-// ringOf returns who should own which partition in a view.
+// ringOf returns the owners that the ring of a view gives the partitions.
 func ringOf(view *ring.View) ringJSON {
 	out := ringJSON{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []shareJSON{}, Owners: []int{}}
 	index := make(map[string]int)
@@ -163,21 +163,24 @@ func hotNumber(r *http.Request) (int, error) {
 	return n, nil
 }
 
-// movesOf returns the moves that workers tell of, the latest first, and the names of workers that did not tell.
+// movesOf returns the moves that workers report, the latest first, and the names of workers without
+// a report.
 func movesOf(rows []status.WorkerRow) ([]status.RecentMove, []string) {
 	moves := func(s *status.WorkerStatus) []status.Move { return s.Moves }
 	return gather(rows, moves, func(at string, m status.Move) status.RecentMove { return status.RecentMove{At: at, Move: m} },
 		func(a, b status.RecentMove) int { return b.Ended.Compare(a.Ended) })
 }
 
-// hotOf returns the keys that workers tell of, the hottest first, and the names of workers that did not tell.
+// hotOf returns the keys that workers report, the hottest first, and the names of workers without a
+// report.
 func hotOf(rows []status.WorkerRow) ([]status.HotKeyAt, []string) {
 	keys := func(s *status.WorkerStatus) []status.HotKey { return s.Hot }
 	return gather(rows, keys, func(at string, k status.HotKey) status.HotKeyAt { return status.HotKeyAt{At: at, HotKey: k} },
 		func(a, b status.HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
 }
 
-// gather returns in order what workers tell of, each with its worker's name, and the names of workers that did not tell.
+// gather returns in order the items that workers report, each with its worker's name, and the names
+// of workers without a report.
 func gather[T, At any](rows []status.WorkerRow, told func(*status.WorkerStatus) []T, at func(worker string, t T) At, order func(a, b At) int) (list []At, silent []string) {
 	list, silent = []At{}, []string{}
 	for _, row := range rows {

@@ -39,7 +39,9 @@ func (c closed) Error() string { return string(c) }
 
 func (closed) Is(target error) bool { return target == net.ErrClosed }
 
-// call is a request of a [Client], and its answer.
+// call is a request of a [Client], and its answer. The caller's goroutine owns it until RoundTrip
+// returns; then the reader of the answer's body does, which calls finish at its end. An attempt
+// that still reads upload, and the watches of the context, use the atomic fields.
 type call struct {
 	send.Dispatch
 	client  *Client
@@ -181,7 +183,7 @@ func (r *clientRequest) KeyBody() ([]byte, error) {
 	return keysource.ReadBody(body)
 }
 
-// watch passes interim answers on to who asks for them.
+// watch passes interim answers on to the caller's Got1xxResponse, if there is one.
 func (x *call) watch() {
 	trace := httptrace.ContextClientTrace(x.Ctx)
 	if trace == nil || trace.Got1xxResponse == nil {
@@ -225,8 +227,7 @@ func (c *Client) isLocal(t routing.Target) bool {
 	return c.local != nil && c.local.Incarnation() == t.Incarnation
 }
 
-// keepSmall reads a small body whole, before anybody holds the key, and for every
-// attempt there may be.
+// keepSmall reads a small body completely, before the key is held and for all attempts.
 func (x *call) keepSmall() error {
 	if x.Request.Body == nil {
 		return nil
@@ -263,8 +264,7 @@ func (x *call) appendFields() {
 	x.Request.Fields = f
 }
 
-// fields yields the fields of the caller's request that go on, but for those of its
-// framing.
+// fields yields the fields of the caller's request that are sent on, except those of its framing.
 func (x *call) fields() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		c := x.client
@@ -293,7 +293,6 @@ func (x *call) baggage() []string {
 	return x.client.local.Baggage(x.in.Context(), x.in.Header["Baggage"])
 }
 
-// trailerNames returns the names of the trailers that go on.
 func (x *call) trailerNames() (names []string) {
 	for name := range x.in.Trailer {
 		if grammar.IsToken(name) && x.client.fields.IsTrailer(name) {
@@ -303,7 +302,7 @@ func (x *call) trailerNames() (names []string) {
 	return names
 }
 
-// trailer returns the trailers that go on. The body is at its end.
+// trailer returns the trailers that are sent on. The body has ended.
 func (x *call) trailer() http.Header {
 	h := make(http.Header, len(x.in.Trailer))
 	for _, name := range x.trailerNames() {

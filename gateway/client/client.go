@@ -1,17 +1,17 @@
 // Package client is for Go programs that are members of a cluster: it makes calls for keys
 // straight to the workers that own them, and takes locks there.
 //
-// A [Client] is open until [Client.Close]; after that its calls fail and its locks expire unless
-// they were released. [Client.RoundTrip] sends a request (call.go, whose body is upload.go's and
-// whose answer is reply.go's; local.go and relay.go are other ways there). [Client.Do] runs a
+// A [Client] is open until [Client.Close]. After that its calls fail, and locks that were not
+// released expire. [Client.RoundTrip] sends a request: call.go, with its body in upload.go and its
+// answer in reply.go; local.go and relay.go are alternative ways to a worker. [Client.Do] runs a
 // function with a key held, and [Client.Lock] holds the key until [Lock.Unlock].
 //
-// A [Lock] is held, lost or unlocked. Its caller unlocks it. The Client renews its
-// locks in the background, all of one owner together, and follows a lock to its partition's next owner. The lock is lost once
-// the owner says so or its lease, counted from before the last confirmed renewal was sent, has
-// passed: then its context ends, before another caller can get the key. The machine in
-// internal/holder decides all this; lock.go has the calls, holds_acquire.go takes a key,
-// holds.go keeps it, holds_calls.go, holds_extend.go and holds_release.go ask its owner, and
+// A [Lock] is held, lost or unlocked. Its caller unlocks it. The Client renews its locks in the
+// background, all locks at one owner together, and follows a lock to its partition's next owner.
+// The lock is lost when the owner says so, or when its lease has passed, counted from before the
+// last confirmed renewal was sent. Its context ends then, before another caller can get the key.
+// The machine in internal/holder decides all this. lock.go has the calls, holds_acquire.go takes a
+// key, and holds.go keeps it. holds_calls.go, holds_extend.go and holds_release.go ask its owner.
 // holds_turns.go passes it on among callers of the Client.
 package client
 
@@ -54,9 +54,9 @@ type Config struct {
 	// a connection: worker.Worker.Local. Default: none.
 	Local local.Worker
 
-	// TracerProvider makes spans of calls of RoundTrip, as parts of the spans of their contexts, or else
-	// of those that are named in the field Traceparent of the requests, and of calls that ask for locks. TraceKeys puts
-	// keys into them, and not only their hashes. Default: none.
+	// TracerProvider makes spans of RoundTrip and of calls for locks. The parent of such a span is
+	// the span of the context, or else the one in the request's field Traceparent. TraceKeys adds
+	// keys to the spans as well as their hashes. Default: none.
 	TracerProvider trace.TracerProvider
 	TraceKeys      bool
 
@@ -113,26 +113,24 @@ func (c *Client) Owner(key string) (ring.Member, error) {
 	return route.Owner, err
 }
 
-// RoundTrip implements [http.RoundTripper]: it sends the request to the worker that
-// owns its key, and returns the answer. While the partition of the key has no
-// reachable owner it waits, for Limits.Hold at most. A request is sent to
-// another worker only if it has provably not started: the first one could not be
-// reached or has refused it.
+// RoundTrip implements [http.RoundTripper]: it sends the request to the worker that owns its key,
+// and returns the answer. It waits up to Limits.Hold while the key's partition has no reachable
+// owner. A request is sent to another worker only if it has provably not started, because the first
+// one could not be reached or has refused it.
 //
-// The URL's scheme is http, or there is none. Its host, or the request's Host, goes
-// to the app and does not say where the request goes. Fields that only Keyway may set,
-// and those of one connection, are left out; nothing is compressed. A body is read
-// whole before anybody is asked for the key, so an answer cannot begin before it ends.
-// Only if it has more than 64 KiB and the request has GetBody, every attempt reads one
-// while the key is held. Answers, and trailers both ways, go as they come. An upgrade
-// goes over a connection of its own, and then the answer's Body is an
-// [io.ReadWriteCloser]. Of an [httptrace.ClientTrace], Got1xxResponse is called.
+// The URL's scheme is http or empty. Its host, or the request's Host, is for the app alone and does
+// not select the worker. Fields that only Keyway may set, and those of one connection, are left
+// out; nothing is compressed. A body is read completely before any worker is asked for the key, so
+// an answer cannot begin before the body ends. If a body is larger than 64 KiB and the request has
+// GetBody, each attempt reads its own copy while the key is held. Answers and trailers are
+// streamed. An upgrade gets a connection of its own, and the answer's Body then is an
+// [io.ReadWriteCloser]. An [httptrace.ClientTrace] is used for Got1xxResponse only.
 //
 // An error names the key. It wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
-// [gateway.ErrUnavailable] if nobody has taken the request in time,
-// [gateway.ErrBusy] if too many wait, the cause of the context's end, and
-// [gateway.ErrMayHaveRun] if the request may have run, as an error of the answer's
-// Body does. Other statuses of a worker or its app are answers.
+// [gateway.ErrUnavailable] if no worker took the request in time, [gateway.ErrBusy] if too many
+// requests wait, or the cause of the context's end. [gateway.ErrMayHaveRun] says that the request
+// may have run; errors of the answer's Body wrap it too. Any other status of a worker or its app is
+// an answer.
 func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &call{client: c, in: req}
 	res, err := x.roundTrip()
@@ -149,9 +147,8 @@ func (c *Client) Operator(local status.LocalWorker) status.Operator {
 	return operator.New(c.workers, local)
 }
 
-// Close closes the connections to workers. Calls under way are not disturbed;
-// those that wait for an owner, and those that come later, fail. It may be called
-// more than once.
+// Close closes the connections to workers. Calls under way continue; waiting and later calls fail.
+// Close may be called more than once.
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	c.holder.close()

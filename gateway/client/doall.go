@@ -6,30 +6,29 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 )
 
-// Do runs fn while key is held at its owner, whichever worker that is: no other
-// execution of the key runs at the same time, on any worker. Callers of a key run in
-// the order in which they came. Within an execution that holds the key already, that
-// is with its context, fn runs at once, with the same token.
+// Do runs fn while key is held at its owner: no other execution of the key runs at the same time,
+// on any worker. Callers of a key run in the order in which they asked. Within an execution that
+// already holds the key (that is, with its context), fn runs at once and with the same token.
 //
-// If the key may be lost, the execution's context is cancelled, with a cause that wraps
-// [gateway.ErrOwnershipLost]: when the owner has not confirmed the hold for 0.8 of the
-// session TTL, or says that it does not hold the key. At 0.95 of the TTL fn must have
-// ended. The owner frees the key when fn has
-// returned. If this process dies, the key is free one TTL after it was last heard of.
+// If the key may be lost, the execution's context is cancelled with a cause that wraps
+// [gateway.ErrOwnershipLost]. This happens when the owner has not confirmed the hold for 0.8 of the
+// session TTL, or says that it does not hold the key. fn must end by 0.95 of the TTL. The owner
+// frees the key when fn has returned. If this process dies, the key is free one TTL after the owner
+// last heard from it.
 //
-// Do returns fn's error. If fn has not run, the error names key and wraps
-// [gateway.ErrNoKey] or [gateway.ErrBadKey], [gateway.ErrUnavailable] if nobody
-// takes the call in time, [gateway.ErrBusy] if too many wait, [gateway.ErrWaited] if
-// the wait took longer than the owner's Limits.MaxWait, or the cause of ctx's end.
+// Do returns fn's error. If fn has not run, the error names key and wraps [gateway.ErrNoKey] or
+// [gateway.ErrBadKey], [gateway.ErrUnavailable] if no worker took the call in time,
+// [gateway.ErrBusy] if too many callers wait, [gateway.ErrWaited] if the wait exceeded the owner's
+// Limits.MaxWait, or the cause of ctx's end.
 //
 // Callers of one Client that want the same key take turns, together with those of
 // [Client.Lock]. After 30 s a caller stops sharing that queue and asks the owner
 // directly; the owner's Limits.MaxWait then applies.
 //
-// For a key of another worker Do costs one round trip over the link before fn runs,
-// or part of one that serves up to 64 callers. It does not wait for the release.
-// Longer work renews the holds of each owner together, every fifth of the TTL. For a
-// key of this process's worker (Config.Local) it costs what the worker's Do does.
+// A key of another worker costs one round trip over the link before fn runs; one round trip can
+// serve up to 64 callers. Do does not wait for the release. Long-running holds at one owner are
+// renewed together, every fifth of the TTL. A key of this process's worker (Config.Local) costs
+// what the worker's Do does.
 func (c *Client) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
 	return c.do(ctx, key, untilHeld, fn)
 }
@@ -60,16 +59,14 @@ func (c *Client) do(ctx context.Context, key string, w want, fn func(gateway.Exe
 // ExecutionContext is for [gateway.Execution].
 func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Context() }
 
-// DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after
-// the other in the order of their bytes, so that calls of DoAll never wait for each other in a
-// circle. The keys are 64 at most; a repeated key is held once. The execution's TokenOf has the
-// token of each. A call within an execution that holds a later one of the keys, or another key
-// that others take after these, may still wait in a circle, until one of the waits ends for
-// being too long.
+// DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after the
+// other in the order of their bytes, so calls of DoAll never deadlock with each other. There may be
+// 64 keys; a repeated key is held once. The execution's TokenOf returns the token of each. A call
+// within an execution that already holds a later key can still deadlock, until one of the waits
+// times out.
 //
-// DoAll is no transaction: if fn fails in the middle, or this process dies, what it
-// has done stays done. Each resource that is written to can refuse the tokens of
-// callers that have lost their keys.
+// DoAll is no transaction: if fn fails in the middle, or this process dies, its effects up to then
+// remain. A resource can refuse writes with the token of a caller that has lost its key.
 //
 // Each key of another worker costs one round trip over the link, one after the other. DoAll
 // returns fn's error, or the error of Do for the key that could not be held.

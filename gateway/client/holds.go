@@ -16,8 +16,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// holdings is the keys that a [Client] holds at other members. While there are any, a
-// timer runs tick, which renews what is due and cancels what is overdue.
+// holdings is the keys that a [Client] holds at other members, guarded by mu. While there are any,
+// a timer runs tick, which renews holds that are due and cancels holds that are overdue. closed is
+// final.
 type holdings struct {
 	client *Client
 	base   time.Time // origin of the monotonic clock in lease.Instant
@@ -33,31 +34,32 @@ type holdings struct {
 	mu        sync.Mutex // guards what follows, and the holds' own
 	closed    bool
 	all       map[*held]struct{}
-	byKey     map[string]*held   // of those of a key that was taken last, if it is one of all
+	byKey     map[string]*held   // the one taken last of each key, while it is in all
 	timer     *time.Timer        // of tick; nil while there is nothing to do
 	pause     time.Duration      // until the timer runs tick again
 	lines     map[lineKey]*line  // those with a call under way
 	following map[int]struct{}   // partitions whose owner is asked for, to renew holds there
-	releasing map[callee][]*held // what is to be released; with a goroutine each
+	releasing map[callee][]*held // holds to release; with a goroutine each
 }
 
-// held is a key that is held at another member. The machine lock decides what becomes of it.
+// held is a key that is held at another member. The state machine lock decides whether it is
+// renewed, lost or released; tick, the answers of owners and Unlock feed it under holder.mu.
 type held struct {
 	ref    holds.Ref
 	key    string
 	shared bool
 	label  string
 	holder *holdings
-	line   *line // of those who have it by turns; nil if it was asked for by one alone
+	line   *line // of the callers that have it in turn; nil if one caller asked alone
 
 	// Guarded by holder.mu.
 	lock      holder.Lock
 	cancel    context.CancelCauseFunc // of its caller's work
-	turns     *list.List              // callers that have it next; may be nil
-	extending chan struct{}           // is full while the owner is asked for another lease; nil if that has never been
+	turns     *list.List              // callers that get it next; may be nil
+	extending chan struct{}           // full while the owner is asked for another lease; nil if it never was
 	owner     ring.Member
 	peer      *send.Peer   // the owner, in use by this hold
-	told      chan<- error // gets what [Lock.Unlock] returns; nil if nobody waits for it
+	told      chan<- error // gets the result of [Lock.Unlock]; nil without a waiter
 }
 
 func (hs *holdings) init(c *Client, ttl time.Duration) {
@@ -77,10 +79,10 @@ func (hs *holdings) every() time.Duration { return hs.policy.Pause(hs.ttl) }
 // due is the age at which a hold of the session TTL is renewed, and how long that may take.
 func (hs *holdings) due() time.Duration { return hs.ttl / 5 }
 
-// errClosedHolder is the cause with which [Client.Close] cancels work with keys that are held.
+// errClosedHolder is the cause of a hold's context when [Client.Close] cancels it.
 var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)
 
-// errLetGo is the cause with which the context of a hold ends when its caller does.
+// errLetGo is the cause of a hold's context when its caller unlocks.
 var errLetGo = fmt.Errorf("client: the key was unlocked: %w", context.Canceled)
 
 // start returns the context of a caller's work with h and that token. It reports false if the caller has waited for a
@@ -111,8 +113,8 @@ func (hs *holdings) lookLocked(pause time.Duration) {
 	}
 }
 
-// end ends the work of h's caller. Another one goes on with h, which it reports, or its owner is told to end it, whose
-// answer told gets, unless it is nil.
+// end ends the work of h's caller. If another caller takes over h, it reports passed. Otherwise the
+// owner is told to release h; told, unless it is nil, gets the answer.
 func (hs *holdings) end(h *held, told chan<- error) (passed bool) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -192,7 +194,7 @@ func (hs *holdings) heldAlong(ctx context.Context, key string) (*held, int64) {
 	}
 }
 
-// check cancels what works with h if nobody vouches for it any more.
+// check cancels the work under h if its owner no longer vouches for it.
 func (h *held) check() {
 	h.holder.mu.Lock()
 	defer h.holder.mu.Unlock()
@@ -255,8 +257,8 @@ func (hs *holdings) tick() {
 	hs.timer.Reset(hs.pause)
 }
 
-// close cancels all work with keys that are held. It waits for releases under way, but no longer than cancelled work
-// may go on.
+// close cancels all work with held keys. It waits for releases under way, but no longer than
+// cancelled work may continue.
 func (hs *holdings) close() {
 	hs.mu.Lock()
 	if !hs.closed {

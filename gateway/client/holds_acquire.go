@@ -19,7 +19,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// acquisition is the way to a key at its owner, for one call.
+// acquisition is one call that acquires a key at its owner, for a caller or for a line of callers.
+// One goroutine owns it. It ends with held or local set, or with an error, after which unsure
+// owners are told to release the key.
 type acquisition struct {
 	want
 	client *Client
@@ -27,13 +29,13 @@ type acquisition struct {
 	caller context.Context // of the work
 	traced context.Context // caller with the span of the call, if it has one
 	key    string
-	line   *line // of those for whom it asks; nil for the caller alone
-	turns  int   // how many they are, without the first
+	line   *line // of the callers that it asks for; nil for one caller alone
+	turns  int   // their number, without the first
 
 	id     holds.ID
 	held   *held        // once the key is held elsewhere
 	local  *Lock        // once it is held by this process's worker
-	unsure []*send.Peer // which may hold the key for id although they have not said so; in use
+	unsure []*send.Peer // owners that may hold the key for id without having said so; in use
 }
 
 // onlyCall is the number of each acquisition, since it draws an ID of its own: an attempt that arrives after the lock was
@@ -94,8 +96,8 @@ func (c *Client) isOwn(t routing.Target, w want) bool {
 	return c.isLocal(t) && w.ttl <= c.holder.ttl && !w.shared
 }
 
-// undated is a context whose deadline is not told: a worker that sees it pass before its caller does
-// would answer that.
+// undated is a context that hides its deadline. A worker that sees the deadline pass before its
+// caller does would answer so.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (end time.Time, ok bool) { return time.Time{}, false }
@@ -133,7 +135,8 @@ func badOption(t routing.Target, body []byte) error {
 	return fmt.Errorf("%w: worker %s at %s says: %s", locking.ErrOption, t.Name, t.Addr, bytes.TrimSpace(body[:min(len(body), 1024)]))
 }
 
-// heldBy says which other caller of the Client keeps who asks with w from key; "" if only the owner knows.
+// heldBy names the caller of the Client that keeps key from a caller with w; "" if only the owner
+// knows.
 func (hs *holdings) heldBy(key string, w want) string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -194,7 +197,7 @@ func (a *acquisition) lock() *Lock {
 	return l
 }
 
-// giveBack frees the key before anybody has worked with it.
+// giveBack frees the key before any work with it has begun.
 func (a *acquisition) giveBack() {
 	if a.local != nil {
 		a.local.free()

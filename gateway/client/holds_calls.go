@@ -72,7 +72,7 @@ func (hs *holdings) take(method string, list []*held, a send.OwnerAnswer) (err e
 	return err
 }
 
-// renew asks for holds to go on.
+// renew asks an owner to renew holds.
 func (hs *holdings) renew(to callee, list []*held) {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
@@ -95,9 +95,9 @@ func (h *held) settleLocked(a send.OwnerAnswer) {
 	}
 }
 
-// askOwner makes a call about holds of one partition to its owner. It waits for the owner, and follows it, as a request
-// for the key does. take gets the answer of an owner that has done what the call says. repeated says that a call without
-// such an answer may have had its effect.
+// askOwner makes a call about holds of one partition to its owner. Like a request for the key, it
+// waits for the owner and follows it. take gets the answer of an owner that did what the call asks.
+// repeated reports that a call without such an answer may have had its effect.
 func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
 	call := send.OwnerCall{
 		Method: method, Key: key, Partition: partition, Spans: hs.client.spans,

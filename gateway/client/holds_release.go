@@ -11,7 +11,7 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// tell tells who waits for the release of h what has become of it. err is the error of the last call.
+// tell reports the end of h to the waiter for its release. err is the error of the last call.
 func (h *held) tell(d holder.Decision, err error) {
 	switch {
 	case h.told == nil:

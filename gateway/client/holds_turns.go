@@ -10,14 +10,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 )
 
-// line is the callers of one process that wait for a lock at a member elsewhere, while a
-// call for one of them, or for several together, is under way. When it has ended, one call asks
-// for all callers that came meanwhile. The owner reserves a token for each, and they work one after
-// the other with one hold, which passes from Unlock to the next caller without a call. The next call is
-// made when the last of them begins, to include callers that come again, but no later than after gather.
+// line is the callers of one process that wait for a lock at another member while a call for one or
+// several of them is under way. When the call has ended, one further call asks for all callers that
+// arrived meanwhile. The owner reserves a token for each. The callers work one after the other with
+// one hold, which passes from Unlock to the next caller without a call. The next call is made when
+// the last of them begins, to include callers that return, but no later than after gather.
 //
-// A call takes its place in the owner's queue after all of its callers have come. So it overtakes
-// nobody who came before one of them.
+// A call takes its place in the owner's queue after all of its callers have arrived. It therefore
+// overtakes no caller that asked before them.
 type line struct {
 	lineKey
 	waiting list.List   // of *turn
@@ -42,17 +42,18 @@ const mostInLine = 1024
 // longestInLine bounds the wait for a turn of a caller whose wait the owner bounds. Only the owner knows its bound.
 const longestInLine = 30 * time.Second
 
-// turn is the place of a caller: in a line, then in the call for that caller and others, then behind the caller that works
-// with their hold.
+// turn is a caller's place: first in a line, then in the call for the line's callers, then behind
+// the caller that works with their hold. settled is closed when the caller has the key or err is
+// set. The caller that gives up removes its turn from at.
 type turn struct {
-	traced  context.Context // with the span of his call, if it has one
-	settled chan struct{}   // closed when the key is his, or err is set
+	traced  context.Context // with the span of its call, if there is one
+	settled chan struct{}   // closed when the caller has the key, or err is set
 
 	// Guarded by holder.mu.
-	at    *list.List // that he waits in; nil once it is settled
+	at    *list.List // the list that it waits in; nil once it is settled
 	place *list.Element
-	left  func() // is called when at becomes empty because he leaves; may be nil
-	held  *held  // by which he has the key
+	left  func() // called when at becomes empty because the caller leaves; may be nil
+	held  *held  // the hold by which the caller has the key
 	token int64
 	err   error
 }
@@ -92,7 +93,7 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 	}
 	t, ok := c.workers.Routes.Owner(c.workers.Ring.Partition(key))
 	own := ok && c.isOwn(t, w)
-	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner looks whether who holds keys would wait for himself
+	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner finds out whether the caller would deadlock with itself
 }
 
 // enter decides how a caller asks for a key. It returns a new line, which the caller must leave after its call; or a place
@@ -142,13 +143,14 @@ func (hs *holdings) leaveLocked(l *line, err error) {
 	})
 }
 
-// Errors of callers that go on to ask.
+// Errors of callers that ask by themselves from then on.
 var (
 	errAskAgain = errors.New("client: a call for a key was in vain")
 	errAskAlone = errors.New("client: a call for others has found nobody")
 )
 
-// askTogether asks the owner for some who wait, within the span of the first, and gives the first of them the key.
+// askTogether asks the owner for several waiters, within the span of the first, and gives the first
+// of them the key.
 func (hs *holdings) askTogether(ctx, traced context.Context, l *line, together *list.List, turns int) {
 	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
 	err := hs.client.workers.Routes.Route(ctx, hs.client.workers.Ring.Partition(l.key), a.attempt)

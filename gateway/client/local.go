@@ -106,7 +106,7 @@ func (x *call) localRequest(ctx context.Context, epoch int64, body io.Reader) *h
 	return r.WithContext(ctx)
 }
 
-// setOwn sets what a worker's HTTP server is told of the request.
+// setOwn sets the fields that tell a worker's HTTP server about the request.
 func (x *call) setOwn(h http.Header, epoch int64) {
 	h[gateway.HeaderKey] = []string{url.PathEscape(x.Request.Key)}
 	if epoch > 0 {
@@ -114,8 +114,9 @@ func (x *call) setOwn(h http.Header, epoch int64) {
 	}
 }
 
-// localStream is an answer of the worker of this process, on its way to the caller.
-// It is the handler's [httphandler.Stream]; the caller reads a [localReply].
+// localStream is an answer of this process's worker on its way to the caller. The handler writes it
+// as its [httphandler.Stream], and the caller reads it through a [localReply]; mu is between the
+// two. It is open until over is set.
 type localStream struct {
 	httphandler.Writer
 	call   *call
@@ -305,7 +306,7 @@ func (r *localReply) Trailer() link.Fields {
 	return r.trailer
 }
 
-// Close implements [io.Closer]. It ends the context of a handler that goes on.
+// Close implements [io.Closer]. It ends the context of a handler that still runs.
 func (r *localReply) Close() error {
 	s := (*localStream)(r)
 	s.end(http.ErrBodyReadAfterClose, nil)

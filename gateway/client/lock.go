@@ -19,16 +19,17 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Lock is a key that is held for its caller, from the call that took it to Unlock, or
-// several keys that [Client.LockAll] has taken. It is a [locking.Lease]. Background renewals keep it, those of all locks at one owner together, and there is
-// no goroutine for each.
+// Lock is a key that is held for its caller until Unlock, or the keys that [Client.LockAll] has
+// taken. It is a [locking.Lease]. Background renewals keep it, together with the other locks at its
+// owner, without a goroutine for each. A Lock that wraps an outer Lock of its key (within) owns
+// nothing.
 type Lock struct {
 	client *Client
 	key    string
 	token  int64
 	ctx    context.Context
 	held   *held  // at another member; nil if it is held at this process's worker
-	free   func() // frees it at this process's worker; nil if it is not for this Lock to free
+	free   func() // frees it at this process's worker; nil if this Lock must not
 
 	others []*Lock // of [Client.LockAll], in the order of their keys; each was taken in the context of the one before
 
@@ -36,18 +37,18 @@ type Lock struct {
 	unlocked atomic.Bool
 }
 
-// Lock takes the lock of key. It waits until ctx ends, and then returns ctx's cause. Callers
-// get the lock in the order in which they came, after executions that came earlier: Do,
-// requests and the lock exclude each other. A caller that waits longer than the worker's
-// Limits.MaxWait goes to the end of the queue. Callers of one Client that want the same key,
-// TTL and Label take turns: one call asks for up to 64 of them, and they pass the lock on
-// among themselves. The process that asked first is served first.
+// Lock takes the lock of key. It waits until ctx ends, and then returns ctx's cause. Callers get
+// the lock in the order in which they asked, behind earlier executions: Do, requests and the lock
+// exclude each other. A caller that waits longer than the worker's Limits.MaxWait goes to the end
+// of the queue. Callers of one Client that want the same key, TTL and Label take turns: one call
+// asks for up to 64 of them, and they pass the lock on among themselves. The process that asked
+// first is served first.
 //
-// Options, of package locking: TTL is how long the key stays locked after this process has
-// died: at least 10 ms, by default the session TTL, and it may be longer. Wait bounds the whole
-// wait, with that for a reachable owner; after it Lock returns [locking.ErrLocked]. Label is what
-// operators read: at most 64 bytes of text without control characters, by default the name of
-// this member. Replicas is refused.
+// These options of package locking apply. TTL is how long the key stays locked after this process
+// has died: at least 10 ms, by default the session TTL, and possibly longer than that. Wait bounds
+// the whole wait, including that for a reachable owner; after it Lock returns [locking.ErrLocked].
+// Label is a text for operators of at most 64 bytes without control characters, by default the name
+// of this member. Replicas is refused.
 //
 // The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of
 // key, or from an execution that holds key, the new Lock shares the token and lease of the outer
@@ -100,9 +101,10 @@ func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) 
 	return c.lockAs(ctx, key, want{shared: true}, opts)
 }
 
-// TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
-// [locking.ErrLocked], at once if another caller of the Client has it at another member. For a key to have an owner
-// it waits for a fifth of the session TTL at most. The options are those of [Client.Lock]; Wait is of no account.
+// TryLock takes the lock of key if it is free and has no waiters. Otherwise it returns
+// [locking.ErrLocked], at once if another caller of the Client has it at another member. It waits
+// for up to a fifth of the session TTL until the key has an owner. The options are those of
+// [Client.Lock]; Wait has no effect.
 func (c *Client) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return c.lockAs(ctx, key, want{try: true}, opts)
 }
@@ -112,14 +114,14 @@ func (c *Client) TryRLock(ctx context.Context, key string, opts ...locking.Optio
 	return c.lockAs(ctx, key, want{try: true, shared: true}, opts)
 }
 
-// want is how a caller asks for a key.
+// want is how a caller asks for a key. It does not change.
 type want struct {
 	try       bool
-	shared    bool          // with others who say so
-	inLine    bool          // by turns with others of this process who wait for it
-	impatient bool          // asks for himself when that takes longer than longestInLine
+	shared    bool          // with other callers that say so
+	inLine    bool          // in turn with other waiting callers of this process
+	impatient bool          // asks alone if that takes longer than longestInLine
 	ttl       time.Duration // of the lease; 0 for the session TTL
-	wait      time.Duration // within which it has to come; 0 for no bound but the owner's
+	wait      time.Duration // bounds the wait; 0 for the owner's bound alone
 	label     string        // "" for the client's
 }
 
@@ -141,8 +143,8 @@ func (w *want) apply(opts []locking.Option) error {
 // takeRounds is how often a key is asked for anew that was lost before it was taken.
 const takeRounds = 3
 
-// take holds key for a caller, who waits under the context wait, and works under one that descends
-// from ctx.
+// take holds key for a caller, which waits under the context wait and works under a descendant of
+// ctx.
 func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
 	if err := keysource.Check(key); err != nil {
 		return nil, fmt.Errorf("client: key %.64q: %w", key, err)
@@ -182,8 +184,8 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
 }
 
-// notHeld returns the error of a call that has failed. It says who has the key, if the wait for another caller of the Client
-// was given up.
+// notHeld returns the error of a call that has failed. If the wait for another caller of the Client
+// was given up, it says who has the key.
 func (c *Client) notHeld(wait context.Context, key string, w want, err error) error {
 	err = failedCall(key, err)
 	if wait.Err() == nil {
@@ -268,8 +270,8 @@ func (l *Lock) TokenOf(key string) int64 {
 }
 
 // Context implements [locking.Lease]. If a key is lost, it ends with a cause that wraps
-// [gateway.ErrOwnershipLost]: at once when the owner says so, or at 0.8 of the lease. The work
-// must have ended at 0.95 of it.
+// [gateway.ErrOwnershipLost]: at once when the owner says so, otherwise at 0.8 of the lease. The
+// work must end by 0.95 of it.
 func (l *Lock) Context() context.Context {
 	if n := len(l.others); n > 0 {
 		return l.others[n-1].ctx
@@ -277,7 +279,7 @@ func (l *Lock) Context() context.Context {
 	return l.ctx
 }
 
-// Until implements [locking.Lease]. Of several keys it is the earliest.
+// Until implements [locking.Lease]. For several keys it is the earliest end.
 func (l *Lock) Until() time.Time {
 	until := l.until()
 	for _, one := range l.others {
@@ -300,9 +302,10 @@ func (l *Lock) until() time.Time {
 	return time.Now().Add(left)
 }
 
-// Extend implements [locking.Lease]. A lock at this process's own worker lasts a session TTL after each renewal of
-// that one's session; more of it has to be asked for when the lock is taken. Several keys are extended at once. With an
-// error, which is that of the first key that has one, others may have been extended.
+// Extend implements [locking.Lease]. A lock at this process's own worker lasts a session TTL after
+// each renewal of the session; a longer TTL is possible only when the lock is taken. Several keys
+// are extended at once. The error is that of the first key that failed; others may have been
+// extended.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.others == nil {
 		return l.extend(ctx, ttl)
@@ -327,10 +330,11 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the
-// Client. Until that has come, or the lock's lease is over, the release is repeated in the background, whatever becomes of
-// ctx. Of a Lock within another one of its key it frees nothing: the key is free with the outer one's. Several keys are
-// unlocked at once; the error joins those of the keys that were not, or not certainly, the caller's up to then.
+// Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to
+// another caller of the Client. Without an answer the release is repeated in the background until
+// the lock's lease is over, even if ctx ends. The Unlock of a Lock within another Lock of its key
+// frees nothing: the outer one frees the key. Several keys are unlocked at once. The error joins
+// those of the keys that were not, or not certainly, held until then.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if l.others == nil {
 		return l.beginUnlock().answer(ctx)
@@ -353,7 +357,6 @@ type unlocking struct {
 	err  error      // if nobody is asked
 }
 
-// beginUnlock unlocks l.
 func (l *Lock) beginUnlock() (u unlocking) {
 	u.lock = l
 	switch {
@@ -371,7 +374,7 @@ func (l *Lock) beginUnlock() (u unlocking) {
 	return u
 }
 
-// answer waits for the answer to an unlock, if somebody is asked, until ctx ends.
+// answer waits for the answer to an unlock until ctx ends, if an owner was asked.
 func (u unlocking) answer(ctx context.Context) (err error) {
 	if u.told == nil {
 		return u.err
@@ -411,8 +414,8 @@ func (l *Lock) lost() error {
 	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)
 }
 
-// end frees the key, unless it is held by somebody beside l. told gets the answer of an owner elsewhere,
-// unless it is nil, or the key passes to another caller.
+// end frees the key, unless it is held by others as well as l. told, unless it is nil, gets the
+// answer of an owner elsewhere; not if the key passes to another caller.
 func (l *Lock) end(told chan<- error) (passed bool) {
 	switch {
 	case l.within:

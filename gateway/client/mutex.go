@@ -9,9 +9,9 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Mutex is the lock of one key for one caller, who locks and unlocks it again and again: a [Lock] in the
-// shape of the mutexes of Redis libraries. Others exclude each other by a Mutex each. Make one with
-// [Client.NewMutex].
+// Mutex is the lock of one key that one caller locks and unlocks repeatedly: a [Lock] in the shape
+// of the mutexes of Redis libraries. Callers that exclude each other need a Mutex each. Make one
+// with [Client.NewMutex].
 type Mutex struct {
 	client *Client
 	key    string
@@ -24,15 +24,15 @@ type Mutex struct {
 	lock *Lock      // idle if it is not locked
 }
 
-// NewMutex returns a Mutex of key that is not locked, with the options of [Client.Lock]. It asks nobody.
+// NewMutex returns an unlocked Mutex of key, with the options of [Client.Lock]. It makes no call.
 func (c *Client) NewMutex(key string, opts ...locking.Option) *Mutex {
 	idle := &Lock{client: c, key: key, ctx: unlockedContext}
 	idle.unlocked.Store(true)
 	return &Mutex{client: c, key: key, opts: opts, idle: idle, lock: idle}
 }
 
-// Lock locks the mutex as [Client.Lock] does. At a Mutex that is locked it returns
-// [locking.ErrLocked] at once, unlike a Mutex of another caller, which waits.
+// Lock locks the mutex as [Client.Lock] does. If this Mutex is locked already it returns
+// [locking.ErrLocked] at once; if another Mutex of the key is, it waits.
 func (m *Mutex) Lock(ctx context.Context) error { return m.take(ctx, m.client.Lock) }
 
 // TryLock is Lock without a wait, as [Client.TryLock].
@@ -55,8 +55,8 @@ func (m *Mutex) take(ctx context.Context, lock func(context.Context, string, ...
 	return err
 }
 
-// Unlock unlocks the mutex as [Lock.Unlock] does. At one that is not locked it returns [locking.ErrNotOwner].
-// Whatever it returns, the Mutex can be locked again.
+// Unlock unlocks the mutex as [Lock.Unlock] does. It returns [locking.ErrNotOwner] if the mutex is
+// not locked. Afterwards, and also after an error, the Mutex can be locked again.
 func (m *Mutex) Unlock(ctx context.Context) error {
 	m.mu.Lock()
 	l := m.lock
@@ -86,7 +86,7 @@ func (m *Mutex) Until() time.Time {
 	return time.Time{}
 }
 
-// Context is [Lock.Context]; one that is done while the mutex is not locked.
+// Context is [Lock.Context], or a done context while the mutex is not locked.
 func (m *Mutex) Context() context.Context { return m.present().Context() }
 
 var unlockedContext = func() context.Context {

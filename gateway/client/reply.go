@@ -15,7 +15,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// reply is the body of an answer to a [Client]. It may be closed during a Read.
+// reply is the body of an answer to a [Client]. One goroutine reads it under reading; another may
+// close it meanwhile, which interrupts the Read. mu keeps that interruption from a body that is
+// over.
 type reply struct {
 	body send.ReplyBody
 	call *call

@@ -52,10 +52,10 @@ func (l *Lock) endAll() {
 	}
 }
 
-// LockAll takes the locks of all keys as one [Lock], or of none. It takes them one after the
-// other in the order of their bytes, so that calls of LockAll and DoAll never wait for each
-// other in a circle; [Client.DoAll] says when they may. The keys are 64 at most; a repeated key
-// is locked once. Each key of another worker costs one round trip.
+// LockAll takes the locks of all keys as one [Lock], or none. It takes them one after the other in
+// the order of their bytes, so calls of LockAll and DoAll never deadlock with each other;
+// [Client.DoAll] says when they may with other calls. There may be 64 keys; a repeated key is
+// locked once. Each key of another worker costs one round trip.
 //
 // The options are those of [Client.Lock], for each key; Wait bounds the whole call. The error is
 // that of Lock for the key that could not be locked, which it names.

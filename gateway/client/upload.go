@@ -65,8 +65,8 @@ func (u *upload) Close() error {
 	return u.in.Close()
 }
 
-// openBody lets each attempt open the body, if that is not small: what GetBody returns,
-// or else what has been read of it before.
+// openBody lets each attempt open a body that is not small: the result of GetBody, or else the
+// bytes that were read before.
 func (x *call) openBody() error {
 	to := &x.Request
 	switch {
@@ -81,7 +81,7 @@ func (x *call) openBody() error {
 	return x.keep(nil)
 }
 
-// keep reads the body, of which ahead has been read already.
+// keep reads the whole body, which begins with ahead.
 func (x *call) keep(ahead []byte) (err error) {
 	if x.whole, err = send.Keep(x.Reserved.Account, ahead, &x.Body); err != nil {
 		return err

@@ -55,7 +55,7 @@ type lockGrant struct {
 	lasts time.Duration // from then on
 }
 
-// left returns for how long the key is held yet.
+// left returns how much longer the key is held.
 func (g lockGrant) left(now lease.Instant) time.Duration { return g.sent.Add(g.lasts).Left(now) }
 
 // acquire asks for a key, for as long as the request waits.
@@ -126,7 +126,7 @@ var (
 	errNoAnswer   = fmt.Errorf("%w: it has not answered within the request's wait", errNotNow)
 )
 
-// extend has the locks of all keys of q go on, for its time from now on at least.
+// extend extends the locks of all keys of q, for at least its TTL from now on.
 func (s *Service) extend(ctx context.Context, q *lockRequest) (any, error) {
 	grants, err := holds.Each(q.keys, func(key string) (lockGrant, error) {
 		return callOwner(ctx, s, &send.OwnerCall{
@@ -166,9 +166,10 @@ func (s *Service) release(ctx context.Context, l lockLease, key string) error {
 	}
 }
 
-// giveUp frees what may be held for a request that is not told of it. asked are the keys that owners may have granted, and
-// granted those that they have. A lease that the client has chosen may be of the same request that came another time, and was
-// told. Of such a lease giveUp frees only what this request has locked itself; the rest ends with its time.
+// giveUp frees keys that may be held for a request which fails. Owners may have granted the keys in
+// asked and have granted those in granted. A lease that the client has chosen may also belong to an
+// earlier attempt of the request, whose answer arrived. Only the locks of this attempt are then
+// freed; the rest of the lease ends with its TTL.
 func (s *Service) giveUp(q *lockRequest, asked, granted []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()

@@ -36,23 +36,24 @@ import (
 
 // Config configures a [Service].
 type Config struct {
-	// Token has requests need the header Authorization with Bearer and Token. Default:
-	// they need to come from this machine, over a loopback address or a Unix socket.
+	// Token, if set, is required of requests in the header Authorization, after Bearer. Default:
+	// requests must come from this machine, over a loopback address or a Unix socket.
 	Token string
 
-	// Hosts are names under which requests without Token may ask, in addition to localhost
-	// and the process's addresses. Default: none.
+	// Hosts are names of this process for requests without Token, in addition to localhost and its
+	// addresses. Default: none.
 	Hosts []string
 
 	// MaxWaiting bounds the requests that wait for their keys at one time. Default 10,000.
 	MaxWaiting int
 
-	// MaxConnections bounds the connections of a [Server]. Default: half of the files that the
-	// process may have open (RLIMIT_NOFILE), less 128 or a quarter, whichever is more.
+	// MaxConnections bounds the connections of a [Server]. 128 of the files that the process may
+	// open (RLIMIT_NOFILE), or a quarter if that is more, are kept for other uses. Default: half of
+	// the rest.
 	MaxConnections int
 
-	// TracerProvider makes spans of requests, and TraceKeys puts keys into them, and not only their
-	// hashes. Default: none.
+	// TracerProvider makes spans of requests. TraceKeys adds keys to them as well as their hashes.
+	// Default: none.
 	TracerProvider trace.TracerProvider
 	TraceKeys      bool
 
@@ -62,13 +63,13 @@ type Config struct {
 // sender is a router.Router, whose connections to workers a [Service] uses.
 type sender interface{ Workers() *send.Workers }
 
-// Service is an [http.Handler] by which clients in any language hold keys, for as long as
-// they say: docs/lock-service.md tells how, and its page /openapi.yaml describes all requests.
+// Service is an [http.Handler] for locks: clients in any language lock keys for a time that they
+// choose. docs/lock-service.md explains it, and its page /openapi.yaml describes all requests.
 //
-// A lock keeps requests for its key out, and they it; all wait in one queue. The key's owner
-// holds the lock, and ends it when its time is over. The Service keeps nothing between two
-// requests and renews nothing, so each may go to another router. It is a [prometheus.Collector].
-// Make one with [New].
+// A lock and requests for its key exclude each other; all wait in one queue. The key's owner holds
+// the lock and ends it when its time is over. The Service keeps no state between requests and
+// renews nothing, so requests for one lock may go to different routers. It is a
+// [prometheus.Collector]. Make one with [New]. Apart from its counters only Leave changes it.
 type Service struct {
 	workers  *send.Workers
 	cfg      Config
@@ -81,7 +82,7 @@ type Service struct {
 	leave    context.CancelCauseFunc
 }
 
-// errLeaving is the cause with which requests for locks end with [Service.Leave].
+// errLeaving is the cause of requests for locks that [Service.Leave] ends.
 var errLeaving = errors.New("lockservice: the service ends")
 
 // New returns the lock service of the cluster to which through, a router.Router, sends requests.
@@ -95,8 +96,8 @@ func New(through sender, cfg Config) *Service {
 	return s
 }
 
-// Leave has requests for locks answered with 503, those that wait and those that come later.
-// Locks are renewed and unlocked as before. It may be called more than once.
+// Leave makes requests for locks fail with 503, waiting and later ones. Locks can still be renewed
+// and unlocked. Leave may be called more than once.
 func (s *Service) Leave() { s.leave(errLeaving) }
 
 // lockOperation is what a request for a lock wants.
@@ -173,7 +174,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// statusWriter notes the status of an answer.
+// statusWriter records the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -283,7 +284,7 @@ func (s *Service) do(ctx context.Context, op lockOperation, q *lockRequest) (any
 	return stateAnswer{holderOf(q.keys[0], o), o.Held, o.Token}, nil
 }
 
-// holderOf tells clients what a worker has said.
+// holderOf returns a worker's answer in the form for clients.
 func holderOf(key string, o holds.Occupancy) problem.Holder {
 	h := problem.Holder{Key: key, Holder: o.Label, Readers: o.Shared, TTL: o.Left.Milliseconds(), Waiting: o.Waiting}
 	switch {
@@ -298,9 +299,9 @@ func holderOf(key string, o holds.Occupancy) problem.Holder {
 // lockRounds is how often a key is asked for again that took long to come.
 const lockRounds = 3
 
-// lock locks all keys of q, one after the other in their order, or none. What took long to come,
-// or has come long before the last one, is asked for again, which finds it, so that the answer
-// says truly for how long the locks hold.
+// lock locks all keys of q, one after the other in their order, or none. A grant that took long, or
+// is old when the last one arrives, is requested again, which returns the existing lock. The answer
+// is therefore right about how long the locks hold.
 func (s *Service) lock(ctx context.Context, q *lockRequest) (any, error) {
 	grants := make([]lockGrant, 0, len(q.keys))
 	for range lockRounds {
@@ -357,7 +358,7 @@ func (s *Service) answer(q *lockRequest, grants []lockGrant) (any, error) {
 // now returns the time on both clocks.
 func (s *Service) now() lease.Instant { return lease.At(s.base, time.Now()) }
 
-// errLockGone says that a key is not held for who asks.
+// errLockGone says that a key is not held with the caller's lease.
 var errLockGone = fmt.Errorf("%w: the key is not locked with this lease", locking.ErrNotOwner)
 
 // lockProblem returns what a client reads of an error.

@@ -25,7 +25,8 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// lockRequest is a request of a client about locks.
+// lockRequest is a request of a client about locks. Its handler's goroutine owns it; after parsing
+// only asked changes.
 type lockRequest struct {
 	keys    []string // sorted, each once
 	single  bool     // there is one, in the path
@@ -48,7 +49,6 @@ type lockLease [16]byte
 
 func (l lockLease) String() string { return hex.EncodeToString(l[:]) }
 
-// id returns the id of the hold of a key.
 func (l lockLease) id(key string) holds.ID {
 	sum := sha256.Sum256(append(append([]byte("keyway lock\x00"), l[:]...), key...))
 	return holds.ID(sum[:len(holds.ID{})])
@@ -66,13 +66,13 @@ func badLock(format string, args ...any) error {
 	return &badLockError{problem.BadLock, fmt.Sprintf(format, args...)}
 }
 
-// lockParameters are the parameters that operations know, beside key.
+// lockParameters are the parameters that operations know, in addition to key.
 var lockParameters = [lockOperations][]string{
 	opLock: {"ttl", "wait", "label", "mode"}, opExtend: {"ttl", "lease"}, opUnlock: {"lease"},
 }
 
-// parseLockRequest reads a request. Nothing that it says is overlooked: who misspells wait would
-// otherwise not wait.
+// parseLockRequest reads a request. Unknown parameters are errors: a client that misspells wait
+// would otherwise not wait.
 func parseLockRequest(r *http.Request, op lockOperation, single bool) (*lockRequest, error) {
 	if r.ContentLength != 0 {
 		return nil, badLock("it has a body: what it wants stands in the query")
@@ -169,9 +169,9 @@ func lockTime(values url.Values, name string) (time.Duration, error) {
 // maxIdempotencyKey is the length of the longest value of Idempotency-Key, in bytes.
 const maxIdempotencyKey = 255
 
-// leaseOf returns the lease that a request names, by the parameter lease or, what makes one of
-// the client's own, by the field Idempotency-Key (draft-ietf-httpapi-idempotency-key-header). A
-// request for a lock that has neither gets one that nobody has.
+// leaseOf returns the lease that a request names: by the parameter lease or, for a lease of the
+// client's own, by the field Idempotency-Key (draft-ietf-httpapi-idempotency-key-header). A request
+// for a lock without either gets a new lease.
 func leaseOf(r *http.Request, op lockOperation, text string) (l lockLease, chosen bool, err error) {
 	fields := r.Header["Idempotency-Key"]
 	switch {

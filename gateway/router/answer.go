@@ -11,8 +11,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// answer is what a client gets: a worker's answer, whichever way it came, or the
-// router's own.
+// answer is the answer for a client: a worker's, over any way, or the router's own.
 type answer struct {
 	send.Answer        // without a body if it is the router's own
 	via         string // for the header Via; "" for none
@@ -22,8 +21,8 @@ type answer struct {
 	close   bool   // the rest of the request's body will not be read
 }
 
-// downstream is the client's side of a request: what writes answers. Its
-// methods are called by one goroutine.
+// downstream is the client's side of a request, which writes answers. One goroutine calls its
+// methods.
 type downstream interface {
 	// start begins a head, which field adds to and interim or head sends.
 	start(status int)
@@ -73,8 +72,8 @@ func (a *answer) send(c downstream, from *source, method string) {
 	}
 }
 
-// copyBody passes the answer's body on, of the length that was declared and no
-// more. What has come goes together, whenever it has to wait for more.
+// copyBody sends the answer's body to the client, up to the declared length. It flushes
+// all that has arrived before it waits for more.
 func (a *answer) copyBody(c downstream, f http1.Framing) error {
 	has, chunked := f.Body()
 	body, left := a.Body, a.Length

@@ -13,7 +13,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
-// incoming is the body of a client's request that net/http has read the head of.
+// incoming is the body of a client's request whose head net/http has read. The request's goroutine
+// either keeps all of it first, or reads it with the first attempt (small), or streams it to the
+// worker.
 type incoming struct {
 	router *Router
 	in     *http.Request
@@ -33,7 +35,7 @@ func (rt *Router) takesCalls(partition int) bool {
 // asItComes returns the body as the client sends it, up to its limit.
 func (b *incoming) asItComes() io.Reader { return &send.Limited{Reader: b.paced, Left: b.limit} }
 
-// small reports whether the body is to be read with the first attempt.
+// small reports whether the body is read with the first attempt.
 func (b *incoming) small() bool { return b.paced != nil && !b.stream && b.kept.Spool == nil }
 
 // begin reads the body, unless it is small or streamed. Its error is that of keep.
@@ -50,8 +52,7 @@ func (b *incoming) begin(upgrade bool) error {
 	return b.keep(nil)
 }
 
-// keep reads the body, of which ahead has been read already. Its error is that of
-// [send.Keep].
+// keep reads the whole body, which begins with ahead. Errors are those of [send.Keep].
 func (b *incoming) keep(ahead []byte) (err error) {
 	rt := b.router
 	forwarded := append(b.in.Header.Values(forwardedFor), addrOf(b.source.addr))

@@ -23,8 +23,8 @@ func (rt *Router) Operator() status.Operator {
 	return &operatorOfRoutes{operator.New(rt.workers, nil), rt}
 }
 
-// ExplainRequest implements [status.Operator]. Of r it uses what key sources do, and
-// its RemoteAddr without a port is the client.
+// ExplainRequest implements [status.Operator]. It uses the parts of r that key sources read, and
+// takes RemoteAddr without its port as the client.
 func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) (*status.Explanation, error) {
 	req := keysource.Of(r)
 	d, err := o.router.decide(r.Method, req, new([]byte))

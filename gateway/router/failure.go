@@ -13,9 +13,9 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// failed counts and logs err, for which a request has no worker's answer, and
-// returns what the client reads instead, which takes content as accept says. late
-// says that the client has sent too little of the body for too long.
+// failed counts and logs err, which kept a request from getting a worker's answer. It returns the
+// answer for the client, in a content type that accept allows. late says that the client has sent
+// too little of the body for too long.
 func failed(ctx context.Context, rt *Router, partition int, method string, accept []string, err error, late bool) answer {
 	var kind problem.Kind
 	warning, gone := "", false

@@ -14,8 +14,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// source is where requests come from: one connection of a client, or in place of
-// it an [http.Request].
+// source is the origin of requests: a client's connection or, with net/http, a single
+// [http.Request]. Only the two atomic fields change after init.
 type source struct {
 	server  *Server // that writes to it; nil for net/http's
 	addr    string  // the client's address
@@ -41,8 +41,8 @@ func addrOf(addr string) string {
 	return addr
 }
 
-// origin returns the client's address: what proxies that are trusted have added to
-// X-Forwarded-For, which goes on with the value forwarded.
+// origin returns the client's address: the one that trusted proxies have added to X-Forwarded-For.
+// forwarded is the value of that field for the worker.
 func (s *source) origin(rt *Router, forwarded string) string {
 	origin := addrOf(s.addr)
 	for s.trusted {
@@ -57,7 +57,7 @@ func (s *source) origin(rt *Router, forwarded string) string {
 	return origin
 }
 
-// originID returns what tells the client apart whose address origin returns.
+// originID returns a number that identifies the client whose address origin returns.
 func (s *source) originID(rt *Router, forwarded string) uint64 {
 	if !s.trusted {
 		return s.id
@@ -65,15 +65,15 @@ func (s *source) originID(rt *Router, forwarded string) uint64 {
 	return hop.ClientID(s.origin(rt, forwarded))
 }
 
-// forwardedTo is what tells of this hop in requests for a host.
+// forwardedTo is the description of this hop in requests for a host.
 type forwardedTo struct {
 	host   string
 	tls    bool
 	fields link.Fields
 }
 
-// appendForwarding appends what tells of this hop in a request for the host, behind
-// what is said in fields of the same names in prior.
+// appendForwarding appends the fields that describe this hop in a request for the host, after
+// values of the same names in prior.
 func (s *source) appendForwarding(f link.Fields, host string, tls bool, via string, prior []h2.Field) link.Fields {
 	if last := s.forwarded.Load(); prior == nil && last != nil && last.host == host && last.tls == tls {
 		return append(f, last.fields...)
@@ -94,7 +94,6 @@ func (s *source) appendForwarding(f link.Fields, host string, tls bool, via stri
 	return f
 }
 
-// appendValues appends the values of the fields of that name.
 func appendValues(values []string, list []h2.Field, name string) []string {
 	for i := range list {
 		if f := &list[i]; len(f.Name) == len(name) && strings.EqualFold(f.Name, name) {
@@ -104,8 +103,8 @@ func appendValues(values []string, list []h2.Field, name string) []string {
 	return values
 }
 
-// setForwarded sets in h what tells of this hop, behind what the client's
-// proxies have said in prior.
+// setForwarded sets in h the fields that describe this hop, after those of the client's proxies in
+// prior.
 func setForwarded(h http.Header, in *http.Request, prior http.Header) {
 	for i, value := range forwardingValues(in.RemoteAddr, in.Host, in.TLS != nil) {
 		name := forwardingNames[i]
@@ -115,7 +114,7 @@ func setForwarded(h http.Header, in *http.Request, prior http.Header) {
 
 const forwardedFor = "X-Forwarded-For"
 
-// forwardingNames are the names of what tells of a hop.
+// forwardingNames are the names of the fields that describe a hop.
 var forwardingNames = [...]string{"Forwarded", forwardedFor, "X-Forwarded-Host", "X-Forwarded-Proto"}
 
 // forwardingValues returns what these say of a request from addr.

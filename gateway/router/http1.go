@@ -37,7 +37,9 @@ const (
 	stageBits = 3 // that a stage takes
 )
 
-// http1Conn serves one client's connection on the fast way. It implements servedConn.
+// http1Conn serves one client's connection on the fast way. It implements servedConn. Its stage is
+// in state: one goroutine moves it from request to request, and the server's clock closes the
+// connection when a stage takes too long. waking guards the change between idle and busy.
 type http1Conn struct {
 	conn net.Conn
 	sock *sock.Stream    // of conn
@@ -60,8 +62,7 @@ type http1Conn struct {
 
 var inPool = sync.Pool{New: func() any { return new([inSize]byte) }}
 
-// newHTTP1Conn returns nil if conn is not one that can be waited for without
-// holding a buffer.
+// newHTTP1Conn returns nil if the server cannot wait on conn without holding a buffer.
 func newHTTP1Conn(s *Server, conn net.Conn, read []byte) *http1Conn {
 	addr := conn.RemoteAddr().String()
 	c := &http1Conn{conn: conn}
@@ -77,8 +78,8 @@ func newHTTP1Conn(s *Server, conn net.Conn, read []byte) *http1Conn {
 	return c
 }
 
-// serveHTTP1 serves a connection that is not of TLS. What has been read of it, no
-// more than inSize, is in read.
+// serveHTTP1 serves a connection without TLS. read holds the bytes read from it before, at most
+// inSize.
 func serveHTTP1(s *Server, conn net.Conn, read []byte) {
 	c := newHTTP1Conn(s, conn, read)
 	if c == nil { // not a kind of connection that the fast way knows
@@ -150,7 +151,7 @@ func (c *http1Conn) EndUnused() {
 	}
 }
 
-// begin begins with a request of which something has come.
+// begin starts the stage of a request's head, when its first bytes have arrived.
 func (c *http1Conn) begin() {
 	c.waking.Lock()
 	defer c.waking.Unlock()
@@ -264,15 +265,15 @@ func (c *http1Conn) free() {
 	c.in = nil
 }
 
-// next makes room for the next request; what has come of it is kept.
+// next makes room for the next request; bytes that have arrived of it are kept.
 func (c *http1Conn) next() {
 	used := c.head.Size + int(max(c.head.ContentLength, 0))
 	c.have = copy(c.in, c.in[min(used, c.have):c.have])
 	c.enter(stageIdle, idleTicks)
 }
 
-// handOver gives the connection, of which read has not been answered, to those
-// who speak HTTP/2, or to the server.
+// handOver passes the connection on to HTTP/2, if its client speaks that, or else to net/http's
+// server. read holds the bytes without an answer.
 func (c *http1Conn) handOver(read []byte) {
 	read = bytes.Clone(read)
 	c.free()

@@ -25,7 +25,7 @@ type http1Request struct {
 	keep    bool    // another request may follow
 }
 
-// outSize is the size up to which an answer is collected to go in one write.
+// outSize is how many bytes of an answer are collected for one write.
 const outSize = 16 << 10
 
 var (
@@ -183,7 +183,7 @@ func (b *http1Body) start() {
 	b.renew()
 }
 
-// renew begins another interval in which so much of the body has to come.
+// renew begins the next interval. The client must send a minimum of the body in each.
 func (b *http1Body) renew() {
 	cfg := &b.conn.server.router.cfg
 	b.need = cfg.bodyBytes()

@@ -25,8 +25,8 @@ type h2Conn struct {
 	tls *tls.ConnectionState // nil without TLS
 }
 
-// serveH2 serves a connection to its end, which was known as old. What has been read of
-// it is in read.
+// serveH2 serves a connection to its end; it replaces old among the server's connections. read
+// holds the bytes read before.
 func serveH2(s *Server, conn net.Conn, read []byte, old servedConn) {
 	addr := conn.RemoteAddr().String()
 	c := &h2Conn{nc: conn}
@@ -50,8 +50,8 @@ func (c *h2Conn) client() netip.Addr     { return clientOf(c.addr) }
 func (c *h2Conn) IdleFor(int64) int64    { return c.Idle() }
 func (c *h2Conn) EndUnused()             { c.EndIdle() }
 
-// h2Stream is a request that came over HTTP/2, and its answer. Its memory is
-// used again and again. It implements downstream.
+// h2Stream is a request that came over HTTP/2, and its answer. It implements downstream. Its memory
+// is reused. The stream's handler owns it; only carrier is also used when the stream fails.
 type h2Stream struct {
 	upstreamRequest
 	carrier // interrupted when the stream fails

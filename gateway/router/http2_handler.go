@@ -34,8 +34,8 @@ func h2Header(list []h2.Field) http.Header {
 	return h
 }
 
-// serveHTTP answers a request as net/http's server would. What has been read of
-// its body is in read.
+// serveHTTP answers a request as net/http's server would. read holds the bytes of its body read
+// before.
 func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	r, body := c.request(s), s.Body
 	if s.Protocol != "" {
@@ -73,7 +73,8 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	}
 }
 
-// h2Writer is an [http.ResponseWriter] and implements [httphandler.Stream].
+// h2Writer is an [http.ResponseWriter] and implements [httphandler.Stream]. The request's handler
+// owns it. Once hijacked is set, the stream carries the new protocol and no answer can follow.
 type h2Writer struct {
 	httphandler.Writer
 	stream  *h2.Stream

@@ -37,8 +37,8 @@ func (w *h2Writer) upgrade(r *http.Request) bool {
 	return true
 }
 
-// isRefused reports whether a request that w has to be for WebSocket is of a route that
-// does not have it, so that it cannot go on as another request.
+// isRefused reports whether w's request, which asks for WebSocket, has a route without it. The
+// request then cannot continue as an ordinary one.
 func (w *h2Writer) isRefused(r *http.Request, rules *fields.Rules) bool {
 	return w.key != "" && rules.Upgrade(r.Header) == ""
 }
@@ -47,8 +47,8 @@ func (w *h2Writer) isRefused(r *http.Request, rules *fields.Rules) bool {
 // should, on a stream where that would look as if it had.
 var errNotSwitched = errors.New("router: the app has not changed to WebSocket as it should")
 
-// checkSwitch returns an error if an answer cannot go to a client that has asked for
-// WebSocket over HTTP/2, to which 200 says that it has it.
+// checkSwitch returns an error if res does not fit a client that asked for WebSocket over HTTP/2.
+// For such a client a status 200 would mean that the protocol was switched.
 func (w *h2Writer) checkSwitch(res *http.Response) error {
 	switch {
 	case w.key == "":
@@ -61,8 +61,8 @@ func (w *h2Writer) checkSwitch(res *http.Response) error {
 	return fmt.Errorf("%w: status %d", errNotSwitched, res.StatusCode)
 }
 
-// Hijack implements [http.Hijacker], for a stream that changes to WebSocket. The
-// answer's head is sent when the caller writes one of HTTP/1.1.
+// Hijack implements [http.Hijacker], for a stream that switches to WebSocket. The answer's head is
+// sent when the caller writes one of HTTP/1.1.
 func (w *h2Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.key == "" {
 		return nil, nil, http.ErrNotSupported
@@ -73,8 +73,7 @@ func (w *h2Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(&tunnelHead{w: w})), nil
 }
 
-// tunnelHead is what the head of HTTP/1.1 is written to, in place of which one of
-// HTTP/2 is sent.
+// tunnelHead takes the head of an HTTP/1.1 answer and sends one of HTTP/2 instead.
 type tunnelHead struct {
 	w    *h2Writer
 	sent bool

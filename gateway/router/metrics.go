@@ -14,7 +14,7 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
-// Values of the label route for what has no name of its own.
+// Values of the label route for requests without a named route.
 const (
 	onlyRoute  = "default" // of Config.Keys
 	otherRoute = "other"   // requests that no route takes

@@ -19,8 +19,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// clientWriter keeps from the client what only Keyway's own members may see,
-// and gives up on a client that takes nothing for too long. It implements downstream.
+// clientWriter hides from the client what only Keyway's members may see, and gives up a client that
+// takes nothing for too long. It implements downstream. The request's goroutine owns it.
 type clientWriter struct {
 	http.ResponseWriter
 	router  *Router
@@ -38,8 +38,8 @@ type clientWriter struct {
 	accounting accounting
 	observed   *observation // nil for nothing to be noted
 
-	// expected is a body for which the client waits to be asked: until its end
-	// the server may write 100 Continue itself, at the same time.
+	// expected is a body that the client sends only after 100 Continue. Until its end the server
+	// may write that status itself at any time.
 	expected *send.Body
 }
 
@@ -59,8 +59,8 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 	return out
 }
 
-// serve answers r, of which d says what becomes of it. A body that is not small is read
-// whole before anybody is asked for the key, unless it is one that streams.
+// serve answers r as d decides. Unless a body is small or streams, it is read completely before any
+// worker is asked for the key.
 func (w *clientWriter) serve(r *http.Request, d *decision) {
 	if w.streams {
 		defer w.hurry() // the server sends what is left
@@ -140,9 +140,8 @@ func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, er
 	}
 }
 
-// forward sends r to its worker and answers it. It reports false, before anything
-// was answered, if r has to go another way; what has been read of a small body then
-// stands in read.
+// forward sends r to its worker and answers it. It reports false, before it answers anything, if r
+// must go another way; read then has the bytes of a small body that were read.
 func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (done bool, read []byte) {
 	rt, x := w.router, new(upstreamRequest)
 	x.init(r.Context(), rt, w, w.source)
@@ -175,7 +174,6 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 	return false, x.taken()
 }
 
-// attach gives the request its body.
 func (x *upstreamRequest) attach(body *incoming) {
 	to := &x.Request
 	switch kept := body.kept; {
@@ -216,16 +214,15 @@ func headerFields(r *http.Request) []h2.Field {
 	return list
 }
 
-// How long an answer waits for the end of the request's body to be noticed, and
-// the server then for the rest of a body that nobody wants.
+// How long an answer waits until the end of the request's body is noticed, and the server then for
+// the unwanted rest of a body.
 const (
 	bodyGrace = 50 * time.Millisecond
 	restGrace = 500 * time.Millisecond
 )
 
-// awaitBody waits until the link does not read the client's body any more: the
-// server forbids that once the handler has returned. A body that nobody wants
-// is cut off, and its connection with it.
+// awaitBody waits until the link no longer reads the client's body: the server forbids that once
+// the handler has returned. An unwanted body is cut off, and its connection with it.
 func (w *clientWriter) awaitBody(x *upstreamRequest) {
 	done := x.Request.BodyDone()
 	rest := restGrace

@@ -17,9 +17,9 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// observation is what is noted of a request and its answer, if there is an access log, or traces: the
-// methods of a nil one do nothing where they may be called without. Its
-// texts are those of the request, which must be there until it is logged.
+// observation records a request and its answer for the access log and traces. It is nil without
+// these, and its methods may then still be called. It refers to the request's texts, which must
+// stay until it is logged. Only received is changed by another goroutine than the request's.
 type observation struct {
 	send.Progress
 	trace, path, route string
@@ -58,7 +58,6 @@ func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, p
 	return o
 }
 
-// decided notes what becomes of the request.
 func (o *observation) decided(d *decision, partition int) {
 	if o == nil {
 		return
@@ -67,7 +66,7 @@ func (o *observation) decided(d *decision, partition int) {
 	o.Spans.SetRoute(o.Method, o.route)
 }
 
-// answered notes what tells of the answer, once its body has been read.
+// answered records the answer, once its body has been read.
 func (o *observation) answered(problem string, a *send.Answer) {
 	if o == nil {
 		return
@@ -82,7 +81,7 @@ func (o *observation) answered(problem string, a *send.Answer) {
 	}
 }
 
-// timed notes the times that the worker has told, if they are among these fields.
+// timed records the times that the worker reports, if they are among these fields.
 func (o *observation) timed(list link.Fields) {
 	for name, value := range list.All() {
 		if name == hop.FieldTiming {
@@ -109,7 +108,7 @@ func (o *observation) end(rt *Router, by send.Way, status int, took time.Duratio
 	})
 }
 
-// noteProblem notes that the router answers the request itself.
+// noteProblem records that the router answers the request itself.
 func (w *clientWriter) noteProblem(k problem.Kind) {
 	if w.observed != nil {
 		w.observed.Problem = k.String()

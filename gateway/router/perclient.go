@@ -17,9 +17,9 @@ const minPerClient = 64
 // tooMany is what a client reads on a connection without TLS that is one too many.
 const tooMany = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 42\r\nConnection: close\r\n\r\ntoo many connections, close some and retry"
 
-// admit serves a connection with p, of which read has been read, unless its
-// client has too many. One that has not used one of them for longest, and for a
-// second at least, may have the new one for it.
+// admit serves a connection with p; read holds the bytes read before. A client with too many
+// connections gets the new one only if others of it have been idle for at least a second; the
+// longest idle ones are closed. Otherwise the new one is refused.
 func (s *Server) admit(conn *conns.Admitted, read []byte, p protocol) {
 	client := s.router.countedClient(conn.RemoteAddr().String())
 	if !client.IsValid() || conn.Count(client) <= s.router.cfg.MaxConnectionsPerClient || s.makeRoomOf(client) {
@@ -32,9 +32,8 @@ func (s *Server) admit(conn *conns.Admitted, read []byte, p protocol) {
 	conn.Close()
 }
 
-// countedClient returns for whom a connection from that address counts; the zero
-// Addr if it may have as many as there are: a proxy that is trusted, and what is on
-// this machine.
+// countedClient returns the client that a connection from the address remote counts for. It returns
+// the zero Addr for trusted proxies and for this machine, which have no bound of their own.
 func (rt *Router) countedClient(remote string) netip.Addr {
 	client := clientOf(remote)
 	if client.IsLoopback() || rt.trusts(remote) {

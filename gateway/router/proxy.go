@@ -15,7 +15,8 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 )
 
-// proxiedRequest is a request's way through the router.
+// proxiedRequest is a request's way through the router by way of net/http. The request's goroutine
+// owns it.
 type proxiedRequest struct {
 	send.Relay
 	router *Router

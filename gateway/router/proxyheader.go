@@ -9,9 +9,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/router/internal/proxyheader"
 )
 
-// welcome serves a connection that was accepted with p, if its client may have
-// one more. One of a peer that speaks the PROXY protocol is first asked for whom it
-// is.
+// welcome serves an accepted connection with p, if its client may have one more. A peer that speaks
+// the PROXY protocol must first name its client.
 func (s *Server) welcome(conn *conns.Admitted, p protocol) {
 	s.router.counters.accepted.Add(1)
 	if !isFrom(s.router.cfg.ProxyProtocol, conn.RemoteAddr().String()) {

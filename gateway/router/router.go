@@ -1,5 +1,5 @@
-// Package router is for programs that are themselves the front door for other programs'
-// requests: it sends each to the worker that owns the request's key. Nothing in it owns a key: ownership is the workers' (package
+// Package router is for programs that are the front door of other programs' requests. It sends each
+// request to the worker that owns the request's key, and owns no key itself (see package
 // gateway/worker). Calls of a Go program need no router; package gateway/client makes them.
 //
 // A [Router] is an [http.Handler]. Its routes and its view of the cluster are all that
@@ -12,15 +12,15 @@
 // HTTP/1.1 connection that asks for something unusual is handed to net/http and stays
 // there, so that the short way need not know every case.
 //
-// A request on its way is unsent, sent or answered. It waits, unsent, while its partition has no
-// reachable owner. Package internal/routing chooses the worker and is the only place that tries
-// another one. It does so if the request has provably not started, since any other second
-// attempt could run it twice. Package internal/send carries it there.
+// A request is unsent, sent or answered. It waits, unsent, while its partition has no reachable
+// owner. Package internal/routing chooses the worker, and it alone tries another worker, if the
+// request has provably not started: any other second attempt could run it twice. Package
+// internal/send transports the request.
 //
-// Files, from the client inwards: server.go, server_tls.go, proxyheader.go and perclient.go
-// accept connections; http1.go and http2.go read simple requests, net_http.go and body.go the
-// others; table.go decides where a request goes; upstream.go and proxy.go send it, and answer.go
-// and failure.go answer it; observe.go, traffic.go and metrics.go note what became of it.
+// Files, from the client inwards: server.go, server_tls.go, proxyheader.go and perclient.go accept
+// connections. http1.go and http2.go read simple requests, net_http.go and body.go all others.
+// table.go decides the destination, upstream.go and proxy.go send, answer.go and failure.go answer.
+// observe.go, traffic.go and metrics.go record the outcome.
 package router
 
 import (
@@ -68,74 +68,67 @@ type Config struct {
 
 	gateway.Limits
 
-	// ClientTimeout bounds each wait for a client: to send more of its body, unless
-	// that is one of gRPC without a key, and to take more of the answer. Default
-	// 1 minute.
+	// ClientTimeout bounds each wait for a client to send more of its body, or to take more of the
+	// answer. gRPC bodies of requests without a key are exempt. Default 1 minute.
 	ClientTimeout time.Duration
 
-	// MinBodyRate is how many bytes a second a client has to send of a body, on
-	// average over each ClientTimeout that is spent waiting for it. One that is
-	// slower is answered with 408, and an HTTP/1.1 connection closed. Bodies of
-	// gRPC without a key have no least rate. Default 1024.
+	// MinBodyRate is how many bytes of a body a client must send per second, on average over each
+	// ClientTimeout that is spent waiting for it. A slower request is answered with 408, and an
+	// HTTP/1.1 connection is closed. gRPC bodies without a key are exempt. Default 1024.
 	MinBodyRate int
 
-	// MaxConnections bounds the connections of clients to a [Server] of the router.
-	// While there are so many, further ones wait to be accepted, and those that
-	// have been without a request for longest, and for a second at least, are
-	// ended. Default: half of the files that the process may have open
-	// (RLIMIT_NOFILE), less 128 or a quarter, whichever is more; a request may
-	// need a connection to a worker too. More than all of these is warned of.
+	// MaxConnections bounds the connections of clients to a [Server] of the router. When it is
+	// reached, new connections wait to be accepted, and connections that have been idle longest,
+	// for at least a second, are closed. 128 of the files that the process may open
+	// (RLIMIT_NOFILE), or a quarter if that is more, are kept for other uses. Default: half of the
+	// rest, since a request may also need a connection to a worker. A value above that rest logs a
+	// warning.
 	MaxConnections int
 
-	// Dial makes connections to workers. Default: with a [net.Dialer] and
-	// DialTimeout, over TCP with keep-alives.
+	// Dial makes connections to workers. Default: TCP with keep-alives, by a [net.Dialer] with
+	// DialTimeout.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// PeerTLS has connections to workers made over TLS, with certificates both ways; the
-	// settings of Members must say so too. Default: they are not encrypted.
+	// PeerTLS makes connections to workers use mutual TLS; the settings of Members must say so too.
+	// Default: they are not encrypted.
 	PeerTLS *gateway.PeerTLS
 
-	// Upgrades are the protocols to which a client and an app may change by way
-	// of the header Upgrade; the key is held until they do. Another
-	// one is not passed on: the app gets a request without it. HTTP itself (h2c, h2,
-	// http, tls) cannot be one: its requests would pass with any key and token, and
-	// without their keys held. Default: websocket; empty but not nil: none.
+	// Upgrades are the protocols that a client and an app may switch to with the header Upgrade;
+	// the key is held until they do. For any other protocol the app gets the request without the
+	// header. HTTP itself (h2c, h2, http, tls) is refused: its requests would pass with any key and
+	// token, and without their keys held. Default: websocket; empty but not nil: none.
 	Upgrades []string
 
-	// TrustedProxies are the addresses from which Forwarded, X-Forwarded-… and
-	// X-Real-IP are believed and added to; from others they are replaced.
-	// Default: none.
+	// TrustedProxies are the addresses whose Forwarded, X-Forwarded-… and X-Real-IP are believed
+	// and added to. From all others these fields are replaced. Default: none.
 	TrustedProxies []netip.Prefix
 
-	// ProxyProtocol are the addresses of peers that begin each connection with a header
-	// of the PROXY protocol, version 1 or 2, as load balancers of TCP do: the address
-	// there is the client's. A header that names no client over TCP leaves the connection its
-	// own address. From these peers a header is required, within 10 s and 4 KiB; from others
-	// it is not taken. Default: none.
+	// ProxyProtocol are the addresses of peers that begin each connection with a header of the
+	// PROXY protocol, version 1 or 2, as TCP load balancers do. The address in it is the client's;
+	// without an address over TCP in it, the connection keeps its own. The header is required from
+	// these peers, within 10 s and 4 KiB, and refused from others. Default: none.
 	ProxyProtocol []netip.Prefix
 
-	// MaxConnectionsPerClient bounds the connections of each client (an IPv4 address,
-	// or an IPv6 network of 64 bits) to a [Server] of the router. For one more, those
-	// of the client that have been without a request for longest, and for a second at
-	// least, are ended; if there is none, the new one is answered with 429 and closed.
-	// TrustedProxies and clients on the same machine have no such bound.
+	// MaxConnectionsPerClient bounds the connections of each client (an IPv4 address, or an IPv6
+	// network of 64 bits) to a [Server] of the router. When it is reached, a new connection makes
+	// the longest idle ones of the client end, if they have been idle for at least a second. If
+	// there is none, the new one is answered with 429 and closed. TrustedProxies and clients on the
+	// same machine have no such bound.
 	//
-	// It also bounds each client's tunnels and requests that go to the server of requests
-	// without a key, which have connections of their own to workers and servers.
-	// MaxConnections bounds those of all clients. For one more there is a 503. Default: a
-	// quarter of MaxConnections, 64 at least.
+	// It also bounds each client's tunnels and requests to the server for requests without a key,
+	// since they have connections of their own; MaxConnections bounds those of all clients. Beyond
+	// either, a request is answered with 503. Default: a quarter of MaxConnections, at least 64.
 	MaxConnectionsPerClient int
 
 	// Via is the pseudonym that the router adds to the header Via (RFC 9110,
 	// section 7.6.3) of requests and responses. Default: none.
 	Via string
 
-	// AccessLog gets a line for requests that were answered. The program router makes it,
-	// starts and closes it. Default: none.
+	// AccessLog gets a line for answered requests. Its creator starts and closes it. Default: none.
 	AccessLog *accesslog.Log
 
-	// TracerProvider makes spans of requests (docs/observability.md), as parts of the traces
-	// that clients name in the field Traceparent. It is the caller's to shut down. Default: none.
+	// TracerProvider makes spans of requests (docs/observability.md), as parts of the traces in
+	// clients' Traceparent fields. The caller must shut it down. Default: none.
 	TracerProvider trace.TracerProvider
 
 	// TraceKeys puts keys into spans, and not only their hashes.
@@ -144,7 +137,7 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// WithDefaults returns c with defaults in place of what is 0 or nil.
+// WithDefaults returns c with defaults for fields that are 0 or nil.
 func (c Config) WithDefaults() Config {
 	c, _ = c.complete()
 	return c
@@ -179,14 +172,15 @@ const clientShare = 4
 // Router is an [http.Handler] that sends each request to the worker that owns
 // the request's key. Make one with [New].
 //
-// Its routes say where the key stands, and what becomes of a request without one; a
-// request that none takes is answered with 404.
+// Its routes say where the key stands, and what happens to a request without one. A request without
+// a route is answered with 404.
 //
-// A request goes to a worker at most once: it is sent again only if it has
-// provably not started, because the worker could not be reached or has refused
-// it. It is answered with 400 if it has no key or a bad one, 502 if the
-// connection to the worker broke after it was sent, and 503 with Retry-After
-// if its partition had no reachable owner for as long as Limits.Hold.
+// A request is sent to a second worker only if it has provably not started, because the first could
+// not be reached or refused it. The answer is 400 if the key is missing or bad, 502 if the
+// connection to the worker broke after the request was sent, and 503 with Retry-After if its
+// partition had no reachable owner for as long as Limits.Hold.
+//
+// Requests read table without a lock; SetRoutes replaces it under changing.
 type Router struct {
 	workers  *send.Workers
 	cfg      Config
@@ -213,9 +207,8 @@ type Router struct {
 	servers   map[*Server]struct{} // that are not closed; guarded by serversMu
 }
 
-// New returns a router, or an error that names the field of Config that is
-// missing or out of range. The caller should call [Router.Close] when no more
-// requests come.
+// New returns a router, or an error that names the field of Config that is missing or out of range.
+// The caller should call [Router.Close] after the last request.
 func New(cfg Config) (*Router, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -294,7 +287,7 @@ func (rt *Router) Close() error {
 	return nil
 }
 
-// Workers returns the workers to which the router sends, for a lockservice.Service.
+// Workers returns the connections to the workers, for a lockservice.Service.
 func (rt *Router) Workers() *send.Workers { return rt.workers }
 
 // Ready returns nil when there is a worker to send requests to. The error wraps

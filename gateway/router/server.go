@@ -18,12 +18,14 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// Server is an HTTP server for a [Router]. Simple HTTP/1.1 requests, and
-// HTTP/2 by prior knowledge, go a way of their own, which costs a fraction of
-// net/http's. An HTTP/1.1 connection on which anything else comes (an upgrade, a
-// chunked or large body, whatever is unusual or wrong) is handed with what has been
-// read of it to an [http.Server], and such requests over HTTP/2 to the router as
-// an [http.Handler], so both ways mean the same. Make one with [NewServer].
+// Server is an HTTP server for a [Router]; make one with [NewServer]. It serves simple HTTP/1.1
+// requests, and HTTP/2 by prior knowledge, at a fraction of net/http's cost. When anything else
+// arrives on an HTTP/1.1 connection (an upgrade, a chunked or large body, anything unusual or
+// wrong), an [http.Server] takes the connection over with the bytes read so far. Over HTTP/2,
+// requests of this kind go to the router as an [http.Handler]. Both ways have the same effect.
+//
+// A Server goes through the phases below, which Leave, Shutdown, Close and the end of the last
+// connection change under mu. mu also guards the listeners and connections.
 type Server struct {
 	router  *Router
 	general *http.Server      // for the connections that are handed over
@@ -67,7 +69,7 @@ type servedConn interface {
 	check(now int64, p phase)
 	// close ends the connection at once.
 	close()
-	// client returns for whom the connection counts, the zero Addr for nobody.
+	// client returns the client that the connection counts for; the zero Addr if none.
 	client() netip.Addr
 	conns.Idle
 }
@@ -83,10 +85,9 @@ const (
 	lastCall   = conns.Tick
 )
 
-// NewServer returns a server for the router, which starts with the first call of
-// Serve or ServeTLS. The Handler of general is set to the router; its other fields
-// hold for the connections that are handed over to it. All connections together are
-// bounded by Config.MaxConnections.
+// NewServer returns a server for the router; it starts with the first call of Serve or ServeTLS.
+// general serves the connections that are handed over to it; its Handler is set to the router.
+// Config.MaxConnections bounds all connections together.
 func NewServer(rt *Router, general *http.Server) *Server {
 	general.Handler = rt
 	conns.LetGoOfHijacked(general)
@@ -119,9 +120,9 @@ func NewServer(rt *Router, general *http.Server) *Server {
 	return s
 }
 
-// Serve takes connections from l, which it closes in the end, until Accept fails
-// for good, or the server is shut down: then it returns [http.ErrServerClosed]. It
-// may be called for several listeners.
+// Serve accepts connections from l and closes l at its end. It returns when Accept fails for good,
+// or with [http.ErrServerClosed] when the server is shut down. It may be called for several
+// listeners.
 func (s *Server) Serve(l net.Listener) error {
 	return s.serve(l, protocol{func(conn net.Conn, read []byte) { serveHTTP1(s, conn, read) }, tooMany})
 }
@@ -145,7 +146,7 @@ func (s *Server) serve(l net.Listener, p protocol) error {
 	return err
 }
 
-// listening is a listener from which connections are taken.
+// listening is a listener that the server accepts connections from.
 type listening struct {
 	net.Listener // counts them
 	socket       net.Listener
@@ -204,7 +205,6 @@ func (s *Server) replace(old, c servedConn) (kept bool) {
 	return kept
 }
 
-// forget ends the server's knowledge of a connection.
 func (s *Server) forget(c servedConn) { s.change(func() { delete(s.conns, c) }) }
 
 // change changes what the server knows of its connections and listeners. A server that
@@ -252,10 +252,9 @@ func (s *Server) makeRoom() {
 	conns.EndLongestIdle(served, s.now.Load())
 }
 
-// Leave tells clients to use no connection for another request, by the answers to
-// those that come over HTTP/1.1, and over HTTP/2 by GOAWAY. Connections and requests
-// are taken as before: whoever sends some here has time to learn that the server will
-// end, until Shutdown is called.
+// Leave asks clients not to use their connections for further requests: by a header in answers over
+// HTTP/1.1, and by GOAWAY over HTTP/2. The server still takes connections and requests until
+// Shutdown, so load balancers have time to notice that it will end.
 func (s *Server) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,11 +263,10 @@ func (s *Server) Leave() {
 	}
 }
 
-// Shutdown takes no more connections but those that are on their way, ends the idle
-// ones, and waits for the requests that run. Clients that speak WebSocket are told to
-// connect again, by a close frame with code 1012 as soon as what they have got ends with a
-// frame, and have 5 s for it; other protocols end at once. If ctx ends first, its error
-// wraps the cause, and the caller should call Close.
+// Shutdown takes no new connections except those already on their way, closes idle ones, and waits
+// for running requests. A WebSocket client gets a close frame with code 1012 at the next end of a
+// frame, and has 5 s to answer; tunnels of other protocols end at once. If ctx ends first, the
+// error wraps its cause, and the caller should call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.change(func() {
 		if s.is(closing) {
@@ -325,7 +323,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// handOver lets general go on with conn, of which read has been read.
+// handOver passes conn to net/http's server; read holds the bytes read before.
 func (s *Server) handOver(conn net.Conn, read []byte) {
 	if conn = conns.Follow(conn, read); !s.others.Put(conn, nil, nil) {
 		conn.Close()

@@ -25,7 +25,8 @@ type table struct {
 	routes []*route // in the table's order
 }
 
-// route is one of them, with what the router has for it.
+// route is a route with the router's state for it. It does not change; bucket, upstream and traffic
+// have locks of their own and are carried over to the next table.
 type route struct {
 	*routes.Route
 	rules     fields.Rules
@@ -39,8 +40,8 @@ type route struct {
 	policy, unkeyed []byte // what the router asks of workers, with a key and without
 }
 
-// newTable makes the router's own of a table. Of those in force before, nil for none, it
-// takes over how many requests routes have had lately, and connections.
+// newTable makes the router's table of t. From the table before, nil for none, it takes over the
+// routes' recent request counts and connections.
 func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 	var keys gateway.KeySources // of all: what one route may read, no route passes on under a like name
 	for _, r := range t.Routes() {
@@ -124,10 +125,9 @@ func (t *table) closeUnused(now *table) {
 // LoadRoutes reads a file of routes (docs/routes.md). Its error has a line for each mistake.
 func LoadRoutes(file string) (*routes.Table, error) { return routes.Load(file) }
 
-// SetRoutes puts a table in force in place of the one before. Requests that are under way
-// keep theirs. If a request could get another key by t than by a table that was in force
-// before, here or at another router, SetRoutes returns an error that says what differs,
-// and changes nothing.
+// SetRoutes replaces the table in force; requests under way keep theirs. If a request could get
+// another key by t than by a table that was in force before, here or at another router, SetRoutes
+// returns an error that says what differs, and changes nothing.
 func (rt *Router) SetRoutes(t *routes.Table) error {
 	rt.changing.Lock()
 	defer rt.changing.Unlock()
@@ -157,8 +157,8 @@ func (rt *Router) SetRoutes(t *routes.Table) error {
 // Routes returns the table that is in force.
 func (rt *Router) Routes() *routes.Table { return rt.table.Load().Table }
 
-// KeySource returns what routers of a cluster compare of their routes, see
-// [ring.Settings]. It changes with SetRoutes.
+// KeySource returns the part of the routes that routers of a cluster compare, see [ring.Settings].
+// It changes with SetRoutes.
 func (rt *Router) KeySource() string {
 	rt.changing.Lock()
 	defer rt.changing.Unlock()
@@ -239,8 +239,7 @@ func (d *decision) admit(rt *Router, now time.Duration) error {
 	}
 }
 
-// problemOf returns the answer to a request of which decide has said err. r is its route,
-// nil for none.
+// problemOf returns the answer for err of decide. r is the request's route, nil for none.
 func problemOf(err error, r *route) problem.Problem {
 	switch {
 	case errors.Is(err, routes.ErrNoRoute):

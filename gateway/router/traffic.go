@@ -40,8 +40,8 @@ func (t *trafficPart) end(by send.Way, status int, took time.Duration) {
 	t.took.Observe(took)
 }
 
-// trafficOf returns what counts the requests of the routes of that name. They are the
-// same through all tables, so that counters go on.
+// trafficOf returns the counters of the routes of that name. They are the same in all tables, so
+// counts continue.
 func (rt *Router) trafficOf(name string) *traffic {
 	rt.trafficMu.Lock()
 	defer rt.trafficMu.Unlock()
@@ -87,5 +87,4 @@ func (w *clientWriter) account() {
 	}
 }
 
-// countFor counts the request as one of t.
 func (w *clientWriter) countFor(t *traffic) { w.accounting.part = &t.parts[w.stripe] }

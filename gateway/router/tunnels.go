@@ -11,8 +11,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
-// tunnelGrace is how long a client and an app that speak another protocol than HTTP
-// may go on when the server is shut down.
+// tunnelGrace is how long tunnels of other protocols than HTTP may continue when the server is shut
+// down.
 const tunnelGrace = 5 * time.Second
 
 // tunnel is a client's connection on which another protocol is spoken. It

@@ -74,8 +74,8 @@ func (x *upstreamRequest) reset() {
 	x.try, x.memory, x.Dispatch.Spare, x.stripe = try, memory, list, stripe
 }
 
-// free is reset for a request whose answer has been written: what it was made of
-// stands nowhere else.
+// free is reset for a request whose answer has been written: no other goroutine refers to its
+// parts.
 func (x *upstreamRequest) free() {
 	response := x.Response
 	x.reset()
@@ -293,7 +293,7 @@ func (x *upstreamRequest) origin() string {
 	return strings.Clone(x.source.origin(x.router, x.forwarded())) // the fields' memory is used again
 }
 
-// forwarded returns the value of X-Forwarded-For with which the request goes on.
+// forwarded returns the request's value of X-Forwarded-For for the worker.
 func (x *upstreamRequest) forwarded() (list string) {
 	for name, value := range x.Request.Fields.All() {
 		if name == forwardedFor {

@@ -108,16 +108,15 @@ func (b *batches) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	b.sidecar.Own(kind).ServeHTTP(rw, r)
 }
 
-// refusedBatch is the status with which the app has refused an array before it did anything
-// that the array asks for.
+// refusedBatch is the status with which the app refused an array before it acted on any item of it.
 type refusedBatch int
 
 func (s refusedBatch) Error() string {
 	return fmt.Sprintf("the app refused it with status %d", int(s))
 }
 
-// run is the handler of the batches: it has the app answer one. The requests of one that the
-// app refuses go to it one by one, so that none of them fails the others.
+// run is the handler of the batches: it makes the app answer one. If the app refuses a batch, its
+// requests go to the app one by one, so that none of them fails the others.
 func (b *batches) run(e gateway.Execution, items []*worker.Item[jsonRequest, jsonAnswer]) error {
 	x := b.sidecar.Held(e.Context())
 	err := b.send(x, x.Token(), items)

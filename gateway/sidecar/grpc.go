@@ -30,8 +30,9 @@ func newGRPCAnswer(res *http.Response) *grpcAnswer {
 	return &grpcAnswer{answer: res}
 }
 
-// follow takes more of the body, and how it goes on. If it breaks off between two messages because
-// the call has taken too long, the body ends in order instead, with trailers that say so.
+// follow takes more of the body, and err, which says whether more follows. If the body breaks off
+// between two messages because the call has taken too long, it ends regularly instead, with
+// trailers that say so.
 func (g *grpcAnswer) follow(p []byte, err error) error {
 	for len(p) > 0 {
 		if g.left > 0 {

@@ -13,8 +13,8 @@ type h2Transport struct {
 	sidecar *sidecar
 }
 
-// RoundTrip implements [http.RoundTripper]. A call of gRPC whose client has left is
-// given up at once, as gRPC has it; anything else when it is abandoned.
+// RoundTrip implements [http.RoundTripper]. A gRPC call is given up as soon as its client has left,
+// any other request when it is abandoned.
 func (t *h2Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	client := t.sidecar.Held(r.Context()).Client()
 	if !isGRPC(r.Header) {

@@ -150,7 +150,7 @@ func (h *appHealth) dialing(dial func(context.Context) (net.Conn, error)) func(c
 	}
 }
 
-// refusal returns why no request is to be sent to the app; nil while it answers.
+// refusal returns why no request may go to the app; nil while it answers.
 func (h *appHealth) refusal() error { return h.state.Load().refusal }
 
 // isOwnFault reports whether an app could not be asked for want of something on

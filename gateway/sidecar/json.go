@@ -48,7 +48,6 @@ func (q jsonRequest) size() int {
 	return n
 }
 
-// appendBatch appends the array of a batch.
 func appendBatch(b []byte, items []*worker.Item[jsonRequest, jsonAnswer]) []byte {
 	for i, item := range items {
 		separator := byte(',')
@@ -73,7 +72,7 @@ const (
 	maxJSONNumber = 64 // bytes
 )
 
-// checkJSON returns an error unless every parser takes body, beside others.
+// checkJSON returns an error unless every parser accepts body as an item of an array.
 func checkJSON(body []byte) error {
 	switch {
 	case !utf8.Valid(body):
@@ -195,7 +194,6 @@ func decodeAnswer(element []byte) (answer jsonAnswer, err error) {
 	return answer, nil
 }
 
-// write writes the answer to its client.
 func (a jsonAnswer) write(rw http.ResponseWriter) {
 	h := rw.Header()
 	maps.Copy(h, a.header)

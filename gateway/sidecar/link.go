@@ -56,8 +56,7 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 	}
 }
 
-// publicFields appends what goes on to the client of the fields of an app's
-// answer.
+// publicFields appends the fields of an app's answer that the client gets.
 func publicFields(list link.Fields, app []http1.Field) link.Fields {
 	for i := range app {
 		name := http.CanonicalHeaderKey(grammar.Text(app[i].Name))
@@ -68,7 +67,7 @@ func publicFields(list link.Fields, app []http1.Field) link.Fields {
 	return list
 }
 
-// publicTrailer returns what goes on to the client of an app's trailers.
+// publicTrailer returns the app's trailers that the client gets.
 func publicTrailer(trailer []http1.Field) (list link.Fields) {
 	for _, f := range trailer {
 		if fields.IsTrailer(grammar.Text(f.Name)) {

@@ -13,9 +13,9 @@ type foldedPath struct {
 	odd      bool     // it has empty or dot segments: apps differ in what these leave
 }
 
-// foldPath folds the path of a target: escapes are decoded until none is left, a backslash is
-// a slash, letters have one case, and a segment ends where parameters, a query or a fragment
-// begin. It fails for control characters and for what is not UTF-8, which some apps drop.
+// foldPath folds the path of a target: escapes are decoded until none is left, backslashes become
+// slashes, letters have one case, and segments end where parameters, a query or a fragment begin.
+// It fails for control characters and text that is not UTF-8, since some apps drop these.
 func foldPath(target string) (p foldedPath, err error) {
 	target, _, _ = strings.Cut(target, "?")
 	text := make([]byte, 0, len(target))
@@ -55,7 +55,8 @@ func unhex(high, low byte) (c byte, ok bool) {
 	return byte(h<<4 | l), h >= 0 && l >= 0
 }
 
-// ownPath is the path that batches are sent to, folded: what the app gets there is Keyway's.
+// ownPath is the folded path that batches are sent to. Only Keyway's own requests may reach the app
+// there.
 type ownPath []string
 
 // owns reports whether some app could take target for the path, or for one beneath it.

@@ -1,4 +1,5 @@
-// Package sidecar is for programs that start a worker beside an app: it has an app in another process, which has a URL, answer the requests of a worker.
+// Package sidecar is for programs that start a worker beside an app. The app, another process with
+// a URL, answers the worker's requests.
 //
 // Files, from a request inwards:
 //
@@ -34,31 +35,27 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// New returns a handler of w that sends each request on to the app at target
-// (http://host:port, h2c://host:port for HTTP/2 without TLS, as gRPC needs it, or
-// unix:///path/of/socket) with its key held until the app
-// has answered in full or has closed the connection, even when the client has
-// gone away, though not for longer than worker.Limits.AbandonedTimeout then. The
-// app should stop working on a request whose connection closes:
-// that is how it learns that the ownership was lost, or that its client has
-// broken an upload off.
+// New returns a handler of w that forwards each request to the app at target (http://host:port,
+// h2c://host:port for HTTP/2 without TLS, as gRPC needs it, or unix:///path/of/socket). The key is
+// held until the app has answered completely or has closed the connection. If the client leaves
+// earlier, the key is still held, for up to worker.Limits.AbandonedTimeout. The app should stop
+// working on a request whose connection closes: this is how it learns that the ownership was lost,
+// or that its client broke off an upload.
 //
-// Whenever the sidecar gives up a connection before the answer is complete, it
-// half-closes it and holds the key until the app has closed it too, but for no
-// longer than an execution may go on that was cancelled: 0.15 TTL. An app that
-// does not end by then is logged as an error: it may work on while the next
-// request of the key runs.
+// When the sidecar gives up a connection before the answer is complete, it half-closes it. It holds
+// the key until the app has closed the connection too, but no longer than a cancelled execution may
+// continue: 0.15 TTL. If the app has not closed it by then, an error is logged, since the app may
+// still be working when the next request of the key runs.
 //
-// Over HTTP/2 the app is told by RST_STREAM, and cannot say that it has stopped: the key
-// is held for 0.15 TTL, unless the app closes the whole connection. A call of gRPC is given
-// up as soon as its client has left.
+// Over HTTP/2 the app is told by RST_STREAM, and cannot report that it has stopped. The key is held
+// for 0.15 TTL, unless the app closes the whole connection. A gRPC call is given up as soon as its
+// client has left.
 //
-// While the app does not answer, see worker.App.UpstreamHealth, the worker takes no
-// place on the ring, and requests are refused: they wait at their routers until
-// another worker has their keys, or the app answers.
+// While the app does not answer, see worker.App.UpstreamHealth, the worker leaves the ring and
+// requests are refused. They wait at their routers until another worker has their keys, or the app
+// answers.
 //
-// With worker.App.Batch the requests with JSON that wait for a key go to the app as
-// one.
+// With worker.App.Batch, JSON requests that wait for a key go to the app together.
 func New(w *worker.Worker, target *url.URL) (http.Handler, error) {
 	cfg := w.Config()
 	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
@@ -90,7 +87,7 @@ func New(w *worker.Worker, target *url.URL) (http.Handler, error) {
 	return newSidecar(w, target, app, root && !h2, h2, dial)
 }
 
-// Over is [New] for an app at http://app to which dial connects.
+// Over is [New] for an app at http://app that dial connects to.
 func Over(w *worker.Worker, dial func(context.Context) (net.Conn, error)) (http.Handler, error) {
 	return newSidecar(w, &url.URL{Scheme: "http", Host: "app"}, "http://app", true, false, dial)
 }
@@ -169,8 +166,8 @@ const (
 	appIdle       = 900 * time.Millisecond // twice that is less than app servers keep idle ones (gunicorn: 2 s), so that no request meets one that closes
 )
 
-// sidecar sends requests on to an app. What comes over the link
-// goes its own way to the app, if nothing about it is unusual.
+// sidecar forwards requests to an app. Ordinary requests from the link take a short way through
+// pool, all others the proxy. Only health changes, by its probes, and the pools.
 type sidecar struct {
 	*worker.Forwarder
 	app    string    // for messages
@@ -270,8 +267,8 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 	return fmt.Errorf("%w for key %q: the app cannot be reached", gateway.ErrUnavailable, key)
 }
 
-// noAnswer answers a request to which the app has not. Where the app is, and what
-// went wrong there, is for the log only.
+// noAnswer answers a request that the app did not answer. The app's address and the error go only
+// to the log.
 func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 	kind := problem.NoAnswer
 	switch cause := context.Cause(r.Context()); {

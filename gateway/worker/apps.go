@@ -42,9 +42,8 @@ func (w *Worker) WatchApp(state appstate.State, watch func(ctx context.Context, 
 	})
 }
 
-// appTrouble returns why the worker takes no place on the ring because of an app
-// behind it, an [ErrAppDown]; nil for no reason. If nobody else serves, an app that
-// has crashed before need only answer.
+// appTrouble returns why an app keeps the worker off the ring, an [ErrAppDown]; nil for no reason.
+// If no other worker serves, an app that has crashed before need only answer.
 func (w *Worker) appTrouble(alone bool) error {
 	w.apps.mu.Lock()
 	defer w.apps.mu.Unlock()

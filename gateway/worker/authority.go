@@ -55,8 +55,8 @@ func (m *membership) lasts() bool {
 	return true
 }
 
-// serverTLS returns what a server of the worker speaks, nil for no TLS. Whoever wants
-// the link has to show a member's certificate, and without Config.Direct so has anybody.
+// serverTLS returns the TLS configuration of a server of the worker, nil for no TLS. A client of
+// the link must show a member's certificate; without Config.Direct, so must any other client.
 func (w *Worker) serverTLS() *tls.Config {
 	if w.cfg.PeerTLS == nil {
 		return nil
@@ -91,7 +91,7 @@ func (w *Worker) guard(h http.Handler) http.Handler {
 			problem.Of(problem.Unavailable).ServeHTTP(rw, r)
 			return
 		case !member && !w.cfg.Direct:
-			// A router that has not heard yet that the worker takes links sends again.
+			// A router that does not know so far that the worker takes links sends again.
 			hop.WriteRefusal(rw.Header(), &link.RefusedError{Reason: link.Unavailable})
 			rw.Header().Del("Retry-After")
 			w.counts.own(problem.NotDirect).ServeHTTP(rw, r)
@@ -107,7 +107,7 @@ func (w *Worker) guard(h http.Handler) http.Handler {
 	})
 }
 
-// warnIfOpen warns if whoever reaches an address passes for a member there.
+// warnIfOpen warns if any process that reaches an address passes for a member there.
 func (w *Worker) warnIfOpen(addr net.Addr) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if ok && !tcp.IP.IsLoopback() && w.takesPlain() && len(hop.LinkConfig(w.cfg.Members, 0, w.log).Secrets) == 0 {

@@ -23,15 +23,13 @@ type BatchConfig struct {
 	// MaxItems is how many items a batch has at most. Default 256.
 	MaxItems int
 
-	// MaxBytes is how large the items of a batch are together at most, as
-	// Batcher.Size counts them. An item that is larger by itself has a batch to
-	// itself. Default 1 MiB.
+	// MaxBytes bounds the size of all items of a batch, as Batcher.Size counts them. A larger item
+	// has a batch of its own. Default 1 MiB.
 	MaxBytes int
 
-	// Linger is how long a batch waits for more items, with its key held, until
-	// it has MaxItems or the next in the queue is no item. Default 0: a batch takes
-	// what waits already, which under load is what came while the batch before it
-	// ran.
+	// Linger is how long a batch waits for more items, with its key held, until it has MaxItems or
+	// the next in the queue is no item. Default 0: a batch takes the items that already wait. Under
+	// load these are the items that came while the previous batch ran.
 	Linger time.Duration
 }
 
@@ -58,14 +56,13 @@ type Batcher[In, Out any] struct {
 	detach  bool      // a batch goes on without its callers, for AbandonedTimeout
 }
 
-// NewBatcher returns a Batcher whose calls handler answers. It gets the execution
-// that holds the key, with one token for the whole batch, and the items in order of
-// arrival, and sets each one's Out and Err. An error that it returns goes to
-// every caller in place of these. It must not use the items when it has returned.
+// NewBatcher returns a Batcher whose calls handler answers. handler gets the execution that holds
+// the key, with one token for the whole batch, and the items in order of arrival, and sets the Out
+// and Err of each. If it returns an error, every caller gets that instead. It must not use the
+// items after it has returned.
 //
-// The execution's context has the values of the first caller's, without the
-// executions that this belongs to. It ends with the ownership of the key, or when
-// the callers of all items have left.
+// The execution's context has the values of the first caller's, but does not belong to the caller's
+// executions. It ends with the ownership of the key, or when the callers of all items have left.
 func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x gateway.Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	if handler == nil {
 		return nil, errors.New("worker: NewBatcher has no handler")
@@ -87,14 +84,13 @@ func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x keyed.Ex
 	return &Batcher[In, Out]{worker: w, cfg: cfg, handler: handler}, nil
 }
 
-// Do has in handled by the next batch of key and returns its result, the Out and
-// Err of its [Item]. Calls of Do and of [Worker.Do] for one key run in the order in
-// which they came.
+// Do passes in to the next batch of key and returns its result, the Out and Err of its [Item].
+// Calls of Do and of [Worker.Do] for one key run in the order of arrival.
 //
-// The errors of [Worker.Do] mean that in was not handled, and so does ctx's cause.
-// When ctx ends after the batch has begun, the error wraps [gateway.ErrMayHaveRun] as well;
-// so it does when the handler panics (with a [*PanicError]), and when it returns an
-// error after the ownership of the key was lost (with [gateway.ErrOwnershipLost]).
+// If the error is one of [Worker.Do], or ctx's cause alone, in was not handled. The error also
+// wraps [gateway.ErrMayHaveRun] if ctx ends after the batch has begun, if the handler panics (with
+// a [*PanicError]), or if it returns an error after the ownership of the key was lost (with
+// [gateway.ErrOwnershipLost]).
 func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, err error) {
 	item, err := b.submit(ctx, key, keyed.Asking{Call: true, Trace: b.worker.traceOfCall(ctx)}, in)
 	if err != nil && !errors.Is(err, gateway.ErrMayHaveRun) {
@@ -106,8 +102,8 @@ func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, 
 	return item.Out, item.Err
 }
 
-// The states of a call. Its caller and the batch that has taken it move it from
-// there to left, whichever is the first; the batch moves it on.
+// The states of a call. A queued call is moved once, by its caller or its batch, whichever is
+// first: to left, or by the batch to begun. The batch does the rest.
 const (
 	queued   int32 = iota // and may leave without having run
 	left                  // not to be run
@@ -115,7 +111,8 @@ const (
 	answered              // item has the result, or failed says why there is none
 )
 
-// call is one call of Do.
+// call is one call of Do. state says which goroutine owns it: its caller while it is queued, left
+// or answered, its batch while that runs.
 type call[In, Out any] struct {
 	wait    keytable.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
@@ -296,7 +293,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *call[In, Out]) {
 	returned = true
 }
 
-// linkCalls has the span of a batch's execution say of whom it is.
+// linkCalls links the span of a batch's execution to the batch's calls.
 func linkCalls[In, Out any](x keyed.Execution, calls []*call[In, Out]) {
 	var others []*timing
 	for _, c := range calls[1:] {
@@ -307,9 +304,9 @@ func linkCalls[In, Out any](x keyed.Execution, calls []*call[In, Out]) {
 	timingOf(x).link(others)
 }
 
-// failure returns why the calls of a batch have no result: the handler has not
-// returned but panicked with r, or with r nil called runtime.Goexit; or it has
-// returned err and the ownership was lost.
+// failure returns why the calls of a batch have no result. The handler panicked with r or, if r is
+// nil and it has not returned, called runtime.Goexit; or it returned err and the ownership was
+// lost.
 func failure(x keyed.Execution, r any, returned bool, err error) error {
 	switch {
 	case r != nil:
@@ -322,7 +319,7 @@ func failure(x keyed.Execution, r any, returned bool, err error) error {
 	return nil
 }
 
-// gather adds to the calls of a batch those that wait for its key.
+// gather adds calls that wait for the key to those of a batch.
 func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*call[In, Out]) []*call[In, Out] {
 	bytes := 0
 	for _, c := range calls {

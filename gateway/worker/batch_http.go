@@ -22,10 +22,10 @@ import (
 // is not called: the answer is 500 if the handler of b panicked and 502 otherwise,
 // and says that the request may have run.
 //
-// It is for a server as it is, or in an [http.ServeMux] beside handlers that hold
-// the key: [Worker.Handler] of such a mux takes it for no execution of its own. The
-// mux has to be what Handler is given. If another handler stands in between, each
-// batch has one item, which runs in the execution of its request.
+// It is for a server by itself, or for an [http.ServeMux] that also has handlers that hold the key:
+// [Worker.Handler] of such a mux begins no execution for it. The mux must be Handler's direct
+// argument. If another handler stands in between, each batch has one item, which runs in the
+// execution of its request.
 func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (In, error), encode func(http.ResponseWriter, Out, error)) http.Handler {
 	submit := func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
 		if r.Body != nil {
@@ -48,7 +48,7 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 	return newSubmitHandler(b.worker, submit)
 }
 
-// refuseItem answers a request of which no item can be made.
+// refuseItem answers a request that cannot become an item.
 func (w *Worker) refuseItem(rw http.ResponseWriter, r *http.Request, err error) {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		w.counts.own(problem.ItemTooLarge).ServeHTTP(rw, r)

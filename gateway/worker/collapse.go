@@ -15,13 +15,13 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// Requests of routes that share are collapsed (RFC 9111, section 4): of equal ones that
-// wait for a key the first that gets it runs, and the others get its answer and do not
-// run. They wait in the queue of the key all the while, each in its place and within all
-// bounds, and run there if the answer is not one for all. An answer goes
+// Requests of routes that share are collapsed (RFC 9111, section 4): among equal requests that wait
+// for a key, the first one runs, and the others get its answer without running. All of them wait in
+// the key's queue, each in its place and within all bounds, and run if the answer is not suited for
+// all. An answer goes only
 //
-//   - to requests that had come before its execution began: it is not older than they are;
-//   - to none behind a request of another kind: nobody overtakes a write.
+//   - to requests that had come before its execution began, so it is not older than they are;
+//   - to requests that have no request of another kind before them, so they overtake no write.
 
 // collapsible is a request that may get the answer to an equal one.
 type collapsible struct {
@@ -73,7 +73,7 @@ func formOf(method, host, target string, header http.Header) string {
 	return string(b)
 }
 
-// unsigned returns what fields Forwarded say of a request besides who has sent it.
+// unsigned returns the parts of Forwarded fields that do not name the sender.
 func unsigned(values []string) (list []string) {
 	for item := range grammar.Items(values) {
 		for part := range strings.SplitSeq(item, ";") {
@@ -99,7 +99,7 @@ func (c *collapsible) leads(x keyed.Execution) (leads bool) {
 	return leads
 }
 
-// take offers accept those that wait for the answer to c, see [keytable.Table.Take].
+// take offers accept the requests that wait for the answer to c, see [keytable.Table.Take].
 func (c *collapsible) take(x keyed.Execution, accept func(*collapsible) (take, more bool)) {
 	x.Take(func(i *keytable.Item) (take, more bool) {
 		other, ok := i.Value.(*collapsible)

@@ -9,7 +9,7 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
-// counts is what a worker counts beside its executions.
+// counts are a worker's counters, in addition to those of its executions.
 type counts struct {
 	problems [problem.Kinds]atomic.Int64 // requests and calls that were refused, or answered in place of the app
 	left     atomic.Int64                // callers that have left while they waited
@@ -17,7 +17,7 @@ type counts struct {
 	batches  metrics.Sizes               // items of each
 }
 
-// refused counts err, for which a caller with ctx was not admitted, and returns it.
+// refused counts err, with which a caller with ctx was refused, and returns it.
 func (c *counts) refused(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		c.left.Add(1)

@@ -7,15 +7,15 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 )
 
-// Do runs fn while it holds key: no other execution of the key runs at the
-// same time, here or on another worker (see docs/guarantees.md for the
-// conditions). Callers of one key run in the order in which they came. Within an
-// execution, that is with its context, a call for the key that it holds runs at
-// once as a part of it, with the same token. Do
-// returns fn's error, or without having run it: ctx's cause, an error that
-// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [gateway.ErrBusy], [gateway.ErrWaited] or
-// [gateway.ErrUnavailable], a [*gateway.DeadlockError] or a [*gateway.NotOwnerError]. While no live worker owns the key it
-// waits, for at most Limits.MaxWait: then the error is an [*gateway.UnownedError].
+// Do runs fn while it holds key: no other execution of the key runs at the same time, here or on
+// another worker (see docs/guarantees.md for the conditions). Callers of one key run in the order
+// of arrival. Within an execution (that is, with its context), a call for the key that it holds
+// runs at once as a part of it, with the same token.
+//
+// Do returns fn's error. If fn has not run, the error is ctx's cause, a [*gateway.DeadlockError], a
+// [*gateway.NotOwnerError], or wraps [gateway.ErrNoKey], [gateway.ErrBadKey], [gateway.ErrBusy],
+// [gateway.ErrWaited] or [gateway.ErrUnavailable]. While no live worker owns the key Do waits, for
+// at most Limits.MaxWait; then the error is an [*gateway.UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
 	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Trace: w.traceOfCall(ctx)})
 	if err != nil {

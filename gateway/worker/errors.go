@@ -12,10 +12,9 @@ import (
 // that the worker takes no place on the ring.
 var ErrAppDown = errors.New("the app does not answer")
 
-// PanicError is a panic of a function that ran for several callers, on none of
-// their goroutines: their own stacks do not show where it came from. [Share]
-// raises it again in each of them, except for [http.ErrAbortHandler], which is
-// raised as it is. It is an [gateway.ErrMayHaveRun].
+// PanicError is a panic of a function that ran for several callers, on a goroutine of its own: the
+// callers' stacks do not show its origin. [Share] raises it again in each caller, except
+// [http.ErrAbortHandler], which is raised unwrapped. It is a [gateway.ErrMayHaveRun].
 type PanicError struct {
 	Value any    // what the function panicked with
 	Stack []byte // of the goroutine that panicked

@@ -37,7 +37,9 @@ type flightID struct {
 	result  reflect.Type
 }
 
-// flight is one run of a function for several callers.
+// flight is one run of a function for several callers. They join it until it is forgotten, which
+// happens before its key is free, or when the ownership may be lost. It ends when the function has
+// ended or all callers have left. flights.mu guards its state.
 type flight struct {
 	of      *flights
 	id      flightID
@@ -52,9 +54,8 @@ type flight struct {
 	apart   bool // it runs within what its first caller holds, so that its result is that one's alone
 }
 
-// join joins the flight of these calls, or begins one, for which it reports
-// first. It joins none that Do would not begin now: the lease is compared, and
-// then what cancels, as in confirm.
+// join joins the flight of these calls, or begins one and reports first. It joins only a flight
+// that Do could begin now: it compares the lease, and then the cancellations, as confirm does.
 func (w *Worker) join(ctx context.Context, id flightID, fn func(gateway.Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
 	f, p := &w.flights, w.keys.Of(id.key)
 	f.mu.Lock()
@@ -77,9 +78,9 @@ func (w *Worker) join(ctx context.Context, id flightID, fn func(gateway.Executio
 	return fl, f.group.DoChan(fl.call, func() (any, error) { return w.fly(fl, fn) }), first
 }
 
-// fly runs a flight's function with the key held. Neither a panic nor a Goexit of
-// that reaches singleflight in a way that would end the process or leave the
-// callers waiting: it closes quit before it lets a Goexit go on.
+// fly runs a flight's function with the key held. It keeps panics and Goexit of the function from
+// singleflight, which would end the process or leave the callers waiting; for a Goexit it closes
+// quit first.
 func (w *Worker) fly(fl *flight, fn func(gateway.Execution) (any, error)) (v any, err error) {
 	f, returned := &w.flights, false
 	defer func() {
@@ -108,7 +109,7 @@ func (w *Worker) fly(fl *flight, fn func(gateway.Execution) (any, error)) (v any
 	return v, err
 }
 
-// begin notes that the function runs from now on, unless nobody waits for it.
+// begin records that the function runs from now on, unless all callers have left.
 func (f *flights) begin(fl *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,9 +117,9 @@ func (f *flights) begin(fl *flight) bool {
 	return fl.begun
 }
 
-// await waits for the flight's result, as long as ctx lets it, and limit if that
-// is not 0. again says that the caller, which was not the first, has to call anew:
-// the outcome comes of what another caller holds.
+// await waits for the flight's result until ctx ends, or for limit if that is not 0. again says
+// that a caller other than the first must call anew, since the result depends on keys that the
+// first caller holds.
 func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight.Result, limit time.Duration) (v any, shared, again bool, err error) {
 	var timeout <-chan time.Time
 	if limit > 0 {

@@ -34,8 +34,9 @@ func (w *Worker) Forward(next http.Handler, takes func(*link.ServerRequest) bool
 	return &Forwarder{keyedHandler: keyedHandler{worker: w, next: next, detach: true}, takes: takes, send: send}
 }
 
-// ForwardBatches lets f submit requests to b if isItem is true for them and their routes allow it. decode makes an
-// item of a request. answer returns what writes the answer, or why the app has not begun with the item.
+// ForwardBatches makes f submit requests to b if isItem returns true and their routes allow it.
+// decode makes an item of a request. answer returns a function that writes the answer, or why the
+// app has not begun with the item.
 func ForwardBatches[In, Out any](f *Forwarder, b *Batcher[In, Out], isItem func(method string, length int64, values func(name string) []string) bool,
 	decode func(*http.Request) (In, error), answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) {
 	b.detach, f.items = true, isItem
@@ -113,7 +114,7 @@ type Held struct {
 // Held returns the execution that ctx belongs to, which must be one of f.
 func (f *Forwarder) Held(ctx context.Context) Held { return Held{keyed.Innermost(ctx), f.worker} }
 
-// Fail notes why the app has not answered.
+// Fail records why the app has not answered.
 func (h Held) Fail(kind string) { timingOf(h.Context.Execution()).noteFailure(kind) }
 
 // AppendHead appends the head of the request in HTTP/1.1, as the app gets to see it.
@@ -130,7 +131,7 @@ func (h Held) AppendHead(b []byte, r *link.ServerRequest) []byte {
 	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
 }
 
-// AppendFields appends what the app is told of the execution, with that token.
+// AppendFields appends the fields that describe the execution to the app, with that token.
 func (h Held) AppendFields(b []byte, token int64) []byte {
 	var numbers [maxNumbers]byte
 	for i, value := range appValues(numbers[:], h.Context.Execution(), token, h.Carried()) {
@@ -151,8 +152,9 @@ func (h Held) CheckClaim(fields []http1.Field) {
 	h.worker.checkClaimOf(h.Context.Execution(), fields)
 }
 
-// Begin notes the head of the app's answer, which is taken from now on at the app's speed. If it is a stream that goes
-// on without the key, Begin returns what ends it, otherwise nil.
+// Begin records the head of the app's answer, which is taken from now on at the app's speed. If the
+// answer is a stream that continues without the key, Begin returns a function that ends it,
+// otherwise nil.
 func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (end func()) {
 	timingOf(h.Context.Execution()).note(status)
 	h.CheckClaim(fields)

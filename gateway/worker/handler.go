@@ -20,19 +20,17 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// Handler returns a handler that runs next with the request's key held. It
-// takes the key from the router's [gateway.HeaderKey], or without that from
-// Config.Keys: in an [http.Server] of your own, whoever reaches it can choose the key
-// by that header. A [Server] asks who sends. next sees [gateway.HeaderKey], [gateway.HeaderToken], [gateway.HeaderEpoch] and
-// [gateway.HeaderPartition]; its request's context is the execution's, see
-// [gateway.Execution.Context] and [TokenFrom].
+// Handler returns a handler that runs next with the request's key held. It takes the key from the
+// router's [gateway.HeaderKey], or else from Config.Keys. In an [http.Server] of your own, any
+// client can choose the key by that header; a [Server] checks the sender. next sees
+// [gateway.HeaderKey], [gateway.HeaderToken], [gateway.HeaderEpoch] and [gateway.HeaderPartition].
+// Its request's context is the execution's, see [gateway.Execution.Context] and [TokenFrom].
 //
-// A request for a key of another worker gets 421 with the owner as a hint, one
-// without a key or with a bad one 400, one for a key that its sender already
-// holds 508; 429 and 503 carry Retry-After. None of these has run next.
+// Requests that do not run next get 421 with the owner as a hint if another worker has the key, 400
+// if the key is missing or bad, and 508 if their sender already holds the key. Answers with 429 and
+// 503 carry Retry-After.
 //
-// If next is an [http.ServeMux], a [BatchHandler] in it gets its requests without
-// their keys held.
+// If next is an [http.ServeMux], a [BatchHandler] in it gets its requests without their keys held.
 func (w *Worker) Handler(next http.Handler) http.Handler {
 	w.watch()
 	mux, _ := next.(*http.ServeMux)
@@ -125,8 +123,8 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	}
 }
 
-// serveLink answers a request over the link that has been admitted as x, and those
-// that wait for the answer to c, nil for none.
+// serveLink answers a request over the link that was admitted as x, and the requests that wait for
+// the answer to c, nil for none.
 func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x keyed.Execution, c *collapsible, baggage string) {
 	header := r.Fields.HeaderFor(len(appNames))
 	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}, collapse: c}
@@ -166,8 +164,9 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	return x, c, baggage, true
 }
 
-// admit admits a request, of which c is the collapsible, nil for none. It returns no execution if the request has got the answer
-// to an equal one. Otherwise it returns c if equal requests wait for the answer.
+// admit admits a request; c is its collapsible, nil for none. It returns no execution if the
+// request got the answer to an equal one. Otherwise it returns c if equal requests wait for the
+// answer.
 func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, c *collapsible) (keyed.Execution, *collapsible, error) {
 	x, err := h.worker.keys.Admit(ctx, key, how)
 	switch {
@@ -193,9 +192,9 @@ var appNames = [...]string{gateway.HeaderKey, gateway.HeaderToken, gateway.Heade
 // maxNumbers is the length of a token, an epoch and a partition's number at most.
 const maxNumbers = 64
 
-// appValues returns the values of appNames for an execution, "" for a name that is left
-// out. An execution that holds no key has no token. token is the execution's, or one that
-// it has reserved. The values use memory.
+// appValues returns the values of appNames for an execution, "" for a name that is left out. An
+// execution without a key has no token. token is the execution's own or one that it has reserved.
+// The values share memory.
 func appValues(memory []byte, x keyed.Execution, token int64, baggage string) [len(appNames)]string {
 	if keyed.IsKeyless(x.Key) {
 		values := [...]string{len(appNames) - 1: baggage}
@@ -213,7 +212,7 @@ func appValues(memory []byte, x keyed.Execution, token int64, baggage string) [l
 	return [...]string{url.PathEscape(x.Key), numbers[:first], numbers[first:epoch], numbers[epoch:], baggage}
 }
 
-// setAppHeader sets what the app is told of its execution.
+// setAppHeader sets the fields that describe the execution to the app.
 func setAppHeader(h http.Header, x keyed.Execution, baggage string) {
 	all := appValues(make([]byte, 0, maxNumbers), x, x.Token(), baggage)
 	values := all[:]
@@ -235,9 +234,9 @@ func (w *Worker) requestKey(r *http.Request) (string, error) {
 	return w.cfg.Keys.Extract(r)
 }
 
-// appWriter lets the app answer one request, and passes the response on without
-// the headers that only Keyway may set. With detach it goes on taking the
-// response of an app whose client has left.
+// appWriter lets the app answer one request, and passes the answer on without the headers that only
+// Keyway may set. With detach it continues to take the answer of an app whose client has left. The
+// request's goroutine owns it; it holds the execution until the answer ends or becomes a stream.
 type appWriter struct {
 	http.ResponseWriter
 	handler *keyedHandler
@@ -253,7 +252,7 @@ type appWriter struct {
 	unsent   error           // see Unsent
 }
 
-// release ends the execution, once, and what goes on as a stream.
+// release ends the execution, once, and its stream, if there is one.
 func (a *appWriter) release() {
 	a.stream.End()
 	if x := a.held; x != (keyed.Execution{}) {
@@ -262,7 +261,7 @@ func (a *appWriter) release() {
 	}
 }
 
-// Unsent notes why the app has provably not begun with the request, which is not answered yet.
+// Unsent records why the app has provably not begun with the request, which has no answer so far.
 func (a *appWriter) Unsent(err error) { a.unsent = err }
 
 // refuse refuses a request that the app has not begun with, once its key is free.
@@ -320,7 +319,7 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 	fields.CleanTrailers(a.Header())
 }
 
-// timing returns the times of the request, nil if nobody wants them.
+// timing returns the times of the request, nil if they are not recorded.
 func (a *appWriter) timing() *timing {
 	if a.held == (keyed.Execution{}) {
 		return nil

@@ -73,9 +73,9 @@ func answerJSON(rw *link.ResponseWriter, v any) {
 // Locks returns a page of the locks of the partitions that this worker serves, see [status.Operator].
 func (w *Worker) Locks(after string) status.LockPage { return w.locks.Page(after) }
 
-// Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
-// for the log. It returns an error that wraps [status.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
-// may keep one: then it can be repeated.
+// Unlock releases all locks of a key, regardless of holder, and returns them: their renewals find
+// them gone. by is for the log. If there are none, the error wraps [status.ErrNotLocked]. If the
+// store may still keep one, it wraps [gateway.ErrUnavailable], and Unlock can be repeated.
 func (w *Worker) Unlock(ctx context.Context, key, by string) ([]status.LockRow, error) {
 	return w.locks.Unlock(ctx, key, by)
 }

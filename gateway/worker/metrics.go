@@ -98,7 +98,6 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// number returns 1 for true.
 func number(b bool) int {
 	if b {
 		return 1
@@ -106,7 +105,6 @@ func number(b bool) int {
 	return 0
 }
 
-// collectExecutions collects what concerns executions and those who wait.
 func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 	c := &w.counts
 	for k := range problem.Kinds {

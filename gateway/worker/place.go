@@ -12,6 +12,6 @@ import (
 // there. A worker that is being drained for good ([Worker.Drain]) goes on with that.
 func (w *Worker) LeaveRing(ctx context.Context) error { return w.shell.LeaveRing(ctx) }
 
-// JoinRing undoes [Worker.LeaveRing]. It does nothing if the worker was not told to leave,
-// and fails if it leaves for good.
+// JoinRing undoes [Worker.LeaveRing]. It does nothing if the worker was not told to leave, and
+// fails if it leaves for good.
 func (w *Worker) JoinRing() error { return w.shell.JoinRing() }

@@ -24,7 +24,7 @@ const maxPolicies = 1024
 // errPolicy: a router asks for what this worker does not know.
 var errPolicy = errors.New("worker: what the request's route asks for is not known here")
 
-// policies are those that routers have sent, decoded, by their encodings.
+// policies are the decoded policies that routers have sent, by their encodings.
 type policies struct {
 	known atomic.Pointer[map[string]*policy.Policy] // replaced as a whole
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// refuseLink answers a request that was not admitted, or has not reached the app. If
-// the router has let go of its body meanwhile, the client reads that.
+// refuseLink answers a request that was not admitted, or has not reached the app. If the router has
+// dropped the request's body meanwhile, the client gets this answer.
 func (w *Worker) refuseLink(rw *link.ResponseWriter, r *link.ServerRequest, err error) {
 	w.counts.refused(r.Context(), err)
 	if refusal := refusalOf(err); refusal != nil && rw.Refuse(refusal) == nil {
@@ -38,8 +38,8 @@ func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	w.answerRefusal(rw, r, err)
 }
 
-// answerRefusal is refuse for a request that was counted. What the error names beside
-// the kind of it, such as keys and addresses, is for the log and for routers.
+// answerRefusal is refuse for a request that was counted. The client sees the kind of error; its
+// details, such as keys and addresses, go to the log and to routers.
 func (w *Worker) answerRefusal(rw http.ResponseWriter, r *http.Request, err error) {
 	requestlog.Failure(r.Context(), w.log, "", "method", r.Method, "path", r.URL.Path, "error", err)
 	if refusal := refusalOf(err); refusal != nil {

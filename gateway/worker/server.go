@@ -18,9 +18,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Server is a server for a worker's requests on one listener, from members of the
-// cluster (docs/link.md), and with Config.Direct from others over HTTP/1.1 or HTTP/2
-// without TLS. Make one with [Worker.NewServer].
+// Server takes a worker's requests on one listener: from members of the cluster (docs/link.md), and
+// with Config.Direct from others over HTTP/1.1 or HTTP/2 without TLS. Make one with
+// [Worker.NewServer]. It serves until Shutdown or Close; link, http and limit have their own locks.
 type Server struct {
 	worker  *Worker
 	link    *link.Server
@@ -33,9 +33,8 @@ type Server struct {
 	began   time.Time
 }
 
-// linkShare returns how many of that many connections routers' links have to
-// themselves. So many others may be there of which it is not known yet whether
-// they are links.
+// linkShare returns how many of the connections are reserved for routers' links. As many others may
+// be open before it is known whether they are links.
 func linkShare(connections int) int { return max(connections/8, 1) }
 
 // NewServer returns a server for a handler that [Worker.Handler] or
@@ -77,8 +76,8 @@ func (s *Server) noteState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Serve takes requests from l until it fails or the server is shut down, when
-// it returns [http.ErrServerClosed].
+// Serve accepts requests from l until it fails or the server is shut down; then it returns
+// [http.ErrServerClosed].
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.worker.cfg.Members.Announce(func(self *ring.Member) { self.Link, self.GRPC = true, s.worker.cfg.GRPC }); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Shutdown takes no more requests and waits for those that run, until ctx ends.
+// Shutdown takes no more requests and waits for running ones until ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(s.link.Shutdown(ctx), s.http.Shutdown(ctx))
 }
@@ -119,8 +118,8 @@ type plainListener struct {
 	server *Server // knows those that are members'
 }
 
-// Accept implements [net.Listener]. What it returns counts until it is closed;
-// HTTP/2 over TLS, which net/http wants bare, until [Server.noteState] sees that.
+// Accept implements [net.Listener]. A connection counts until it is closed. HTTP/2 over TLS, which
+// net/http wants unwrapped, counts until [Server.noteState] sees its end.
 func (l plainListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -141,8 +140,8 @@ func isH2OverTLS(conn net.Conn) bool {
 	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// linkHandler returns what takes requests over the link: h, but for calls between
-// members, which are the worker's own.
+// linkHandler returns the handler of requests over the link: h, except for calls between members,
+// which the worker serves itself.
 func (w *Worker) linkHandler(h http.Handler) link.Handler {
 	own, ok := h.(link.Handler)
 	if !ok {

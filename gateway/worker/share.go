@@ -6,17 +6,15 @@ import (
 	"reflect"
 )
 
-// Share works at the worker that owns key; elsewhere its error is a [*gateway.NotOwnerError],
-// which names the owner. It runs fn as [Worker.Do] does, once for equal reads: a call
-// with the same key, op and T that comes while another waits for the key or runs gets
-// that one's result, with shared set. The result was read while the key was held, and is
-// no older than the call.
+// Share works at the worker that owns key; elsewhere its error is a [*gateway.NotOwnerError], which
+// names the owner. It runs fn as [Worker.Do] does, once for equal reads. If a call with the same
+// key, op and T arrives while another one waits for the key or runs, it gets that call's result,
+// with shared set. The result was read while the key was held, and is no older than the call.
 //
-// fn's context has the first caller's values and ends when every caller's has. A
-// panic in fn is raised again in each caller, as a [*PanicError]. Share returns the
-// errors of Do; a caller that leaves while fn may run for it or others gets one that
-// wraps [gateway.ErrMayHaveRun]. Within an execution that holds key, fn runs at once and for
-// this caller alone.
+// fn's context has the first caller's values and ends when the contexts of all callers have ended.
+// A panic in fn is raised again in each caller, as a [*PanicError]. Share returns the errors of Do.
+// A caller that leaves while fn may run gets an error that wraps [gateway.ErrMayHaveRun]. Within an
+// execution that holds key, fn runs at once and for this caller alone.
 func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(gateway.Execution) (T, error)) (v T, shared bool, err error) {
 	if ctx.Err() != nil {
 		return v, false, context.Cause(ctx)

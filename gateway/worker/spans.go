@@ -16,8 +16,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// timing is the times of a request, or a call, for the router that has sent it, and for its
-// spans. The methods of a nil one do nothing.
+// timing records the times of a request or call, for its spans and for the router that sent it. The
+// request's goroutine changes it. Methods of a nil timing do nothing.
 type timing struct {
 	wait    time.Duration // for the key; -1 until the batch of the request has ended, if it has one
 	run     time.Duration // with the key held; 0 while it is
@@ -107,7 +107,7 @@ func (t *timing) Waited(p *keyed.Partition, key string, took time.Duration, err 
 	t.spans.Add(t.ctx, spans.QueueWait, now.Add(-took), now, failed, func() []attribute.KeyValue { return t.attributes(p, key) })
 }
 
-// Ran implements [Trace]. The execution of a batch goes on when its requests have been answered.
+// Ran implements [Trace]. A batch's execution may continue after its requests have been answered.
 func (t *timing) Ran(took time.Duration) {
 	if t != nil && !t.batched {
 		t.run = took
@@ -121,14 +121,14 @@ func (t *timing) joinBatch() {
 	}
 }
 
-// ranIn notes the times of a request that has come at that time, and is answered by the batch.
+// ranIn records the times of a request that has come at that time, and is answered by the batch.
 func (t *timing) ranIn(b *batch, came time.Duration) {
 	if t != nil && t.batched {
 		t.wait, t.run = b.began-came, b.ended-b.began
 	}
 }
 
-// waitedFor notes the wait of a batch's item that has come at that time.
+// waitedFor records the wait of a batch's item that has come at that time.
 func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
 	if t != nil && t.spans != nil {
 		t.spans.Add(t.ctx, spans.QueueWait, b.part.At(came), b.part.At(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
@@ -163,14 +163,14 @@ func (t *timing) Begin(ctx context.Context, p *keyed.Partition, key string, toke
 	return ctx
 }
 
-// note notes the status of the execution's answer.
+// note records the status of the execution's answer.
 func (t *timing) note(status int) {
 	if t != nil && t.status == 0 {
 		t.status = status
 	}
 }
 
-// noteFailure notes why the app has not answered.
+// noteFailure records why the app has not answered.
 func (t *timing) noteFailure(kind string) {
 	if t != nil {
 		t.failed = kind
@@ -216,7 +216,7 @@ func (t *timing) End(cancelled string) {
 	span.End()
 }
 
-// hasFields reports whether the request goes on with other fields of the Trace Context.
+// hasFields reports whether the request is sent on with other fields of the Trace Context.
 func (t *timing) hasFields() bool { return t != nil && t.onward.IsValid() }
 
 // setFields gives the app's request the fields of the execution's span.
@@ -233,7 +233,7 @@ func (t *timing) tell(w *link.ResponseWriter) {
 	}
 }
 
-// TellHTTP is tell for an answer over HTTP/1.1, of which nothing has been sent.
+// TellHTTP is tell for an answer over HTTP/1.1 before anything of it is sent.
 func (t *timing) TellHTTP(h http.Header) {
 	if t != nil && t.timed {
 		h[hop.FieldTiming] = []string{hop.FormatTiming(t.wait, t.run)}

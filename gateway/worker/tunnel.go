@@ -13,10 +13,9 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
-// streamGrace is how long a stream may go on that is to end.
+// streamGrace is how long a stream may continue when it must end.
 const streamGrace = time.Second
 
-// isEventStream reports whether an answer of that type is an event stream.
 func isEventStream(contentType string) bool {
 	kind, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
@@ -32,7 +31,7 @@ func hasEventStream(fields []http1.Field) bool {
 	return false
 }
 
-// letGo is [execution.letGo], of which the times of the request are told.
+// letGo is [keyed.Execution.LetGo], and records the times of the request.
 func letGo(x keyed.Execution) *keyed.Stream {
 	t := timingOf(x)
 	s := x.LetGo()
@@ -43,9 +42,9 @@ func letGo(x keyed.Execution) *keyed.Stream {
 	return s
 }
 
-// tunnel returns the connection on which the app and the client change protocols. If
-// frames says that what is written to it from now on is that protocol, a client of
-// WebSocket is told when the stream ends. Otherwise it is closed a while after.
+// tunnel returns the connection on which the app and the client switch protocols. frames says that
+// only the new protocol is written to it from now on. A WebSocket client is then told when the
+// stream ends; any other connection is closed after a grace.
 func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Conn {
 	out, away := conn, func() {
 		s.Cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// Unavailable returns a handler for a worker that takes no requests yet: it
-// refuses each as one that nobody owns, which a router then holds.
+// Unavailable returns a handler for a worker that takes no requests so far: it refuses each one as
+// if no worker owned its key, and routers then hold it.
 func (w *Worker) Unavailable() http.Handler {
 	return unavailable{w, fmt.Errorf("%w: worker %s does not take requests yet", gateway.ErrUnavailable, w.name)}
 }

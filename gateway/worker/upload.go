@@ -24,10 +24,10 @@ const (
 	restTime    = 500 * time.Millisecond
 )
 
-// keepBody reads a request's body whole before anybody is asked for its key, and returns the
-// request with it; nil if it has answered r instead. A call to an app that takes them streams. Of a body
-// that is not small nothing is read before the worker owns the key. end gives back what
-// the body takes.
+// keepBody reads a request's body completely before its key is asked for, and returns the request
+// with it. It returns nil if it has answered r instead. Calls to an app with GRPC stream their
+// bodies. A body that is not small is read only once the worker owns the key. end frees the body's
+// memory and file.
 func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (whole *http.Request, end func()) {
 	w := h.worker
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {

@@ -1,38 +1,38 @@
 // Package worker is for programs that bring their own membership and store; others call
-// keyway.Start. It runs requests with their keys held. A [Worker] takes part in
-// the ownership protocol: it claims the partitions that the ring gives it, and
-// runs one execution of a key at a time.
+// keyway.Start. It runs requests with their keys held. A [Worker] takes part in the ownership
+// protocol: it claims the partitions that the ring gives it, and runs one execution of a key at a
+// time.
 //
-// A [Worker] is joining, active, drained or leaving, as its members see it. It is drained while an operator wants it off
-// the ring, and joining again while the app behind it does not answer. It leaves once and for good. One goroutine
-// changes that, and which partitions are open: internal/ownership says how.
+// A [Worker] is joining, active, drained or leaving, as other members see it. It is drained while
+// an operator wants it off the ring, and joining again while the app behind it does not answer.
+// Leaving is final. One goroutine changes this state and the set of open partitions:
+// internal/ownership says how.
 //
-// An execution waits for its key, runs, and ends: internal/keyed says how.
-// It holds the key until its handler has returned or, behind a sidecar, until the app has
-// answered or is given up.
+// An execution waits for its key, runs, and ends: internal/keyed says how. It holds the key until
+// its handler has returned or, behind a sidecar, until the app has answered or is given up.
 //
-// A lock is an execution's counterpart for a caller elsewhere: held, or waited for, in the
-// same queue. It moves along with its partition, and ends when it is unlocked or its lease expires.
+// A lock is the counterpart of an execution for a caller in another process: held, or waited for in
+// the same queue. It moves with its partition, and ends when it is unlocked or its lease expires.
 //
 // The app behind a sidecar is up or down. A goroutine probes it. An app that is down takes the
 // worker off the ring, so that other workers serve its keys.
 //
-// A batch is a group of calls for one key that one execution answers together: a [Batcher] collects
-// those that wait. A flight is a call whose result equal calls share ([Share]); it is forgotten
+// A batch is a group of calls for one key that one execution answers together; a [Batcher] collects
+// the waiting calls. A flight is a call whose result equal calls share ([Share]). It is forgotten
 // while the key is still held, since a later caller may see newer data.
 //
 // Files, from a request inwards:
 //
-//	server.go      connections; authority.go says whose requests are believed
-//	inquiry.go     calls between members, of which internal/locks answers those for locks
-//	handler.go     requests: upload.go has their bodies, policy.go what their routes ask for, refusal.go what they are refused with
-//	forward.go     requests for an app in another process; apps.go says whether that answers
+//	server.go      connections; authority.go checks the senders of requests
+//	inquiry.go     calls between members; internal/locks answers those for locks
+//	handler.go     requests; upload.go has their bodies, policy.go their routes' policies, refusal.go their refusals
+//	forward.go     requests for an app in another process; apps.go says whether the app answers
 //	batch_http.go  requests that a batcher takes; batch.go is the batcher
 //	collapse.go    requests that get the answer to an equal one; internal/answers keeps it
-//	tunnel.go      answers that go on without their key
-//	do.go          calls of this program; share.go and flights.go have equal ones run once, local.go is for a client
-//	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which are its own
-//	status.go      what people look at, as do metrics.go, counts.go, claims.go and spans.go
+//	tunnel.go      answers that continue without their key
+//	do.go          calls of this program; share.go and flights.go share results of equal calls, local.go serves a client
+//	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which it owns
+//	status.go      what operators see, with metrics.go, counts.go, claims.go and spans.go
 package worker
 
 import (
@@ -60,11 +60,10 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// Store keeps the sessions and records that decide who owns what. Package
-// fallback implements it over Redis, over an embedded server, and in memory.
-// Every method is safe for concurrent use, and idempotent. An error that wraps
-// [records.ErrGeneration] or [records.ErrSessionGone] says that nothing was
-// applied; any other leaves that open.
+// Store keeps the sessions and records that determine ownership. Package fallback implements it
+// over Redis, over an embedded server, and in memory. Every method is safe for concurrent use, and
+// idempotent. An error that wraps [records.ErrGeneration] or [records.ErrSessionGone] says that the
+// call had no effect; after any other error that is unknown.
 type Store interface {
 	// Settings returns the settings that the store was opened with.
 	// Their identity of the store is 0 until Generation has learnt it, and then
@@ -102,8 +101,9 @@ type Store interface {
 	Watch(ctx context.Context) <-chan struct{}
 }
 
-// Worker owns partitions and runs one execution at a time per key of them.
-// Start one with [Start].
+// Worker owns partitions and runs one execution at a time for each of their keys. Start one with
+// [Start]. The shell's goroutine changes which partitions are open, keys and locks what runs in
+// them; each has locks of its own. Close ends a Worker for good.
 type Worker struct {
 	cfg       Config
 	name      string       // in Config.Members
@@ -127,10 +127,10 @@ type Worker struct {
 	spans     *spans.Maker // nil for none
 }
 
-// Start starts a worker: it registers a session in the store, begins to own what
-// the ring gives it, and goes on until [Worker.Close], which the caller must call.
-// ctx bounds Start only: it tells the members of the worker's first incarnation,
-// after Config.OnIncarnation, and does not wait for the store, see [Worker.Await].
+// Start starts a worker. It registers a session in the store, begins to own the partitions that the
+// ring gives it, and runs until [Worker.Close], which the caller must call. ctx bounds only Start
+// itself, which announces the first incarnation to the members after Config.OnIncarnation. Start
+// does not wait for the store, see [Worker.Await].
 func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	var err error
 	if cfg.Limits, err = cfg.Limits.complete(); err != nil {
@@ -188,16 +188,15 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Await waits until the worker serves every partition that the ring gives it,
-// or knows that the ring gives it none, for the first time. After a crash of
-// the partitions' former owner that takes a session TTL. It does not wait for an app
-// that does not answer: the error is an [ErrAppDown] then, once the worker has a
-// session.
+// Await waits until the worker serves every partition that the ring gives it, or knows that there
+// are none, for the first time. That takes a session TTL after a crash of the partitions' former
+// owner. If an app does not answer, Await does not wait for it: the error is an [ErrAppDown], once
+// the worker has a session.
 func (w *Worker) Await(ctx context.Context) error { return w.shell.Await(ctx, w.askApps) }
 
-// Ready returns nil while the worker admits requests, and otherwise why not. A
-// worker whose present incarnation has not yet served all that the ring gives
-// it is not ready; partitions that come later do not change that.
+// Ready returns nil while the worker admits requests, and otherwise the reason. A worker is not
+// ready until its present incarnation has served everything that the ring gave it; partitions that
+// come later do not change that.
 func (w *Worker) Ready() error { return w.shell.Ready() }
 
 // Config returns the worker's settings, with their defaults.
@@ -206,19 +205,17 @@ func (w *Worker) Config() Config { return w.cfg }
 // Incarnation returns the id of the worker's present session.
 func (w *Worker) Incarnation() string { return w.keys.Incarnation() }
 
-// Drain takes the worker off the ring, hands its partitions over, waits for the
-// executions that run, and releases the session, so that nobody has to wait for
-// it to expire. Half-way to ctx's deadline it stops waiting for workers that
-// take the partitions and only finishes what runs.
+// Drain takes the worker off the ring, hands over its partitions, waits for running executions, and
+// releases the session, so that no other worker must wait for it to expire. Half-way to ctx's
+// deadline it stops waiting for workers that take the partitions and only waits for the executions.
 //
 // If ctx ends first, Drain returns an error that says what still runs, and the
 // session is not released: it expires by itself. Call Close in either case.
 func (w *Worker) Drain(ctx context.Context) error { return w.shell.Drain(ctx) }
 
-// Close stops the worker at once: it admits nothing more, cancels the contexts
-// of what runs, and stops renewing its session, which expires by itself unless
-// Drain has released it. Close waits for the worker's own goroutines, not for
-// executions. It may be called again.
+// Close stops the worker at once. It admits nothing more, cancels the contexts of running
+// executions, and stops renewing its session, which expires unless Drain has released it. Close
+// waits for the worker's own goroutines, not for executions. It may be called again.
 func (w *Worker) Close() error {
 	w.shell.Close()
 	w.keys.Close()
@@ -233,9 +230,9 @@ func (w *Worker) Serving() int { return w.keys.Serving() }
 // Queued returns how many callers wait for key at this worker.
 func (w *Worker) Queued(key string) int { return w.keys.Queued(key) }
 
-// HotKeys returns the n keys that this worker was asked for most in the last 10 to 20
-// seconds, at most 512. It includes keys that callers have waited for since before. A key
-// that comes more than once a second on average is missing only if hundreds of others come as
-// often. Executions that need not wait are sampled, 1 in 127, and a key needs two of them.
-// Executions that wait are all counted up to 4096 in 10 seconds, and then 1 in 8.
+// HotKeys returns the n keys that this worker was asked for most in the last 10 to 20 seconds, at
+// most 512. It includes keys that callers have waited for since before. A key that is asked for
+// more than once a second on average is missing only if hundreds of others are asked for as often.
+// Executions that need not wait are sampled, 1 in 127, and a key needs two samples. Executions that
+// wait are all counted up to 4096 in 10 seconds, and then 1 in 8.
 func (w *Worker) HotKeys(n int) []status.HotKey { return w.keys.HotKeys(n) }

@@ -1,6 +1,6 @@
-// Package accesslog writes lines of JSON about requests that a router has answered: which
-// of them, in what form, and to what file. No request waits for it: what cannot be
-// written in time is dropped, counted and said.
+// Package accesslog writes lines of JSON about the requests that a router has answered to a file.
+// Requests never wait for it: lines that cannot be written in time are dropped, counted and
+// reported.
 package accesslog
 
 import (
@@ -27,24 +27,26 @@ type Config struct {
 	// exist is made, for its owner to write and its group to read.
 	File string
 
-	// Sample is of how many requests one has a line, by chance. Default 1: each has one.
+	// Sample is how many requests share one line on average, chosen at random. Default 1: each has
+	// a line.
 	Sample int
 
-	// Slow is a time from which on a request has a line whatever Sample says, as has one
-	// with a status of 500 or above. Default: no time.
+	// Slow is a duration from which a request always has a line, as has one with a status of 500 or
+	// above. Default: none.
 	Slow time.Duration
 
 	// Keys puts keys into lines, and not only their hashes.
 	Keys bool
 
-	// Buffer is how many bytes of lines wait at most to be written; what exceeds it is
-	// dropped. Default 4 MiB.
+	// Buffer bounds the bytes of lines that wait to be written; further lines are dropped. Default
+	// 4 MiB.
 	Buffer int
 
 	Logger *slog.Logger // of what is dropped, and of files that cannot be written; default: discard
 }
 
-// Log is an access log. Make one with [New].
+// Log is an access log. Make one with [New]. It is started, writing, and closed once; mu guards
+// that and the lines. One goroutine writes them to file until it closes done.
 type Log struct {
 	cfg     Config
 	log     *slog.Logger
@@ -109,14 +111,14 @@ func (l *Log) open() (*os.File, error) {
 	return f, nil
 }
 
-// Wants reports whether a request that was answered with that status, and took so long,
-// is to have a line. Each call decides anew.
+// Wants reports whether a request with that status and duration gets a line. With sampling, each
+// call decides anew.
 func (l *Log) Wants(status int, took time.Duration) bool {
 	return status >= http.StatusInternalServerError || l.cfg.Slow > 0 && took >= l.cfg.Slow ||
 		l.cfg.Sample == 1 || rand.IntN(l.cfg.Sample) == 0
 }
 
-// Add has a line written about e, of which it keeps nothing, or drops it.
+// Add queues a line about e, or drops it. It keeps nothing of e.
 func (l *Log) Add(e *Entry) {
 	var memory [768]byte
 	line := e.append(memory[:0], l.cfg.Keys)
@@ -182,7 +184,7 @@ func (l *Log) write() {
 	}
 }
 
-// take returns what there is to do. The lines are valid until the next call.
+// take returns the queued lines and orders. The lines are valid until the next call.
 func (l *Log) take() (lines []byte, reopen, closed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +204,7 @@ func (l *Log) put(lines []byte) {
 	}
 }
 
-// change opens the file anew. If that fails, the one before goes on.
+// change reopens the file. If that fails, the present file stays in use.
 func (l *Log) change() {
 	f, err := l.open()
 	if err != nil {

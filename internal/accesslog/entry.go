@@ -10,8 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Entry is what a line says of a request. docs/observability.md has the names and
-// meanings of the fields in it.
+// Entry is the content of a request's line. docs/observability.md explains the fields of a line.
 type Entry struct {
 	Time   time.Time // when the request came
 	ID     string    // of its trace; "" for one that the line makes up
@@ -37,7 +36,6 @@ type Entry struct {
 	Error string // kind of the router's own answer; "" for none
 }
 
-// append appends the line.
 func (e *Entry) append(b []byte, keys bool) []byte {
 	b = append(b, `{"time":"`...)
 	b = e.Time.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z")
@@ -105,7 +103,7 @@ func appendMilliseconds(b []byte, name string, d time.Duration) []byte {
 	return strconv.AppendFloat(appendName(b, name), float64(d.Microseconds())/1000, 'f', -1, 64)
 }
 
-// appendString appends s as JSON. What is not UTF-8 in it becomes U+FFFD.
+// appendString appends s as JSON. Bytes that are not UTF-8 become U+FFFD.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -154,7 +154,6 @@ type logFlags struct {
 	level  slog.Level
 }
 
-// define defines --log and --log-level.
 func (l *logFlags) define(f *Flags) {
 	f.Choice(&l.format, "log", "`format` of the log on standard error: console (for people, in colour on a terminal unless NO_COLOR is set), text (key=value), json, or auto: console on a terminal, else text", "auto", "console", "text", "json")
 	f.Var((*level)(&l.level), "log-level", "lowest `level` that is logged: debug, info, warn or error")
@@ -193,7 +192,7 @@ func (k *keyring) String() string { return "" }
 
 func (k *keyring) separator() string { return "," }
 
-// Set reads keys; what it reads replaces what was there.
+// Set reads keys, which replace the former ones.
 func (k *keyring) Set(s string) error {
 	var keys keyring
 	for item := range strings.SplitSeq(s, ",") {

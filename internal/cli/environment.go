@@ -37,8 +37,8 @@ func (f *Flags) readEnvironment() error {
 	return nil
 }
 
-// checkEnvironment refuses variables with our prefix that no program reads:
-// each is a setting that somebody believes to have set.
+// checkEnvironment refuses variables with our prefix that no program reads, since their settings
+// would have no effect.
 func (f *Flags) checkEnvironment(environ []string) error {
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
@@ -71,9 +71,8 @@ func (f *Flags) own() []string {
 	return names
 }
 
-// isServiceLink reports whether a variable is one of those that Kubernetes
-// sets in every container for a service named keyway or keyway-…, after
-// Docker's links.
+// isServiceLink reports whether Kubernetes sets the variable in every container for a service named
+// keyway or keyway-…, as Docker's links did.
 func isServiceLink(name, value string) bool {
 	switch {
 	case strings.HasSuffix(name, "_SERVICE_HOST"), strings.Contains(name, "_SERVICE_PORT"):

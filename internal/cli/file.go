@@ -42,7 +42,7 @@ func (f *Flags) readFile() error {
 // separated is a flag's value that a file may have as a list.
 type separated interface{ separator() string }
 
-// setFromFile sets a flag. What is wrong is noted at the setting.
+// setFromFile sets a flag. Errors are recorded at the setting.
 func (f *Flags) setFromFile(s yamlfile.Field) {
 	def := f.set.Lookup(s.Name)
 	switch {

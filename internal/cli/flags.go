@@ -34,9 +34,8 @@ func Usagef(format string, args ...any) error {
 	return &UsageError{text: fmt.Sprintf(format, args...)}
 }
 
-// Flags is a command's set of flags. Each is defined once, with a variable
-// that takes its default, the value in a file of settings, its environment variable's or
-// the argument's, whichever comes last in this order.
+// Flags is a command's set of flags. Each is defined once, with a variable that takes the last of
+// these: its default, its value in a file of settings, its environment variable's, the argument's.
 type Flags struct {
 	name   string
 	about  string
@@ -57,8 +56,8 @@ func NewFlags(name, about string) *Flags {
 	return &Flags{name: name, about: about, set: flag.NewFlagSet(name, flag.ContinueOnError)}
 }
 
-// Group starts a group, or goes on with the one of that title: the flags
-// defined from here on stand under it in the help.
+// Group starts a group, or continues the one of that title: the help lists the flags defined from
+// here on under it.
 func (f *Flags) Group(title string) {
 	f.group = slices.IndexFunc(f.groups, func(g group) bool { return g.title == title })
 	if f.group < 0 {
@@ -150,16 +149,16 @@ func (f *Flags) Addresses(p *[]string, name string, def []string, usage string) 
 	}}, name, usage)
 }
 
-// List defines a flag that may be repeated and whose values are lists separated
-// by any of the characters in separators. What is given replaces the default.
+// List defines a flag that may be repeated and whose values are lists separated by any of the
+// characters in separators. Given values replace the default.
 func (f *Flags) List(p *[]string, name, separators string, def []string, usage string) {
 	*p = def
 	f.Var(&list{p: p, separators: separators}, name, usage)
 }
 
-// Parse reads the arguments, in which it accepts flags only, and of what they do not set the
-// environment, and then the file of settings. For --help and --version it writes what is asked for to w and
-// returns [flag.ErrHelp]; any other error is a [UsageError].
+// Parse reads flags from the arguments, then from the environment, and then from the file of
+// settings; earlier sources win. For --help and --version it writes the text to w and returns
+// [flag.ErrHelp]. Any other error is a [UsageError].
 func (f *Flags) Parse(args []string, w io.Writer) error {
 	if slices.ContainsFunc(args, isHelp) {
 		f.help(w)

@@ -14,14 +14,14 @@ import (
 // lookEvery is how often a program looks whether files have changed.
 const lookEvery = time.Second
 
-// Files are those that a program reads again when they change.
+// Files are files that a program reads again when they change.
 type Files struct {
 	names []string
 	seen  []os.FileInfo // nil for one that is not there
 }
 
-// NoteFiles notes how files are, before they are read for the first time: a change
-// from then on is another one.
+// NoteFiles records the state of files before they are first read, so that later changes are
+// detected.
 func NoteFiles(names ...string) *Files {
 	f := &Files{names: names}
 	f.changed()
@@ -77,14 +77,14 @@ func (c *Common) everyLook(look func(hangup bool)) (stop func()) {
 	return func() { close(ended); running.Wait() }
 }
 
-// Certificate is one that is read from files.
+// Certificate is a certificate that is read from files.
 type Certificate interface {
 	Reload() error      // reads the files again; with an error nothing changes
 	Expires() time.Time // when it ends
 }
 
-// FollowCertificate reads a certificate again when its files have changed, and on
-// SIGHUP, until stop is called. It warns of one that ends within a day, every hour.
+// FollowCertificate reads a certificate again when its files change, and on SIGHUP, until stop is
+// called. It warns every hour if the certificate ends within a day.
 func (c *Common) FollowCertificate(f *Files, cert Certificate, logger *slog.Logger) (stop func()) {
 	files := slog.String("files", strings.Join(f.names, " "))
 	var warned time.Time

@@ -22,11 +22,10 @@ import (
 // done.
 type Run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
-// Main runs a command and returns the exit code of its process: 0 after a
-// clean end, 2 after a [UsageError] and 1 after any other error, which it
-// prints on one line. The first SIGINT or SIGTERM ends the command's context,
-// the second one the process. Writing to an output whose reader is gone fails
-// and does not end the process: who serves requests goes on without its log.
+// Main runs a command and returns the exit code of its process: 0 after a clean end, 2 after a
+// [UsageError] and 1 after any other error, which it prints on one line. The first SIGINT or
+// SIGTERM ends the command's context, the second one the process. Writing to an output without a
+// reader fails but does not end the process, so a server continues without its log.
 func Main(name string, run Run) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -60,8 +59,8 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// hangups takes each SIGHUP of the process: it calls what is to be called then, or
-// logs that there is nothing which could be loaded anew.
+// hangups handles each SIGHUP of the process: it calls the registered functions, or logs that there
+// is nothing to reload.
 type hangups struct {
 	mu    sync.Mutex
 	calls []func()
@@ -103,9 +102,8 @@ func (h *hangups) take(logger *slog.Logger) {
 	}
 }
 
-// StateLine returns the line in which a command says its state, such as "router ready",
-// and where it listens. An address that is empty is left out. Several URLs of requests
-// are separated by spaces.
+// StateLine returns the line in which a command reports its state, such as "router ready", and its
+// addresses. An empty address is left out. Several URLs of requests are separated by spaces.
 func StateLine(state, requests, admin, gossip string) string {
 	line := "keyway " + state + ": requests " + requests
 	if admin != "" {

@@ -13,7 +13,6 @@ type peerTLS struct {
 	files  *Files
 }
 
-// define defines the flags.
 func (p *peerTLS) define(f *Flags) {
 	f.String(&p.config.CertFile, "peer-cert", "", "`file` with this member's certificate chain in PEM, for TLS between members: all of a cluster or none. It must be good for servers and clients. Needs --peer-key and --peer-ca; the three are read again when they change, and on SIGHUP")
 	f.String(&p.config.KeyFile, "peer-key", "", "`file` with the private key of --peer-cert in PEM")

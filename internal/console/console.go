@@ -1,5 +1,5 @@
-// Package console is a [slog.Handler] for people who watch a terminal: a line is the
-// time of day, a letter for the level, the message, and after two spaces key=value for each attribute.
+// Package console is a [slog.Handler] for terminals. A line has the time of day, a letter for the
+// level, the message, and after two spaces key=value for each attribute.
 package console
 
 import (
@@ -24,8 +24,7 @@ func HasColor(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && IsTerminal(w)
 }
 
-// IsTerminal reports whether somebody may watch what is written to w: it is a character
-// device, and not [os.DevNull].
+// IsTerminal reports whether w may be a terminal: it is a character device other than [os.DevNull].
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -115,7 +114,6 @@ const dim, bold = "2", "1"
 
 var colors = map[string]string{"E": "1;31", "W": "33", "I": "32", "D": dim}
 
-// paint returns s in a colour.
 func (l lines) paint(color, s string) string {
 	if !l.color {
 		return s

@@ -43,7 +43,7 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
 It exits with 0, with 1 if what was asked for failed, and with 2 for a mistake in the
 arguments.`
 
-// ask is one call of ctl.
+// ask is one call of ctl: its flags and arguments, and where to print. It does not change.
 type ask struct {
 	admin   string
 	token   string
@@ -110,8 +110,7 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	return a.dispatch(words)
 }
 
-// split tells words from flags, which may stand before, between and behind them. All that
-// follows -- is words.
+// split separates words from flags, which may stand anywhere. Everything after -- is words.
 func split(args []string) (words, flags []string) {
 	alone := []string{"json", "ready", "help", "h", "version"} // flags without a value
 	for len(args) > 0 {

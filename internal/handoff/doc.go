@@ -1,47 +1,42 @@
-// Package handoff decides, for one worker, which partitions it owns and when.
-// It is the protocol that makes distributed locks unnecessary: at any moment
-// at most one worker admits requests for a key, although no worker asks
-// anybody before it admits one. docs/protocol.md says why each step is there.
+// Package handoff decides, for one worker, which partitions it owns and when. It is the protocol
+// that makes distributed locks unnecessary: at any moment at most one worker admits requests for a
+// key, although workers admit requests without asking each other. docs/protocol.md gives the reason
+// of each step.
 //
-// A Machine is pure: it has no goroutine, no clock, no randomness and no I/O.
-// A shell steps it with what happened (Input: a view of the ring, replies of
-// the store, tables that were closed, handlers that ended) and does what it
-// returns (Effect: calls of the store, orders to the request path, news).
-// Everything that the package promises is therefore tested on the very code
-// that runs: the tests search all that can happen in small clusters, with
-// lost, late and repeated calls, crashes, suspended machines, clocks that
-// step, and a store that loses data.
+// A Machine is pure: it has no goroutine, no clock, no randomness and no I/O. A shell steps it with
+// events (Input: a view of the ring, replies of the store, closed tables, ended handlers) and
+// carries out the result (Effect: calls of the store, orders to the request path, news). The tests
+// can therefore check everything that the package promises on the code that runs. They search all
+// behaviour of small clusters, with lost, late and repeated calls, crashes, suspended machines,
+// clocks that step, and a store that loses data.
 //
 // # The story
 //
-// A worker's incarnation registers a session in the store and keeps it alive.
-// From the moment before the last confirmed renewal was sent runs its Lease:
-// until 70 percent of the TTL it may start requests, at 80 percent it cancels
-// its handlers, and by 95 percent it is lost. Others take over no sooner than
-// a full TTL after the latest moment at which it may have renewed.
+// A worker's incarnation registers a session in the store and renews it. Its Lease begins before
+// the last confirmed renewal was sent. Until 70 percent of the TTL the worker may start requests,
+// at 80 percent it cancels its handlers, and by 95 percent the lease is lost. Other workers take
+// over no sooner than a full TTL after the latest possible renewal.
 //
-// A partition's record {epoch, owner} in the store says who owns it. It changes
-// by compare-and-set alone, and its epoch only goes up. A worker serves a
-// partition from when it learns of a record that names it at an epoch higher
-// than all that it knew of, until it closes the partition's table for good. It
-// closes first, lists the executions that still run in the same critical
-// section, and then moves the record to the next owner in one step with that
-// list, the residue: keys that the next owner must not run yet. Each residue
-// entry is cleared when its handler returns, or dies with its holder.
+// A partition's record {epoch, owner} in the store says who owns it. Only compare-and-set changes
+// it, and its epoch only rises. A worker serves a partition from the moment when it learns of a
+// record that names it, at a higher epoch than any that it knew, until it closes the partition's
+// table for good. To give a partition away, it closes the table and lists the running executions in
+// one critical section. Then it moves the record to the next owner in one step with that list, the
+// residue: keys that the next owner must not run until their entries are cleared. An entry is
+// cleared when its handler returns, or dies with its holder.
 //
-// Keys that a worker holds for holders elsewhere, its locks, end by themselves at
-// the end of their leases. They move with their partition, in the same step as
-// the record, and go on at the next owner. The store keeps what a move has
-// written of them for a TTL more, for whoever claims the partition if that owner
-// dies.
+// Locks are keys that a worker holds for callers in other processes. They end by themselves when
+// their leases end. They move with their partition in the same step as the record, and continue at
+// the next owner. The store keeps what a move has written of them for another TTL, for a worker
+// that claims the partition if that owner dies.
 //
-// A lock whose lease is longer than a session's the worker has the store keep
-// before it is granted, and not keep any more before its key is free. So whoever
-// serves the partition next goes on with it, whatever has become of the owner.
+// If a lock's lease is longer than a session's, the worker grants the lock once the store keeps it,
+// and frees its key once the store no longer does. The partition's next owner therefore continues
+// such a lock, even if the present owner dies.
 //
-// What a worker has closed it never opens again at that epoch, for a move that
-// it sent may still be made. It goes forward: it moves the partition on, or
-// claims it back at a higher epoch, whichever compare-and-set comes first.
+// A worker never reopens a partition at the epoch at which it closed it, since a move that it sent
+// may still be made. It goes forward: it moves the partition on, or claims it back at a higher
+// epoch, whichever compare-and-set comes first.
 //
 // # The session
 //

@@ -71,8 +71,8 @@ type WriteLocks struct {
 	Writes      []records.LockWrite
 }
 
-// Release gives a session up for good: the incarnation's own, or that of one
-// which is certainly dead.
+// Release ends a session for good: the incarnation's own, or that of an incarnation that is
+// certainly dead.
 type Release struct {
 	ID          uint64
 	Incarnation string
@@ -81,23 +81,21 @@ type Release struct {
 // OpenTable lets requests of the partition start, with tokens of Epoch. The
 // keys of Blocked wait for their Unblock: a previous owner still runs them.
 //
-// With Resumed nobody has served the partition since this process closed its
-// table: the locks that are frozen there go on, with what is left of their
-// leases, and Locks is what the table listed then, of which those of Written count.
-// Otherwise they are no locks any more, and dropped.
+// Resumed says that no other worker has served the partition since this process closed its table.
+// The locks frozen there then continue with the rest of their leases. Locks is what the table
+// listed at that time, and only the locks among them that are in Written count. Without Resumed the
+// frozen locks are dropped.
 //
-// Each lock of Locks, which a Closed listed, keeps its key from all others for
-// what was left of its lease then, counted from now. With Renewable it came here
-// straight from there, and goes on for its holder with its token. Otherwise an
-// owner in between has died, who may have ended the lock and granted the key
-// again: nobody may renew it or ask for its token. A key may be both blocked and
-// locked.
+// Each lock in Locks, which a Closed listed, keeps its key from all others for the rest that its
+// lease had then, counted from now. With Renewable it came here directly, and continues for its
+// holder with its token. Without it an owner in between has died, which may have ended the lock and
+// granted the key again: no caller may renew the lock or ask for its token. A key may be both
+// blocked and locked.
 //
-// Written are the locks that the store keeps for the partition. Nobody else has had
-// the key of one since it was written, so each goes on for its holder with its token:
-// with what was left of its lease if it is frozen or came with Renewable, and otherwise
-// for its whole lease from now. One that Locks tells to be written, and is not here, has
-// ended.
+// Written are the locks that the store keeps for the partition. No other caller has held their keys
+// since they were written, so they continue for their holders with their tokens. A lock that is
+// frozen, or came with Renewable, has the rest of its lease; any other has its whole lease from
+// now. A lock that Locks marks as written, but that is not in Written, has ended.
 type OpenTable struct {
 	Partition int
 	Epoch     int64
@@ -124,9 +122,8 @@ type LocksWritten struct {
 	Locks     []records.WrittenLock
 }
 
-// LocksForgotten says that the store keeps no locks any more, since its data is of
-// another generation: what is to be kept of the partitions that are open here has to be
-// asked for again.
+// LocksForgotten says that the store has another generation and keeps no locks any more. The locks
+// of the open partitions must be written again.
 type LocksForgotten struct{}
 
 // Advance makes the partition's next tokens be of Epoch.

@@ -29,11 +29,10 @@ type Peer struct {
 // worth looking at once. Hints may be lost: the machine polls as well.
 type Changed struct{}
 
-// Reply is the outcome of the store call with the same ID. The shell answers
-// every call exactly once: with an error when Config.CallTimeout has passed.
-// Only ErrGeneration and ErrSessionGone are definite; after any other error
-// the call may have been applied, or may yet be. A Reply to a call that the
-// machine no longer waits for is ignored.
+// Reply is the outcome of the store call with the same ID. The shell answers every call exactly
+// once: with an error when Config.CallTimeout has passed. Only ErrGeneration and ErrSessionGone are
+// definite; after any other error the call may have been applied, or may still be. The machine
+// ignores a Reply that it no longer waits for.
 type Reply struct {
 	ID         uint64
 	Err        error
@@ -47,12 +46,11 @@ type Reply struct {
 // has been closed, its waiters bounced, and Running are the executions that
 // it listed in the same critical section.
 //
-// Locks are the keys that it holds for holders elsewhere, in the shell's own
-// encoding, with what is left of their leases; empty if there are none. They
-// are not in Running. From here on they are frozen: nobody may renew or release
-// them here, until an OpenTable resumes them. They travel with the partition.
-// Those that the store keeps (LocksWritten) are listed too, and are not frozen but
-// dropped: whoever opens the partition next finds them in OpenTable.Written.
+// Locks are the keys that the table holds for callers in other processes, in the shell's own
+// encoding, with the rest of their leases; empty if there are none. They are not in Running. They
+// travel with the partition, and are frozen until an OpenTable resumes them: here they can be
+// neither renewed nor released. Locks that the store keeps (LocksWritten) are listed but dropped
+// instead of frozen; the next worker that opens the partition finds them in OpenTable.Written.
 type Closed struct {
 	Partition int
 	Running   []Execution
@@ -77,9 +75,9 @@ type Finished struct {
 // leases have ended.
 type LocksEnded struct{ Partition int }
 
-// Write asks for locks of a partition that is open here to be kept in the store, so that
-// they outlive this incarnation, or to be removed from it: in the order in which they are
-// asked for. A LocksWritten answers, unless the partition is closed before.
+// Write asks the store to keep locks of an open partition, so that they outlive this incarnation,
+// or to remove them. Writes take effect in their order. A LocksWritten answers, unless the
+// partition is closed before.
 type Write struct {
 	Partition int
 	Locks     []records.WrittenLock
@@ -95,9 +93,8 @@ type SequenceLow struct {
 // in the end. It takes effect once the View no longer wants this incarnation
 // to own anything.
 type Leave struct {
-	// Now stops waiting for workers that take the partitions over: they are
-	// closed where they are, and whoever the ring wants claims them when the
-	// last handler has ended and the session is released.
+	// Now leaves without waiting for workers that take the partitions over. They are closed here,
+	// and their next owners claim them when the last handler has ended and the session is released.
 	Now bool
 }
 

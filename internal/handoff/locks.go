@@ -11,7 +11,7 @@ type writtenLocks struct {
 	until time.Duration // Mono until which a successor of ours needs to know of them
 }
 
-// freeze notes the locks that a table listed when it was closed.
+// freeze records the locks that a table listed when it was closed.
 func (m *Machine) freeze(in Closed) {
 	m.thaw(in.Partition)
 	if in.Locks != "" {
@@ -36,9 +36,9 @@ func (m *Machine) moveLocks(c *records.Change) {
 	}
 }
 
-// servedAt returns the epoch at which we served a partition last in this
-// generation, or 0. Who served it later has moved it, at a higher epoch: others
-// claim only from the dead.
+// servedAt returns the epoch at which we last served a partition in this generation, or 0. If
+// another worker served it later, a move at a higher epoch came before, since others claim only
+// from the dead.
 func (m *Machine) servedAt(p int) int64 {
 	if !m.parts[p].here {
 		return 0
@@ -60,11 +60,10 @@ func (m *Machine) takeMoved(s records.PartitionState) {
 	}
 }
 
-// openLocks says what becomes of the locks of a partition that opens: of those
-// that are frozen here, and of those that the store has. The store keeps the latter
-// until the promises have ended that were made before we had them: if we die before
-// that, our successor may be here sooner, since our session may have been renewed
-// last before the partition came.
+// openLocks decides about the locks of a partition that opens: those frozen here, and those that
+// the store has. The store must keep the latter until the promises that were made before we had
+// them have ended. If we die earlier, our successor may be here sooner, since our session may have
+// been last renewed before the partition came.
 func (m *Machine) openLocks(s records.PartitionState, o *OpenTable) {
 	listed := m.listed[s.Partition]
 	m.thaw(s.Partition)
@@ -87,7 +86,7 @@ func (m *Machine) openLocks(s records.PartitionState, o *OpenTable) {
 	}
 }
 
-// sweepLocks removes locks from the store that nobody needs to know of any more.
+// sweepLocks removes locks from the store that no worker needs any more.
 func (m *Machine) sweepLocks() {
 	if m.clearLocks.id != 0 || m.now.Mono < m.clearLocks.next {
 		return

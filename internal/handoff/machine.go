@@ -20,17 +20,16 @@ type Config struct {
 	// machine opens and writes higher ones only.
 	Floor int64
 
-	// NewCluster trusts the first generation that the machine sees to hold no
-	// data that others still act upon, so that partitions that nobody ever
-	// owned are claimed without waiting for a TTL. The store's own quarantine
-	// stays. It is for a cluster's first start, and for a store whose quarantine
-	// is enough: it began when nothing could act upon another store's data any
-	// more but sessions that were confirmed before, and its clock does not step.
+	// NewCluster trusts that the first generation that the machine sees holds no data that others
+	// still act on. Partitions that never had an owner are then claimed without waiting for a TTL.
+	// The store's own quarantine still applies. NewCluster is for a cluster's first start, and for
+	// a store whose quarantine is enough. That is so if its clock does not step, and if its
+	// quarantine began when only sessions confirmed earlier could still act on another store's
+	// data.
 	NewCluster bool
 
-	// ServeOnStoreLoss keeps the lease going while the store does not answer
-	// and the View stays the same. It is unsafe when the network is cut in
-	// two: the other half may take over meanwhile.
+	// ServeOnStoreLoss keeps the lease alive while the store does not answer and the View stays the
+	// same. It is unsafe if the network is split: the other half may take over meanwhile.
 	ServeOnStoreLoss bool
 }
 
@@ -51,8 +50,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Machine is the ownership machine of one incarnation. It is not safe for
-// concurrent use: one goroutine owns it.
+// Machine is the ownership machine of one incarnation. One goroutine owns it and calls Step. Its
+// session is in a phase and each partition in a state; the package documentation has both diagrams.
 type Machine struct {
 	cfg        Config
 	renewEvery time.Duration
@@ -104,21 +103,21 @@ type Machine struct {
 
 	running   map[int][]records.Residue // by partition: our executions that a Closed listed
 	inherited map[int][]records.Residue // by partition that we serve: residue of others
-	deadPeer  string                    // incarnation that others are to be told is dead; empty for none
-	clears    []clearing                // residue to be removed from the store
+	deadPeer  string                    // incarnation to report as dead; empty for none
+	clears    []clearing                // residue to remove from the store
 	sent      int                       // how many of clears are in the clear under way
 
 	listed    map[int]string   // by partition that is closed: its locks, as its Closed listed them
-	frozen    map[int]struct{} // those of them of which locks are frozen
+	frozen    map[int]struct{} // closed partitions that have frozen locks
 	moves     []writtenLocks   // locks in the store that successors of ours may need, the oldest first
 	movesSent int              // how many of moves are in the clearLocks under way
 
-	queue   []records.LockWrite // what is to be written of locks, without numbers
-	writing []records.LockWrite // what is being written, until that is known to be done
+	queue   []records.LockWrite // writes of locks to come, without numbers
+	writing []records.LockWrite // the writes under way, until they are known to be done
 	number  int64               // of the latest of them
 }
 
-// partition is what the machine knows of one partition.
+// partition is what the machine knows of one partition. Only setState changes its state.
 type partition struct {
 	state   state
 	here    bool           // we served it in this generation, so its record is not one that came back from the past
@@ -178,9 +177,8 @@ func New(cfg Config) (*Machine, error) {
 	return m, nil
 }
 
-// Step tells the machine what happened and returns what the shell has to do
-// about it, in order. Instants must not go back on the monotonic clock. Step
-// again no later than Next says.
+// Step processes an input and returns the effects that the shell must carry out, in order. Instants
+// must not go back on the monotonic clock. Call Step again no later than Next says.
 func (m *Machine) Step(now Instant, in Input) []Effect {
 	m.now = now
 	m.checkDeadlines()
@@ -220,7 +218,7 @@ func (m *Machine) take(in Input) {
 	}
 }
 
-// act issues whatever is due.
+// act emits the effects that are due.
 func (m *Machine) act() {
 	switch m.phase {
 	case phaseStarting:
@@ -304,8 +302,8 @@ func (m *Machine) Next(now Instant) time.Duration {
 	return max(at-now.Mono, 0)
 }
 
-// Highest returns the highest epoch that the incarnation knows of: of records,
-// of its own changes, and of what it was told. It is a Floor for the next.
+// Highest returns the highest epoch that the incarnation knows: of records, of its own changes, and
+// of other members. It is the Floor of the next incarnation.
 func (m *Machine) Highest() int64 { return m.highest }
 
 func (m *Machine) me() string       { return m.cfg.Session.Incarnation }
@@ -366,8 +364,7 @@ func (m *Machine) count(s state, by int) {
 	}
 }
 
-// nextScan returns when partitions are to be looked at again though nothing
-// happened; 0 for never.
+// nextScan returns when to scan the partitions again even without events; 0 for never.
 func (m *Machine) nextScan() time.Duration {
 	var at time.Duration
 	soon := func(t time.Duration) {

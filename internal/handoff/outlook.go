@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Obstacle is what a partition that nobody serves waits for.
+// Obstacle is what keeps an unowned partition from being claimed.
 type Obstacle uint8
 
 // The obstacles to a claim.
@@ -19,9 +19,9 @@ const (
 	ObstacleOwner                      // the session of the owner that the record names is not over
 )
 
-// Outlook says when partitions that nobody serves can be claimed, as far as one
-// incarnation knows. It does not change and may be used by any goroutine. It
-// decides nothing: claims are made by what the machine knows at their time.
+// Outlook says when partitions without an owner can be claimed, as far as one incarnation knows. It
+// never changes, so any goroutine may use it. It decides nothing: the machine claims by what it
+// knows at that time.
 type Outlook struct {
 	live       bool
 	settled    time.Duration // these are Mono
@@ -57,8 +57,8 @@ func (m *Machine) Outlook() *Outlook {
 	return o
 }
 
-// Quarantine returns when, on the monotonic clock, everything can be claimed that
-// nobody owns, as far as the store's age is concerned.
+// Quarantine returns when, on the monotonic clock, the store's age no longer prevents claims of
+// unowned partitions.
 func (o *Outlook) Quarantine() time.Duration { return max(o.quarantine, o.stored) }
 
 // Same reports whether two outlooks say the same.
@@ -67,10 +67,9 @@ func (o *Outlook) Same(other *Outlook) bool {
 		o.first == other.first && maps.Equal(o.ends, other.ends) && slices.Equal(o.released, other.released)
 }
 
-// Claimable returns for how long yet, at now on the monotonic clock, the worker
-// that the ring gives a partition with that record cannot claim it, and because
-// of what; of several obstacles the one that lasts longest. The time is 0 if it
-// is not known.
+// Claimable returns how much longer, at now on the monotonic clock, the worker that the ring gives
+// a partition with that record cannot claim it, and why. If there are several obstacles, it returns
+// the longest. The time is 0 if it is unknown.
 func (o *Outlook) Claimable(r records.Record, now time.Duration) (wait time.Duration, because Obstacle) {
 	if !o.live {
 		return 0, ObstacleSession

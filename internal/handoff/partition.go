@@ -32,9 +32,8 @@ func (m *Machine) wanted(p int) string {
 	return m.view.Workers[i].Incarnation
 }
 
-// takes reports whether an incarnation can be given partitions now: it is
-// another one that lives, it sees the same view as we do, and that view has
-// settled.
+// takes reports whether an incarnation can be given partitions now: it is not ours, it lives, it
+// sees the same view as we do, and that view has settled.
 func (m *Machine) takes(inc string) bool {
 	if inc == "" || inc == m.me() || !m.alive(inc) && m.on(guardAlive) {
 		return false
@@ -78,9 +77,9 @@ func (m *Machine) takeState(s records.PartitionState) {
 	}
 }
 
-// takeOurs acts on a record that names us. Only at an epoch that is fresh,
-// higher than all that we knew of, may a closed table open: any other is one
-// that we were about to give away, or that came back from the past.
+// takeOurs acts on a record that names us. A closed table may open only at a fresh epoch, one
+// higher than all that we knew. A record with any other epoch is from before a move that we may
+// have sent, or came back from the past.
 func (m *Machine) takeOurs(s records.PartitionState, fresh bool) {
 	part := &m.parts[s.Partition]
 	switch part.state {
@@ -101,7 +100,7 @@ func (m *Machine) takeOurs(s records.PartitionState, fresh bool) {
 	}
 }
 
-// takeTheirs acts on a record that names somebody else, or nobody.
+// takeTheirs acts on a record that does not name us.
 func (m *Machine) takeTheirs(s records.PartitionState) {
 	part := &m.parts[s.Partition]
 	switch part.state {
@@ -162,9 +161,8 @@ func (m *Machine) takeClosed(in Closed) {
 	}
 }
 
-// scan looks at every partition, if something changed, and sends what there
-// is to do about them. One batch at a time is closed and moved, so that each
-// partition is without an owner for about one round trip.
+// scan visits every partition after a change, and sends the changes that they need. It closes and
+// moves one batch at a time, so that each partition has no owner for about one round trip.
 func (m *Machine) scan() {
 	if m.scanAt > 0 && m.over(m.scanAt) {
 		m.recheck, m.scanAt = true, 0
@@ -210,13 +208,13 @@ func (m *Machine) full() bool {
 	return len(m.changes) == m.cfg.Batch || locks >= maxLocks
 }
 
-// goes reports whether a partition that we serve is to be given away now.
+// goes reports whether a partition that we serve must be given away now.
 func (m *Machine) goes(p int) bool {
 	return m.takes(m.wanted(p)) || m.abandons()
 }
 
-// abandons reports whether we leave without handing over: because we were
-// told to, or because we left the ring and nobody else is on it.
+// abandons reports whether we leave without handing over: because we were told to, or because we
+// are off the ring and no other worker is on it.
 func (m *Machine) abandons() bool {
 	return m.leaving && (m.leaveBy || m.over(m.settled) && len(m.view.Workers) == 0)
 }
@@ -257,9 +255,9 @@ func (m *Machine) decide(p int) {
 	}
 }
 
-// goForward resolves a partition whose record names us though its table is
-// closed: it goes to whom the view wants, or else comes back to us at a new
-// epoch, which a move that may still be under way cannot survive.
+// goForward resolves a partition whose record names us although its table is closed. The partition
+// moves to the owner that the view wants, or else returns to us at a new epoch, which invalidates a
+// move that may still be under way.
 func (m *Machine) goForward(p int) {
 	part := &m.parts[p]
 	if !part.here && !m.pastQuarantine() {
@@ -295,8 +293,8 @@ func (m *Machine) change(c records.Change) int64 {
 	return c.Floor
 }
 
-// takeSequenceLow notes that a partition needs another epoch. Its tokens may
-// be of a higher one than it is served at, if the store went back meanwhile.
+// takeSequenceLow records that a partition needs another epoch. Its tokens may be of a higher epoch
+// than it is served at, if the store went back meanwhile.
 func (m *Machine) takeSequenceLow(in SequenceLow) {
 	if !m.valid(in.Partition) || m.parts[in.Partition].state != stateServing {
 		return

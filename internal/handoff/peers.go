@@ -10,20 +10,20 @@ import (
 
 // peer is what we know of another incarnation's session. All times are Mono.
 //
-// Its lease began before its latest renewal was made, so it is over a TTL after that. The
-// store tells which renewal that was, by its stamp, once the session has ended: within a
-// generation no session comes back. A snapshot whose beat is at least the stamp was taken
-// after the renewal. So the TTL runs from when we received the first such snapshot, be
-// it long before we learned of the stamp. If a session is missing and the store tells
-// no stamp, a renewal may have escaped us: then the TTL runs from when we noticed.
+// Its lease began before its latest renewal was made, so it is over a TTL after that. Once the
+// session has ended, its stamp in the store identifies that renewal: within a generation no session
+// returns. A snapshot whose beat is at least the stamp was taken after the renewal. The TTL
+// therefore runs from when we received the first such snapshot, even if we learned of the stamp
+// much later. If a session is missing without a stamp, a renewal may have escaped us: then the TTL
+// runs from when we noticed.
 //
-// That the time has come is not enough: an incarnation that we saw no session
-// of in this generation may have registered in it since, and while reads fail
-// nobody tells us. So a snapshot asked for then must show that it is absent: by
-// a close look, for another one may be of a generation that is over.
+// The end of that time is not enough. An incarnation without a session that we saw in this
+// generation may have registered since, and while reads fail we do not learn of it. So a snapshot
+// requested after that time must show that it is absent, with a close look: any other snapshot may
+// be of a generation that is over.
 //
-// A peer is a suspect while gossip does not count it among the active workers.
-// A close look tells its stamp, and so when its session ends.
+// A peer is a suspect while gossip does not count it among the active workers. A close look returns
+// its stamp, and so the end of its session.
 type peer struct {
 	present bool
 	suspect bool          // and present
@@ -39,7 +39,7 @@ type heard struct {
 	at   time.Duration // Mono
 }
 
-// closeTogether is the part of a TTL of which a machine keeps two at most.
+// closeTogether divides the TTL into parts; of the beats in one part the machine keeps two at most.
 const closeTogether = 64
 
 // look observes the store when that is due.
@@ -92,7 +92,7 @@ func (m *Machine) closeLookAt() time.Duration {
 	return at
 }
 
-// suspects returns the incarnations that a look now is to be close on.
+// suspects returns the incarnations that an Observe now must ask about.
 func (m *Machine) suspects() (close []string) {
 	for inc, p := range m.peers {
 		if m.now.Mono >= m.closeFrom(p) {
@@ -149,8 +149,9 @@ func (m *Machine) takeObserve(r Reply) {
 	m.prune()
 }
 
-// hear notes the beat of a snapshot that we have received now. Of several that come close together
-// it keeps the first and the last. What is forgotten makes renewals count as later than they were.
+// hear records the beat of a snapshot received now. If several beats are close together, it keeps
+// the first and the last. A forgotten beat makes a renewal count as later than it was, which is
+// safe.
 func (m *Machine) hear(beat int64) {
 	n, h := len(m.heard), heard{beat, m.now.Mono}
 	switch {
@@ -184,11 +185,10 @@ func shows(sessions []records.SessionState, inc string) bool {
 	return slices.ContainsFunc(sessions, func(s records.SessionState) bool { return s.Incarnation == inc })
 }
 
-// jumps reports whether the store's clock gained on ours since the latest snapshot.
-// The store read the new snapshot at now. Here, the time between the two is at most
-// that from asking for the first to receiving the second, plus drift. If more has
-// passed in the store, both of our clocks stood still or the store's stepped ahead.
-// Either way the session ends sooner than the lease tells.
+// jumps reports whether the store's clock gained on ours since the latest snapshot. The store read
+// the new snapshot at now. Here, the time between the two is at most the time from asking for the
+// first to receiving the second, plus drift. If more has passed in the store, both of our clocks
+// stood still or the store's stepped ahead. Either way the session ends sooner than the lease says.
 func (m *Machine) jumps(now time.Duration) bool {
 	return m.observed && now-m.snapshot.Now > m.now.Mono-m.asked+m.drift
 }
@@ -209,7 +209,7 @@ func (m *Machine) prune() {
 	maps.DeleteFunc(m.peers, func(inc string, p peer) bool { return !p.present && !needed[inc] })
 }
 
-// takeSessions notes which peers have a session, and which had one.
+// takeSessions records which peers have a session, and which had one.
 func (m *Machine) takeSessions() {
 	m.looks++
 	for _, s := range m.snapshot.Sessions {
@@ -234,7 +234,7 @@ func (m *Machine) takeSessions() {
 	m.suspect()
 }
 
-// takeStamps notes the latest renewals of suspects.
+// takeStamps records the latest renewals of suspects.
 func (m *Machine) takeStamps() {
 	for _, s := range m.snapshot.Stamps {
 		if p, ok := m.peers[s.Incarnation]; ok && p.suspect {
@@ -250,16 +250,16 @@ func (m *Machine) stamped(p peer, beat int64) peer {
 	return p
 }
 
-// ended notes that a session has ended, and with which renewal.
+// ended records that a session has ended, and its last renewal.
 func (m *Machine) ended(p peer, g records.Stamp) {
 	p = m.stamped(p, g.Beat)
 	m.absent(g.Incarnation, p, p.seen)
 }
 
-// vanish notes that a session is no longer there, of which we do not know the latest renewal.
+// vanish records that a session is gone without our knowing its last renewal.
 func (m *Machine) vanish(inc string) { m.absent(inc, peer{}, m.now.Mono) }
 
-// absent notes that an incarnation has no session, and has not renewed it since.
+// absent records that an incarnation has no session, and has not renewed it since.
 func (m *Machine) absent(inc string, p peer, since time.Duration) {
 	p.present, p.suspect, p.deadAt = false, false, since+m.cfg.TTL
 	if !m.on(guardSilence) {
@@ -283,8 +283,8 @@ func (m *Machine) suspect() {
 	}
 }
 
-// missing notes that the store has no session of an incarnation, until the
-// next snapshot says otherwise.
+// missing records that the store has no session of an incarnation, until the next snapshot says
+// otherwise.
 func (m *Machine) missing(inc string) {
 	if m.peers[inc].present {
 		m.vanish(inc)
@@ -328,15 +328,14 @@ func (m *Machine) dead(inc string) bool {
 	return ok && !p.present && at >= p.deadAt
 }
 
-// provenDead reports whether others should be told that an incarnation is dead:
-// whoever is to claim its partitions may not have watched it for long enough,
-// having only just started.
+// provenDead reports whether to tell other workers that an incarnation is dead. A worker that
+// claims its partitions may have started too recently to know.
 func (m *Machine) provenDead(inc string) bool {
 	return inc != "" && inc != m.me() && m.pastQuarantine() && m.dead(inc) && !m.released(inc)
 }
 
-// releaseDead releases the session of an incarnation that is certainly dead, on its
-// behalf: what one worker has waited for, none has to wait for again.
+// releaseDead releases the session of an incarnation that is certainly dead, so that no other
+// worker must wait for its end again.
 func (m *Machine) releaseDead() {
 	if m.deadPeer == "" || !m.ready(&m.releasePeer) {
 		return

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// clearing is an entry of residue that is to be removed from the store.
+// clearing is an entry of residue to remove from the store.
 type clearing struct {
 	partition int
 	residue   records.Residue
 }
 
-// list notes the executions that run on in a table that has been closed. A
-// table that opened again meanwhile may list what an earlier Closed listed.
+// list records the executions that still run in a closed table. A table that opened again meanwhile
+// may list executions that an earlier Closed listed.
 func (m *Machine) list(in Closed) {
 	for _, e := range in.Running {
 		r := records.Residue{Key: e.Key, Holder: m.me(), Token: e.Token}
@@ -96,8 +96,8 @@ func (m *Machine) takeClear(r Reply) {
 	m.clears = slices.Delete(m.clears, 0, sent)
 }
 
-// block notes the residue that a partition comes with and returns it, but for
-// that of keys that still run here: the local mutex holds them.
+// block records the residue of a partition that opens, and returns it without the keys that still
+// run here: the local mutex holds those.
 func (m *Machine) block(s records.PartitionState) []records.Residue {
 	delete(m.inherited, s.Partition)
 	for _, r := range s.Residue {
@@ -109,10 +109,9 @@ func (m *Machine) block(s records.PartitionState) []records.Residue {
 	return slices.Clone(m.inherited[s.Partition])
 }
 
-// reblock notes which residue of others a partition that we serve still has,
-// and unblocks the keys whose entry is gone. An entry that was not there when
-// we opened the partition blocks nothing: it came back with the store's past.
-// But it is ours to remove once its holder is dead.
+// reblock records the residue of others that a partition that we serve still has, and unblocks the
+// keys whose entry is gone. An entry that was absent when we opened the partition blocks nothing:
+// it came back with the store's past. We remove it once its holder is dead.
 func (m *Machine) reblock(s records.PartitionState) {
 	var left []records.Residue
 	for _, r := range s.Residue {

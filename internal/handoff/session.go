@@ -78,7 +78,7 @@ func (m *Machine) keepAlive() {
 	}
 }
 
-// takeReply hands the outcome of a call to whoever waits for it.
+// takeReply passes the outcome of a call to its handler.
 func (m *Machine) takeReply(r Reply) {
 	switch {
 	case m.answered(&m.fetch, r, m.retryEvery):
@@ -132,8 +132,8 @@ func (m *Machine) takeGeneration(r Reply) {
 	m.learn(r.Generation)
 }
 
-// learn notes that the store's data is of a generation that we have not seen
-// before: for a TTL its records may be older than what others act upon.
+// learn records that the store's data is of a generation that we have not seen: for a TTL its
+// records may be older than the data that others act on.
 func (m *Machine) learn(generation string) {
 	if m.snapshot.Generation == generation {
 		return
@@ -200,9 +200,9 @@ func (m *Machine) extend(sent Instant) {
 	m.emit(LeaseChanged{m.lease})
 }
 
-// reassert begins to register in the store's new generation. The lease runs
-// on meanwhile. What was on its way belongs to the past: its outcome is
-// unknown, so no partition that was to move or to be claimed opens by it.
+// reassert begins to register in the store's new generation while the lease continues. Calls under
+// way belong to the old generation, and their outcome is unknown. They therefore open no partition
+// that was being moved or claimed.
 func (m *Machine) reassert() {
 	if m.phase != phaseLive {
 		return
@@ -267,8 +267,8 @@ func (m *Machine) end() {
 	m.giveUp()
 }
 
-// drained reports whether we are to go, no handler of ours runs or can start,
-// and no lock of ours is left that has not moved.
+// drained reports whether we are leaving, no handler of ours runs or can start, and all our locks
+// have moved.
 func (m *Machine) drained() bool {
 	if m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain) || len(m.frozen) > 0 && m.on(guardFrozen) {
 		return false

@@ -5,7 +5,7 @@ import "github.com/keyway-go/keyway/ring/records"
 // maxWrites is how many locks one WriteLocks writes or removes at most.
 const maxWrites = 1024
 
-// takeWrite queues what is to be written of a partition's locks.
+// takeWrite queues a write of a partition's locks.
 func (m *Machine) takeWrite(in Write) {
 	if m.valid(in.Partition) && m.parts[in.Partition].state == stateServing {
 		m.queue = append(m.queue, records.LockWrite{Partition: in.Partition, Locks: in.Locks})
@@ -53,9 +53,9 @@ func (m *Machine) gather() {
 	}
 }
 
-// takeWriteLocks tells the request path what has been written. What was refused is
-// written again, unless the partition has been closed: its epoch has been raised, or it is
-// another one's, of which we are about to learn.
+// takeWriteLocks tells the request path which locks are written. A refused lock is written again,
+// unless its partition has been closed. The store refuses because the epoch was raised, or because
+// the partition belongs to another worker, as we are about to learn.
 func (m *Machine) takeWriteLocks(r Reply) {
 	if r.Err != nil {
 		if m.refused(r.Err) {

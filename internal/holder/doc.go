@@ -7,9 +7,10 @@
 // package explore the Lock that runs against a model of its owners, with lost, late and repeated calls, moves and crashes.
 // Those of gateway/worker/internal/remote run it with the machine of the owners (TestExploreTogether).
 //
-// A Policy says who keeps the locks of a shell. In gateway/client workers do, and the shell is the holdings of a Client.
-// In fallback/lock a store does, and the shell is the hold of a Locker. A store has no sessions and never moves a lock;
-// each call tells it the term, and a shell makes one such call about a lock at a time. In both, a mutex of the shell guards
+// A Policy says who keeps the locks of a shell. In gateway/client workers keep them, and the shell
+// is the holdings of a Client. In fallback/lock a store keeps them, and the shell is the hold of a
+// Locker. A store has no sessions and never moves a lock. Each call about a lock tells the store
+// the term, and a shell makes one such call at a time. In both cases a mutex of the shell guards
 // the Lock on every call.
 //
 // # The state

@@ -7,8 +7,9 @@ import (
 	"github.com/keyway-go/keyway/internal/lease"
 )
 
-// Lock is one lock that this process holds at an owner elsewhere, from its grant to the answer to its release. Its state
-// says what its caller may believe; its course says where it is renewed. The shell's mutex guards it.
+// Lock is one lock that this process holds at an owner elsewhere, from its grant to the answer to
+// its release. Its state says what its caller may believe, and its course where it is renewed.
+// Calls' answers and the passing of time change both, under the shell's mutex.
 type Lock struct {
 	policy *Policy
 	state  state
@@ -90,7 +91,8 @@ func (l *Lock) within(now lease.Instant, age time.Duration) bool {
 // Sure reports whether l is held at its owner: no renewal has failed.
 func (l *Lock) Sure(now lease.Instant) bool { return l.within(now, 2*l.due()) }
 
-// confirm notes that the owner has confirmed l for that term when asked by a call sent at sent. It never shortens the lease.
+// confirm records that the owner has confirmed l for that term when asked by a call sent at sent.
+// It never shortens the lease.
 func (l *Lock) confirm(sent lease.Instant, term time.Duration, p Promise) {
 	if l.policy.Keeper == Store {
 		l.term = term
@@ -103,8 +105,8 @@ func (l *Lock) confirm(sent lease.Instant, term time.Duration, p Promise) {
 	}
 }
 
-// Confirm says what is missing before anybody works with a lock that was granted. Its lease runs from before it was
-// asked for, so after a wait it is renewed first.
+// Confirm says what is missing before work with a granted lock may begin. Its lease runs from
+// before it was asked for, so after a wait it is renewed first.
 func (l *Lock) Confirm(now lease.Instant) Decision {
 	switch {
 	case l.state != granted:
@@ -115,7 +117,7 @@ func (l *Lock) Confirm(now lease.Instant) Decision {
 	return l.ask()
 }
 
-// ask decides whom to ask to renew l, and notes that the call is under way.
+// ask decides whom to ask to renew l, and records that the call is under way.
 func (l *Lock) ask() Decision {
 	if l.course == away {
 		l.setCourse(seeking)
@@ -167,7 +169,8 @@ func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
 	return Wait
 }
 
-// Renewed takes the answer to a renewal that was sent at sent. After Retake, its call goes on until the answer to that.
+// Renewed takes the answer to a renewal that was sent at sent. After Retake, its call lasts until
+// the answer to that.
 func (l *Lock) Renewed(now, sent lease.Instant, a Answer, p Promise) Decision {
 	if a == Gone && l.state == working && l.policy.OnFailure == Continue {
 		l.turns = 0 // others may have had the lock, with later tokens
@@ -200,7 +203,7 @@ func (l *Lock) take(now, sent lease.Instant, a Answer, term time.Duration, p Pro
 	return Wait
 }
 
-// Lose notes that the owner does not hold l.
+// Lose records that the owner does not hold l.
 func (l *Lock) Lose() Decision {
 	if l.state > working {
 		return Wait
@@ -208,8 +211,8 @@ func (l *Lock) Lose() Decision {
 	return l.lose(CancelGone)
 }
 
-// Retaken notes that l was taken again by a call sent at sent, with the time and the further tokens of that grant and no
-// others. Its caller keeps the token that it has.
+// Retaken records that l was taken again by a call sent at sent. It takes the time and the further
+// tokens of that grant in place of the former ones. Its caller keeps its token.
 func (l *Lock) Retaken(sent lease.Instant, g Grant) {
 	if l.course == renewing {
 		l.setCourse(known)
@@ -221,7 +224,8 @@ func (l *Lock) Retaken(sent lease.Instant, g Grant) {
 	l.confirm(sent, g.Lease, g.Promise)
 }
 
-// Failed notes that a renewal has no answer. elsewhere says that the worker that was asked does not own the partition.
+// Failed records that a renewal has no answer. elsewhere says that the worker that was asked does
+// not own the partition.
 func (l *Lock) Failed(elsewhere bool) {
 	if l.policy.Keeper == Store {
 		l.asked = Never
@@ -233,10 +237,11 @@ func (l *Lock) Failed(elsewhere bool) {
 	}
 }
 
-// Extend notes that the owner is asked for another term from now on, 0 for the present one, which it returns. Only the
-// owner knows which term a renewal gives meanwhile, or later if the call has no answer, so the shortest counts. Tokens
-// that are reserved for further callers lapse: these callers have not asked for that term. A store is told the term by
-// each call, of which there is one at a time: it gets a renewal.
+// Extend records that the owner is asked for another term from now on, and returns it; 0 asks for
+// the present term. Only the owner knows which term a renewal gives meanwhile, or later if the call
+// has no answer, so the shortest possible term counts. Tokens reserved for further callers lapse,
+// since those callers have not asked for this term. A store is told the term by each call, one call
+// at a time: for it an Extend is a renewal.
 func (l *Lock) Extend(term time.Duration) time.Duration {
 	term = cmp.Or(term, l.term)
 	if l.policy.Keeper == Store {
@@ -269,5 +274,6 @@ func (l *Lock) Extended(now, sent lease.Instant, g Grant, repeated bool) Decisio
 	return d
 }
 
-// Unextended notes that the call of an extension has ended, without an answer unless Extended was called.
+// Unextended records that the call of an extension has ended, without an answer unless Extended was
+// called.
 func (l *Lock) Unextended() { l.least, l.asked = min(l.least, l.asked), Never }

@@ -7,7 +7,7 @@ import (
 	"github.com/keyway-go/keyway/internal/lease"
 )
 
-// Policy is what a shell wants of its locks. They share it, and nobody changes it.
+// Policy is what a shell wants of its locks. They share it, and it never changes.
 type Policy struct {
 	TTL       time.Duration // of a worker's sessions; in a store, the term that Margin and Every are about
 	Keeper    Keeper
@@ -17,7 +17,7 @@ type Policy struct {
 	TurnsFor  time.Duration // from a lock's grant to its last turn; 0: without a bound
 }
 
-// Keeper is who keeps locks.
+// Keeper is the kind of owner that keeps locks.
 type Keeper uint8
 
 // The keepers.
@@ -29,7 +29,7 @@ const (
 // Failure is what becomes of the work when no renewal has succeeded in time.
 type Failure uint8
 
-// The ways to go on after a failure.
+// How to continue after a failure.
 const (
 	Cancel   Failure = iota // it ends before another can have the lock
 	Continue                // it goes on until another is seen to have the lock, which is taken again if it is free

@@ -6,7 +6,7 @@ import (
 	"github.com/keyway-go/keyway/internal/lease"
 )
 
-// Close notes that the client was closed. It returns CancelGone if that ends the caller's work.
+// Close records that the client was closed. It returns CancelGone if that ends the caller's work.
 func (l *Lock) Close() (d Decision) {
 	if l.state <= working {
 		d = CancelGone
@@ -20,7 +20,8 @@ func (l *Lock) Close() (d Decision) {
 // Rest returns for how long others cannot have l, whether or not its caller works.
 func (l *Lock) Rest(now lease.Instant) time.Duration { return l.lease.Surrender.Left(now) }
 
-// Leave notes that another process goes on with l. It returns CancelGone if there is nothing to go on with.
+// Leave records that another process continues with l. It returns CancelGone if there is nothing to
+// continue.
 func (l *Lock) Leave(now lease.Instant) Decision {
 	switch d := l.Check(now); {
 	case d != Wait:
@@ -32,8 +33,9 @@ func (l *Lock) Leave(now lease.Instant) Decision {
 	return Wait
 }
 
-// End ends the caller, or gives back a lock that nobody works with. waits says that another caller waits for its turn. The
-// lock passes to that caller if a token is reserved, turns may go on and the lock is as good as another one would be.
+// End ends the caller's work, or releases a lock that has no caller. waits says that another caller
+// waits for its turn. The lock passes to that caller if a token is reserved, turns may continue and
+// the lock is as good as a new one.
 func (l *Lock) End(now lease.Instant, waits bool) Decision {
 	switch {
 	case l.state == closed && l.policy.Keeper == Worker:
@@ -80,8 +82,8 @@ func (l *Lock) note(a Answer, repeated bool) {
 	}
 }
 
-// Unanswered notes that a release has no answer. repeated says that it may have had its effect, elsewhere that the worker
-// that was asked does not own the partition.
+// Unanswered records that a release has no answer. repeated says that it may have had its effect,
+// elsewhere that the worker that was asked does not own the partition.
 func (l *Lock) Unanswered(repeated, elsewhere bool) Decision {
 	l.note(Gone, repeated)
 	if elsewhere {
@@ -90,7 +92,8 @@ func (l *Lock) Unanswered(repeated, elsewhere bool) Decision {
 	return Release
 }
 
-// GiveUp notes that a release has had no answer for as long as one is waited for. stopped says that no worker is asked any more.
+// GiveUp records that the wait for the answer to a release is over. stopped says that no worker is
+// asked any more.
 func (l *Lock) GiveUp(now lease.Instant, stopped bool) Decision {
 	if stopped || l.lease.Surrender.Passed(now) {
 		l.setState(over)

@@ -107,9 +107,9 @@ func isJSON(contentType []string) bool {
 	return err == nil && (kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
 }
 
-// lookUp reads a value, which is well formed, and returns the key to which the
-// pointer leads in it, "" if there is nothing or null. Names that differ in case count
-// as one, since some readers of JSON find either.
+// lookUp reads a well-formed value and returns the key that the pointer leads to, "" if there is
+// nothing or null. Names that differ only in case count as one, since some JSON readers find
+// either.
 func lookUp(d *json.Decoder, pointer []string) (key string, err error) {
 	token, err := d.Token()
 	begin, nested := token.(json.Delim)

@@ -154,7 +154,7 @@ func (s Sources) Extract(r *http.Request) (string, error) {
 	return s.ExtractFrom((*httpRequest)(r))
 }
 
-// Keyed is the part of a request, of net/http or not, in which key sources look.
+// Keyed is the part of a request, of net/http or not, that key sources read.
 type Keyed interface {
 	KeyHeader(name string) []string // the values of the header of that canonical name
 	KeyQuery() string               // the query as it was sent, without the question mark
@@ -312,8 +312,8 @@ func errName(raw, name string) error {
 	return fmt.Errorf("%w: some apps take %.64q for %q: send the name as it is, once", ErrBadKey, raw, name)
 }
 
-// compareName reports whether raw, as a query or a cookie has it, is the name; or like it:
-// some apps ignore case, or spaces around it, cut it at a bracket or a NUL, or write dots as _.
+// compareName reports whether raw, from a query or a cookie, is the name, or is like it. Some apps
+// ignore case or surrounding spaces, cut a name at a bracket or a NUL, or write dots as _.
 func compareName(raw, name string) (is, like bool) {
 	if raw == name {
 		return true, false
@@ -339,8 +339,8 @@ func compareName(raw, name string) (is, like bool) {
 
 var underscores = strings.NewReplacer(".", "_", " ", "_")
 
-// keyFromCookies takes of the characters that RFC 6265 has for cookies those that
-// all stacks read alike, and chars.
+// keyFromCookies accepts the characters of cookies in RFC 6265 that all stacks read alike, and
+// chars.
 func keyFromCookies(lines []string, name, chars string) (key string, err error) {
 	found, quoted := false, false
 	for _, line := range lines {

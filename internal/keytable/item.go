@@ -51,28 +51,25 @@ func (i *Item) wait() *waiter {
 	return &i.w
 }
 
-// LockItem is [Table.Lock] for a caller that is content if another execution of
-// key does its work: it waits until it holds key, and returns the token, or until
-// the execution that holds key has taken the item along and has finished it.
-// Then it returns the token 0, and the caller does not hold key.
+// LockItem is [Table.Lock] for a caller whose work another execution of key may do. It waits until
+// it holds key, and returns the token. Or the execution that holds key takes the item along and
+// finishes it; then LockItem returns the token 0, and the caller does not hold key.
 //
-// If ctx is done, LockItem returns ctx.Err(), as Lock does. [Item.Taken] says
-// then whether an execution has taken the item along: that may be at work on it
-// still, until it calls [Item.Finish].
+// If ctx is done, LockItem returns ctx.Err(), as Lock does. [Item.Taken] then says whether an
+// execution took the item along. It may still work on the item until it calls [Item.Finish].
 func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int64, err error) {
 	item.w.state.Store(waiting)
 	return t.lock(ctx, key, item, item.Wait)
 }
 
-// Take takes along what waits for key behind the execution that holds it with
-// token: it offers accept the items at the head of the queue, in the order in which
-// they would get the key, up to the first caller of Lock. accept returns whether to
-// take an item along, and whether to go on to the next. A client whose item is taken
-// has had its turn; an item that is not taken stays in its place. The execution has
-// to call [Item.Finish] for each that it took, before or after Unlock.
+// Take takes along items that wait for key behind the execution that holds it with token. It offers
+// the items at the head of the queue to accept, in the order in which they would get the key, up to
+// the first caller of Lock. accept returns whether to take an item along, and whether to go on to
+// the next. A client whose item is taken has had its turn; an item that is not taken keeps its
+// place. The execution must call [Item.Finish] for each item that it took, before or after Unlock.
 //
-// Nothing waits in a closed table, and an execution that Close has listed takes
-// nothing along: what waits since the table was opened again is not its own.
+// A closed table has no waiters, and an execution that Close has listed takes nothing along: items
+// that wait after the table was opened again belong to later executions.
 //
 // accept is called with the table locked: it must return at once and not use
 // the table. Take panics if no execution holds key with that token.
@@ -119,11 +116,10 @@ type gathering struct {
 	done chan struct{}
 }
 
-// Gather returns a channel that is closed when the execution that holds key with
-// token has no more to wait for before it calls [Table.Take]: n callers wait for
-// key, or one waits that is no item, or the table is closed. It replaces the
-// channel of an earlier Gather of the execution, which is closed. Gather panics if
-// no execution holds key with that token.
+// Gather returns a channel that is closed when the execution that holds key with token should call
+// [Table.Take]: n callers wait for key, or one waits that is no item, or the table is closed. It
+// replaces the channel of the execution's earlier Gather, which is closed. Gather panics if no
+// execution holds key with that token.
 func (t *Table) Gather(key string, token int64, n int) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,8 +11,7 @@ type keys struct {
 	free spares[entry]
 }
 
-// keepMap is how large the map may have been to be kept when it is empty: one
-// group of a Go map.
+// keepMap is the largest size of a map that is kept when it is empty: one group of a Go map.
 const keepMap = 8
 
 func (k *keys) find(key string) *entry {
@@ -25,7 +24,6 @@ func (k *keys) find(key string) *entry {
 	return k.more[key]
 }
 
-// add adds an entry for a key that has none.
 func (k *keys) add(key string) *entry {
 	if !k.used {
 		k.used = true

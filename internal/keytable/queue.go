@@ -27,11 +27,11 @@ type Queue struct {
 	shares  [clientShares]atomic.Int64 // of it, by Wait.Client
 }
 
-// clientShares is how many groups of clients [Queue] counts: those that fall into
-// one share what a client may have.
+// clientShares is how many groups of clients [Queue] counts. Clients of one group share the bound
+// of one client.
 const clientShares = 256
 
-// share counts what the client waits for; nil for who is none.
+// share returns the counter of the client's waiters; nil for 0, which is no client.
 func (q *Queue) share(client uint64) *atomic.Int64 {
 	if client == 0 {
 		return nil
@@ -47,16 +47,15 @@ type Wait struct {
 	PerKey  int           // the caller waits only if fewer do for its key; 0 means Queue.PerKey
 	MaxWait time.Duration // 0 means Queue.MaxWait
 
-	// Client tells those apart for whom callers wait. Clients take turns at a key,
-	// and each gets its own callers' in their order. Those of one client may be half
-	// of Queue.Total. 0 is a caller of the program itself, which counts as a client with
-	// no other caller.
+	// Client identifies the client that the caller waits for. Clients take turns at a key, and each
+	// gets its own callers' turns in order. Callers of one client may fill half of Queue.Total. 0
+	// is the program itself; each of its callers counts as a client of its own.
 	Client uint64
 
-	// Shared says that the caller holds its key together with others that share it: with one token, and
-	// until each of them has called Unlock. It waits in the queue as any other, so that it passes nobody. Such
-	// an execution counts as remote ([Table.SetRemote]), takes nothing along, and is not taken back by Close
-	// before it is noticed.
+	// Shared says that the caller may hold its key together with others that share it: with one
+	// token, and until each of them has called Unlock. It waits in the queue like any other caller
+	// and overtakes none. A shared execution counts as remote ([Table.SetRemote]), takes nothing
+	// along, and is not taken back by Close before it is noticed.
 	Shared bool
 }
 
@@ -93,10 +92,10 @@ func (q *Queue) leave(client uint64) {
 	}
 }
 
-// The states of a waiter. It starts as waiting; whoever holds the table's lock
-// moves it to granted, refused, displaced or joined, and from granted to refused. Without
-// the lock only the waiting caller itself moves it from granted to taken, and
-// only who took its item along from joined to finished.
+// The states of a waiter. It starts as waiting. Under the table's lock it moves to granted,
+// refused, displaced or joined, and from granted to refused. Without the lock only the waiting
+// caller moves it from granted to taken, and only the execution that took its item along moves it
+// from joined to finished.
 const (
 	waiting   int32 = iota // in the queue of its key
 	granted                // holds the key, but has not noticed yet
@@ -107,9 +106,9 @@ const (
 	finished               // the holder is done with the item
 )
 
-// waiter is one caller that waits for a key. The table keeps a few for reuse,
-// none of them that of an item; none is reused while a wake-up may still be on
-// its way to it.
+// waiter is one caller that waits for a key. It waits, is granted or refused, and then leaves;
+// state says where it is, and all but that is guarded by the table's mutex. The table keeps a few
+// for reuse, except those of items; none is reused while a wake-up may still be on its way to it.
 type waiter struct {
 	entry      *entry
 	line       line          // of its client, if it is the first
@@ -156,7 +155,8 @@ func wake(w *waiter) {
 	}
 }
 
-// entry is a key that is held, blocked or waited for.
+// entry is a key that is held, blocked or waited for. The table's mutex guards it. It is removed as
+// soon as it is none of these.
 type entry struct {
 	key         string
 	token       int64      // of the execution that holds the key; 0: nobody does

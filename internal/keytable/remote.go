@@ -1,9 +1,9 @@
 package keytable
 
-// SetRemote says that the execution that holds key with token is none of this
-// process's, but somebody's elsewhere who may hold it for long: Slow does not tell of
-// it, and what Close lists is marked. It reports whether a Close has listed the
-// execution before, without the mark. SetRemote panics if no execution holds key with that token.
+// SetRemote marks the execution that holds key with token as one of another process, which may hold
+// it for long: Slow leaves it out, and Close marks it in its list. It reports whether a Close has
+// listed the execution before, without the mark. SetRemote panics if no execution holds key with
+// that token.
 func (t *Table) SetRemote(key string, token int64) (listed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -12,15 +12,16 @@ func (t *Table) SetRemote(key string, token int64) (listed bool) {
 	return e.listed
 }
 
-// Install has remote executions hold their keys in this table that have held them in
-// another one, with the tokens that they have from there, until Unlock. Nobody is
-// granted such a key any more: to install them before anybody can be, call Install
-// while the table is closed, and then [Table.Open] with higher tokens.
+// Install makes remote executions hold their keys in this table that held them in another one, with
+// their tokens from there, until Unlock. These keys are granted to no other caller meanwhile. To
+// install them before any caller can be granted them, call Install while the table is closed, and
+// then [Table.Open] with higher tokens.
 //
-// An execution that a Close has listed may hold such a key here still, with a lower token: it was
-// given up, or else nobody would have been granted the key elsewhere. The key is granted to nobody then before
-// both have left it. Executions that share a key are installed one by one, beside those of the same token; others
-// join them after [Table.Share]. Of any other key that is held already, Install returns the execution, which is not installed.
+// An execution that a Close has listed may still hold such a key here, with a lower token: it was
+// given up, or else the key would not have been granted elsewhere. Then the key is granted only
+// after both have left it. Executions that share a key are installed one by one, along with others
+// of the same token; callers can join them after [Table.Share]. If another execution holds a key,
+// Install does not install the new one but returns it.
 func (t *Table) Install(executions []Held) (refused []Held) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,8 +47,9 @@ func (t *Table) Install(executions []Held) (refused []Held) {
 	return refused
 }
 
-// Share lets callers join the executions that share a key with that token, and have done so since before the table
-// was closed or they were installed: whoever calls it knows that the key has been nobody else's since.
+// Share lets callers join the executions that have shared key with that token since before the
+// table was closed or they were installed. The caller of Share knows that the key had no other
+// holder since.
 func (t *Table) Share(key string, token int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +62,7 @@ func (t *Table) Share(key string, token int64) {
 	}
 }
 
-// heir is a remote execution that holds a key which another one has not left yet.
+// heir is a remote execution that holds a key before another execution here has left it.
 type heir struct {
 	token   int64
 	listed  bool  // by Close

@@ -15,10 +15,10 @@ type Slow struct {
 	Waiters int   // that wait now
 }
 
-// Slow returns which keys have been held or waited for since before a moment:
-// each execution that holds one, unless it is remote ([Table.SetRemote]), and each key that
-// is waited for, once as long as it is busy, and at most limit of them. It returns the
-// present moment and whether any key is busy too.
+// Slow returns the keys that have been held or waited for since before a moment, at most limit of
+// them. It reports each execution once, unless it is remote ([Table.SetRemote]), and each key that
+// is waited for once as long as it is busy. It also returns the present moment, and whether any key
+// is busy.
 func (t *Table) Slow(since Mark, limit int) (found []Slow, now Mark, busy bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

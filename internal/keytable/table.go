@@ -39,9 +39,9 @@ type Held struct {
 	Shared bool // with others, see Wait.Shared; Close lists all of them once
 }
 
-// Table is a keyed mutex that can be closed, and that mints a fencing token
-// with each grant. It may be used by any number of goroutines, and must not be
-// copied after its first use.
+// Table is a keyed mutex that can be closed, and that mints a fencing token with each grant. Any
+// number of goroutines may use it. It must not be copied after its first use. It is open or closed,
+// as Open and Close say; mu guards that, the keys and their waiters.
 //
 // The zero Table is open, has no blocked keys and mints the tokens 1, 2, 3, ….
 // An idle Table takes 200 bytes, and at most about a kilobyte more once callers
@@ -63,16 +63,15 @@ type Table struct {
 	spares   spares[waiter]
 }
 
-// Lock waits until it holds key and returns the fencing token of this
-// execution, which is higher than any that the table has returned before.
-// Callers that wait for one key get it in the order in which they came. The
-// caller must call [Table.Unlock] with the token; any goroutine may.
+// Lock waits until it holds key and returns the fencing token of this execution, which is higher
+// than any that the table has returned before. Callers of one key get it in the order of arrival.
+// The caller, or any other goroutine, must call [Table.Unlock] with the token.
 //
-// If ctx is done, Lock returns ctx.Err() and holds nothing, even if the key is
-// free or has just been granted. It returns [ErrClosed] if the table is closed
-// before the key was granted and noticed, [ErrQueueFull] if too many
-// callers wait, at once or when its place goes to another client's ([Wait]), and [ErrWaited] after the Queue's MaxWait. While the table has no token left, callers wait for
-// [Table.Advance].
+// If ctx is done, Lock returns ctx.Err() and holds nothing, even if the key is free or has just
+// been granted. It returns [ErrClosed] if the table is closed before the grant is noticed, and
+// [ErrWaited] after the Queue's MaxWait. [ErrQueueFull] says that too many callers wait, either at
+// once or when the place goes to another client's caller ([Wait]). While the table has no token
+// left, callers wait for [Table.Advance].
 func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
 	return t.lock(ctx, key, nil, Wait{})
 }
@@ -150,18 +149,16 @@ func (t *Table) Unlock(key string, token int64) (listed bool) {
 	return listed
 }
 
-// UnlockAny is Unlock whatever the token of the execution is. It reports whether one
-// holds key.
+// UnlockAny is Unlock for any token. It reports whether an execution holds key.
 func (t *Table) UnlockAny(key string) bool {
 	_, next, ok := t.leave(key, anyToken)
 	wake(next)
 	return ok
 }
 
-// Close closes the table: from now on Lock and TryLock return [ErrClosed], and
-// so does every Lock that waits. Blocked keys are forgotten. Close returns the
-// executions that hold keys, in the order in which they were granted; they run
-// on until Unlock. All of that happens at one moment.
+// Close closes the table: from now on Lock and TryLock return [ErrClosed], also to callers that
+// wait. Blocked keys are forgotten. Close returns the executions that hold keys, in the order of
+// their grants; they continue until Unlock. All this happens at one moment.
 //
 // Closing a closed table returns what still runs.
 func (t *Table) Close() []Held {
@@ -170,10 +167,9 @@ func (t *Table) Close() []Held {
 	return held
 }
 
-// Open opens the table with the tokens from first up to, but not including,
-// limit; a limit of 0 means none. Tokens go on rising all the same: where the
-// table has minted tokens from first on, it goes on after the last one. The
-// blocked keys, which executions elsewhere hold, are granted to nobody until
+// Open opens the table with the tokens from first up to, but not including, limit; a limit of 0
+// means none. Tokens continue to rise: if the table has minted tokens from first on, it continues
+// after the last one. The blocked keys, which executions elsewhere hold, are not granted until
 // [Table.Unblock].
 //
 // An execution that has run since before the Close holds its key in the opened
@@ -241,10 +237,10 @@ func (t *Table) Queued(key string) int {
 	return 0
 }
 
-// Reserve mints up to n tokens for who has been granted a key here, and hands it on to others without
-// an Unlock in between: they are above all that the table has minted, and below all that it will mint.
-// It returns the first and how many there are, the others follow it: fewer than n where the range of tokens
-// ends, and none if the table is closed.
+// Reserve mints up to n tokens for a caller that holds a key here and passes it on to others
+// without an Unlock in between. The tokens are above all that the table has minted, and below all
+// that it will mint. Reserve returns the first token and their number; the others follow the first.
+// There are fewer than n where the range of tokens ends, and none if the table is closed.
 func (t *Table) Reserve(n int) (first int64, reserved int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -463,7 +459,7 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 	return held, bounced
 }
 
-// raiseLocked raises the range of tokens and admits those that waited for it.
+// raiseLocked raises the range of tokens and admits the callers that waited for tokens.
 func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 	if first > t.minted {
 		t.skipped += first - 1 - t.minted
@@ -480,9 +476,9 @@ func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 	return next
 }
 
-// admitLocked admits the first that waits for the key of e, for as long as it may hold the key together with
-// whoever does, or forgets the key. It is called after every change that may let the first one in: a queue
-// never begins with a waiter that could hold the key. It returns the waiters to wake.
+// admitLocked admits the first waiters for the key of e while they may hold it together with its
+// holders, or forgets the key. It is called after every change that may admit the first one: a
+// queue never begins with a waiter that could hold the key. It returns the waiters to wake.
 func (t *Table) admitLocked(e *entry) (admitted *waiter) {
 	for e.first != nil && t.admitsLocked(e, e.first.shared) {
 		w := e.pop()
@@ -500,8 +496,8 @@ func (t *Table) admitLocked(e *entry) (admitted *waiter) {
 	return admitted
 }
 
-// admitsLocked reports whether a caller may hold the key of e, shared or alone, beside those that hold it. An execution
-// that Close has listed admits nobody.
+// admitsLocked reports whether a caller may hold the key of e, shared or alone, together with its
+// present holders. An execution that Close has listed admits no other.
 func (t *Table) admitsLocked(e *entry, shared bool) bool {
 	switch {
 	case e.blocked:

@@ -1,7 +1,7 @@
 package keytable
 
-// line is the callers of one client that wait for a key, in the order in which they
-// came. Its first caller carries it. A caller of no client is a line by itself.
+// line is the callers of one client that wait for a key, in the order of arrival. Its first caller
+// carries it. A caller without a client is a line by itself.
 type line struct {
 	ahead, behind *waiter // the first callers of the lines that have their turns before and after it
 	last          *waiter
@@ -15,7 +15,6 @@ type lines struct {
 	big   bool               // the map has outgrown what is worth keeping
 }
 
-// grown notes that a line has grown to n callers.
 func (l *lines) grown(n int) {
 	switch {
 	case n < 2:
@@ -26,7 +25,6 @@ func (l *lines) grown(n int) {
 	}
 }
 
-// shrunk notes that a line had n callers and has one less.
 func (l *lines) shrunk(n int) {
 	if n < 2 {
 		return
@@ -176,8 +174,8 @@ func (e *entry) all(yield func(*waiter) bool) {
 	}
 }
 
-// givesWay returns who waits last of the client with the longest line, if that is
-// longer than that of another client would be with one more caller; nil otherwise.
+// givesWay returns the last waiter of the client with the longest line, if that is longer than
+// another client's line would be with one more caller; nil otherwise.
 func (e *entry) givesWay(client uint64) *waiter {
 	if e.lines == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package lease says until when a process may act on what it holds by a lease that
-// it has to renew: a worker's session in the store, a caller's hold of a key at its
-// owner. It is a function of readings of the process's two clocks.
+// Package lease computes until when a process may act on a lease that it must renew: a worker's
+// session in the store, or a caller's hold of a key at its owner. It depends only on readings of
+// the process's two clocks.
 package lease
 
 import "time"
@@ -49,8 +49,7 @@ const (
 	surrenderPercent = 95
 )
 
-// Lease says how long its holder may go on without another renewal. The zero
-// Lease admits nothing.
+// Lease says how long its holder may continue without a renewal. The zero Lease admits nothing.
 type Lease struct {
 	Admit     Instant // from here on nothing may start
 	Cancel    Instant // from here on the contexts of what runs are cancelled
@@ -68,12 +67,12 @@ func New(sent Instant, ttl time.Duration) Lease {
 	}
 }
 
-// Sent returns when the call was sent by which a lease of that ttl was renewed.
+// Sent returns when the call that renewed a lease of that ttl was sent.
 func (l Lease) Sent(ttl time.Duration) Instant {
 	return l.Surrender.Add(-(ttl / 100 * surrenderPercent))
 }
 
-// Grace is how long what was cancelled may go on: from Cancel to Surrender.
+// Grace is how long cancelled work may continue: from Cancel to Surrender.
 func Grace(ttl time.Duration) time.Duration {
 	l := New(Instant{}, ttl)
 	return l.Surrender.Mono - l.Cancel.Mono

@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// MaxPrevious bounds how many incarnations the file goes on naming.
+// MaxPrevious bounds how many former incarnations the file names.
 const MaxPrevious = 100
 
 // patience is how long Lock waits for witnesses, which hold the lock while they read.
 const patience = 500 * time.Millisecond
 
-// File holds the incarnations of this process, and an exclusive lock. The kernel
-// ends the lock when the last thread of the process has ended. So a process that gets
-// the lock knows that the processes whose incarnations the file names are dead, if they
-// ran under the same kernel. Each line therefore has the boot id of its machine: a lock
-// on a network file system, or on a volume that was attached elsewhere before,
-// proves nothing of processes over there. A line also has the grace: an app may go on
-// with the process's work for so long. The zero File does nothing.
+// File holds the incarnations of this process, and an exclusive lock. The kernel ends the lock when
+// the last thread of the process has ended. A process that gets the lock therefore knows that the
+// processes of the file's incarnations are dead, if they ran under the same kernel. Each line has
+// the boot id of its machine to check that: a lock on a network file system, or on a volume that
+// was attached elsewhere before, proves nothing about processes there. A line also has the grace
+// during which an app may continue the process's work. The zero File does nothing.
 type File struct {
 	f     *os.File
 	boot  string
@@ -162,8 +161,8 @@ func (l *File) Write(id string) error {
 // struck stands in place of each byte of an incarnation that was struck off.
 const struck = "-"
 
-// Strike takes an incarnation of this process off again: that the process is dead
-// will not prove that nobody works any more by what it owned.
+// Strike removes an incarnation of this process from the file. The death of the process then no
+// longer proves that the work of this incarnation has ended.
 func (l *File) Strike(id string) error {
 	if l.f == nil {
 		return nil
@@ -189,7 +188,7 @@ func (l *File) Close() {
 	}
 }
 
-// Keep leaves the lock to the process's end, for work of its incarnations goes on.
+// Keep leaves the lock to the process's end, since work of its incarnations continues.
 func (l *File) Keep() {
 	keeping.Lock()
 	defer keeping.Unlock()

@@ -9,8 +9,8 @@ import (
 // that they seldom write to the same memory.
 const Stripes = 8
 
-// Stripe returns the number of a part, chosen at random. Who counts often asks once:
-// an object of a [sync.Pool] that keeps the number stays with one processor.
+// Stripe returns the number of a part, chosen at random. A frequent counter asks once: an object of
+// a [sync.Pool] that keeps the number stays with one processor.
 func Stripe() int { return rand.IntN(Stripes) }
 
 // Striped is a counter in parts. The zero value is 0.

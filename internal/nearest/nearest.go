@@ -1,4 +1,4 @@
-// Package nearest finds the name that somebody has meant to write.
+// Package nearest finds the known name that is most like a misspelled one.
 package nearest
 
 import "slices"

@@ -20,14 +20,14 @@ const (
 	askTimeout     = 5 * time.Second
 )
 
-// Follower compares the store of a member that is no worker with the one that the workers use, and finds members by its
-// sessions.
+// Follower is for a member that is no worker. It compares this member's store with the workers',
+// and finds members through the store's sessions.
 type Follower struct {
 	Store   Asked
 	Members *gossip.Cluster
 	Logger  *slog.Logger
 
-	// Alone has it look for members in the store also while it sees no worker.
+	// Alone makes it look for members in the store even while it sees no worker.
 	Alone bool
 
 	trouble atomic.Pointer[error] // that the store is not the workers'
@@ -42,8 +42,8 @@ type Asked interface {
 	Peers(ctx context.Context) ([]string, error)
 }
 
-// Follow begins: it compares every second until the store is known and nobody uses
-// another one, and every 10 s from then on. The caller must call stop.
+// Follow compares in the background: every second until the store is known and no member uses
+// another one, and then every 10 s. The caller must call stop.
 func (f *Follower) Follow() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -68,9 +68,10 @@ func (f *Follower) Follow() (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// compare announces the identity of the store, and reports whether it is known. Before an active worker has announced its
-// own, it only looks whether the store can be used: asking would begin the store's first generation, with a quarantine. A
-// store that is empty beside such a worker is another one, or was emptied and is the workers' to begin again.
+// compare announces the identity of the store, and reports whether it is known. Before an active
+// worker has announced its own, it only checks whether the store can be used: asking would begin
+// the store's first generation, with a quarantine. If such a worker is there and the store is
+// empty, it is another store, or was emptied and is the workers' to begin again.
 func (f *Follower) compare(ctx context.Context) (known bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -31,11 +31,10 @@ type HostConfig struct {
 	Logger     *slog.Logger
 }
 
-// Host runs the store of all processes of a machine while nobody else does: who has
-// HostConfig.Addr, which only one process can, is a member of the cluster there
-// and offers a store in its memory. When it ends, another Host takes its place,
-// with an empty store. That one is begun only once the address is had, so after
-// the store before it has ended.
+// Host runs the store of all processes of a machine, one Host at a time. The process that binds
+// HostConfig.Addr, which only one can, is a member of the cluster there and offers a store in its
+// memory. When it ends, another Host takes over with an empty store. That store begins only after
+// the address is bound, and so after the former store has ended.
 type Host struct {
 	cfg     HostConfig
 	retire  context.CancelFunc
@@ -47,9 +46,8 @@ type Host struct {
 	store   *store.Embedded
 }
 
-// StartHost tries to become the host, and goes on trying until it is or
-// [Host.Retire] or [Host.Close] is called. ctx bounds the first attempt. Its error
-// is one of the configuration.
+// StartHost tries to become the host, until it is or [Host.Retire] or [Host.Close] is called. ctx
+// bounds the first attempt. An error is about the configuration.
 func StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 	h := &Host{cfg: cfg}
 	hosts, err := h.begin(ctx, cfg.NewCluster)
@@ -136,7 +134,7 @@ func begin(ctx context.Context, url string, cfg store.Config) error {
 	return s.Begin(ctx)
 }
 
-// Retire makes the Host not begin any more. A store that it runs goes on.
+// Retire makes the Host begin no further store. A running store continues.
 func (h *Host) Retire() {
 	h.retire()
 	h.running.Wait()

@@ -24,8 +24,8 @@ type Members interface {
 	Changed() <-chan struct{}
 }
 
-// Store is the store that another member offers. When that member has been
-// started anew it offers another one, and Store goes over to it.
+// Store is the store that another member offers. If that member restarts, it offers another store,
+// and Store switches to it. The goroutine of follow does so under mu.
 type Store struct {
 	members Members
 	open    func(url string, known ring.StoreID) (*store.Store, error)
@@ -54,7 +54,7 @@ func Open(ctx context.Context, m Members, open func(url string, known ring.Store
 	return s, nil
 }
 
-// follow goes over to what is offered until enough reports true or ctx ends.
+// follow switches to the offered store until enough reports true or ctx ends.
 func (s *Store) follow(ctx context.Context, enough func() bool) error {
 	for {
 		changed := s.members.Changed()
@@ -110,7 +110,7 @@ func (s *Store) look() {
 	}
 }
 
-// warnOfNone says once that the members at work use a store that nobody offers.
+// warnOfNone logs once that active members use a store that no member offers.
 func (s *Store) warnOfNone(view *ring.View) {
 	for _, m := range view.Workers() {
 		if m.StoreID != 0 && !s.warned {
@@ -120,8 +120,8 @@ func (s *Store) warnOfNone(view *ring.View) {
 	}
 }
 
-// storesOf are the URLs that members offer, and the number of gossip addresses at
-// which they do: of two members at one address one has died, and is not missed yet.
+// storesOf returns the URLs that members offer, and the number of their gossip addresses. If two
+// members have one address, one has died and is not yet detected.
 func storesOf(members []ring.Member) (urls []string, places int) {
 	var at []string
 	for _, m := range members {
@@ -227,7 +227,7 @@ func (s *Store) Observe(ctx context.Context, generation, incarnation string, sin
 	return s.store().Observe(ctx, generation, incarnation, since, suspects)
 }
 
-// Watch passes on the hints of whichever store is current.
+// Watch returns the hints of the current store, also after it changes.
 func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	out := make(chan struct{}, 1)
 	go func() {

@@ -1,5 +1,5 @@
-// Package pattern has the patterns of paths by which key sources and routes go:
-// those of [net/http.ServeMux] without method and host.
+// Package pattern has the path patterns of key sources and routes: those of [net/http.ServeMux]
+// without method and host.
 package pattern
 
 import (
@@ -86,8 +86,8 @@ func checkMux(pattern string) (err error) {
 	return nil
 }
 
-// Literals returns the segments before the first wildcard, decoded: those with which
-// every path begins that the pattern matches.
+// Literals returns the decoded segments before the first wildcard. Every path that the pattern
+// matches begins with them.
 func (p *Pattern) Literals() []string {
 	var list []string
 	for _, s := range p.segments {
@@ -115,9 +115,8 @@ func (p *Pattern) IsWhole(name string) bool {
 	return slices.ContainsFunc(p.segments, func(s segment) bool { return s.wild && s.whole && s.text == name })
 }
 
-// Canonical returns a pattern that matches the same, in which the wildcard of that
-// name is called {key} and the others have numbers; a name that it does not have
-// stands for none.
+// Canonical returns a pattern that matches the same paths. It calls the wildcard of that name {key}
+// and numbers the others. A name that the pattern does not have stands for none.
 func (p *Pattern) Canonical(name string) string {
 	var b strings.Builder
 	for i, s := range p.segments {

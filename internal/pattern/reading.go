@@ -27,10 +27,10 @@ var marksOf = func() (of [256]Marks) {
 	return of
 }()
 
-// Look returns the marks of a path, which is percent-encoded. clean reports whether every
-// reader finds the same segments to be there: none is empty or made of dots, and
-// none becomes so if escapes are decoded, backslashes are slashes, or parameters behind
-// semicolons are taken off. A path of bad escapes is not clean.
+// Look returns the marks of a percent-encoded path. clean reports whether every reader finds the
+// same segments in it. That is so if no segment is empty or made of dots, even after escapes are
+// decoded, backslashes become slashes, or parameters after semicolons are removed. A path with bad
+// escapes is not clean.
 func Look(path string) (marks Marks, clean bool) {
 	for i := range len(path) {
 		marks |= marksOf[path[i]]
@@ -121,8 +121,8 @@ func (p *Pattern) Fold() Pattern {
 // IsCased reports whether a literal of the pattern has letters in upper case.
 func (p *Pattern) IsCased() bool { return p.cased }
 
-// Misread reports whether an app may take a clean path with these marks, which the
-// pattern does not match, for one that it matches.
+// Misread reports whether an app may take a clean path with these marks for one that the pattern
+// matches, although it does not.
 func (p *Pattern) Misread(path string, marks Marks) bool {
 	if marks == 0 && !p.cased {
 		return false

@@ -13,8 +13,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
-// Policy is what the router's route asks of the worker for one request. The zero
-// value leaves all to the worker's own settings.
+// Policy is what the router's route asks of the worker for one request. The zero value leaves
+// everything to the worker's own settings.
 type Policy struct {
 	Route       string        // the route's name, part of the name of its rate limits; "" for none
 	Mode        Mode          // how requests of one key run
@@ -32,7 +32,7 @@ type Rate struct {
 	Burst     int
 }
 
-// Interval returns the time between two of the executions that go on for long.
+// Interval returns the time between executions at a constant rate.
 func (r Rate) Interval() time.Duration {
 	return time.Duration(math.Round(float64(time.Second) / r.PerSecond))
 }
@@ -55,7 +55,7 @@ const (
 	// Auto holds the key until the answer is complete, or until the head of an
 	// answer that is a change of protocol or an event stream.
 	Auto Mode = iota
-	// Serialize holds the key until the answer is complete, whatever it is.
+	// Serialize holds the key until the answer is complete, for every kind of answer.
 	Serialize
 	// Batch is Auto: a sidecar with App.Batch sends requests of both to the app
 	// together, and those of no other mode.
@@ -64,8 +64,8 @@ const (
 	Affinity
 	// Unkeyed runs requests that have no key, at any worker.
 	Unkeyed
-	// Share is Auto, but that requests which can have no effect get the answer to an
-	// equal one that has begun since they came.
+	// Share is Auto, except that a request without effects may get the answer to an equal request
+	// that has begun since it came.
 	Share
 
 	modes // how many there are
@@ -103,10 +103,10 @@ func (p *Policy) Check() error {
 	return nil
 }
 
-// Append appends the encoding of p, which Check has found good, and nothing for
-// the zero Policy: the mode, Timeout and MaxWait in nanoseconds, QueuePerKey and
-// Rate.Burst as unsigned varints, the bits of Rate.PerSecond in 8 bytes, big endian,
-// Route with its length in front, and a byte that is 1 for Timed and 0 otherwise.
+// Append appends the encoding of p, which Check must accept; it is empty for the zero Policy. The
+// encoding has the mode, Timeout and MaxWait in nanoseconds, QueuePerKey and Rate.Burst as unsigned
+// varints. The bits of Rate.PerSecond follow in 8 bytes, big endian, then Route after its length.
+// The last byte is 1 for Timed and 0 otherwise.
 func (p *Policy) Append(b []byte) []byte {
 	if *p == (Policy{}) {
 		return b

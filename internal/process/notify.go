@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// TellSupervisor tells the supervisor that started the process that it is ready, and
-// once ctx ends, unless stop was called before, that it stops. It does nothing where none
-// wants to know; systemd does of a unit with Type=notify (sd_notify(3)).
+// TellSupervisor tells the supervisor of the process that it is ready and, once ctx ends, that it
+// stops, unless stop was called before. It does nothing without a supervisor that listens; systemd
+// does for a unit with Type=notify (sd_notify(3)).
 func TellSupervisor(ctx context.Context, logger *slog.Logger) (stop func() bool) {
 	tell := func(state string) {
 		if err := notify(state); err != nil {

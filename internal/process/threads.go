@@ -20,12 +20,12 @@ const (
 	afterLate   = 80 // looks more, after a late one
 )
 
-// SpareThreads lets goroutines run on one thread at a time for as long as the process needs
-// less than 0.6 of a core's time and none of them waits for long, until stop is called; from then on, and otherwise, on as many
-// as Go chooses by itself. Whenever a goroutine becomes ready Go wakes a thread more that looks for work, even if
-// the running one is about to wait: in a process that takes requests from one process and passes them on to
-// another, most of these find none (docs/benchmarks.md counts what that costs). With GOMAXPROCS in the
-// environment, and where the time that the process takes is not known, SpareThreads does nothing.
+// SpareThreads runs goroutines on one thread at a time until stop is called, while the process
+// needs less than 0.6 of a core and no goroutine waits for long. Otherwise Go chooses the number of
+// threads. Go wakes another thread whenever a goroutine becomes ready, even if the running one is
+// about to wait. In a process that passes requests from one process to another, most of these
+// threads find no work (docs/benchmarks.md has the cost). SpareThreads does nothing if GOMAXPROCS
+// is in the environment, or if the process's CPU time is unknown.
 func SpareThreads() (stop func()) {
 	if os.Getenv("GOMAXPROCS") != "" || cpuTime == nil || runtime.GOMAXPROCS(0) == 1 {
 		return func() {}

@@ -14,18 +14,17 @@ import (
 // logInterval is the least time between two lines of one kind about requests.
 const logInterval = 10 * time.Second
 
-// New returns a logger for what clients can bring about at will. Above
-// the level debug it logs a line of each kind, which is its message, once per
-// logInterval: at once, or at the end of the interval for all that have come
-// since, of which "suppressed" are not logged. So a message must be a constant.
-// flush logs at once what is held for the end of an interval.
+// New returns a logger for messages that clients can cause at will. Above the level debug it logs
+// one line of each kind per logInterval, at once or at the end of the interval; the attribute
+// "suppressed" counts the others. A kind is a message, so messages must be constants. flush logs
+// the lines that wait for the end of an interval.
 func New(l *slog.Logger) (limited *slog.Logger, flush func()) {
 	limits := &logLimits{kinds: make(map[string]*logKind)}
 	return slog.New(&limitedHandler{l.Handler(), limits}), limits.flush
 }
 
-// Failure logs why a request failed, with a warning unless that is empty: for
-// what is up to the client.
+// Failure logs why a request failed: as a warning, or at level debug if warning is empty, because
+// the client caused it.
 func Failure(ctx context.Context, l *slog.Logger, warning string, args ...any) {
 	level, message := slog.LevelWarn, warning
 	if warning == "" {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Bucket bounds how often something happens, by the generic cell rate algorithm: it keeps
-// the time by which all that has happened would have happened at the rate. Times are
-// since the router's start.
+// Bucket bounds the rate of events by the generic cell rate algorithm. It stores the time at which
+// all events so far would have happened at exactly that rate. Times are since the router's start.
 type Bucket struct {
 	interval, burst int64 // ns: of one, and how far ahead of now the time may be
 	by              atomic.Int64

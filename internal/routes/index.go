@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// index finds the first route that takes a request without a look at all of them: by the
-// request's host, and by the segments with which its path begins. The zero index is empty.
+// index finds the first route for a request without examining all of them: by the request's host,
+// and by the first segments of its path. The zero index is empty.
 type index struct {
 	any   node             // the routes for all hosts
 	hosts map[string]*node // the routes for each host; for a name with a dot before it, those for all hosts below
@@ -81,8 +81,8 @@ func (x *index) first(q *query) *Route {
 	return best
 }
 
-// first returns the first route of n and of what is behind it that takes the request and
-// stands before best in the table, or else best, which may be nil. n may be nil.
+// first returns the first route below n that takes the request, if it stands before best in the
+// table, or else best, which may be nil. n may be nil.
 func (n *node) first(q *query, best *Route) *Route {
 	if n == nil {
 		return best
@@ -109,7 +109,7 @@ func (n *node) first(q *query, best *Route) *Route {
 	}
 }
 
-// decoded returns a segment of a path as patterns have it, "" for one that none has.
+// decoded returns a segment of a path in the form of patterns; "" if no pattern can have it.
 func decoded(segment string, encoded bool) string {
 	if !encoded {
 		return segment

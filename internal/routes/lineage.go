@@ -30,9 +30,9 @@ func (r *Route) form() string {
 	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, []gateway.KeySource(r.Keys), r.Prefix, r.Tenant.String(), without, held)
 }
 
-// Lineage is the routes that have been in force, one after the other, without a request
-// that has got another key than before: each table was the beginning of another one, or had that
-// as its own. The zero Lineage takes any table. It is not for concurrent use.
+// Lineage is the sequence of routes in force during which no request got another key: each table
+// was the beginning of the next one, or the reverse. The zero Lineage takes any table. It is not
+// for concurrent use.
 type Lineage struct {
 	forms []string
 	names []string

@@ -2,9 +2,9 @@
 // its key stands, how its key is held, and what bounds it has. docs/routes.md describes
 // the file that [Load] reads.
 //
-// routes.go has what a table and its routes are, match.go finds a request's route, by
-// index.go, and key.go its key. parse.go reads files, with values.go for single values.
-// lineage.go says whether a table may take the place of another one.
+// routes.go has tables and routes. match.go finds a request's route with index.go, and key.go its
+// key. parse.go reads files, values.go their single values. lineage.go says whether a table may
+// replace another.
 package routes
 
 import (
@@ -24,8 +24,8 @@ import (
 // MaxRoutes is how many routes a table may have.
 const MaxRoutes = 1000
 
-// Table is a list of routes, of which a request takes the first that matches. It does
-// not change. Make one with [Load], [Parse] or [ForKeys].
+// Table is a list of routes; the first that matches takes a request. It does not change. Make one
+// with [Load], [Parse] or [ForKeys].
 type Table struct {
 	routes []*Route
 	index  index
@@ -39,7 +39,7 @@ type Table struct {
 	digest uint64
 }
 
-// Route is what becomes of the requests that match it.
+// Route says how requests that match it are treated. It does not change.
 type Route struct {
 	Name  string // unique in its table; "" for that of [ForKeys]
 	Index int    // its place in the table, from 0
@@ -68,7 +68,7 @@ type Route struct {
 	policy, unkeyed []byte
 }
 
-// Match says which requests a route takes. What is empty takes all.
+// Match says which requests a route takes. An empty field matches all.
 type Match struct {
 	Hosts   []string // in lower case; *.example.com takes all hosts below example.com
 	Methods []string // GET takes HEAD as well

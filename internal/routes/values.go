@@ -15,7 +15,7 @@ import (
 	"github.com/keyway-go/keyway/internal/yamlfile"
 )
 
-// texts reads a list, in which check finds mistakes and the canonical form.
+// texts reads a list. check returns an item's canonical form, or its mistake.
 func texts(n yamlfile.Node, check func(string) (string, error)) (list []string) {
 	for _, e := range n.List() {
 		with(e, func(n yamlfile.Node, s string) {
@@ -96,7 +96,7 @@ func size(n yamlfile.Node, s string) int64 {
 	return v << shift
 }
 
-// rate reads a rate such as 5/s. What comes in one such time may come at once.
+// rate reads a rate such as 5/s. All requests of one such interval may come at once.
 func rate(n yamlfile.Node, s string) Rate {
 	count, unit, _ := strings.Cut(s, "/")
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]

@@ -17,29 +17,30 @@ var (
 	// ErrNotLocked means that no lock of a key was there to release: an execution may hold it.
 	ErrNotLocked = errors.New("gateway: the key is not locked")
 
-	// ErrNotAnswered means that a worker has not answered, or not with what was asked for.
+	// ErrNotAnswered means that a worker did not answer, or not with the requested data.
 	ErrNotAnswered = errors.New("gateway: the worker does not answer")
 )
 
-// Operator asks the workers of a cluster of themselves, for whoever runs it.
-// Router.Operator of package router and Client.Operator of package client return one.
+// Operator asks the workers of a cluster about themselves. Router.Operator of package router and
+// Client.Operator of package client return one.
 type Operator interface {
-	// Workers returns a row for each worker that is a member, by name, also for one that
-	// does not answer in time.
+	// Workers returns a row for each member that is a worker, by name, even if it does not answer
+	// in time.
 	Workers(ctx context.Context) []WorkerRow
-	// Explain says what becomes of requests for a key.
+	// Explain says what happens to requests for a key.
 	Explain(ctx context.Context, key string) (*Explanation, error)
-	// ExplainRequest says where a request has its key, and what Explain says of that. A
+	// ExplainRequest says where a request has its key, and adds what Explain says about it. A
 	// process without routes returns an error that wraps [errors.ErrUnsupported].
 	ExplainRequest(ctx context.Context, r *http.Request) (*Explanation, error)
-	// Locks returns a page of the cluster's locks, of those that follow the key after, from the first one for "".
+	// Locks returns a page of the cluster's locks: those behind the key after, or the first ones
+	// for "".
 	Locks(ctx context.Context, after string) LockPage
-	// Unlock releases all locks of a key, whoever holds them, and returns them. by says for the worker's log who wants
-	// that. It returns an error that wraps [ErrNotLocked] if there are none.
+	// Unlock releases all locks of a key, regardless of their holders, and returns them. by names
+	// the operator in the worker's log. If there are none, the error wraps [ErrNotLocked].
 	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
-	// Drain has the worker of a name leave the ring, see worker.Worker.LeaveRing.
+	// Drain makes the worker of a name leave the ring, see worker.Worker.LeaveRing.
 	Drain(ctx context.Context, name string) error
-	// Undrain has it come back.
+	// Undrain makes it return.
 	Undrain(ctx context.Context, name string) error
 }
 
@@ -55,7 +56,7 @@ type LocalWorker interface {
 	JoinRing() error
 }
 
-// WorkerRow is a worker, and what it tells of itself.
+// WorkerRow is a worker, and its own status.
 type WorkerRow struct {
 	Name    string        `json:"name"`
 	Address string        `json:"address"`
@@ -64,7 +65,7 @@ type WorkerRow struct {
 	Error   string        `json:"error,omitempty"` // why there is no status
 }
 
-// LockRow is a key that is locked for somebody outside of its worker.
+// LockRow is a key that a caller outside of its worker has locked.
 type LockRow struct {
 	At           string  `json:"at,omitempty"` // the worker
 	Key          string  `json:"key"`
@@ -98,7 +99,7 @@ type RecentMove struct {
 	Move
 }
 
-// Explanation is what becomes of requests for a key, and why they wait.
+// Explanation says what happens to requests for a key, and why they wait.
 type Explanation struct {
 	Route  string `json:"route,omitempty"`  // that the request takes
 	Mode   string `json:"mode,omitempty"`   // of the route
@@ -106,7 +107,7 @@ type Explanation struct {
 	Key    string `json:"key,omitempty"`    // in its canonical form
 
 	Partition int    `json:"partition"`
-	Wanted    *Place `json:"wanted,omitempty"`   // whom the ring gives the partition
+	Wanted    *Place `json:"wanted,omitempty"`   // the owner by the ring
 	Believed  *Place `json:"believed,omitempty"` // where this process sends requests for the key
 	Epoch     int64  `json:"epoch,omitempty"`    // of the partition, as this process knows it
 
@@ -115,7 +116,7 @@ type Explanation struct {
 	Former      *KeyStatus `json:"former,omitempty"`       // what the former owner knows, where the key runs yet
 	FormerError string     `json:"former_error,omitempty"` // why it has not said that
 
-	Verdict []string `json:"verdict"` // what it comes to, in sentences
+	Verdict []string `json:"verdict"` // the conclusion, in sentences
 }
 
 // Place is a worker.

@@ -1,11 +1,11 @@
-// Package status has what a worker tells of itself, and what an operator learns of a cluster:
-// the JSON of the admin address, which package gateway/admin serves, and of the questions that
-// members ask each other.
+// Package status has the status that a worker reports, and the answers to an operator's questions
+// about a cluster. They are the JSON of the admin address, which package gateway/admin serves, and
+// of the questions between members.
 package status
 
 import "time"
 
-// WorkerStatus is what a worker tells of itself.
+// WorkerStatus is the status that a worker reports.
 type WorkerStatus struct {
 	Name        string `json:"name"`
 	Incarnation string `json:"incarnation"`
@@ -18,7 +18,7 @@ type WorkerStatus struct {
 	Arriving  int `json:"arriving"`  // of those wanted, not served yet
 	Departing int `json:"departing"` // of those served, another one's by the ring
 
-	Missing []MissingStatus `json:"missing,omitempty"` // those that arrive, by what they are waited for; of the most partitions first
+	Missing []MissingStatus `json:"missing,omitempty"` // arriving partitions, by what they wait for; the most first
 
 	Executions int64 `json:"executions"` // that have got their key since the worker's start
 
@@ -29,7 +29,7 @@ type WorkerStatus struct {
 	Holds    int `json:"holds"`     // keys that other members hold here, or wait for
 	Locks    int `json:"locks"`     // those of them that they hold
 
-	SessionSlackSeconds float64     `json:"session_slack_seconds"` // until nothing may start any more, if the store does not confirm the session before
+	SessionSlackSeconds float64     `json:"session_slack_seconds"` // until nothing may start, if the store does not confirm the session
 	Store               StoreStatus `json:"store"`
 
 	Residue []ResidueStatus `json:"residue,omitempty"` // keys of moved partitions that run on at a former owner
@@ -38,8 +38,8 @@ type WorkerStatus struct {
 	App     *AppStatus      `json:"app,omitempty"`     // behind a sidecar
 }
 
-// MissingStatus is partitions that the ring gives a worker and that it does not serve
-// yet, all from one worker.
+// MissingStatus is partitions that the ring gives a worker and that it does not serve so far, all
+// from one worker.
 type MissingStatus struct {
 	Worker       string  `json:"worker,omitempty"` // that had them; "" if none is known to
 	Gone         bool    `json:"gone,omitempty"`   // that is no member any more, at least not in the life in which it had them
@@ -61,8 +61,8 @@ func (s StoreStatus) Fails() bool {
 	return s.FailedAt != nil && (s.Answered == nil || s.FailedAt.After(*s.Answered))
 }
 
-// ResidueStatus is the keys of partitions which have moved whose executions go on at
-// one former owner. Requests for them wait at the present one.
+// ResidueStatus is the keys of moved partitions whose executions still run at one former owner.
+// Requests for them wait at the present owner.
 type ResidueStatus struct {
 	Worker        string  `json:"worker"` // the former owner
 	Keys          int     `json:"keys"`
@@ -75,8 +75,8 @@ type AppStatus struct {
 	Trouble string `json:"trouble,omitempty"` // why the worker has no place on the ring because of it
 }
 
-// Move is what a worker remembers of partitions that it took over, gave away or lost
-// for one reason and at about one time.
+// Move is a group of partitions that a worker took over, gave away or lost for one reason and at
+// about one time.
 type Move struct {
 	Direction      string    `json:"direction"`        // taken, given or lost
 	Reason         string    `json:"reason"`           // join, rebalance, leave, drain, app, store, withdrawn, death, restart, session, claimed, unowned or quarantine
@@ -102,16 +102,16 @@ type KeyStatus struct {
 	WaitsFor     string  `json:"waits_for,omitempty"`     // what the partition waits for, if no living worker owns it
 	WaitsSeconds float64 `json:"waits_seconds,omitempty"` // how long that takes at most; 0 if it is not known
 
-	Holder  *KeyHolder  `json:"holder,omitempty"`  // who holds the key here
-	Residue *KeyResidue `json:"residue,omitempty"` // who holds it at a former owner
+	Holder  *KeyHolder  `json:"holder,omitempty"`  // the holder of the key here
+	Residue *KeyResidue `json:"residue,omitempty"` // the holder at a former owner
 
-	Waiting     int       `json:"waiting"`               // that wait for the key
-	Clients     int       `json:"clients"`               // for how many clients they do; a call of the program itself counts as one
+	Waiting     int       `json:"waiting"`               // callers that wait for the key
+	Clients     int       `json:"clients"`               // of these callers; a call of the program itself counts as one
 	MostOfOne   int       `json:"most_of_one,omitempty"` // how many of one client wait
 	QueuePerKey int       `json:"queue_per_key"`         // how many may wait, unless the route says otherwise
 	Rates       []KeyRate `json:"rates,omitempty"`
 
-	Mismatch *KeyMismatch `json:"mismatch,omitempty"` // the latest in which the key has a part
+	Mismatch *KeyMismatch `json:"mismatch,omitempty"` // the latest that concerns the key
 }
 
 // KeyMismatch is an answer whose app said that it worked on another key than its execution's.
@@ -129,7 +129,7 @@ type KeyHolder struct {
 	Kind         string  `json:"kind"`                    // execution, or hold: another member holds the key
 	Seconds      float64 `json:"seconds"`                 // for how long
 	AtLeast      bool    `json:"at_least,omitempty"`      // or longer: nobody has looked before
-	ClientGone   bool    `json:"client_gone,omitempty"`   // who asked for it has left
+	ClientGone   bool    `json:"client_gone,omitempty"`   // its client has left
 	HeldBy       string  `json:"held_by,omitempty"`       // address of the member, of a hold
 	Label        string  `json:"label,omitempty"`         // that the member has given it, of a hold
 	Shared       int     `json:"shared,omitempty"`        // how many holds share the key, of which this is the one with the most left

@@ -17,7 +17,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Config is what the environment says about spans. Make one with [Environment].
+// Config is what the environment says about spans. Make one with [Environment]. It does not change.
 type Config struct {
 	console  bool     // spans go to standard output
 	endpoint *url.URL // spans go there; nil for nowhere
@@ -34,19 +34,20 @@ type Config struct {
 	patience time.Duration // with the requests for one batch
 }
 
-// What the names of variables about OTLP begin with. Those about traces count, if they are set.
+// Prefixes of the variables about OTLP. A variable about traces takes precedence over the general
+// one.
 const otlpPrefix, tracesPrefix = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 
-// environment reads variables. After an error it goes on; err is the first.
+// environment reads variables. It continues after an error; err is the first.
 type environment struct {
 	get func(name string) string
 	err error
 }
 
-// Environment reads what the variables OTEL_… say about the spans of a program of that name. get returns
-// the value of one, "" for none. It returns nil if there are to be no spans: if OTEL_SDK_DISABLED says
-// so, or OTEL_TRACES_EXPORTER, or neither that nor an endpoint is set. The error names the variable
-// that is wrong.
+// Environment reads the OpenTelemetry variables (OTEL_…) for the program's spans. get returns the
+// value of a variable, "" for none. The result is nil if there are no spans: OTEL_SDK_DISABLED or
+// OTEL_TRACES_EXPORTER says so, or neither an exporter nor an endpoint is set. An error names the
+// bad variable.
 func Environment(program string, get func(name string) string) (*Config, error) {
 	e := &environment{get: get}
 	disabled := e.choice("OTEL_SDK_DISABLED", "false", "true", "false") == "true"
@@ -72,7 +73,8 @@ func Environment(program string, get func(name string) string) (*Config, error) 
 	return c, nil
 }
 
-// fail notes that the value of a variable is wrong. It does not show the value, which may be a secret.
+// fail records that the value of a variable is wrong. It does not show the value, which may be a
+// secret.
 func (e *environment) fail(name, format string, args ...any) {
 	if e.err == nil {
 		e.err = fmt.Errorf("%s has a bad value: %w", name, fmt.Errorf(format, args...))

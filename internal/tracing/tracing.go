@@ -94,8 +94,9 @@ func (t *Tracing) Close() {
 	t.queue.cancel()
 }
 
-// queue counts the spans around the SDK's batch processor, which drops them silently. It admits no more
-// spans than fit into that processor's queue.
+// queue counts the spans around the SDK's batch processor, which drops spans silently. It admits no
+// more spans than fit into that processor's queue. Any goroutine may add spans; the counts are
+// atomic.
 type queue struct {
 	sdk.SpanProcessor
 	exporter sdk.SpanExporter
@@ -107,7 +108,7 @@ type queue struct {
 	waiting        atomic.Int64 // spans that are neither exported nor lost
 	full, notTaken atomic.Int64 // spans lost so far, by why
 
-	// Of ExportSpans, which the processor calls once at a time, and of Close after it.
+	// Used by ExportSpans, which the processor calls one at a time, and by Close after it.
 	said   int64     // lost spans that are logged
 	saidAt time.Time // zero for never
 	failed error     // of the last batch

@@ -1,8 +1,8 @@
 // Package wake has goroutines wake each other by channels with room for one.
 package wake
 
-// Up wakes the receiver of ch: now, or when it receives next. Any number of calls before
-// that are one. A nil channel wakes nobody.
+// Up wakes the receiver of ch: now, or when it receives next. Several calls before that count as
+// one. A nil channel is ignored.
 func Up(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:

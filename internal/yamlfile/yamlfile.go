@@ -157,7 +157,7 @@ func (d *Document) Err() error {
 	return errors.Join(all...)
 }
 
-// Node is a value in a file. The zero Node is one that is absent.
+// Node is a value in a file. The zero Node is an absent value.
 type Node struct {
 	doc  *Document
 	node ast.Node
@@ -176,7 +176,7 @@ func (n Node) Line() int {
 	return 0
 }
 
-// Errorf notes a mistake at the value.
+// Errorf records a mistake at the value.
 func (n Node) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if n.node == nil {

@@ -1,5 +1,6 @@
-// Package locking is for programs that take locks without knowing who keeps them: it is the one
-// interface of locks of keys, so that a program may change the keeper and not the code that locks. It imports the standard library alone.
+// Package locking is for programs that take locks without knowing who keeps them. It is one
+// interface of locks of keys, so a program can change the keeper without changing the code that
+// locks. It imports only the standard library.
 //
 // A type with concrete results, such as [github.com/keyway-go/keyway/fallback/lock.Locker], becomes a
 // [Locker] by [Of]:
@@ -7,12 +8,12 @@
 //	var locker locking.Locker = locking.Of(redisLocker)
 //	lease, err := locker.Lock(ctx, "order:42", locking.TTL(time.Minute), locking.Wait(5*time.Second))
 //
-// # What whoever implements it keeps to
+// # Rules for implementations
 //
-// A done context always loses, and leaves nothing locked. Wait bounds the wait alone and never ends the
-// lease. A token is above all earlier ones of its key. A lease renews itself until Unlock, and its Context
-// ends before another can have the lock. An option that an implementation cannot keep is refused
-// with an error that wraps [ErrOption], never ignored.
+// A done context always loses, and leaves nothing locked. Wait bounds only the wait and never ends
+// the lease. A token is above all earlier ones of its key. A lease renews itself until Unlock, and
+// its Context ends before another caller can have the lock. An implementation refuses an option
+// that it cannot keep with an error that wraps [ErrOption], and never ignores it.
 package locking
 
 import (
@@ -24,18 +25,18 @@ import (
 
 // Errors of all implementations.
 var (
-	// ErrLocked means that the lock is held, or others are waiting for it.
+	// ErrLocked means that the lock is held, or that others wait for it.
 	ErrLocked = errors.New("locking: locked")
 
-	// ErrNotOwner means that the lock was no longer the caller's when it was to be unlocked or
-	// extended, so others may have held it meanwhile.
+	// ErrNotOwner means that the caller unlocked or extended a lock that it no longer held, so
+	// others may have held it meanwhile.
 	ErrNotOwner = errors.New("locking: not the owner of the lock")
 
-	// ErrUnlockUnknown means that no answer says whether the lock was released while it was the
-	// caller's. It is free at the end of its TTL at the latest.
+	// ErrUnlockUnknown means that no answer says whether the caller's lock was released. It is free
+	// at the end of its TTL at the latest.
 	ErrUnlockUnknown = errors.New("locking: unknown whether the lock was released")
 
-	// ErrOption means that an option is wrong, or more than the implementation can do.
+	// ErrOption means that an option is wrong, or that the implementation does not support it.
 	ErrOption = errors.New("locking: bad option")
 )
 
@@ -57,8 +58,8 @@ type Lease interface {
 	// Token is the fencing token, above 0 and above those of all earlier holders of the key.
 	Token() int64
 
-	// Until is when the lock may be another's unless it is extended before; in the past if it
-	// may be already. It asks nobody.
+	// Until is when the lock may be another's unless it is extended before. It is in the past if
+	// the lock may be another's already. It makes no call.
 	Until() time.Time
 
 	// Extend has the lock last for at least ttl from now, and sets the TTL of the renewals that follow;
@@ -86,8 +87,8 @@ type Option func(*Options)
 // ShortestTTL is the least that [TTL] and [Lease].Extend take, apart from 0.
 const ShortestTTL = 10 * time.Millisecond
 
-// Apply returns what the options say; of two that say the same, the last one counts. It
-// returns [ErrOption] for one that no implementation takes.
+// Apply returns the result of the options; later ones override earlier ones. It returns [ErrOption]
+// for an option that no implementation supports.
 func Apply(opts []Option) (Options, error) {
 	var o Options
 	for _, opt := range opts {
@@ -107,10 +108,11 @@ func Apply(opts []Option) (Options, error) {
 // TTL is the time after which the lock is free unless it is renewed, in place of the implementation's.
 func TTL(d time.Duration) Option { return func(o *Options) { o.TTL = d } }
 
-// Wait bounds the wait of Lock, which then returns ErrLocked. TryLock does not wait, whatever this says.
+// Wait bounds the wait of Lock, which then returns ErrLocked. TryLock never waits.
 func Wait(d time.Duration) Option { return func(o *Options) { o.Wait = d } }
 
-// Label names the holder for those who ask who has the lock, such as a host and a job: UTF-8, at most 128 bytes.
+// Label names the holder for callers that ask who has the lock, such as a host and a job: UTF-8, at
+// most 128 bytes.
 func Label(s string) Option { return func(o *Options) { o.Label = s } }
 
 // Replicas has the lock count as taken only when n replicas of its store have acknowledged it within that

@@ -7,8 +7,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// nodeName is the name of a member in memberlist. The boot id makes a
-// restarted process a new node, whatever its name and address.
+// nodeName is the name of a member in memberlist. The boot id makes a restarted process a new node
+// even under the same name and address.
 func nodeName(name, boot string) string { return name + "@" + boot }
 
 func memberName(node string) string {
@@ -18,9 +18,8 @@ func memberName(node string) string {
 	return node
 }
 
-// admit decides whether a node may be in the cluster of self, and says in its
-// error which setting keeps it out, both values and what to do. ours has no KeySource:
-// a router with another one stays within sight.
+// admit decides whether a node may be in the cluster of self. Its error says which setting prevents
+// that, both values and what to do. ours has no KeySource: a router with another one is admitted.
 func admit(self ring.Member, ours ring.Settings, node, addr string, meta []byte) error {
 	md, err := decodeMetadata(meta)
 	if name := memberName(node); err == nil && (name == "" || len(name) > nameLimit) {

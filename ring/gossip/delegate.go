@@ -54,7 +54,6 @@ func putBounded(m map[string]error, node string, err error) {
 	}
 }
 
-// take empties the inbox.
 func (in *inbox) take() (n news) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

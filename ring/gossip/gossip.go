@@ -3,21 +3,20 @@
 // Gupta and Motivala, 2002, with Lifeguard: Dadgar, Phillips and Currey, 2017)
 // and turns its events into immutable views of the cluster, [ring.View].
 //
-// Each member spreads a description of itself: role, state, addresses,
-// incarnation, the digest of the view that it sees, and the settings that all
-// members must share. What lasts is memberlist's metadata of its node. What changes
-// often, the state and the digest among it, are news of some 70 bytes with a version that
-// rises; see newsroom. A node with another cluster name or other ring settings
-// is refused by both sides, which say what differs. One that uses another store
-// stays within sight, since a store can change, but in no view: View.Refused. A dead member is noticed
-// in 2 to 3 seconds. A view is a good guess, not the truth: nothing that must
-// be safe may depend on it alone.
+// Each member spreads a description of itself: role, state, addresses, incarnation, the digest of
+// the view that it sees, and the settings that all members must share. The lasting parts are
+// memberlist's metadata of its node. The parts that change often, such as the state and the digest,
+// are news of about 70 bytes with a rising version; see newsroom.
 //
-// One goroutine owns the state. memberlist's callbacks leave their news in an
-// inbox; the owner takes all that has come, computes one view of it and
-// publishes it through an atomic pointer. A second goroutine joins missing
-// members about once a second, so that a split cluster becomes one again:
-// memberlist itself never tries.
+// A node with another cluster name or other ring settings is refused by both sides, which report
+// the difference. A node that uses another store remains visible, since a store can change, but is
+// in no view: View.Refused. A dead member is detected in 2 to 3 seconds. A view is a good guess,
+// not the truth: nothing that must be safe may depend on it alone.
+//
+// One goroutine owns the state. memberlist's callbacks put their news into an inbox; the owner
+// takes everything in it, computes one view and publishes it through an atomic pointer. A second
+// goroutine joins missing members about once a second, so that a split cluster reunites: memberlist
+// itself never tries.
 //
 //	callbacks → inbox → owner → View, Changed
 //	Announce ───────────┘
@@ -52,8 +51,8 @@ var (
 	// ErrBind means that the gossip address cannot be listened on.
 	ErrBind = errors.New("gossip: cannot listen")
 
-	// ErrRefused means that this member and a peer do not belong into one
-	// cluster, or cannot understand each other.
+	// ErrRefused means that this member and a peer do not belong to one cluster, or cannot
+	// understand each other.
 	ErrRefused = errors.New("gossip: refused")
 
 	// errClosed means that the Cluster has been left or closed.
@@ -63,12 +62,11 @@ var (
 // DefaultPort is the port of an address in Config.Seeds that has none.
 const DefaultPort = "7946"
 
-// Config says who this member is and where to find the others. Errors name
-// the command line's flag beside the field, where it has one.
+// Config says who this member is and where to find the others. Errors name the field and, where
+// there is one, the flag of the command line.
 type Config struct {
-	// Settings are those that all members share: a member that differs in one is
-	// refused. The identity of the store, Settings.Store, may come later, by
-	// Announce.
+	// Settings are shared by all members: a member with others is refused. The store's identity,
+	// Settings.Store, may be set later with Announce.
 	Settings ring.Settings
 
 	// Self describes this member. Name and Role are required; a zero State means
@@ -79,29 +77,27 @@ type Config struct {
 	// one. "" means 127.0.0.1:0. (--gossip)
 	Bind string
 
-	// Advertise is the host or host:port at which peers reach this member. ""
-	// means the bound address or, if that is every address of the machine, the
-	// first of them that is not loopback, private ones first.
+	// Advertise is the host or host:port at which peers reach this member. "" means the bound
+	// address. If that is every address of the machine, the first one that is not loopback is
+	// taken, private ones first.
 	Advertise string
 
-	// Seeds are host or host:port addresses of members to join. One that is not
-	// reachable now is joined later. (--join)
+	// Seeds are host or host:port addresses of members to join. Unreachable ones are joined later.
+	// (--join)
 	Seeds []string
 
-	// Guessed says that Seeds are a default. If all of them refuse this member, another
-	// cluster is there: Start succeeds, and the log says so.
+	// Guessed says that Seeds are a default. If all of them refuse this member, they belong to
+	// another cluster: Start succeeds, and the log says so.
 	Guessed bool
 
-	// Keyring holds keys of 16, 24 or 32 bytes that encrypt gossip with AES-GCM:
-	// the first encrypts, all decrypt. Rotate a key by adding the new one last
-	// everywhere, then moving it first, then removing the old one. Empty: gossip
-	// is neither encrypted nor authenticated, and Bind and Advertise have to be of
-	// the loopback interface. (--gossip-key)
+	// Keyring holds keys of 16, 24 or 32 bytes that encrypt gossip with AES-GCM: the first
+	// encrypts, all decrypt. To rotate a key, add the new one last everywhere, then move it first,
+	// then remove the old one. With an empty Keyring gossip is neither encrypted nor authenticated,
+	// and Bind and Advertise must be on the loopback interface. (--gossip-key)
 	Keyring [][]byte
 
-	// Open allows other addresses without a Keyring. Whoever reaches them can join
-	// as a worker, is sent requests, and reads the URL of a store that a member
-	// offers. (--gossip-open)
+	// Open allows other addresses without a Keyring. Any process that reaches them can then join as
+	// a worker, receive requests, and read the URL of a store that a member offers. (--gossip-open)
 	Open bool
 
 	// Logger receives what an operator should know. Default: none.
@@ -112,8 +108,9 @@ type Config struct {
 	Transport memberlist.Transport
 }
 
-// Cluster is this process's membership in a cluster. Its methods may be called
-// by any number of goroutines.
+// Cluster is this process's membership in a cluster. Any number of goroutines may call its methods.
+// The owner's goroutine publishes current, the joiner's joins missing members, and memberlist's
+// goroutines deliver news. All of them end when Leave or Close sets ended, under ending.
 type Cluster struct {
 	log      *slog.Logger
 	settings ring.Settings          // without Store and KeySource
@@ -143,11 +140,10 @@ type Cluster struct {
 	ended  bool
 }
 
-// Start makes this process a member and joins the seeds. It waits up to two
-// seconds for them. If some seed takes it in or cannot be reached, or there is
-// none, Start succeeds: a member that has not found its cluster is a cluster
-// of its own and keeps trying. It fails with ErrRefused if every seed refuses
-// it, with ErrBind, with ErrConfig or with the cause of ctx's end. ctx bounds
+// Start makes this process a member and joins the seeds. It waits for them for up to two seconds.
+// Start succeeds if a seed accepts this member or cannot be reached, or if there is none: a member
+// that has not found its cluster is a cluster of its own and keeps trying. It fails with ErrRefused
+// if every seed refuses it, with ErrBind, with ErrConfig or with the cause of ctx's end. ctx bounds
 // only Start itself.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	cfg = cfg.withDefaults()
@@ -245,10 +241,9 @@ const gossipInterval = 100 * time.Millisecond
 // timing returns memberlist's settings for a local network, made quicker. A dead
 // member is noticed in 2 to 3 seconds. A suspect that lives has 2 seconds to say so.
 //
-// Members that push and pull tell each other all they know. They do it often, since
-// nothing else makes up for what gets lost. The queue of memberlist itself can give two
-// broadcasts of the same length the same number, once it has run empty, and then
-// never sends one of them (v0.7.0, TransmitLimitedQueue).
+// In a push and pull two members exchange all they know. It happens often, since nothing else
+// repairs a loss. memberlist's own queue can number two broadcasts of the same length alike after
+// it ran empty, and then never sends one of them (v0.7.0, TransmitLimitedQueue).
 func timing() *memberlist.Config {
 	mc := memberlist.DefaultLANConfig()
 	mc.ProbeInterval = 500 * time.Millisecond
@@ -318,8 +313,8 @@ func (c *Cluster) Self() ring.Member { return c.current.Load().self }
 // load.
 func (c *Cluster) View() *ring.View { return c.current.Load().view }
 
-// Settings returns the settings that this member shares with the others, with
-// their defaults filled in, and the identity of its store as it is known now.
+// Settings returns the settings that this member shares with the others, with their defaults, and
+// its store's present identity.
 func (c *Cluster) Settings() ring.Settings {
 	s := c.settings
 	s.Store, s.KeySource = ring.StoreID(c.store.Load()), *c.source.Load()
@@ -331,9 +326,9 @@ func withoutKeys(s ring.Settings) ring.Settings {
 	return s
 }
 
-// Secrets returns a secret of 32 bytes for each key of Config.Keyring, in its order,
-// that is of one purpose (HKDF-SHA256, RFC 5869): from it nobody learns the key, or
-// the secrets of other purposes.
+// Secrets returns a secret of 32 bytes for each key of Config.Keyring, in its order. The secrets
+// are for one purpose (HKDF-SHA256, RFC 5869) and reveal neither the key nor the secrets of other
+// purposes.
 func (c *Cluster) Secrets(purpose string) [][]byte {
 	secrets := make([][]byte, len(c.keys))
 	for i, key := range c.keys {
@@ -354,8 +349,8 @@ func (c *Cluster) Secrets(purpose string) [][]byte {
 // A closed Cluster's view does not change any more.
 func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
 
-// Addr returns the host:port at which peers reach this member's gossip: what
-// others use as a seed.
+// Addr returns the host:port at which peers reach this member's gossip. Others can use it as a
+// seed.
 func (c *Cluster) Addr() string { return c.identity.Gossip }
 
 // Announce changes this member's description of itself. change gets a copy of
@@ -369,10 +364,10 @@ func (c *Cluster) Announce(change func(*ring.Member)) error {
 	return c.ask(func(o *owner) error { return o.change(change, 0) })
 }
 
-// Bury tells all members that the processes of incarnations are dead, so that they leave
-// the views at once. It ignores incarnations that are not in View, and does not
-// wait. A member that the news does not reach finds out by itself. An incarnation that
-// lives after all comes back when its description changes.
+// Bury tells all members that the processes of incarnations are dead, so that they leave the views
+// at once. It ignores incarnations that are not in View, and does not wait. Members that miss the
+// news detect the death themselves. If an incarnation lives after all, it returns when its
+// description changes.
 func (c *Cluster) Bury(incarnations []string) {
 	var known []string
 	for _, incarnation := range incarnations {
@@ -393,15 +388,14 @@ func (c *Cluster) Bury(incarnations []string) {
 // maxBuried bounds the incarnations of a message.
 const maxBuried = 16
 
-// AddSeeds adds addresses, as in Config.Seeds, of members that were learnt of
-// elsewhere. An address is tried for ten minutes after it was last added; of
-// more than 256 the oldest are forgotten, and malformed ones at once.
+// AddSeeds adds addresses, as in Config.Seeds, of members known from elsewhere. An address is tried
+// for ten minutes after it was last added. Beyond 256 addresses the oldest are dropped, and
+// malformed ones at once.
 func (c *Cluster) AddSeeds(addrs []string) { c.joiner.add(addrs) }
 
-// Leave tells the peers that this member goes, so that they need not find out,
-// and closes the Cluster. It takes at most two seconds, less if ctx ends. Its
-// error says that the peers may not know; the Cluster is closed in any case.
-// Leaving a closed Cluster does nothing.
+// Leave tells the peers that this member leaves, so that they need not detect it, and closes the
+// Cluster. It takes at most two seconds, less if ctx ends. Its error says that the peers may not
+// know; the Cluster is closed in any case. Leaving a closed Cluster does nothing.
 func (c *Cluster) Leave(ctx context.Context) error {
 	c.ending.Lock()
 	defer c.ending.Unlock()
@@ -438,9 +432,9 @@ func patience(ctx context.Context, most time.Duration) time.Duration {
 	return max(most, 1)
 }
 
-// Close ends the membership without a word, as a crash would: the peers find
-// out in 2 to 3 seconds. Closing twice, or after Leave, does nothing.
-// memberlist's last probes may take some seconds more to end by themselves.
+// Close ends the membership without notice, as a crash would: the peers detect it in 2 to 3
+// seconds. Closing twice, or after Leave, does nothing. memberlist's last probes may run for some
+// seconds more.
 func (c *Cluster) Close() error {
 	c.ending.Lock()
 	defer c.ending.Unlock()
@@ -450,7 +444,6 @@ func (c *Cluster) Close() error {
 	return nil
 }
 
-// endLocked ends all that runs.
 func (c *Cluster) endLocked() {
 	c.ended = true
 	c.stop()

@@ -24,8 +24,8 @@ const (
 	addedAge      = 10 * time.Minute
 )
 
-// joiner joins those of the seeds and of the addresses added later that are
-// not in the view.
+// joiner joins the seeds and added addresses that are not in the view. One goroutine runs it; mu
+// guards the targets, which any goroutine may add.
 type joiner struct {
 	c        *Cluster
 	seeds    []string
@@ -159,8 +159,7 @@ func (j *joiner) round() []error {
 	return slices.DeleteFunc(outcomes, func(err error) bool { return err == errSelf })
 }
 
-// due returns the targets to try now, of which no added one is the address of a member
-// that is present.
+// due returns the targets to try now, without added addresses of members that are present.
 func (j *joiner) due(now time.Time, present map[string]bool) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -261,8 +260,8 @@ const (
 	peerEncrypted = "remote state is encrypted and encryption is not configured"
 )
 
-// explain says in Keyway's words why Join failed. memberlist flattens errors
-// into texts, so texts are all there is to tell them apart.
+// explain says in Keyway's words why Join failed. memberlist flattens errors into texts, so only
+// texts distinguish them.
 func explain(addr string, err error) error {
 	if list, ok := err.(interface{ WrappedErrors() []error }); ok && len(list.WrappedErrors()) == 1 {
 		err = list.WrappedErrors()[0]

@@ -12,16 +12,15 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Routers of a cluster must take one key from each request. Each announces where it
-// takes keys from, and since when. Before other ones come in force at a router, they are
-// announced as not in force yet, and then every other router is asked: of two that change
-// at one moment one at least sees the other's. Routers that could not see each other may
-// come to differ nevertheless. When they meet, the one whose keys came in force later
-// must send no requests, see [ring.View.KeyConflict]. It does not matter for that
-// whether their clocks agree: both compare the same two numbers.
+// Routers of a cluster must take one key from each request. Each router announces its key sources,
+// and since when they are in force. New sources are first announced as not in force, and then every
+// other router is asked. If two routers change at one moment, at least one of them thus sees the
+// other's sources. Routers that cannot see each other may still come to differ. When they meet, the
+// router whose sources came in force later must send no requests, see [ring.View.KeyConflict].
+// Their clocks need not agree for that: both compare the same two numbers.
 
-// keys are the Settings.KeySource of a router, as it announces it. The zero value is of
-// others.
+// keys are the Settings.KeySource of a router, as it announces it. Other members have the zero
+// value.
 type keys struct {
 	source string
 	since  int64 // when it came in force, in Unix milliseconds, or notInForce
@@ -138,7 +137,7 @@ func (o *owner) settle() error {
 	return nil
 }
 
-// keyConflict returns what View.KeyConflict is to be.
+// keyConflict returns the value of View.KeyConflict.
 func (o *owner) keyConflict() error {
 	var first *peer // of those that do not agree, so that the text stays
 	var how ring.Difference

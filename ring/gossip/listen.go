@@ -86,8 +86,8 @@ func wrap(life context.Context, t memberlist.Transport) (*listener, error) {
 	return &listener{&transport{t, life, dial}, at, at}, nil
 }
 
-// bindTo listens with TCP and UDP on one port. If it may choose the port, the
-// one that it chose for TCP may be taken for UDP, so it tries again.
+// bindTo listens with TCP and UDP on one port. If the port is free to choose, the port chosen for
+// TCP may be taken for UDP, so bindTo tries again.
 func bindTo(addr netip.AddrPort, logger *log.Logger) (s *sockets, err error) {
 	attempts := 1
 	if addr.Port() == 0 {
@@ -163,7 +163,7 @@ func splitHostPort(addr, defaultPort string) (string, uint16, error) {
 	return host, uint16(n), nil
 }
 
-// hasColon tells a malformed host:port from a host; a bare IPv6 address is one.
+// hasColon distinguishes a malformed host:port from a host; a bare IPv6 address is a host.
 func hasColon(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err != nil && slices.Contains([]byte(s), ':')

@@ -20,23 +20,23 @@ const (
 	keySourceLimit = 96  // bytes; see shortKeySource
 )
 
-// Every metadata starts with a mark, so that a member of some other
-// memberlist program is told apart, and a version. A decoder ignores bytes
-// after the last field it knows: a new field needs no new version.
+// Every metadata starts with a mark, which distinguishes it from those of other memberlist
+// programs, and a version. A decoder ignores bytes after the last field that it knows, so a new
+// field needs no new version.
 const (
 	metaMark    = 'K'
 	metaVersion = 3
 )
 
-// epochLimit is far above every epoch, which are of the size of Unix seconds,
-// and as far below those that tokens have no room for: a member that lies can
-// neither stop the epochs from rising nor make tokens overflow.
+// epochLimit is far above every real epoch, whose size is that of Unix seconds, and equally far
+// below the limit of tokens. A lying member can therefore neither stop the epochs from rising nor
+// make tokens overflow.
 const epochLimit = 1 << 42
 
 var errNotKeyway = errors.New("not a member of a Keyway cluster")
 
-// metadata is what a member tells its peers about itself through memberlist.
-// Its name and gossip address travel beside it, as the node's.
+// metadata is a member's description of itself for its peers, sent by memberlist. Its name and
+// gossip address are not in it, since they are those of the node.
 type metadata struct {
 	self     ring.Member // without Name and Gossip, and without TLS and StoreID, which settings have
 	digest   uint64      // of settings, as the member computes it
@@ -45,8 +45,8 @@ type metadata struct {
 	version  uint64 // of the status that is in it
 }
 
-// shortKeySource stands for a key source in what members tell each other: a
-// long one is cut and ends in its hash, so that two do not become equal.
+// shortKeySource shortens a key source for messages between members. A long one is cut and ends in
+// its hash, so that different ones stay different.
 func shortKeySource(s string) string {
 	if len(s) <= keySourceLimit {
 		return s
@@ -62,7 +62,7 @@ func newMetadata(m ring.Member, k keys, s ring.Settings, version uint64) metadat
 	return metadata{self: m, digest: s.Digest(), settings: s, since: k.since, version: version}
 }
 
-// lasting returns md without the status: what changes rarely.
+// lasting returns md without the status: the part that rarely changes.
 func (md metadata) lasting() metadata {
 	status{}.update(&md.self)
 	md.settings.Store, md.digest, md.version = 0, 0, 0

@@ -84,11 +84,11 @@ func decodeNews(b []byte) (node string, s status, err error) {
 	return node, s, s.validate()
 }
 
-// newsroom passes news on. Each member that hears something new repeats it a few times, to
-// whichever members memberlist chooses. What gets lost nevertheless arrives when two
-// members next tell each other all they know, every few seconds. Its methods may be called
-// by any number of goroutines, and with memberlist's locks held. What it publishes comes in the
-// order in which it was learned, so nobody who is gone comes back.
+// newsroom passes news on. A member that hears something new repeats it a few times, to members
+// that memberlist chooses. News that get lost arrive when two members next exchange all they know,
+// every few seconds. Any number of goroutines may call its methods, also with memberlist's locks
+// held. It publishes news in the order in which it learned them, so a member that is gone never
+// returns by old news.
 type newsroom struct {
 	publish func(name string, p *peer) // takes what is known of another node now, nil if it is gone; with mu held, so in order
 
@@ -184,8 +184,8 @@ func (r *newsroom) forget() {
 	clear(r.other)
 }
 
-// tell spreads a status of this member's own. The channel is closed when all is sent, at
-// once if nobody is there.
+// tell spreads a status of this member. The channel is closed when everything is sent, at once if
+// there are no peers.
 func (r *newsroom) tell(self string, s status) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,8 +228,8 @@ func (r *newsroom) hear(self string, message []byte, repeat bool) {
 	r.publish(name, new(n.peer))
 }
 
-// repeat queues a node's news, before those that were sent already. With n members
-// that repeat what they hear to r others each, one misses it with a chance of e^-r.
+// repeat queues a node's news before those already sent. If n members repeat what they hear to r
+// others each, one of them misses it with a probability of e^-r.
 func (r *newsroom) repeat(n *node) {
 	queued := n.repeats > 0
 	n.repeats = 4 + bits.Len(uint(len(r.nodes)))

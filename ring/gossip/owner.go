@@ -14,17 +14,17 @@ const (
 	gatherLeast = 10 * time.Millisecond
 	gatherEach  = 5 * time.Millisecond
 
-	// spreadLeast and spreadEach are for how long a new digest must have stayed the same
-	// before it is spread: while members come one after the other, each of them would
-	// have to tell all others of every digest in between.
+	// spreadLeast and spreadEach say how long a new digest must stay the same before it is spread.
+	// While members join one after the other, each would otherwise tell all others every digest in
+	// between.
 	spreadLeast = 50 * time.Millisecond
 	spreadEach  = 5 * time.Millisecond
 
 	// calmMost is how many times as long the owner waits for either, at most.
 	calmMost = 4
 
-	// duplicateAge is how long a name may be alive twice before that is worth a
-	// warning: a restarted process's former life takes some seconds to be missed.
+	// duplicateAge is how long a name may be alive twice before a warning: it takes some seconds
+	// until a restarted process's former life is detected as dead.
 	duplicateAge = 10 * time.Second
 )
 
@@ -53,8 +53,8 @@ func (c *Cluster) ask(do func(*owner) error) error {
 	}
 }
 
-// owner holds what this member knows of the cluster. Only its goroutine
-// touches it.
+// owner holds what this member knows of the cluster. Only its goroutine uses it: it takes news,
+// requests and announcements, and publishes views.
 type owner struct {
 	c          *Cluster
 	builder    *ring.Builder
@@ -135,7 +135,7 @@ type calm struct {
 	passed <-chan time.Time // nil before that
 }
 
-// disturb begins the wait anew, or goes on with it once it has lasted calmMost times as long.
+// disturb starts the wait again, unless it has lasted calmMost times as long.
 func (c *calm) disturb(wait time.Duration) {
 	now := time.Now()
 	if c.passed == nil {
@@ -176,9 +176,9 @@ func (o *owner) change(change func(*ring.Member), wait time.Duration) error {
 // unwaited is the shortest time to wait for: memberlist takes 0 for no limit.
 const unwaited = time.Duration(1)
 
-// spread tells the peers of this member: of its status by news, of the rest, if that has
-// changed, by memberlist. It waits until some peers have been sent it, or until wait has
-// passed: then it goes on by itself.
+// spread sends this member's description to the peers: its status as news, the rest, if that has
+// changed, by memberlist. It waits until some peers have been sent it, or until wait has passed;
+// sending then continues in the background.
 func (o *owner) spread(wait time.Duration) {
 	o.version++
 	o.told = o.self
@@ -292,8 +292,8 @@ func sameText(a, b error) bool {
 	return a == b || a != nil && b != nil && a.Error() == b.Error()
 }
 
-// keepEpoch makes this member tell of the highest epoch when the one that did
-// has gone: it must not be forgotten while any process of the cluster lives.
+// keepEpoch makes this member announce the highest epoch when the member that did so is gone. The
+// highest epoch must not be forgotten while any process of the cluster lives.
 func (o *owner) keepEpoch() {
 	told := o.self.Epoch
 	for _, m := range o.peers {

@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// sockets is a memberlist.Transport of TCP and UDP on one port. It reads packets into one
-// buffer and copies what has come; memberlist's own makes a buffer of 64 KiB for each packet.
+// sockets is a memberlist.Transport of TCP and UDP on one port. It reads packets into one buffer
+// and copies what has come; memberlist's own makes a buffer of 64 KiB for each packet.
 type sockets struct {
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
@@ -120,7 +120,7 @@ func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 	return dialTCP(s.life, addr, timeout)
 }
 
-// Shutdown closes the sockets and waits until nobody reads from them.
+// Shutdown closes the sockets and waits for their readers.
 func (s *sockets) Shutdown() error {
 	s.stop()
 	s.tcp.Close()

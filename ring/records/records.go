@@ -1,8 +1,8 @@
-// Package records is for those who bring a store of their own: it says what a store keeps of
-// who owns which partition, and what each call means. Package gateway/worker has the
-// interface, and keyway.Config.Store opens one.
+// Package records is for programs that bring a store of their own. It describes what a store keeps
+// about the ownership of partitions, and what each call means. Package gateway/worker has the
+// interface, and keyway.Config.Store opens a store.
 //
-// Ownership is a record for each partition, changed by compare-and-set on its epoch alone.
+// Each partition has a record of its owner, which only a compare-and-set on its epoch changes.
 // docs/protocol.md says why each part is there.
 package records
 
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Errors with which a store answers definitely. Any other error leaves the
-// outcome of a call unknown: it may have been applied, or may yet be.
+// Definite errors of a store. After any other error the outcome of the call is unknown: it may have
+// been applied, or may still be.
 var (
 	// ErrGeneration means that the store's data is of another generation than
 	// the call named, so nothing was applied.
@@ -44,17 +44,17 @@ type WrittenLock struct {
 	Text string // in the shell's own encoding; empty in a write that removes it
 }
 
-// WriteNumber tells a write of a partition's locks from all others. Those of one epoch
-// are by one incarnation, whose numbers go up.
+// WriteNumber identifies a write of a partition's locks. The writes of one epoch come from one
+// incarnation, whose numbers rise.
 type WriteNumber struct {
 	Epoch  int64 // at which the writer serves the partition
 	Number int64 // greater than 0
 }
 
-// LockWrite changes the locks that the store keeps for a partition of the caller: each of
-// Locks takes the place of the one with its ID. It needs the record to be the caller's at
-// Number.Epoch, and the latest write that was made to be of another epoch, or of a lower
-// number: so one that arrives late or again changes nothing.
+// LockWrite changes the locks that the store keeps for a partition of the caller: each of Locks
+// replaces the one with its ID. It requires that the record is the caller's at Number.Epoch. It
+// also requires that the latest write was of another epoch or had a lower number, so late and
+// repeated writes change nothing.
 type LockWrite struct {
 	Partition int
 	Number    WriteNumber
@@ -73,24 +73,22 @@ type Session struct {
 type Op uint8
 
 const (
-	// OpClaim takes a partition for the caller. It needs From to be the
-	// record, From.Owner to be empty, the caller, or without a session, and
-	// the store's quarantine to be over unless From.Owner is the caller or
-	// has been released.
+	// OpClaim takes a partition for the caller. It requires that From is the record, and that
+	// From.Owner is empty, the caller, or without a session. It also requires that the store's
+	// quarantine is over, unless From.Owner is the caller or has been released.
 	OpClaim Op = iota + 1
 
-	// OpMove gives the caller's partition to To and writes Residue with it, in
-	// one step; and Locks in place of those that are there, unless a move has
-	// brought these after the epoch Served. It needs From to be the record,
-	// From.Owner to be the caller, and To to have a session.
+	// OpMove gives the caller's partition to To and writes Residue in the same step. Locks replaces
+	// the stored locks, unless a move has brought those after the epoch Served. It requires that
+	// From is the record, that From.Owner is the caller, and that To has a session.
 	//
-	// A caller may move or claim a record that names it without having opened the
-	// partition: then From is what the latest move wrote, and Served is lower. The locks of
-	// that move go on as if the new record were written by it.
+	// A caller may move or claim a record that names it without having opened the partition. Then
+	// From is what the latest move wrote, and Served is lower. The locks of that move remain as if
+	// the new record had written them.
 	OpMove
 
-	// OpAdvance raises the epoch of the caller's partition. It needs From to
-	// be the record and From.Owner to be the caller.
+	// OpAdvance raises the epoch of the caller's partition. It requires that From is the record and
+	// that From.Owner is the caller.
 	OpAdvance
 )
 
@@ -119,17 +117,16 @@ type Change struct {
 	Served    int64     // OpMove, OpClaim: latest epoch at which the caller served the partition in this generation, or 0
 }
 
-// Holding is a partition that a worker serves and re-asserts, or (with
-// Epoch 0) only residue of its own that it re-asserts, after the store has
-// lost data.
+// Holding is a partition that a worker re-asserts after the store has lost data. With Epoch 0 it is
+// only the worker's residue in a partition.
 type Holding struct {
 	Partition int
 	Epoch     int64
 	Residue   []Residue
 }
 
-// PartitionState is a partition as the store has it. Locks and Written are told
-// to the record's owner alone, and forgotten when a generation ends.
+// PartitionState is a partition in the store. Only the record's owner gets Locks and Written, which
+// are forgotten when a generation ends.
 type PartitionState struct {
 	Partition int
 	Record    Record
@@ -153,10 +150,10 @@ type SessionState struct {
 
 // Stamp is the latest renewal of an incarnation's session, or its registration.
 //
-// A store counts registrations and renewals of all sessions; the count is its beat, which
-// never falls within a generation (it may rise for other reasons as well). A session's
-// stamp is the beat that its latest renewal raised. So a snapshot with that beat or a higher
-// one was taken after the renewal, and one with a lower beat before it, whatever clocks show.
+// A store counts registrations and renewals of all sessions. The count is its beat, which never
+// falls within a generation (it may rise for other reasons as well). A session's stamp is the beat
+// that its latest renewal raised. A snapshot with that beat or a higher one was taken after the
+// renewal, and a snapshot with a lower beat before it, regardless of clocks.
 type Stamp struct {
 	Incarnation string
 	Beat        int64 // greater than 0
@@ -169,11 +166,11 @@ type Stamp struct {
 // Beat and Stamps: sessions that register, end or are released, and partitions. A renewal
 // changes the beat alone.
 //
-// Observe has a cheap and a full form. Without suspects, a store may compare its
-// generation and version alone, and answer that nothing has changed. Such a snapshot may
-// show a session whose TTL is over. It may also show a generation that the next call of
-// another kind ends, because the server was replaced. With suspects, or if anything has
-// changed, it shows no session whose TTL is over, and the generation is current.
+// Observe has a cheap and a full form. Without suspects, a store may compare only its generation
+// and version, and answer that nothing has changed. Its snapshot then may show a session whose TTL
+// is over, or a generation that another call would end because the server was replaced. With
+// suspects, or after a change, it shows no session whose TTL is over, and the generation is
+// current.
 type Snapshot struct {
 	Generation string
 	Now        time.Duration // the store's clock, since the Unix epoch
@@ -184,5 +181,5 @@ type Snapshot struct {
 	Gone       []Stamp          // sessions that ended lately (about an hour ago), in this generation and without a release
 	Released   []string         // incarnations that released their session lately (about an hour ago)
 	Stamps     []Stamp          // of those suspects that have a session
-	Partitions []PartitionState // those whose record or residue changed after the Version passed in
+	Partitions []PartitionState // changed in record or residue after the Version passed in
 }

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// Query takes parameters out of a URL's query, so that what is left at the
-// end is unknown. It keeps the first error.
+// Query takes known parameters out of a URL's query; the rest is unknown. It keeps the first error.
 type Query struct {
 	values url.Values
 	err    error
@@ -113,7 +112,7 @@ func (q *Query) TLS() *tls.Config {
 	return c
 }
 
-// Finish returns the first error. A parameter that nobody has taken is one.
+// Finish returns the first error. A parameter that was not taken is one.
 func (q *Query) Finish() error {
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		q.fail(name, "is unknown here")

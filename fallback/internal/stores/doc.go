@@ -1,3 +1,3 @@
-// Package stores has what the stores of every kind share: whether one can be used, what it
-// keeps of the members' settings, and how it writes a list of strings.
+// Package stores has the common part of all stores: whether one can be used, how it stores the
+// members' settings, and how it writes a list of strings.
 package stores

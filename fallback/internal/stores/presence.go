@@ -21,8 +21,8 @@ const (
 	maxCauses = 16               // that are remembered
 )
 
-// Presence is whether a store can be used, as its calls show. It is present until a call fails, and again when one
-// succeeds. Any goroutine may note a call.
+// Presence says whether a store can be used, judging by its calls. It is present until a call
+// fails, and again when one succeeds. Any goroutine may record a call, under mu.
 type Presence struct {
 	Kind     string       // such as "Redis"
 	Place    string       // the servers' addresses, without a password
@@ -39,7 +39,7 @@ type Presence struct {
 	told    bool                 // this absence was logged
 }
 
-// Note notes the end of a call that began then; nil means that the store has answered.
+// Note records the end of a call that began then; a nil error means that the store has answered.
 func (p *Presence) Note(err error, began time.Time) {
 	if errors.Is(err, context.Canceled) {
 		return

@@ -19,7 +19,7 @@ func NewID() ring.StoreID {
 	return ring.NewStoreID(time.Now(), binary.BigEndian.Uint32(random[:]))
 }
 
-// settingsForm is how a store keeps settings: what all sessions must share.
+// settingsForm is the form in which a store keeps the settings that all sessions must share.
 const settingsForm = "partitions=%d replicas=%d load=%g ttl=%d digest=%016x"
 
 // SettingsText returns what a store keeps of settings.

@@ -1,5 +1,5 @@
-// Package access says who may have something done at an address of a process: whoever has its
-// token, or without one whoever is on the same machine.
+// Package access says which requests an address of a process accepts: those with its token or,
+// without one, those from the same machine.
 package access
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Verdict says whether a request may go on, or why not.
+// Verdict says whether a request is accepted, or why not.
 type Verdict uint8
 
 // Verdicts.
@@ -32,8 +32,9 @@ type Rules struct {
 	Hosts []string // names under which the process is asked, in addition to its addresses
 }
 
-// Of returns the verdict over a request. It needs the header Authorization with Bearer and the
-// token; if that is "" it needs to come from this machine, over a loopback address or a Unix socket.
+// Of returns the verdict over a request. The request needs the header Authorization with Bearer and
+// Token. If Token is empty, it must come from this machine, over a loopback address or a Unix
+// socket.
 func (c Rules) Of(r *http.Request) Verdict {
 	switch {
 	case isFromOtherSite(r):
@@ -58,7 +59,8 @@ func (c Rules) OfReading(r *http.Request, works bool) Verdict {
 	return Granted
 }
 
-// isFromOtherSite reports whether a browser says that a page of another site sends the request, whatever its method.
+// isFromOtherSite reports whether a browser says that a page of another site sends the request. It
+// applies to all methods.
 func isFromOtherSite(r *http.Request) bool {
 	asWrite := *r
 	asWrite.Method = http.MethodPost

@@ -10,16 +10,16 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// followedConn is a connection whose requests are read by net/http, with an eye
-// on what net/http does not tell its handlers: a request of ambiguous framing
-// is answered with 400 and its connection closed (RFC 9112, section 6.1).
+// followedConn is a connection whose requests net/http reads. It answers a request of ambiguous
+// framing (RFC 9112, section 6.1), which net/http hides from handlers, with 400 and closes the
+// connection.
 type followedConn struct {
 	netutil.ReadAhead
 	follower http1.Follower
 	hijacked atomic.Bool // what comes are no requests any more
 }
 
-// Follow follows the requests on conn, of which ahead has been read already.
+// Follow follows the requests on conn. ahead holds the bytes read from it before.
 func Follow(conn net.Conn, ahead []byte) net.Conn {
 	c := &followedConn{ReadAhead: netutil.ReadAhead{Conn: conn, Ahead: ahead}}
 	if a, ok := conn.(*Admitted); ok {
@@ -41,8 +41,8 @@ type followedTLS struct {
 // for it.
 func (c *followedTLS) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
-// Read implements [net.Conn]. Of ambiguous framing it returns an error in place
-// of the head's end, which net/http answers with 400.
+// Read implements [net.Conn]. If the framing is ambiguous, it returns an error before the head's
+// end, and net/http answers with 400.
 func (c *followedConn) Read(p []byte) (n int, err error) {
 	if _, err := c.follower.Check(nil); err != nil {
 		return 0, err

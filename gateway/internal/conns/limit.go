@@ -1,5 +1,5 @@
-// Package conns bounds the connections of clients, ends idle ones to make room,
-// and refuses ambiguous framing on those that net/http reads.
+// Package conns bounds the connections of clients, ends idle ones to make room, and refuses
+// ambiguous framing on connections that net/http reads.
 package conns
 
 import (
@@ -53,14 +53,14 @@ type Limit struct {
 	clients map[netip.Addr]int // connections of those that are counted; guarded by mu
 }
 
-// NewLimit makes a Limit of n connections. Who has to wait for room warns log
-// and calls makeRoom at each [Tick].
+// NewLimit makes a Limit of n connections. An accept that must wait for room warns log, and calls
+// makeRoom at each [Tick].
 func NewLimit(n int, log *slog.Logger, makeRoom func()) *Limit {
 	return &Limit{slots: make(chan struct{}, n), log: log, makeRoom: makeRoom, clients: make(map[netip.Addr]int)}
 }
 
-// admit waits until there is room for another connection. It reports false if
-// none is to be taken any more.
+// admit waits until there is room for another connection. It returns false if leaving is closed
+// first.
 func (l *Limit) admit(leaving <-chan struct{}) bool {
 	select {
 	case l.slots <- struct{}{}:
@@ -131,8 +131,8 @@ type Admitted struct {
 	counted netip.Addr // guarded by limit.mu; zero if it is not
 }
 
-// IsOf says of whom the connection is, which its peer makes for another. It comes
-// before the connection is served.
+// IsOf records the client that the connection's peer makes it for. It must be called before the
+// connection is served.
 func (c *Admitted) IsOf(client net.Addr) { c.client = client }
 
 // RemoteAddr implements [net.Conn]: it is the client's address.
@@ -273,6 +273,6 @@ func (c idleServed) EndUnused() {
 	netutil.CloseNow(c.conn)
 }
 
-// Tick is how often the clock of a server goes on. Timeouts are this coarse, and
-// a client that leaves is noticed after so long.
+// Tick is the interval of a server's clock. Timeouts are this coarse, and the end of a client is
+// noticed after that time.
 const Tick = 200 * time.Millisecond

@@ -1,5 +1,5 @@
-// Package fields says which fields of requests go on to the app, and which of
-// answers to the client: over every way in and out of a router and a worker.
+// Package fields says which fields of requests reach the app, and which fields of answers reach the
+// client, over every way in and out of a router and a worker.
 package fields
 
 import (
@@ -115,7 +115,7 @@ func foldByte(c byte) byte {
 	return c
 }
 
-// isLiteral reports whether folding leaves name as it is but for its case.
+// isLiteral reports whether folding changes nothing in name but the case.
 func isLiteral(name string) bool {
 	for i := range len(name) {
 		if name[i] == '_' || name[i] == '.' {
@@ -145,14 +145,13 @@ func StripKeyway(h http.Header) {
 	}
 }
 
-// Rules say which fields of a request go on towards the app, at a router
-// and at a worker.
+// Rules say which fields of a request are sent on towards the app, at a router and at a worker.
 type Rules struct {
 	keys     []keyHeader
 	upgrades []string // protocols that may be changed to, in lower case
 }
 
-// keyHeader is the name of a header in which a key is looked for.
+// keyHeader is the name of a header that may hold a key.
 type keyHeader struct{ name, folded string }
 
 // NewRules returns an error for a protocol that cannot be allowed.
@@ -175,9 +174,9 @@ func NewRules(keys gateway.KeySources, upgrades []string) (Rules, error) {
 	return r, nil
 }
 
-// Drops reports whether a field is kept from the app whoever has sent it: what
-// is Keyway's own or of one connection, what a server might take for that, and
-// what it might take for the header that a key has been read from.
+// Drops reports whether the app never gets a field, regardless of its sender. This holds for
+// Keyway's own fields, those of one connection, names that a server might take for either, and
+// names that it might take for the header that the key was read from.
 func (r *Rules) Drops(kind Kind, name string) bool {
 	switch kind {
 	case Keyway, Hop, Alias:
@@ -205,9 +204,9 @@ func (r *Rules) Upgrade(h http.Header) string {
 	return ""
 }
 
-// Clean removes from h what does not go on towards the app, and what the
-// client's Connection names; what proxies say stays if their peer is trusted. It
-// returns the protocol that the app may change to, "" for none.
+// Clean removes from h the fields that must not reach the app, and those that the client's
+// Connection names. Fields of proxies stay if their peer is trusted. Clean returns the protocol
+// that the app may switch to, "" for none.
 func (r *Rules) Clean(h http.Header, trusted bool) (upgrade string) {
 	upgrade = r.Upgrade(h)
 	named := ConnectionNames(h["Connection"])
@@ -227,10 +226,9 @@ func (r *Rules) Clean(h http.Header, trusted bool) (upgrade string) {
 	return upgrade
 }
 
-// IsTrailer reports whether a field may stand behind a message's body: not one
-// that frames, routes or authenticates the message, that changes what has been
-// decided before the body, or that says what the body is (RFC 9110, section
-// 6.5.1).
+// IsTrailer reports whether a field may follow a message's body. It may not if it frames, routes or
+// authenticates the message, changes a decision made before the body, or describes the body (RFC
+// 9110, section 6.5.1).
 func IsTrailer(name string) bool {
 	if KindOf(name) != EndToEnd {
 		return false
@@ -254,7 +252,7 @@ func (r *Rules) IsTrailer(name string) bool {
 	return IsTrailer(name)
 }
 
-// StripTrailer removes from a request's trailers those that may not be there.
+// StripTrailer removes forbidden trailers of a request.
 func (r *Rules) StripTrailer(trailer http.Header) {
 	for name := range trailer {
 		if !r.IsTrailer(name) {
@@ -281,8 +279,8 @@ func LeaveUntyped(h http.Header) {
 	}
 }
 
-// CleanAnswer removes from the head of an answer what does not go on to the
-// client, but for what net/http goes by.
+// CleanAnswer removes from the head of an answer all fields that the client must not get. It leaves
+// those that net/http itself interprets.
 func CleanAnswer(h http.Header) {
 	for name := range h {
 		switch name {
@@ -300,9 +298,8 @@ func CleanAnswer(h http.Header) {
 	}
 }
 
-// CleanTrailers removes from an answer's header, once its body has ended, those
-// trailers that may not be there. net/http sends what the head has announced,
-// and what has http.TrailerPrefix.
+// CleanTrailers removes forbidden trailers from an answer's header once its body has ended.
+// net/http sends the trailers announced in the head and those with http.TrailerPrefix.
 func CleanTrailers(h http.Header) {
 	StripKeyway(h)
 	for name := range h {
@@ -312,10 +309,10 @@ func CleanTrailers(h http.Header) {
 	}
 }
 
-// RefuseForm answers a request that no app is to get, whatever its key: one that
-// would make of the app a proxy or a mirror, or whose target has no path or no host, or a #. OPTIONS
-// * does not come here: servers answer it themselves. It returns what it has answered,
-// and reports false for any other request.
+// RefuseForm answers a request that no app may get, with any key: one that would make the app a
+// proxy or a mirror, or whose target has no path, no host, or a #. Servers answer OPTIONS *
+// themselves, so it does not arrive here. RefuseForm returns the kind of its answer; for other
+// requests refused is false.
 func RefuseForm(w http.ResponseWriter, r *http.Request) (kind problem.Kind, refused bool) {
 	switch {
 	case r.Method == http.MethodConnect:
@@ -352,7 +349,7 @@ func ConnectionNames(values []string) func(name string) bool {
 	}
 }
 
-// ToClient returns what goes on to the client of a field of an answer.
+// ToClient returns the part of an answer's field that the client gets.
 func ToClient(name, value string) (string, bool) {
 	if name == "Trailer" {
 		value = publicTrailers(value)
@@ -361,7 +358,7 @@ func ToClient(name, value string) (string, bool) {
 	return value, isPublic(name)
 }
 
-// isPublic reports whether the field of an answer goes on to the client.
+// isPublic reports whether the client gets the field of an answer.
 func isPublic(name string) bool {
 	switch KindOf(name) {
 	case Keyway, Hop, TE, Alias:

@@ -19,10 +19,11 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
-// Methods of the calls. Acquire and Extend are for the key of the link's request, and wait and
-// are refused as any request for it. Renew and Release come in two forms: to a worker that has
-// granted keys, of any partitions; and, with a key and an epoch in the link's request, to whoever
-// owns the key's partition, of that one alone, when it waits and is refused as any request.
+// Methods of the calls. Acquire and Extend are for the key of the link's request, and wait and are
+// refused as any request for it. Renew and Release have two forms. Without a key they go to a
+// worker that has granted keys, and name keys of any partitions. With a key and an epoch in the
+// link's request they go to the owner of the key's partition, name only keys of this partition, and
+// wait and are refused as any request.
 const (
 	Acquire = ":acquire" // a Request, for the key of the link's request; answered with a Grant, an Occupancy (409), or another status
 	Renew   = ":renew"   // Refs; answered with a Renewal
@@ -74,12 +75,12 @@ type Request struct {
 	ID     ID
 	Call   uint64        // tells attempts of one request, which carry the same number, from other requests; 0 is nobody's
 	Try    bool          // do not wait
-	Firm   bool          // whoever asks does not renew by itself
+	Firm   bool          // the holder does not renew by itself
 	Shared bool          // others may hold the key shared at the same time, with the same token
-	Lease  time.Duration // for how long it is held without a renewal; 0, and what is more, stand for the session TTL
-	Wait   time.Duration // how long to wait at most; 0, and what is more, stand for as long as the worker lets anybody wait
-	Turns  int           // how many more are to have the key by the hold, one after the other; less than MaxTurns
-	Label  string        // who asks, for people; up to MaxLabel bytes of text in UTF-8
+	Lease  time.Duration // without a renewal; 0 and longer ones stand for the session TTL
+	Wait   time.Duration // bounds the wait; 0 and longer ones stand for the worker's own bound
+	Turns  int           // further callers that get the key by the hold, one after the other; less than MaxTurns
+	Label  string        // the holder's name for operators; up to MaxLabel bytes of UTF-8 text
 }
 
 // Append appends the request to b.
@@ -155,7 +156,7 @@ func ParseMade(b []byte) (m Made, err error) {
 	return m, nil
 }
 
-// flagByte returns the byte with those flags, the first of which is bit 0.
+// flagByte packs flags into a byte, the first as bit 0.
 func flagByte(flags ...bool) (b byte) {
 	for i, set := range flags {
 		if set {
@@ -165,7 +166,6 @@ func flagByte(flags ...bool) (b byte) {
 	return b
 }
 
-// readHead reads an id and flags.
 func readHead(p *packed.Reader, id *ID, flags ...*bool) {
 	copy(id[:], p.Bytes(len(id)))
 	readFlags(p, flags...)

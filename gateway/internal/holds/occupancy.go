@@ -13,11 +13,11 @@ import (
 type Occupancy struct {
 	Held    bool
 	Lock    bool          // a hold has it; otherwise an execution, here or at a former owner
-	Token   int64         // of who has it, 0 if that is not known
-	Shared  int           // how many shared holds have it; 0 if one has it alone
-	Label   string        // of the hold; of those that share the key, the one with the most left
+	Token   int64         // of the holder, 0 if unknown
+	Shared  int           // number of shared holds; 0 for an exclusive one
+	Label   string        // of the hold; if shared, of the one with the most left
 	Left    time.Duration // of its lease
-	Waiting int           // who wait for the key
+	Waiting int           // callers that wait for the key
 }
 
 // Refused is the error of a key that was not acquired: a sentence in place of what Why says.

@@ -24,8 +24,8 @@ func OtherStore(here ring.StoreID, m ring.Member) error {
 	return fmt.Errorf("%w: store: %v here, %v at worker %q (%s): give all members of a cluster the same --store or --redis", ring.ErrSettings, here, m.StoreID, m.Name, m.Gossip)
 }
 
-// Default sets the field of a Config to its default if it is 0. If it is negative
-// that is an error, of which err keeps the first.
+// Default sets *value, a field of a Config, to def if it is 0. If it is negative, *err becomes an
+// error about field, unless it is set already.
 func Default[T int | int64 | time.Duration](err *error, field string, value *T, def T) {
 	if *value < 0 && *err == nil {
 		*err = fmt.Errorf("%s is %v: it cannot be negative, and 0 stands for %v", field, *value, def)
@@ -42,8 +42,8 @@ func IsCall(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
 }
 
-// CheckPeerTLS returns an error if a field has TLS between members, and what members
-// tell each other is that they speak none, or the other way round.
+// CheckPeerTLS returns an error unless a field and the members' announcements agree about TLS
+// between members.
 func CheckPeerTLS(field string, t *gateway.PeerTLS, m gateway.Members) error {
 	settings := m.Settings()
 	switch {
@@ -76,25 +76,24 @@ func LinkConfig(m gateway.Members, headerBytes int, logger *slog.Logger) link.Co
 	return link.Config{Cluster: s.Cluster, Digest: s.Digest(), Secrets: m.Secrets("keyway link 3"), Store: store, MaxHeaderBytes: headerBytes, Logger: logger}
 }
 
-// Headers of a worker's refusal, beside [gateway.HeaderEpoch]. Apps cannot send
-// them: their worker strips them.
+// Headers of a worker's refusal, in addition to [gateway.HeaderEpoch]. Apps cannot send them: their
+// worker strips them.
 const (
 	headerRefused   = "Keyway-Refused" // a link.Reason
 	headerOwner     = "Keyway-Owner"   // incarnation
 	headerOwnerAddr = "Keyway-Owner-Addr"
 )
 
-// Headers that a router sends to a worker beside those of package gateway, where
-// the link has places for them.
+// Headers that a router sends to a worker in addition to those of package gateway. The link has
+// places of its own for them.
 const (
 	HeaderClient = "Keyway-Client" // what ClientID returns, in decimal
 	HeaderPolicy = "Keyway-Policy" // what package policy encodes, in base64url
 )
 
-// FieldTiming is a field of a worker's answer, for routers that ask for
-// it: how long the request has waited for its key, and how long it has held it, in
-// microseconds, with a space between them. It is a trailer of an answer with a body
-// over the link.
+// FieldTiming is a field of a worker's answer for routers that ask for it. It has two numbers of
+// microseconds with a space between them: how long the request waited for its key, and how long it
+// held it. Over the link it is a trailer if the answer has a body.
 const FieldTiming = "Keyway-Timing"
 
 // FormatTiming returns a value of FieldTiming.
@@ -114,10 +113,10 @@ func ParseTiming(value string) (wait, run time.Duration, ok bool) {
 	return time.Duration(w) * time.Microsecond, time.Duration(r) * time.Microsecond, true
 }
 
-// ClientID returns what tells the client at that address, without a port, from
-// others: the xxhash64 of the address in its canonical text, for IPv6 of its /64, of
-// which one machine may have all addresses. It is never 0, which stands for a client that is
-// not known.
+// ClientID returns a number that identifies the client at addr, an address without a port. It is
+// the xxhash64 of the address in its canonical text. An IPv6 address counts as its /64 network,
+// since one machine may have all addresses of that. ClientID is never 0, which stands for an
+// unknown client.
 func ClientID(addr string) uint64 {
 	id := xxhash.Sum64String(addr)
 	if ip, err := netip.ParseAddr(addr); err == nil {
@@ -134,7 +133,7 @@ func ClientID(addr string) uint64 {
 	return max(id, 1)
 }
 
-// WriteRefusal writes the headers by which a router knows a refusal over HTTP.
+// WriteRefusal writes the headers that mark a refusal for a router over HTTP.
 func WriteRefusal(h http.Header, r *link.RefusedError) {
 	h.Set(headerRefused, r.Reason.String())
 	if r.Owner != "" {

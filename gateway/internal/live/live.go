@@ -1,7 +1,7 @@
-// Package live shows what one goroutine gathers to all who watch, as server-sent events.
+// Package live sends what one goroutine gathers to all viewers, as server-sent events.
 //
-// The goroutine runs while somebody watches, and gathers once a second. All viewers get
-// the same bytes. None is waited for: one that does not read what it is sent is dropped.
+// The goroutine runs while there are viewers, and gathers once a second. All viewers get the same
+// bytes. A viewer that does not read its events is dropped.
 package live
 
 import (
@@ -31,9 +31,9 @@ const (
 // Gather returns what is so at the moment, without a line break in it.
 type Gather func(ctx context.Context) []byte
 
-// Stream is an [http.Handler] that shows what is gathered until the client leaves or the
-// server is closed. It has a goroutine while somebody watches; the last viewer to leave
-// waits for its end.
+// Stream is an [http.Handler] that sends events until the client leaves or the server is closed.
+// The first viewer starts its goroutine; the last one stops it and waits for its end. mu guards the
+// viewers.
 type Stream struct {
 	begin func() Gather
 
@@ -50,8 +50,8 @@ type viewer struct {
 	events chan []byte // is closed when it is
 }
 
-// New returns a stream of what begin's result gathers. Begin is called each time that
-// somebody begins to watch while nobody did; no two of its results are in use at once.
+// New returns a stream of the results of begin's Gather. begin is called each time the first viewer
+// comes; no two of its results are in use at once.
 func New(begin func() Gather) *Stream {
 	return &Stream{begin: begin, viewers: make(map[*viewer]bool)}
 }

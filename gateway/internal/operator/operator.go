@@ -51,7 +51,6 @@ func (o *Operator) Workers(ctx context.Context) []status.WorkerRow {
 	return rows
 }
 
-// list returns the workers that are members.
 func (o *Operator) list() (workers []ring.Member) {
 	for _, m := range o.workers.Members.View().Members {
 		if m.Role == ring.RoleWorker {

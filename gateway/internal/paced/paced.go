@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Body is a request's body, of which so many bytes must come within each such time
-// that is spent waiting for them. Make one with [NewBody].
+// Body is a request's body whose sender must send a number of bytes in each interval of waiting.
+// Make one with [NewBody]. Its reader owns it; only due is read by other goroutines.
 type Body struct {
 	in      io.Reader
 	control *http.ResponseController
@@ -22,14 +22,13 @@ type Body struct {
 	due   atomic.Int64 // when Read will have waited too long, since began; 0 while it does not
 }
 
-// NewBody returns the body of a request that control answers: bytes of it have to come
-// within every. Where the server has no deadlines for reading, only Late tells.
+// NewBody returns the body of a request that control answers: bytes of it must come within every.
+// If the server has no deadlines for reading, only Late reports a slow client.
 func NewBody(in io.Reader, control *http.ResponseController, every time.Duration, bytes int64) *Body {
 	return &Body{in: in, control: control, every: every, bytes: bytes, left: every, need: bytes, began: time.Now()}
 }
 
-// Read implements [io.Reader]. Of a client that is too slow the error wraps
-// [os.ErrDeadlineExceeded].
+// Read implements [io.Reader]. If the client is too slow, the error wraps [os.ErrDeadlineExceeded].
 func (b *Body) Read(buf []byte) (int, error) {
 	start := time.Now()
 	b.due.Store(int64(start.Add(b.left).Sub(b.began)))

@@ -1,7 +1,6 @@
-// Package problem has the answers that clients get of a router or a worker in place
-// of an app's: table.go lists all of them. Their text names neither addresses nor
-// parts of Keyway; what a client does not need to know is for the log. A client that
-// prefers JSON gets application/problem+json (RFC 9457), others text.
+// Package problem has the answers of a router or a worker in place of an app's; table.go lists
+// them. Their text names neither addresses nor parts of Keyway: details that a client does not need
+// go to the log. A client that prefers JSON gets application/problem+json (RFC 9457), others text.
 package problem
 
 import (
@@ -49,8 +48,8 @@ func (p Problem) With(detail string) Problem {
 	return p
 }
 
-// OfKey returns the answer to a request without a usable key: err is the error of
-// the key sources in which it was looked for.
+// OfKey returns the answer to a request without a usable key. err is the error of the key sources
+// in.
 func OfKey(err error, in gateway.KeySources) Problem {
 	k, sentinel := BadKey, gateway.ErrBadKey
 	if errors.Is(err, gateway.ErrNoKey) {
@@ -120,11 +119,11 @@ func (p Problem) Fields(contentType string) func(yield func(name, value string) 
 	}
 }
 
-// ServeJSON is ServeHTTP for a client that takes JSON, whatever it says.
+// ServeJSON is ServeHTTP for a client that takes JSON, regardless of its Accept.
 func (p Problem) ServeJSON(w http.ResponseWriter) { p.serve(w, []string{jsonType}) }
 
-// ServeHTTP answers r, to which nothing has been written yet. What stands in the
-// answer's header remains, but for what tells of other content.
+// ServeHTTP answers r; nothing may have been written to w before. Fields in w's header are kept,
+// except those that describe other content.
 func (p Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(w, r.Header["Accept"]) }
 
 func (p Problem) serve(w http.ResponseWriter, accept []string) {

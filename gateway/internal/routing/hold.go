@@ -11,15 +11,14 @@ import (
 // ErrHoldFull says that there was no room for another request to wait.
 var ErrHoldFull = errors.New("router: too many requests wait for an owner")
 
-// How often the first of those who wait for a partition asks for its owner.
+// How often the prober of a partition asks for its owner.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )
 
-// admittedAfter is how long an attempt goes without a refusal until the others
-// who wait take it that the partition has an owner again: refusals come at
-// once, answers take as long as the handler.
+// admittedAfter is how long an attempt may last without a refusal until the other waiters assume
+// that the partition has an owner: refusals come at once, answers take as long as the handler.
 const admittedAfter = 10 * time.Millisecond
 
 // holding is the requests that wait while their partition has no reachable
@@ -81,7 +80,7 @@ func (h *holding) leave(p int, began time.Time) {
 	}
 }
 
-// wakeAll lets everybody who waits for the partition try again.
+// wakeAll makes all waiters of the partition try again.
 func (h *holding) wakeAll(p int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,10 +100,9 @@ type waiter struct {
 	pause     time.Duration // until it probes again
 }
 
-// wait goes on making rounds until the request is settled or its patience
-// ends; if it ends during a round, and something has changed meanwhile, one
-// more follows. Its patience is not spent while it waits its turn at an owner.
-// seen is what the last round went by, and why how it failed.
+// wait makes rounds until the request is settled or its patience ends. If it ends during a round,
+// and something has changed meanwhile, one more follows. Waiting for its turn at an owner does not
+// use up its patience. seen is the basis of the last round, and why its error.
 func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
 	if w.patience <= 0 {

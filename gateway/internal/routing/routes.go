@@ -33,8 +33,9 @@ type Members interface {
 	Changed() <-chan struct{}
 }
 
-// Routes finds the workers of requests, and remembers what workers say of owners.
-// Make one with [New].
+// Routes finds the workers of requests, and remembers what workers say of owners. Make one with
+// [New]. Any number of goroutines may use it: hints are replaced atomically, and holding has a
+// mutex of its own.
 type Routes struct {
 	members Members
 	hints   []atomic.Pointer[Hint] // by partition
@@ -101,10 +102,9 @@ func (a Attempt) since(held time.Time) Attempt {
 	}
 }
 
-// Route makes attempts for a request of partition p until one is settled, and
-// returns that one's error. If nobody takes the request it waits, see [New]; the
-// error is then an *[UnreachableError], [ErrHoldFull] or the context's cause. With a
-// [ring.View.KeyConflict] it is that, at once.
+// Route makes attempts for a request of partition p until one is settled, and returns its error. If
+// no worker takes the request it waits, see [New]; the error is then an *[UnreachableError],
+// [ErrHoldFull] or the context's cause. A [ring.View.KeyConflict] is returned at once.
 func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
 	return r.RouteWithin(ctx, p, r.Patience, attempt)
 }
@@ -202,8 +202,8 @@ func wasTried(past []Hint, incarnation string, since int64) bool {
 	return slices.ContainsFunc(past, func(h Hint) bool { return h.Owner == incarnation && h.Epoch >= since })
 }
 
-// learn keeps a hint of a known worker that is newer than what is known, and
-// reports whether it did. Requests that wait for the partition then go on.
+// learn keeps a hint of a known worker if it is newer than the present knowledge, and reports
+// whether it did. Requests that wait for the partition then continue.
 func (r *Routes) learn(p int, h Hint) bool {
 	m, ok := r.members.View().Find(h.Owner)
 	if !ok || m.Role != ring.RoleWorker {
@@ -224,7 +224,7 @@ func (r *Routes) learn(p int, h Hint) bool {
 // Owner returns where a request for the partition would go first.
 func (r *Routes) Owner(p int) (Target, bool) { return r.next(p, nil) }
 
-// UnreachableError says that nobody has taken a request.
+// UnreachableError says that no worker has taken a request.
 type UnreachableError struct {
 	partition int
 	owner     string // name of the last known owner; empty for none

@@ -10,9 +10,9 @@ import (
 // together: 1 in so many.
 const abandonedShare = 4
 
-// abandoned counts, by the client's address, the requests that were given up
-// while a worker still works on them. While they are more than their share, who
-// has as many of them as clients have on average, or more, is refused.
+// abandoned counts, by the client's address, requests that were given up while a worker still works
+// on them. While they exceed their share, a client with at least the average number of them is
+// refused.
 type abandoned struct {
 	Full atomic.Bool // count has reached the share
 

@@ -8,7 +8,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// Answer is a worker's answer, whichever way it came.
+// Answer is a worker's answer, over the link or HTTP/1.1.
 type Answer struct {
 	Status int
 	Length int64 // as declared, also where there is no body; -1 if it was not
@@ -33,7 +33,7 @@ type ReplyBody interface {
 // ErrLength is the error of a worker's answer that is longer or shorter than it says.
 var ErrLength = errors.New("the answer is not of its length")
 
-// PublicTrailer returns what may go on to the client of an answer's trailers.
+// PublicTrailer returns the trailers of an answer that the client may get.
 func PublicTrailer(trailer link.Fields) (list link.Fields) {
 	for name, value := range trailer.All() {
 		if fields.IsTrailer(name) {

@@ -33,15 +33,15 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Kept is a body that has been read to its end before anybody was asked for the
-// key, and is sent from its start to each worker that is tried.
+// Kept is a body that was read to its end before any worker was asked for the key. Each attempt
+// sends it from its start.
 type Kept struct{ *spool.Spool }
 
 // Open is a [link.Request]'s Open.
 func (k Kept) Open() (io.ReadCloser, error) { return k.NewReader(), nil }
 
-// Keep reads a body, of which ahead has been read already. The error wraps
-// ErrClientBody, ErrBodyTooLarge or ErrBodiesFull; the spool has to be closed then too.
+// Keep reads a whole body, which begins with ahead. Its error wraps ErrClientBody, ErrBodyTooLarge
+// or ErrBodiesFull. The spool must be closed in any case.
 func Keep(of Account, ahead []byte, body *Body) (Kept, error) {
 	k := Kept{of.budget.spools.New(of)}
 	_, err := k.ReadFrom(io.MultiReader(bytes.NewReader(ahead), body))

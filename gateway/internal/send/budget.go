@@ -10,9 +10,8 @@ import (
 // bodyFloor is how much of each small body may be in memory without being counted.
 const bodyFloor = 4 << 10
 
-// Budget bounds what all bodies take, and those of each client: of memory all that
-// there is, of temporary files what spools take. Clients are as [hop.ClientID] tells
-// them.
+// Budget bounds the memory and the temporary files of all bodies, and of each client's.
+// [hop.ClientID] identifies clients.
 type Budget struct {
 	spools *spool.Pool
 	shares *spool.Shares
@@ -36,8 +35,8 @@ type Account struct {
 	client uint64
 }
 
-// Take charges the client's share first: what a client is refused is never counted
-// against the others.
+// Take charges the client's share first, so that bytes refused to a client never count against the
+// others.
 func (a Account) Take(r spool.Resource, n int64) bool {
 	if !a.budget.shares.Take(a.client, r, n) {
 		return false
@@ -82,7 +81,7 @@ func (r *Reservation) Reserve(n int) bool {
 	return true
 }
 
-// Release ends the use of what was reserved.
+// Release returns the reserved bytes to the account.
 func (r *Reservation) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +91,7 @@ func (r *Reservation) Release() {
 	}
 }
 
-// End is release for a body that may still be read, of which nothing more is kept.
+// End is Release for a body that may still be read: nothing more of it is kept.
 func (r *Reservation) End() {
 	r.mu.Lock()
 	r.over = true

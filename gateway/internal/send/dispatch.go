@@ -16,8 +16,9 @@ import (
 // there was no memory for its small body, or over HTTP/1.1 only a relay can carry it.
 var ErrOtherWay = errors.New("the request has to go another way")
 
-// Dispatch is a request on its way to a worker and back, over the link or over plain
-// HTTP/1.1, whoever has made it.
+// Dispatch is a request on its way to a worker and back, over the link or plain HTTP/1.1. Its
+// router's or client's goroutine owns it. Each attempt sets Peer; the attempt that succeeds sets
+// Answer.
 type Dispatch struct {
 	Workers *Workers
 	Ctx     context.Context
@@ -31,8 +32,8 @@ type Dispatch struct {
 	Reserved Reservation
 
 	Answer   Answer
-	Response *link.Response // that answer is made of; nil if it came another way
-	Peer     *Peer          // that answers over the link, or may yet
+	Response *link.Response // behind Answer; nil for other ways than the link
+	Peer     *Peer          // that answers over the link, or still may
 	Spare    link.Fields    // for the answer's
 	untraced link.Fields    // the request's, without the Trace Context of an attempt; nil before one
 }
@@ -88,8 +89,8 @@ func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 	return routing.Outcome{}
 }
 
-// Keep reads a small body for this attempt and those that follow, and reports whether there was
-// room for the whole of it. The error wraps ErrClientBody.
+// Keep reads a small body for this and later attempts, and reports whether all of it fits. Its
+// error wraps ErrClientBody.
 func (d *Dispatch) Keep() (whole bool, err error) {
 	if whole, err = d.Request.Keep(); err != nil {
 		err = fmt.Errorf("%w: %w", ErrClientBody, err)

@@ -34,14 +34,14 @@ var ErrBodiesFull = errors.New("too many requests with bodies at once")
 // ErrNoUpstream means that the server for requests without a key takes none.
 var ErrNoUpstream = errors.New("the server for this request cannot be reached")
 
-// ErrClientLeft is the cause with which the context of a request ends when its client leaves.
+// ErrClientLeft is the cause of a request's context when its client leaves.
 var ErrClientLeft = errors.New("the client has closed the connection")
 
 // StatusClientGone is what nginx logs for a client that did not wait.
 const StatusClientGone = 499
 
-// KindOf returns what a client reads where err is why no worker has answered, and what is
-// logged as a warning, "" for none.
+// KindOf returns the answer for a client whose request failed with err, and the text of a warning
+// to log, "" for none.
 func KindOf(err error) (kind problem.Kind, warning string) {
 	_, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {

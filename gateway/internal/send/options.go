@@ -24,8 +24,8 @@ type Options struct {
 	Logger  *slog.Logger
 }
 
-// Complete puts defaults in place of what is 0 or nil. It returns an error about a negative field
-// of the configuration, which is that of package pkg.
+// Complete sets defaults for fields that are 0 or nil. It returns an error if a field is negative;
+// pkg is the package whose configuration it is.
 func (o *Options) Complete(pkg string) (err error) {
 	hop.Default(&err, pkg+": Limits.Hold", &o.Hold, 15*time.Second)
 	hop.Default(&err, pkg+": Limits.MaxHeld", &o.MaxHeld, 10_000)
@@ -45,8 +45,8 @@ func (o *Options) Complete(pkg string) (err error) {
 	return err
 }
 
-// Open checks o, which is complete, and returns the workers, and where bodies are kept, of which a client may use one
-// part in share. name is that of the configuration.
+// Open checks o, which must be complete. It returns the workers and the budget for bodies; share is
+// the number of equal parts of that budget, and a client may use one. pkg is as in Complete.
 func (o Options) Open(pkg string, share int64) (*Workers, *Budget, error) {
 	if o.Members == nil {
 		return nil, nil, errors.New(pkg + ": Config.Members is missing")

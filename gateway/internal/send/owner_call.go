@@ -26,13 +26,13 @@ type OwnerCall struct {
 	Method, Key string
 	Partition   int
 	Fields      link.Fields
-	Client      uint64                  // for whom it is made; 0 if that is not known
+	Client      uint64                  // that the call is made for; 0 if unknown
 	Body        func() []byte           // of the next attempt
-	OwnerBy     time.Time               // until when it waits for an owner; zero for as long as requests do
-	Wait        func() time.Duration    // for how long the owner may let the next attempt wait; nil for not at all
+	OwnerBy     time.Time               // ends the wait for an owner; zero for the bound of requests
+	Wait        func() time.Duration    // how long the next attempt may wait at the owner; nil for no wait
 	Spans       *spans.Maker            // nil for no spans
 	Take        func(OwnerAnswer) error // gets the owner's answer
-	Repeated    bool                    // an attempt that has no good answer may have had its effect
+	Repeated    bool                    // an attempt without a good answer may have had its effect
 }
 
 // OwnerAnswer is what an owner answers to a call about holds.
@@ -86,8 +86,8 @@ func NoLink(t routing.Target) error {
 	return fmt.Errorf("worker %s at %s does not take the link, which a hold needs", t.Name, t.Addr)
 }
 
-// Repeatable returns the outcome of a call about holds that has failed: another one may
-// follow, whatever has become of it.
+// Repeatable returns the outcome of a failed call about holds: another attempt may follow, even if
+// the call had its effect.
 func Repeatable(ctx context.Context, t routing.Target, err error) routing.Outcome {
 	switch {
 	case errors.Is(err, link.ErrNotStarted):

@@ -21,7 +21,8 @@ var errFailing = errors.New("connecting failed a moment ago")
 // plainWait is how long a request waits for a connection to a worker other than the link.
 const plainWait = 5 * time.Second
 
-// peers are the workers as this process reaches them.
+// peers are this process's connections to the workers. Requests add workers to known, and a new view
+// removes workers that have left. Neither needs a lock.
 type peers struct {
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
 	conns int         // per worker, of plain HTTP
@@ -30,12 +31,13 @@ type peers struct {
 	tls   *tls.Config // nil for none
 	plain bool        // workers without TLS are reached without it
 
-	stop  func()                    // being told of other certificates; nil without TLS
+	stop  func()                    // ends the watch for new certificates; nil without TLS
 	known sync.Map                  // *peer by incarnation
-	view  atomic.Pointer[ring.View] // after which known was last swept
+	view  atomic.Pointer[ring.View] // the last view that known was swept by
 }
 
-// Peer carries requests to one worker.
+// Peer carries requests to one worker. It is in use until left is set, when the worker leaves the
+// view; its connections end with the requests on them.
 type Peer struct {
 	name      string // of the worker
 	addr      string
@@ -51,8 +53,8 @@ type Peer struct {
 	health health // of connecting for plain HTTP
 }
 
-// get returns the peer of a member of the view, and forgets those who have
-// left it.
+// get returns the peer of a member of the view. If the view is new, workers that left are
+// forgotten.
 func (ps *peers) get(view *ring.View, m ring.Member) *Peer {
 	if old := ps.view.Load(); old != view && ps.view.CompareAndSwap(old, view) {
 		ps.drop(func(incarnation string) bool {
@@ -80,7 +82,7 @@ func (ps *peers) all(yield func(*Peer) bool) {
 	ps.known.Range(func(_, p any) bool { return yield(p.(*Peer)) })
 }
 
-// drop forgets the workers of which gone reports true. Their connections end with the requests on them.
+// drop forgets the workers that gone reports. Their connections end with the requests on them.
 func (ps *peers) drop(gone func(incarnation string) bool) {
 	for incarnation, p := range ps.known.Range {
 		if gone(incarnation.(string)) && ps.known.CompareAndDelete(incarnation, p) {
@@ -138,9 +140,9 @@ func (ps *peers) newPeer(m ring.Member) *Peer {
 	return p
 }
 
-// newDialer returns a dialer whose connections end when the other side has not
-// acknowledged data for a while: gossip never suspects a peer to which only
-// this process has lost the way.
+// newDialer returns a dialer whose connections end when the other side acknowledges no data for a
+// while. Gossip does not detect this case: it never suspects a peer that only this process cannot
+// reach.
 func newDialer(timeout time.Duration) *net.Dialer {
 	return &net.Dialer{
 		Timeout:         timeout,

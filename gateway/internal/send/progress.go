@@ -8,15 +8,15 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Progress is what is noted of a request on its way to a worker.
+// Progress records a request on its way to a worker. The request's goroutine changes it.
 type Progress struct {
 	Method, Key string
 	Partition   int
 	Spans       *Spans // nil if the request has none
 
-	Sought  time.Time // when a worker was first asked for; zero if none was
+	Sought  time.Time // when a worker was first looked for; zero if never
 	Asked   time.Time // when the last attempt at one began
-	refused time.Time // when it ended, if it was not settled; zero otherwise
+	refused time.Time // when that attempt ended, if it was not settled; zero otherwise
 	held    time.Time // when the wait for an owner began; zero if there was none
 	Tries   int
 	Worker  string // of the last attempt
@@ -45,7 +45,7 @@ func (o *Progress) seek(attempt routing.Attempt) routing.Attempt {
 	}
 }
 
-// untaken notes that no worker takes the request, because of err.
+// untaken records that no worker takes the request, because of err.
 func (o *Progress) untaken(err error, to *Destination) {
 	if _, held := errors.AsType[*routing.UnreachableError](err); err == nil || !held && o.Tries > 0 && o.refused.IsZero() {
 		return
@@ -61,7 +61,7 @@ func (o *Progress) untaken(err error, to *Destination) {
 // Way is what has carried a request that was answered.
 type Way uint8
 
-// What may have carried a request.
+// The ways that a request can take.
 const (
 	ByRouter   Way = iota // nothing: the router has answered it
 	ByLink                // the link to a worker

@@ -109,7 +109,7 @@ func (x *serverTrip) RoundTrip(out *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// CleanResponse removes from a worker's answer what does not go on to the client.
+// CleanResponse removes from a worker's answer the fields that the client must not get.
 func CleanResponse(res *http.Response) {
 	fields.StripKeyway(res.Header)
 	for name := range res.Trailer {

@@ -15,8 +15,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Spans are the spans of a request: its own, and one for each attempt at a worker
-// in that. What they say comes from the request's progress. The methods of a nil one do nothing.
+// Spans are the span of a request and, within it, one for each attempt at a worker. Their
+// attributes come from the request's Progress. Methods of a nil Spans do nothing.
 type Spans struct {
 	maker  *spans.Maker
 	ctx    context.Context // with span
@@ -74,8 +74,8 @@ func (s *Spans) attempted(out routing.Outcome) {
 	s.last = nil
 }
 
-// End ends the spans of the request, which was answered with that status, by way of what is named
-// way; 0 if it was not.
+// End ends the spans of the request. way names the way it took, and status is that of its answer, 0
+// if there was none.
 func (s *Spans) End(o *Progress, way string, status int) {
 	if s == nil {
 		return

@@ -52,7 +52,7 @@ func (ws *Workers) Route(key string) (gateway.Route, error) {
 	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.Epoch}, nil
 }
 
-// All yields the workers to which there have been requests.
+// All yields the workers that requests were sent to.
 func (ws *Workers) All(yield func(*Peer) bool) { ws.peers.all(yield) }
 
 // Close closes the idle connections to workers.

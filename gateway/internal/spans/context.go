@@ -1,7 +1,6 @@
-// Package spans has what routers, clients and workers have in common for traces
-// (OpenTelemetry): context.go the form in which requests carry them from one process to the next,
-// the Trace Context of W3C (https://www.w3.org/TR/trace-context), spans.go how spans
-// are made, and what they say.
+// Package spans is the common part of traces (OpenTelemetry) in routers, clients and workers.
+// context.go has the form in which requests carry them between processes, the Trace Context of W3C
+// (https://www.w3.org/TR/trace-context). spans.go makes spans and their attributes.
 package spans
 
 import (
@@ -72,7 +71,7 @@ func parseParent(values []string) (id [16]byte, span [8]byte, flags [1]byte, ok 
 	return id, span, flags, good && id != [16]byte{} && span != [8]byte{}
 }
 
-// Fields yields the fields with which a request is sent along sc.
+// Fields yields the fields that carry sc in a request.
 func Fields(sc trace.SpanContext) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		if !sc.IsValid() {
@@ -101,8 +100,8 @@ func SetFields(h http.Header, sc trace.SpanContext) {
 	}
 }
 
-// Within returns the context of which a request's spans are children: ctx itself if it has
-// a span, as under a server that makes some, or else that of the request's sender.
+// Within returns the parent context for a request's spans: ctx itself if it has a span, as under a
+// server that makes spans, or else one with the span of the request's sender.
 func Within(ctx context.Context, values func(name string) []string) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx

@@ -73,8 +73,8 @@ var startOptions = [...][]trace.SpanStartOption{
 	trace.SpanKindClient:   {trace.WithSpanKind(trace.SpanKindClient)},
 }
 
-// Start begins a span within that of ctx. What attrs returns it says if it is recorded, and attrs is called only then: of
-// most requests nothing is. Its strings must not be in memory that is used again.
+// Start begins a span within that of ctx. Most spans are not recorded, so attrs is called only if
+// this one is. The strings that it returns must not be in memory that is reused.
 func (m *Maker) Start(ctx context.Context, name string, kind trace.SpanKind, attrs func() []attribute.KeyValue) (context.Context, trace.Span) {
 	ctx, span := m.tracer.Start(ctx, name, startOptions[kind]...)
 	if span.IsRecording() {
@@ -139,8 +139,8 @@ func (m *Maker) KeyAttributes(key string) []attribute.KeyValue {
 	return list
 }
 
-// MethodName returns a request's method as the names of spans have it: HTTP for one that is
-// not of those which HTTP knows, of which clients could make any number.
+// MethodName returns a request's method for names of spans. Methods unknown to HTTP become "HTTP",
+// since clients could invent any number of them.
 func MethodName(method string) string {
 	if known := knownMethod(method); known != "" {
 		return known
@@ -164,7 +164,7 @@ const (
 	maxPath   = 1024
 )
 
-// part returns a copy of a text, of which spans have so many bytes at most.
+// part returns a copy of at most the first most bytes of text.
 func part(text string, most int) string { return strings.Clone(text[:min(len(text), most)]) }
 
 // RequestAttributes returns what spans say of a request with that method and path. It keeps

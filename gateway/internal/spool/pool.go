@@ -1,7 +1,6 @@
-// Package spool keeps bytes on their way from a side that gives them to one that
-// takes them at another speed: the first ones in memory, the others in a temporary
-// file. pool.go bounds what all of them take together, spool.go is what is written,
-// reader.go what is read.
+// Package spool buffers bytes between a writer and readers of different speeds: the first bytes in
+// memory, the others in a temporary file. pool.go bounds what all spools take together; spool.go is
+// the writer's side, reader.go the readers'.
 package spool
 
 import (
@@ -21,8 +20,8 @@ type Config struct {
 	// Memory bounds the bytes in memory, of all spools together. Default 64 MiB.
 	Memory int64
 
-	// Files bounds the bytes in temporary files, of all spools together. Default: 4
-	// GiB, or half of what is free in Dir if that is less.
+	// Files bounds the bytes in temporary files, of all spools together. Default: 4 GiB, or half of
+	// the free space in Dir if that is less.
 	Files int64
 
 	// OpenFiles bounds the temporary files at one time. Default: an eighth of the
@@ -42,8 +41,7 @@ type Config struct {
 	Dir string
 }
 
-// complete returns c with defaults in place of what is 0, and an error about a
-// negative field.
+// complete returns c with defaults for fields that are 0, and an error if a field is negative.
 func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "spool: Config.Memory", &c.Memory, 64<<20)
 	hop.Default(&err, "spool: Config.Files", &c.Files, DefaultFiles(c.Dir))
@@ -67,7 +65,7 @@ const (
 // Resource is what spools take.
 type Resource int
 
-// The resources, of which bytes are counted, or files.
+// The resources: bytes, or a number of files.
 const (
 	Memory Resource = iota // bytes in memory
 	Disk                   // bytes in files
@@ -83,8 +81,8 @@ type Account interface {
 	Give(r Resource, n int64)
 }
 
-// Pool is what spools have in common: their bounds, and where files are. Make one
-// with [NewPool].
+// Pool is what spools have in common: their bounds, and the directory of their files. Make one with
+// [NewPool]. Once spools exist only used changes, as they reserve and release.
 type Pool struct {
 	cfg    Config
 	dir    string
@@ -127,8 +125,8 @@ func (p *Pool) Usable() error {
 	return nil
 }
 
-// New returns a spool, which the caller should close. What it takes is charged to
-// account, which may be nil.
+// New returns a spool, which the caller should close. Its use is charged to account, which may be
+// nil.
 func (p *Pool) New(account Account) *Spool {
 	s := &Spool{pool: p, account: account}
 	s.more.L = &s.mu
@@ -151,7 +149,7 @@ func (p *Pool) take(r Resource, n int64) bool {
 
 func (p *Pool) give(r Resource, n int64) { p.used[r].Add(-n) }
 
-// create makes a file that nobody else can read, and that is gone with its last user.
+// create makes a file that other processes cannot open, and that ends with its last user.
 func create(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "keyway-*")
 	if err == nil {

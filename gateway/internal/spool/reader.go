@@ -7,7 +7,7 @@ import "os"
 type Reader struct {
 	spool *Spool
 
-	// What follows is guarded by spool.mu.
+	// The fields below are guarded by spool.mu.
 	at     int64
 	closed bool
 }

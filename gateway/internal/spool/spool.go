@@ -21,10 +21,10 @@ var (
 	ErrClosed = errors.New("spool: closed")
 )
 
-// Spool keeps bytes in the order in which they are written: the first ones in
-// memory, the others in a temporary file without a name. One goroutine writes; any
-// number of them read, each with a [Reader] of its own. Make one with [Pool.New],
-// and close it.
+// Spool keeps bytes in the order of writing: the first ones in memory, the others in a temporary
+// file without a name. One goroutine writes; any number read, each with a [Reader] of its own. Make
+// one with [Pool.New], and close it. Writing ends when end is set. memory and file stay until the
+// spool is closed and has no users.
 type Spool struct {
 	pool    *Pool
 	account Account // nil for none
@@ -40,9 +40,8 @@ type Spool struct {
 	taken  [resources]int64
 }
 
-// Write implements [io.Writer]. It does not wait for readers. If there is no room
-// its error wraps [ErrFull], and n bytes were written; what has been written stays
-// readable, and a later Write may find room.
+// Write implements [io.Writer]. It does not wait for readers. Without room its error wraps
+// [ErrFull], and n bytes were written; they stay readable, and a later Write may find room.
 func (s *Spool) Write(b []byte) (n int, err error) {
 	s.mu.Lock()
 	if s.end != nil || s.closed {
@@ -230,10 +229,9 @@ func (s *Spool) Len() int64 {
 	return s.size
 }
 
-// Close ends the use of the spool: nothing more can be written, and there are no
-// further readers. Those that there are may go on to the end; if it has not been
-// written, they get [ErrClosed] there. Memory and file are free when the last of
-// them is done. Close may be called more than once, and during a Write.
+// Close ends the use of the spool: no further writes and readers are possible. Present readers may
+// read to the end; if the spool is incomplete, they get [ErrClosed] there. Memory and file are
+// freed when the last of them is done. Close may be called more than once, and during a Write.
 func (s *Spool) Close() error {
 	s.CloseWrite(ErrClosed)
 	s.mu.Lock()
@@ -251,7 +249,7 @@ func (s *Spool) leave() {
 	s.freeLocked()
 }
 
-// freeLocked gives memory and file back when nobody needs them.
+// freeLocked frees memory and file when they are no longer used.
 func (s *Spool) freeLocked() {
 	if !s.closed || s.users > 0 {
 		return

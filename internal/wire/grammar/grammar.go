@@ -1,6 +1,6 @@
-// Package grammar holds the parts of HTTP's grammar (RFC 9110) that all of its
-// versions and the link share. Its functions take text as strings or bytes and
-// allocate nothing, but for CleanValue where it changes a value.
+// Package grammar holds the parts of HTTP's grammar (RFC 9110) that its versions and the link
+// share. Its functions take strings or bytes and do not allocate, except CleanValue when it changes
+// a value.
 package grammar
 
 import (
@@ -78,15 +78,15 @@ func ParseLength[S ~string | ~[]byte](s S) (n int64, ok bool) {
 	return n, len(s) > 0
 }
 
-// HasNoBody reports whether an answer with the status never has a body,
-// whatever its fields say (RFC 9110, section 6.4.1).
+// HasNoBody reports whether an answer with the status never has a body, regardless of its fields
+// (RFC 9110, section 6.4.1).
 func HasNoBody(status int) bool { return status < 200 || status == 204 || status == 304 }
 
 // HasBody reports whether the answer to a request has a body, perhaps an empty
 // one.
 func HasBody(method string, status int) bool { return method != "HEAD" && !HasNoBody(status) }
 
-// EqualFold reports whether s is lower but for the case of ASCII letters.
+// EqualFold reports whether s equals lower when the case of ASCII letters is ignored.
 func EqualFold[S ~string | ~[]byte](s S, lower string) bool {
 	if len(s) != len(lower) {
 		return false
@@ -103,8 +103,7 @@ func EqualFold[S ~string | ~[]byte](s S, lower string) bool {
 	return true
 }
 
-// Items yields the items of a field whose value is a list (RFC 9110, section
-// 5.6.1), in order and without those that are empty.
+// Items yields the non-empty items of a field whose value is a list (RFC 9110, section 5.6.1).
 func Items(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, list := range values {

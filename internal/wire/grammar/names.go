@@ -19,17 +19,16 @@ func IsConnectionField[S ~string | ~[]byte](name S) bool {
 	return false
 }
 
-// IsHopField reports whether the field of that name, in any case, stays on its
-// hop, and the next hop has its own: what IsConnectionField is about,
-// HTTP2-Settings (RFC 7540, section 3.2.1), Content-Length, which each hop's
-// framing says, and Expect, which each hop answers. TE and Trailer are about
-// one hop too, but have to be carried on by those who take trailers.
+// IsHopField reports whether the field of that name, in any case, concerns one hop only. It does
+// for IsConnectionField's names, HTTP2-Settings (RFC 7540, section 3.2.1), Content-Length, which
+// each hop's framing sets, and Expect, which each hop answers. TE and Trailer concern one hop too,
+// but a hop that takes trailers must forward them.
 func IsHopField[S ~string | ~[]byte](name S) bool {
 	return len(name) < 64 && hopLengths>>len(name)&1 != 0 && isHopField(name)
 }
 
-// hopLengths has a bit for the length of each name of [IsHopField]: most names are
-// told apart by it.
+// hopLengths has a bit for the length of each name of [IsHopField], which rules out most other
+// names.
 const hopLengths = 1<<len("expect") | 1<<len("upgrade") | 1<<len("connection") | 1<<len("content-length") |
 	1<<len("proxy-connection") | 1<<len("transfer-encoding")
 

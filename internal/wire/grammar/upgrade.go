@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// CheckUpgrade returns an error unless protocol, as in the field Upgrade (RFC 9110,
-// section 7.8), is one that a gateway may let an app change to. HTTP itself, also
-// within TLS, is not: its requests would reach the app with any key and token, and
-// without their keys held.
+// CheckUpgrade returns an error unless a gateway may let an app switch to protocol, a value of the
+// field Upgrade (RFC 9110, section 7.8). HTTP itself is refused, also within TLS: its requests
+// would reach the app with any key and token, and without their keys held.
 func CheckUpgrade(protocol string) error {
 	name, version, versioned := strings.Cut(protocol, "/")
 	switch lower := strings.ToLower(name); {

@@ -12,7 +12,10 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
-// Conn is a client's connection.
+// Conn is a client's connection. One goroutine reads it and owns input, decoder and block.
+// Everything below mu is guarded by mu and changed by that goroutine, the handlers, the writer and
+// Check. leaving goes from staying to lingering in one direction; done means that the connection
+// sends nothing more.
 type Conn struct {
 	srv     *Server
 	nc      net.Conn
@@ -85,10 +88,9 @@ const (
 	calmChange = 10 // SETTINGS
 )
 
-// NewConn returns a connection to be served: one on which the client has said
-// that it speaks HTTP/2, or TLS has. Streams are answered by handler, which is
-// called on a goroutine of the stream's own; what it has not ended when it
-// returns is reset.
+// NewConn returns a connection to serve, whose client has chosen HTTP/2 in its first bytes or in
+// TLS. handler answers each stream on a goroutine of the stream's own. A stream that is not ended
+// when it returns is reset.
 func (s *Server) NewConn(nc net.Conn, handler func(*Stream)) *Conn {
 	c := &Conn{srv: s, nc: nc, handler: handler, streams: make(map[uint32]*Stream), allowance: allowanceMax, receive: connReceive, credit: defaultWindow, window: defaultWindow}
 	c.sock = sock.Open(nc, c.room, c.lend)
@@ -99,8 +101,8 @@ func (s *Server) NewConn(nc net.Conn, handler func(*Stream)) *Conn {
 	return c
 }
 
-// Serve serves the connection to its end, and returns when no handler runs any
-// more. What has been read of it already is in read.
+// Serve serves the connection to its end and returns when no handler runs. read holds the bytes
+// that were read from it before.
 func (c *Conn) Serve(read []byte) {
 	c.late.Store(int64(c.srv.HeadTicks))
 	c.mu.Lock()
@@ -173,7 +175,7 @@ func (c *Conn) run(read []byte) error {
 	}
 }
 
-// await notes how long the next bytes may take.
+// await sets how long the next bytes may take.
 func (c *Conn) await() {
 	if c.late.Load() != 0 {
 		return
@@ -194,8 +196,8 @@ func (c *Conn) await() {
 	}
 }
 
-// end ends the streams and the connection after reading has failed with err. A
-// client whose fault it is is told why, and given time to read that.
+// end ends the streams and the connection after reading has failed with err. If the client is at
+// fault, it is told why, and gets time to read that.
 func (c *Conn) end(err error) {
 	broken, ok := errors.AsType[*connError](err)
 	c.mu.Lock()
@@ -217,15 +219,14 @@ func (c *Conn) end(err error) {
 	c.lend()
 }
 
-// abortLocked ends all streams.
 func (c *Conn) abortLocked() {
 	for _, st := range c.streams {
 		st.failLocked(errClosed)
 	}
 }
 
-// Check is to be called at each tick, and with leave set from when the
-// connection is to be given up: it ends when the streams that run have.
+// Check must be called at each tick. Once leave is set, the connection takes no new streams and
+// ends after the running ones.
 func (c *Conn) Check(leave bool) {
 	now := c.tick.Add(1)
 	if late := c.late.Load(); late != 0 && now >= late {
@@ -253,10 +254,9 @@ func (c *Conn) Check(leave bool) {
 	}
 }
 
-// deadLocked reports whether a client with requests under way gives no sign any
-// more: its machine may have gone without a word. One to which nothing was sent for
-// so long either is asked for a sign, since what was sent before could take a slow
-// one long to read.
+// deadLocked reports whether a client with requests under way gives no sign of life: its machine
+// may have vanished. The client is pinged only if nothing was sent to it for a while either, since
+// a slow client may need long to read what was sent before.
 func (c *Conn) deadLocked(now int64) bool {
 	patience, heard := int64(c.srv.PingTicks), c.heard.Load()
 	switch {
@@ -310,15 +310,13 @@ func (c *Conn) lingerLocked() {
 	c.startLocked()
 }
 
-// announceLocked tells the client to open no more streams. Those that are under
-// way are still served.
+// announceLocked asks the client to open no more streams. Streams under way are still served.
 func (c *Conn) announceLocked() {
 	b := appendFrame(nil, frame{length: 8, kind: frameGoAway})
 	c.controlLocked(append(b, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, byte(NoError)))
 }
 
-// goAwayLocked tells the client which streams are served at most, and why no
-// others.
+// goAwayLocked tells the client the last stream that is served, and the reason.
 func (c *Conn) goAwayLocked(code Code, why string) {
 	b := appendFrame(nil, frame{length: 8 + len(why), kind: frameGoAway})
 	b = append(b, byte(c.last>>24), byte(c.last>>16), byte(c.last>>8), byte(c.last), 0, 0, 0, byte(code))

@@ -22,8 +22,8 @@ type Request struct {
 	Path      string // path and query, without spaces and control characters; "*" for OPTIONS, "" for CONNECT
 	Fields    []Field
 
-	// Protocol is what a CONNECT, which has a Scheme and a Path then, is to change the
-	// stream to (RFC 8441, section 4); "" for none.
+	// Protocol is the protocol that a CONNECT asks for on its stream (RFC 8441, section 4); "" for
+	// none. A CONNECT with a Protocol also has a Scheme and a Path.
 	Protocol string
 
 	// ContentLength is the length of the body; -1 if that is not known.
@@ -32,7 +32,9 @@ type Request struct {
 	Body bool
 }
 
-// block is a list of fields that is being read (RFC 9113, section 4.3).
+// block is a list of fields while it is read (RFC 9113, section 4.3). The connection's reader opens
+// it with HEADERS, adds frames while open is set, and finishes it; bad and tooLarge record what is
+// wrong.
 type block struct {
 	open     bool // CONTINUATION has to follow
 	purpose  purpose
@@ -100,14 +102,13 @@ func (b *block) begin(p purpose, f frame, limit int) {
 // maxFields is how many fields a list may have.
 const maxFields = 200
 
-// excess bounds the fields of a list that are decoded, and their bytes: beyond so
-// many times the bounds of what is taken the connection is given up.
+// excess bounds how many fields of a list are decoded, and their bytes: beyond this multiple of the
+// limits the connection is given up.
 const excess = 4
 
 // flood reports whether more was decoded than a client has reason to send.
 func (b *block) flood() bool { return b.count > excess*maxFields || b.size > excess*b.limit }
 
-// take takes a field.
 func (b *block) take(f Field) {
 	size := len(f.Name) + len(f.Value) + 32
 	b.count++
@@ -197,7 +198,7 @@ func (b *block) takeField(f Field) {
 	}
 }
 
-// finish completes and judges the request. What is wrong stands in bad.
+// finish completes and checks the request. If it is malformed, bad says why.
 func (b *block) finish() {
 	if len(b.crumbs) > 0 {
 		*b.fields = append(*b.fields, Field{Name: "cookie", Value: strings.Join(b.crumbs, "; ")})

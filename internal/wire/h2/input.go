@@ -21,7 +21,7 @@ func (p *input) have() int {
 	return p.w - p.r
 }
 
-// keep appends b to what has been read.
+// keep appends b to the bytes read before.
 func (p *input) keep(b []byte) {
 	p.borrow()
 	if p.w+len(b) > len(p.in) {

@@ -21,7 +21,8 @@ const (
 
 var outPool = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
 
-// output holds the frames that are to be sent.
+// output holds the frames to send, guarded by Conn.mu. A goroutine writes while writing is set;
+// shut is final.
 type output struct {
 	buf     []byte
 	pooled  *[]byte // that buf came from
@@ -73,8 +74,8 @@ func (c *Conn) startLocked() {
 	}
 }
 
-// flush writes until nothing is left. Before each write it lets the other
-// goroutines run, so that those that are about to queue something do so first.
+// flush writes until nothing is left. Before each write it yields to the other goroutines, so that
+// goroutines about to queue a frame do so first.
 func (c *Conn) flush() {
 	var err error
 	for {
@@ -140,9 +141,9 @@ func (c *Conn) stuckLocked(now int64) bool {
 	return patience > 0 && c.out.since != 0 && now-c.out.since >= patience
 }
 
-// unblockLocked lets the streams go on that wait for room or credit and can: of
-// those that wait for the connection's credit no more than it suffices for. One
-// that does not use it up calls unblockLocked for the others.
+// unblockLocked wakes the waiting streams that now have room or credit. It wakes no more streams
+// than the connection's credit suffices for. A stream that does not use its credit up calls it
+// again.
 func (c *Conn) unblockLocked() {
 	if c.out.blocked == 0 || len(c.out.buf) > highWater {
 		return
@@ -224,8 +225,8 @@ const (
 	maxKnownValue = 1 << 10
 )
 
-// field encodes a field. Only one that says the same as the last of its name
-// goes into the table: the others would push those out.
+// field encodes a field. Only a field with the same value as the last one of its name enters the
+// table: other fields would push these out.
 func (o *output) field(f *Field) {
 	last, known := o.known[f.Name]
 	switch {

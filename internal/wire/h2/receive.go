@@ -53,10 +53,9 @@ func (c *Conn) frame(f frame, p []byte) error {
 	return c.chargeLocked(calmFrame) // an extension
 }
 
-// idleLocked reports whether the client has not used the stream's number yet.
+// idleLocked reports whether the client has yet to use the stream's number.
 func (c *Conn) idleLocked(id uint32) bool { return id%2 == 0 || id > c.last && c.leaving < refusing }
 
-// sendResetLocked tells the client that a stream is over.
 func (c *Conn) sendResetLocked(id uint32, code Code) {
 	c.controlLocked(appendWord(nil, frameReset, id, uint32(code)))
 	if len(c.resets) < c.srv.MaxStreams {
@@ -67,8 +66,7 @@ func (c *Conn) sendResetLocked(id uint32, code Code) {
 	c.reset++
 }
 
-// wasResetLocked reports whether the client may not know yet that the stream is
-// over.
+// wasResetLocked reports whether the client may be unaware that the stream is over.
 func (c *Conn) wasResetLocked(id uint32) bool { return slices.Contains(c.resets, id) || id > c.last }
 
 // breachLocked resets a stream on which the client has broken the protocol.
@@ -306,7 +304,6 @@ func (c *Conn) priorityLocked(f frame, p []byte) error {
 	return c.chargeLocked(calmFrame)
 }
 
-// settingsLocked takes SETTINGS.
 func (c *Conn) settingsLocked(f frame, p []byte) error {
 	switch {
 	case f.stream != 0:
@@ -348,8 +345,8 @@ func (c *Conn) setting(id uint16, value uint32) error {
 	return c.chargeLocked(calmFrame)
 }
 
-// resizeLocked changes the window that streams begin with, also for those that
-// have begun.
+// resizeLocked changes the window that streams begin with, and adjusts the open streams by the
+// change.
 func (c *Conn) resizeLocked(window int) error {
 	change := window - c.window
 	c.window = window
@@ -363,7 +360,6 @@ func (c *Conn) resizeLocked(window int) error {
 	return c.chargeLocked(calmChange)
 }
 
-// pingLocked answers PING.
 func (c *Conn) pingLocked(f frame, p []byte) error {
 	switch {
 	case f.stream != 0:
@@ -380,7 +376,6 @@ func (c *Conn) pingLocked(f frame, p []byte) error {
 // no reason for it.
 const tinyGrant = 256
 
-// windowUpdateLocked takes WINDOW_UPDATE.
 func (c *Conn) windowUpdateLocked(f frame, p []byte) error {
 	if len(p) != 4 {
 		return fatal(FrameSizeError, "WINDOW_UPDATE")

@@ -15,8 +15,8 @@ var (
 	errEnded  = errors.New("h2: the answer has ended already")
 )
 
-// Server has the settings of connections, and the goroutines that run their
-// handlers. Its fields must not change once it has a connection.
+// Server has the settings of connections and runs their handlers. Its fields must not change once
+// it has a connection.
 type Server struct {
 	MaxStreams     int // requests at once on a connection
 	MaxHeaderBytes int // of a list of fields, as SETTINGS_MAX_HEADER_LIST_SIZE counts them

@@ -10,9 +10,9 @@ import (
 
 var errLate = fmt.Errorf("h2: the client takes nothing: %w", os.ErrDeadlineExceeded)
 
-// Stream is a request and its answer. Its methods are for its handler, which
-// may read the body and answer on two goroutines at once. What it was given
-// must not be used any more when the handler has returned.
+// Stream is a request and its answer. Its methods are for its handler, which may read the body on
+// one goroutine and answer on another. The handler must not use it after it has returned. A stream
+// is open until err is set; before that, ended and closed mark the ends of its two halves.
 type Stream struct {
 	Request
 
@@ -22,7 +22,7 @@ type Stream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// What follows is guarded by conn.mu.
+	// The fields below are guarded by conn.mu.
 
 	hook func()    // called when the stream fails
 	cond sync.Cond // of those who wait for the client
@@ -82,7 +82,6 @@ func (s *Stream) failLocked(err error) {
 	s.wakeLocked()
 }
 
-// forgetLocked takes the stream from those that are open.
 func (s *Stream) forgetLocked() {
 	c := s.conn
 	if c.streams[s.id] != s {
@@ -102,8 +101,8 @@ func (s *Stream) giveUpLocked(code Code, err error) {
 	s.failLocked(err)
 }
 
-// Reset ends the stream if it has not ended regularly. What the client has got
-// of the answer does not look like the whole.
+// Reset ends the stream unless it has ended regularly. The client can tell that its answer is cut
+// off.
 func (s *Stream) Reset(code Code) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
@@ -120,7 +119,6 @@ func (s *Stream) overLocked() error {
 	return s.err
 }
 
-// handle answers the stream.
 func (s *Stream) handle() {
 	defer s.finish()
 	s.conn.handler(s)
@@ -210,9 +208,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 // must not block.
 type Memory interface{ Reserve(n int) bool }
 
-// Keep says where the memory comes from for what has come of a body that fits in
-// a stream's window. While it is not read, it then takes nothing of what the
-// connection's other bodies may use. With nil nothing more is taken.
+// Keep sets the memory for the unread bytes of a body that fits in a stream's window. Bytes kept
+// there do not use up the connection's window, which its other bodies share. nil stops this.
 func (s *Stream) Keep(m Memory) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
@@ -328,7 +325,7 @@ func (s *Stream) Headed() bool {
 	return s.headed
 }
 
-// closeLocked notes that this side's half has ended.
+// closeLocked records that this side's half has ended.
 func (s *Stream) closeLocked() {
 	s.closed = true
 	if s.ended {

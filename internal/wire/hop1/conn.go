@@ -15,7 +15,8 @@ import (
 // errStale: the connection had ended before anything was written.
 var errStale = errors.New("the connection had ended")
 
-// conn is a connection to the server, for one request at a time.
+// conn is a connection to the server, for one request at a time. It belongs to that request, or
+// lies in the pool and is guarded by the pool's mutex; broken is final.
 type conn struct {
 	nc     net.Conn
 	raw    syscall.RawConn // nil if it has none
@@ -26,7 +27,7 @@ type conn struct {
 	wrote  uint64          // bytes, all requests together
 	before uint64          // of them before the present request
 
-	// Of start. step is a method value, made once.
+	// State of start. step is a method value, made once.
 	step    func(fd uintptr) bool
 	written bool // the first write has been made
 	out, in []byte
@@ -118,9 +119,9 @@ func (c *conn) finish(out, in []byte) (int, error) {
 	return 0, errors.Join(failed, err)
 }
 
-// readOn reads more of an answer. It acknowledges first what has come: a server that
-// writes head and body one after the other, and does not turn off Nagle's algorithm,
-// sends the body no sooner, and the kernel would wait for up to 40 ms.
+// readOn reads more of an answer. It first acknowledges what has arrived: a server that writes head
+// and body separately and keeps Nagle's algorithm on sends the body only then, and the kernel would
+// delay the acknowledgement by up to 40 ms.
 func (c *conn) readOn(b []byte) (int, error) {
 	if c.raw != nil {
 		_ = c.raw.Control(sock.Acknowledge) // if it fails, so does Read

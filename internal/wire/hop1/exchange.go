@@ -29,15 +29,16 @@ const (
 	maxHead    = 1 << 20
 )
 
-// Exchange is one request and its answer. Make one with [Begin]; its user calls
-// Do, reads the answer, and calls Close. It is for one goroutine.
+// Exchange is one request and its answer, for one goroutine. Make it with [Begin], call Do, read
+// the answer, and call Close. Only Interrupt may be called from other goroutines: mu guards conn
+// and interrupted.
 type Exchange struct {
 	Method  string // of the request: it says whether the answer has a body
 	Message []byte // the request's head and body; Do goes on to use its memory
-	Watched bool   // whoever ends the context given to Do calls Interrupt then
+	Watched bool   // the owner of the context given to Do calls Interrupt after its end
 
-	// The answer, once Do or Continue has returned. What is in Fields is valid
-	// until the next call of any method.
+	// The answer, once Do or Continue has returned. Fields are valid until the next call of any
+	// method.
 	Status        int
 	ContentLength int64 // as declared, also where there is no body; -1 if it was not
 	Fields        []http1.Field
@@ -51,7 +52,7 @@ type Exchange struct {
 	interrupted bool
 
 	buf    []byte
-	r, w   int // what has been read and not yet taken stands in buf[r:w]; of a body, without its framing
+	r, w   int // buf[r:w] was read and not yet taken; of a body, without its framing
 	head   http1.ResponseHead
 	heads  int // bytes of heads so far
 	body   bodyKind
@@ -140,7 +141,6 @@ func (x *Exchange) Interrupt() {
 	}
 }
 
-// use begins the use of a connection.
 func (x *Exchange) use(c *conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

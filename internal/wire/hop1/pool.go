@@ -25,19 +25,19 @@ const idlePeriod = 45 * time.Second
 // of it has reached the server.
 const freshTries = 3
 
-// Pool keeps connections to a server. Its fields must not change after the
-// first use.
+// Pool keeps connections to a server. Its fields must not change after the first use. mu guards the
+// idle connections, which come and go with requests, sweep, Trim and Close; closed is final.
 type Pool struct {
 	Dial  func(ctx context.Context) (net.Conn, error)
-	Conns int           // that there are at most at one time; what exceeds it waits. 0 means 1
-	Wait  time.Duration // how long it does: then it fails with ErrFull. 0 means as long as its context lasts
+	Conns int           // at most, at one time; more requests wait. 0 means 1
+	Wait  time.Duration // bounds that wait: then it fails with ErrFull. 0: as long as its context lasts
 	Full  func()        // called when a request begins to wait. Default: nothing
-	Idle  time.Duration // how often connections that lie idle are gone through: those that have for all of it are closed. 0 means 45 s
+	Idle  time.Duration // interval of looks at idle connections: one idle for all of it is closed. 0 means 45 s
 
-	// Grace is how long the server may go on working on a request whose
-	// connection is given up before the answer is complete. The connection is
-	// half-closed, whatever comes is dropped, and who gives it up waits until
-	// the server has closed it, or for Grace. 0 means to close it at once.
+	// Grace is how long the server may continue with a request whose connection is given up before
+	// the answer is complete. The connection is then half-closed and incoming bytes are dropped;
+	// the goroutine that gave it up waits until the server closes it or Grace has passed. 0 means
+	// to close it at once.
 	Grace time.Duration
 	// Overdue is called with the request's context when Grace has passed and
 	// the server has not closed the connection. Default: nothing.
@@ -117,7 +117,7 @@ func (p *Pool) pop() *conn {
 	return c
 }
 
-// put gives back a connection on which another request may follow.
+// put returns a connection that can take another request to the pool.
 func (p *Pool) put(c *conn) {
 	if !p.keep(c) {
 		c.nc.Close()
@@ -154,8 +154,8 @@ func (p *Pool) giveUp(ctx context.Context, c *conn) {
 	p.drop(c)
 }
 
-// Trim closes the idle connections beyond most, those that were used longest ago first. It
-// returns how many are left.
+// Trim closes the longest unused idle connections until no more than most are left, and returns
+// their number.
 func (p *Pool) Trim(most int) (left int) {
 	p.mu.Lock()
 	old := p.removeOldestLocked(len(p.idle) - most)

@@ -110,7 +110,9 @@ func (p *Pool) live(ctx context.Context) (*conn, error) {
 	}
 }
 
-// trip is one RoundTrip and its answer.
+// trip is one RoundTrip and its answer. Its channels mark the steps: the body may be read, writing
+// has begun, the request is written, the connection is done with. One goroutine writes the request
+// and one reads the answer; mu guards the interruption, which ends both.
 type trip struct {
 	pool  *Pool
 	req   *http.Request
@@ -135,8 +137,8 @@ type trip struct {
 	err  error      // why it was interrupted
 }
 
-// prepareBody makes the body one that the trip watches. If it is offered only, it
-// gets its framing without a look at it, which net/http would take.
+// prepareBody wraps the request's body so that the trip sees its reads. A body that is only offered
+// (Expect: 100-continue) gets its framing here, since net/http would read from it to choose one.
 func (t *trip) prepareBody() {
 	t.req.Body = &tripBody{t.req.Body, t}
 	switch {
@@ -147,7 +149,6 @@ func (t *trip) prepareBody() {
 	}
 }
 
-// write writes the request.
 func (t *trip) write() {
 	out := tripWriter{t: t}
 	err := t.req.Write(&out)
@@ -290,7 +291,7 @@ func (t *trip) cause(err error) error {
 	return err
 }
 
-// finish reports whether it is the caller who has to end the connection's use.
+// finish reports whether the caller must end the connection's use.
 func (t *trip) finish() (first, disturbed bool) {
 	t.stop()
 	t.mu.Lock()

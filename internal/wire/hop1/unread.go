@@ -11,8 +11,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
-// How long it may take until a proof is there, on a machine that has much to do. Who
-// waits in vain is answered as if there were none.
+// How long to wait for a proof on a busy machine. Without a proof in time, the request may have
+// run.
 const (
 	refusalWait = 200 * time.Millisecond // for the reset that follows an end of the connection
 	refusalLook = time.Millisecond
@@ -24,15 +24,14 @@ func ended(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// closedBefore reports whether the server had closed the connection before any of
-// the present request reached it, so that nobody has read any. failed is what
-// writing it and reading the answer ended with.
+// closedBefore reports whether the server had closed the connection before any byte of the present
+// request reached it, so that none was read. failed is the error of writing it and reading the
+// answer.
 //
-// The end of a connection (FIN) acknowledges all that has come, and what comes after
-// a close is answered with a reset (RST). Linux tells of a reset behind an end as
-// EPIPE, of any other as ECONNRESET. A server that ends only its sending, reads on
-// and then resets the connection before it has acknowledged anything looks the same;
-// it could not answer what it reads.
+// The end of a connection (FIN) acknowledges everything that arrived before, and the kernel answers
+// bytes that arrive after a close with a reset (RST). Linux reports a reset behind an end as EPIPE
+// and any other as ECONNRESET. A server that ends only its sending, reads on, and then resets the
+// connection before it acknowledges anything looks the same, but it could not answer the request.
 func (c *conn) closedBefore(failed error) bool {
 	refused := errors.Is(failed, syscall.EPIPE)
 	if c.raw == nil || errors.Is(failed, syscall.ECONNRESET) || !refused && !errors.Is(failed, io.EOF) || !netutil.OnOneMachine(c.nc) {
@@ -60,9 +59,9 @@ func (c *conn) closedBefore(failed error) bool {
 // read the last of the present request, so that it has not begun if there is no body.
 // failed is what writing it and reading the answer ended with.
 //
-// A close of what is not read to its end resets the connection. So does a server that
-// wants to (SO_LINGER with no time), though not a Unix socket; to tell these apart, the
-// reset of a TCP connection counts only if the server as a whole has gone.
+// A server that closes a connection with unread bytes resets it. A TCP server can also reset on
+// purpose (SO_LINGER 0), which a Unix socket cannot. The reset of a TCP connection therefore counts
+// only if the server as a whole is gone.
 func (p *Pool) leftUnread(ctx context.Context, c *conn, failed error) bool {
 	if !errors.Is(failed, syscall.ECONNRESET) || !netutil.OnOneMachine(c.nc) {
 		return false

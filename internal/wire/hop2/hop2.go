@@ -1,9 +1,9 @@
 // Package hop2 carries requests over HTTP/2 without TLS to a server that must be
 // known to have ended before something else begins: the app behind a sidecar.
 //
-// A connection of HTTP/2 carries many requests, and a server that a stream was taken
-// from (RST_STREAM) has no way to say that it has stopped working for it. So who gives
-// a request up waits for Transport.Grace, unless the server closes the connection.
+// A connection of HTTP/2 carries many requests, and a server whose stream was reset (RST_STREAM)
+// cannot report that it has stopped working on it. The caller that gives a request up therefore
+// waits for Transport.Grace, unless the server closes the connection.
 //
 // A request is never repeated once it may have begun. So this package has a pool of its
 // own in front of net/http's connections: an [http.Transport] repeats also what the
@@ -28,8 +28,8 @@ import (
 // use.
 type Transport struct {
 	Dial     func(ctx context.Context) (net.Conn, error) // bounds its time itself: ctx lasts on
-	Requests int                                         // at one time; what exceeds it waits
-	Wait     time.Duration                               // how long it does: then it fails with [hop1.ErrFull]. 0 means as long as its context lasts
+	Requests int                                         // at one time; more wait
+	Wait     time.Duration                               // bounds that wait: then it fails with [hop1.ErrFull]. 0: as long as its context lasts
 	Idle     time.Duration                               // how long a connection without requests is kept
 	Full     func()                                      // called when a request begins to wait
 	Grace    time.Duration                               // how long the server may go on working on a request that is given up
@@ -126,7 +126,7 @@ func isRefused(err error) bool {
 	return ok && reset.Code == refusedStream
 }
 
-// streamError is as which net/http tells of an end of one stream.
+// streamError has the form in which net/http reports the end of one stream.
 type streamError struct {
 	StreamID uint32
 	Code     uint32
@@ -135,12 +135,13 @@ type streamError struct {
 
 func (e streamError) Error() string { return fmt.Sprintf("stream %d: code %d", e.StreamID, e.Code) }
 
-// exchange is a request and the body of its answer.
+// exchange is a request and the body of its answer. It ends once, when the body is closed; whole
+// says that the answer was complete by then.
 type exchange struct {
 	transport *Transport
 	ctx       context.Context
 	stop      func() bool        // ends the watch of ctx, once there is an answer
-	cancel    context.CancelFunc // ends the request, whoever reads its body
+	cancel    context.CancelFunc // ends the request for every reader of its body
 	conn      *conn              // that the request was written to
 	body      io.ReadCloser
 	whole     atomic.Bool // the answer has come to its end

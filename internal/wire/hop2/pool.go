@@ -88,8 +88,8 @@ func (p *pool) dial(ctx context.Context) error {
 	return nil
 }
 
-// reserve returns a connection that has room for a request; nil if there is none. It forgets
-// those that have ended, or take no more: they go on without the pool, and end by themselves.
+// reserve returns a connection with room for a request, or nil. It drops connections that have
+// ended or take no more requests; running requests on them continue without the pool.
 func (p *pool) reserve() *client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *pool) reserve() *client {
 	return nil
 }
 
-// conn notes that the server has ended it.
+// conn is a connection that records its end by the server.
 type conn struct {
 	net.Conn
 	once  sync.Once

@@ -20,12 +20,11 @@ type ResponseHead struct {
 	progress
 }
 
-// Parse parses the head at the start of b. It takes only HTTP/1.1 with lines
-// that end in CRLF, at most one Content-Length of digits alone or chunks alone
-// as the Transfer-Encoding, and Connection, if there, keep-alive or close.
-// Other versions, Upgrade, TE, Pragma and all that is malformed is for
-// [http.ReadResponse] to judge. Having said More, Parse is to be called again
-// with more bytes behind the same ones.
+// Parse parses the head at the start of b. It takes only HTTP/1.1 with lines that end in CRLF, at
+// most one Content-Length of digits alone or chunks alone as the Transfer-Encoding, and Connection,
+// if present, keep-alive or close. Other versions, Upgrade, TE, Pragma and everything malformed is
+// left to [http.ReadResponse]. After More, call Parse again with the same bytes and those that
+// follow.
 func (h *ResponseHead) Parse(b []byte) Verdict { return h.judge(b, h.parse) }
 
 func (h *ResponseHead) parse(b []byte) Verdict {
@@ -80,7 +79,6 @@ func (h *ResponseHead) statusLine(line []byte) bool {
 	return h.Status >= 100
 }
 
-// field takes a line of the header.
 func (h *ResponseHead) field(line []byte) bool {
 	f, ok := cutField(line)
 	if !ok {

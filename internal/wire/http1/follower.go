@@ -18,11 +18,11 @@ var errFraming = errors.New("http1: ambiguous framing")
 // server takes.
 const maxFramingLine = 1 << 20
 
-// Follower follows the bytes of an HTTP/1 connection from request to request,
-// for a server whose handlers do not see what RFC 9112 section 6.1 forbids:
-// Content-Length beside Transfer-Encoding, and Transfer-Encoding in HTTP/1.0.
-// It also refuses folded lines and lengths that differ. What else is malformed
-// it leaves to the server. The zero value stands at the start of a connection.
+// Follower follows the bytes of an HTTP/1 connection from request to request. It serves a server
+// whose handlers cannot see what RFC 9112 section 6.1 forbids: Content-Length together with
+// Transfer-Encoding, and Transfer-Encoding in HTTP/1.0. It also refuses folded lines and differing
+// lengths, and leaves other malformed input to the server. The zero value is at the start of a
+// connection.
 type Follower struct {
 	state followState
 	line  []byte // what has come of the line
@@ -48,9 +48,9 @@ const (
 	atOther                        // in another protocol
 )
 
-// Check follows the bytes that came next and returns how many of them may go
-// on to the server. The others are those from the line on that ends a request's
-// head with an error, which each later call returns, too.
+// Check follows the next bytes and returns how many of them may pass to the server. If a request's
+// head is faulty, the bytes from its last line on may not pass, and this and each later call return
+// an error.
 func (f *Follower) Check(p []byte) (n int, err error) {
 	for n < len(p) && f.err == nil {
 		switch f.state {

@@ -70,14 +70,12 @@ func (p *progress) judge(b []byte, parse func([]byte) Verdict) Verdict {
 	return v
 }
 
-// Parse parses the head at the start of b. It takes only an origin-form
-// HTTP/1.1 request with lines that end in CRLF, one valid Host, at most one
-// Content-Length of digits alone, and Connection, if there, keep-alive or
-// close. Any method that is not listed at Method, Transfer-Encoding, Upgrade,
-// Expect, Trailer and TE, folded lines, other versions, other protocols and
-// everything malformed is to be handed over. Having said More, Parse is to be
-// called again with more bytes behind the same ones; how many to wait for,
-// and for how long, is up to the caller.
+// Parse parses the head at the start of b. It takes only an origin-form HTTP/1.1 request with lines
+// that end in CRLF, a method listed at Method, one valid Host, at most one Content-Length of digits
+// alone, and Connection, if present, keep-alive or close. It leaves to net/http: Transfer-Encoding,
+// Upgrade, Expect, Trailer, TE, folded lines, other methods, versions and protocols, and everything
+// malformed. After More, call Parse again with the same bytes and those that follow. The caller
+// decides how many to wait for, and for how long.
 func (h *Head) Parse(b []byte) Verdict { return h.judge(b, h.parse) }
 
 func (h *Head) parse(b []byte) Verdict {
@@ -171,7 +169,6 @@ func hex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
 }
 
-// field takes a line of the header.
 func (h *Head) field(line []byte) bool {
 	f, ok := cutField(line)
 	if !ok {

@@ -38,17 +38,15 @@ func AppendRequest(b []byte, method, target, host string) []byte {
 	return append(b, "\r\n"...)
 }
 
-// appendLength appends a Content-Length.
 func appendLength(b []byte, n int64) []byte {
 	b = append(b, "Content-Length: "...)
 	b = strconv.AppendInt(b, n, 10)
 	return append(b, "\r\n"...)
 }
 
-// AppendField appends a field. It leaves out what would break the message:
-// names that are no tokens, and those of [grammar.IsHopField], some of which
-// AppendFraming writes. Control characters other than tabs in values become
-// spaces.
+// AppendField appends a field, unless it would break the message: its name is no token, or stays on
+// its hop ([grammar.IsHopField]; AppendFraming writes some of those). Control characters other than
+// tabs become spaces in the value.
 func AppendField[S ~string | ~[]byte](b []byte, name, value S) []byte {
 	if !grammar.IsToken(name) || grammar.IsHopField(name) {
 		return b
@@ -90,8 +88,8 @@ func (f Framing) Declares() bool {
 	return f.Length >= 0 && !grammar.HasNoBody(f.Status)
 }
 
-// AppendFraming appends the fields that delimit the body, the one that tells
-// the client of the end of the connection, and the empty line.
+// AppendFraming appends the fields that delimit the body, Connection: close if f.Close is set, and
+// the empty line.
 func AppendFraming(b []byte, f Framing) []byte {
 	_, chunked := f.Body()
 	switch {

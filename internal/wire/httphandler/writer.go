@@ -1,9 +1,8 @@
-// Package httphandler runs a net/http handler for a request that has come over
-// a protocol of Keyway's own (the link, or HTTP/2 in package h2), as a net/http
-// server would: implicit status and length, sniffed Content-Type, Flusher,
-// trailers declared and by http.TrailerPrefix, no body for HEAD, 204 and 304.
-// It differs in this: there is no interim answer 100 and no Hijacker, and a
-// panic is the caller's to recover.
+// Package httphandler runs a net/http handler for a request that arrived over the link or HTTP/2
+// (package h2). It behaves like a net/http server: implicit status and length, sniffed
+// Content-Type, Flusher, trailers that are declared or have http.TrailerPrefix, and no body for
+// HEAD, 204 and 304. It sends no interim answer 100, has no Hijacker, and leaves panics to the
+// caller.
 package httphandler
 
 import (
@@ -31,8 +30,8 @@ type Stream interface {
 	// io.EOF.
 	Trailer() http.Header
 
-	// AddField adds a field to what is sent next: an interim answer, the head,
-	// or the trailers. Its value is clean, see [grammar.CleanValue].
+	// AddField adds a field to the next part that is sent: an interim answer, the head, or the
+	// trailers. Its value is clean, see [grammar.CleanValue].
 	AddField(name, value string)
 	// SendInterim sends an interim answer, a status from 102 to 199. Should it
 	// fail, so does the answer.
@@ -64,8 +63,9 @@ var (
 	copied = sync.Pool{New: func() any { return new([16 << 10]byte) }} // of ReadFrom
 )
 
-// Writer is the [http.ResponseWriter] of a request. Begin comes first, then the
-// handler runs, then Finish is called.
+// Writer is the [http.ResponseWriter] of a request, used in this order: Begin, the handler, Finish.
+// sent is set when the head is sent and done when the handler has returned. The reader of the
+// request's body may run on another goroutine; it uses merged and closed alone.
 type Writer struct {
 	stream Stream
 	req    *http.Request
@@ -222,13 +222,12 @@ func (w *Writer) addField(name string, values []string) {
 	}
 }
 
-// hasBody reports whether the answer has one.
 func (w *Writer) hasBody() bool { return grammar.HasBody(w.req.Method, w.status) }
 
 // isWhole reports whether the body is of the declared length, if there is one.
 func (w *Writer) isWhole() bool { return !w.hasBody() || w.length < 0 || w.length == w.written }
 
-// sendHead sends the head, with what is held of the body.
+// sendHead sends the head and the held part of the body.
 func (w *Writer) sendHead() error {
 	w.sent = true
 	bodiless, length, body := grammar.HasNoBody(w.status), w.length, w.held

@@ -36,7 +36,7 @@ func (p *bufferPool) get(n int) *buffer {
 	return &buffer{b: make([]byte, 0, size)}
 }
 
-// put takes a buffer back; one that was grown to another size is dropped.
+// put returns b to the pool of its size. A buffer that grew to a size without a pool is dropped.
 func (p *bufferPool) put(b *buffer) {
 	if b == nil {
 		return

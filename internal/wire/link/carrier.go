@@ -17,7 +17,7 @@ type carrier struct {
 	out io.Writer
 }
 
-// carry returns nc with what has been read from it already, for TLS to go over.
+// carry wraps nc for TLS. The bytes in ahead, which were read from nc before, are read first.
 func carry(nc net.Conn, ahead []byte) net.Conn {
 	s := sock.NewStream(nc)
 	in := io.Reader(s)

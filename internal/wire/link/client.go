@@ -24,8 +24,8 @@ const (
 	idleAfter    = 30 * time.Second       // how long a connection besides the first one stays without requests
 )
 
-// Client sends requests to one worker. It dials when it has to. It must not
-// be copied, nor its fields changed, after the first use.
+// Client sends requests to one worker and dials connections when it needs them. Its fields must not
+// change after the first use, and it must not be copied. Close ends it for good.
 type Client struct {
 	Addr   string      // host:port, or unix:/path
 	TLS    *tls.Config // nil for none. ServerName defaults to Addr's host
@@ -68,12 +68,10 @@ func (c *Client) init() {
 	})
 }
 
-// Do sends req and returns the answer as soon as its head is there. When ctx
-// ends, Do and the answer's Body fail with its cause and the worker's handler
-// is cancelled; the handler also gets ctx's deadline. An error for which
-// errors.Is finds ErrNotStarted says that no handler ran: a RefusedError
-// among them says that the worker itself refused. After any other error the
-// request may have run.
+// Do sends req and returns the answer as soon as its head has arrived. When ctx ends, Do and the
+// answer's Body fail with its cause, and the worker cancels the handler; the handler also gets
+// ctx's deadline. If the error is an ErrNotStarted, no handler ran; a RefusedError is an
+// ErrNotStarted that came from the worker itself. After any other error the request may have run.
 func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	c.init()
 	if ctx.Err() != nil {
@@ -194,11 +192,10 @@ func (c *Client) survey() (emptiest *clientConn, room int64, free *slot) {
 	return emptiest, room, free
 }
 
-// dial starts connecting s, unless that is under way or has just failed. It
-// returns a channel that is closed when the attempt is over. While a connection
-// is there that is stalled, nobody is to wait for another: most likely the peer
-// is paused. A new one may come through all the same if only the old one was
-// lost on its way.
+// dial starts connecting s, unless that is under way or has just failed. It returns a channel that
+// is closed when the attempt is over. While there is a stalled connection, callers should not wait
+// for another one: most likely the peer is paused. A new connection may still succeed if only the
+// old one was lost on its way.
 func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +219,6 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	return s.dialing, nil
 }
 
-// startLocked connects s.
 func (c *Client) startLocked(s *slot) {
 	done := make(chan struct{})
 	s.dialing = done
@@ -249,7 +245,6 @@ func (c *Client) startLocked(s *slot) {
 	})
 }
 
-// run serves cc to its end.
 func (c *Client) run(cc *clientConn) {
 	cc.run()
 	c.mu.Lock()
@@ -284,8 +279,8 @@ func (c *Client) Open() int {
 	return len(c.conns)
 }
 
-// DialPlain connects to the worker for HTTP/1.1: what is sent on the connection
-// goes to Server.Plain, whose user knows by that that a member has sent it.
+// DialPlain connects to the worker for HTTP/1.1. The connection goes to Server.Plain, which proves
+// that its sender is a member.
 func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	c.init()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandshakeTimeout)

@@ -14,7 +14,9 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// clientConn is the client's end of a connection.
+// clientConn is the client's end of a connection. It takes new requests until it is draining, which
+// is final and can begin at either end. mu guards the streams and that change. The atomics busy and
+// crowded let Client pick a connection without mu. Only the watch goroutine uses idle and seen.
 type clientConn struct {
 	conn
 	made    time.Time   // when the hellos were exchanged
@@ -35,8 +37,8 @@ func (cc *clientConn) usable() bool {
 	return cc != nil && !cc.busy.Load() && !cc.stalled.Load() && !cc.ended()
 }
 
-// handshake makes sure that both ends are members of one cluster. What is left to
-// be sent of it goes out before the first request.
+// handshake checks that both ends are members of one cluster. It queues the client's proof, which
+// goes out before the first request.
 func (cc *clientConn) handshake(ctx context.Context) error {
 	hs := handshake{cfg: cc.cfg, in: cc.in, out: cc.nc}
 	proof, err := hs.within(ctx, cc.nc)
@@ -235,9 +237,8 @@ func (cc *clientConn) lookup(id uint64, last bool) *clientStream {
 	return st
 }
 
-// abandon notes that st was given up on this side. It reports false if it is
-// over. It goes on counting until the server's last frame on it, which says
-// that the handler has returned.
+// abandon records that st was given up on this side. It reports false if st is over. st still
+// counts until the server's last frame on it, which says that the handler has returned.
 func (cc *clientConn) abandon(st *clientStream) bool {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
@@ -255,7 +256,7 @@ func (cc *clientConn) abandonLocked(st *clientStream) bool {
 	return true
 }
 
-// giveUpRepeatable ends the requests that their callers repeat, for which nobody has to wait until the peer answers again.
+// giveUpRepeatable ends, on a stalled connection, the requests that their callers will repeat.
 func (cc *clientConn) giveUpRepeatable() {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()

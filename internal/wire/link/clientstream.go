@@ -18,7 +18,10 @@ type clientStream struct {
 	fields Fields // memory for those of the answer
 }
 
-// clientState is what changes of a clientStream.
+// clientState is the part of a clientStream that is reset before its memory is used again. The
+// connection's reader sets answered when resp has arrived and complete when the stream has ended,
+// both under mu. A caller that gives up sets abandoned, and the stream counts until the server's
+// last frame.
 type clientState struct {
 	cc       *clientConn
 	headEnd  int64 // position in the byte stream behind the head of the request
@@ -38,7 +41,7 @@ type clientState struct {
 
 var clientStreams = sync.Pool{New: func() any { return new(clientStream) }}
 
-// newClientStream returns a stream for a request on cc that has no number yet.
+// newClientStream returns a stream for a request on cc. The stream gets its number when it is sent.
 func newClientStream(ctx context.Context, cc *clientConn, req *Request) *clientStream {
 	st := clientStreams.Get().(*clientStream)
 	st.c, st.window, st.credit = &cc.conn, initialWindow, initialWindow
@@ -73,7 +76,7 @@ type interimHeads struct {
 	come, taken int
 }
 
-// next returns the next one that has come. q may be nil.
+// next removes the oldest interim answer and returns it. q may be nil.
 func (q *interimHeads) next() (head responseHead, ok bool) {
 	if q == nil || q.taken == q.come {
 		return head, false

@@ -21,14 +21,14 @@ type Config struct {
 	Cluster string // name of the cluster
 	Digest  uint64 // of the configuration that every member must share
 
-	// Secrets are 32 bytes each, by which members prove to each other that they are
-	// (docs/link.md). The first one proves, all verify. None: nobody has to.
+	// Secrets are 32 bytes each. Members use them to prove their membership to each other
+	// (docs/link.md): a member proves with the first and accepts any. Without secrets no proof is
+	// required.
 	Secrets [][]byte
 
-	// Store returns the identity of the store that this end uses, 0 while that
-	// is not known. Two ends that know theirs and differ refuse each other; a
-	// server whose store becomes another one later drains the connection.
-	// nil means that it is never known.
+	// Store returns the identity of the store that this end uses, or 0 while that is unknown. Two
+	// ends with different known stores refuse each other. A server whose store changes later drains
+	// the connection. If Store is nil, the identity is never known.
 	Store func() uint64
 
 	MaxStreams     int // requests at once on one connection that this end takes, of which half may wait (ServerRequest.BeginWait); 0 means 4096
@@ -59,8 +59,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// conn is what both ends of a connection have in common: frames in, frames
-// out, and the watch over the peer's liveness.
+// conn is what both ends of a connection have in common: frames in, frames out, and the watch over
+// the peer's liveness. A conn is open until fail is called, and then ended for good. While it is
+// open, watch sets and clears stalled. The callbacks are set before watch starts.
 type conn struct {
 	nc     net.Conn
 	bare   net.Conn      // nc, of which nothing has been read ahead
@@ -116,8 +117,8 @@ func (c *conn) start() {
 	c.wg.Go(c.watch)
 }
 
-// fail ends the connection; the first cause stays. Whoever reads frames then
-// gets an error and cleans up.
+// fail ends the connection with cause, unless it has ended before. The reader of frames then gets
+// an error and cleans up.
 func (c *conn) fail(cause error) {
 	c.failOnce.Do(func() {
 		c.cause = cause
@@ -137,10 +138,9 @@ func (c *conn) ended() bool {
 	}
 }
 
-// watch asks a silent peer for a sign of life. One that stays silent, or does
-// not take what is being written, gets no new requests; since it may only be
-// paused, those that it has are given up much later. It counts ticks, not time,
-// so that a pause of this process is not held against the peer.
+// watch pings a silent peer. A peer that stays silent or takes no bytes for PingTimeout gets no new
+// requests. As it may only be paused, its running requests are given up only after GiveUpTimeout.
+// Ticks are counted instead of time, so a pause of this process is not held against the peer.
 func (c *conn) watch() {
 	tick := time.NewTicker(c.cfg.PingInterval)
 	defer tick.Stop()

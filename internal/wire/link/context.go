@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// requestContext is the context of a ServerRequest. What costs something, the
-// channel and the timer of the deadline, is only made when someone asks.
+// requestContext is the context of a ServerRequest. It creates its channel and its timer on first
+// use, since most handlers need neither. mu guards the fields below it; err, once set, is final.
 type requestContext struct {
 	conn     *conn
 	deadline time.Time // zero for none

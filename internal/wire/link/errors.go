@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Errors of the link. Which of them a request ended with tells whether it may
-// be sent again: only after one that errors.Is finds to be ErrNotStarted.
+// Errors of the link. A request may be sent again only if errors.Is finds ErrNotStarted in its
+// error.
 var (
 	// ErrNotStarted means that the request provably did not reach a handler, or
 	// the handler refused it before it began (RefusedError).
@@ -26,8 +26,8 @@ var (
 	// ErrDraining means that the peer takes no new requests on the connection.
 	ErrDraining = errors.New("link: peer is draining")
 
-	// ErrStalled means that the peer has not answered for Config.PingTimeout, or
-	// for those that had been sent by then, Config.GiveUpTimeout.
+	// ErrStalled means that the peer has been silent for Config.PingTimeout, or, for a request that
+	// was already sent, for Config.GiveUpTimeout.
 	ErrStalled = errors.New("link: peer does not answer")
 
 	// ErrTooManyStreams means that the connections carry as many requests as the

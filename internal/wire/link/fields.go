@@ -10,12 +10,10 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// Fields is a list of header or trailer fields in the form in which the link
-// carries them: for each field the length of the name, the name, the length
-// of the value, the value, with lengths as unsigned varints. The zero value
-// is an empty list. Names and values that a Fields yields share its memory:
-// it must not be changed afterwards. The Fields of requests and responses
-// that the link delivers never change and may be kept.
+// Fields is an encoded list of header or trailer fields. Each field is its name and its value, and
+// before each of the two stands its length as an unsigned varint. The zero value is an empty list.
+// Names and values that a Fields yields share its memory, so it must not be changed afterwards.
+// Fields delivered by the link never change and may be kept.
 type Fields []byte
 
 // AppendField appends a field to f. The fields of the message's framing

@@ -53,8 +53,8 @@ func (q *queue) flush(ctx context.Context, end int64) error {
 	return q.flushErrorLocked(end)
 }
 
-// writeNowLocked writes what is queued as far as the kernel takes it at once, unless
-// somebody else writes: so its caller need not wait for the writer, which writes the rest.
+// writeNowLocked writes as much of the queue as the kernel takes at once, unless a write is under
+// way. Its caller thus need not wait for the writer, which writes the rest.
 func (q *queue) writeNowLocked() {
 	defer q.wakeLocked()
 	if q.now == nil || q.held {

@@ -75,7 +75,6 @@ func parseHeader(b []byte) header {
 	}
 }
 
-// appendFrame appends a frame with the given payload.
 func appendFrame(b []byte, h header, payload []byte) []byte {
 	h.length = len(payload)
 	b = openFrame(b)

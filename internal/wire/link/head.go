@@ -84,7 +84,6 @@ func (d *decoder) byte(most byte) byte {
 	return b[0]
 }
 
-// take takes n bytes.
 func (d *decoder) take(n int) []byte {
 	if len(d.rest) < n {
 		d.bad = true
@@ -148,11 +147,11 @@ func (d *decoder) fields() Fields {
 // have it.
 const callMark = ":"
 
-// IsCall reports whether a request of that method is a call between members, such
-// as ":renew": one that no client can send, since no method of HTTP has a colon.
+// IsCall reports whether method names a call between members, such as ":renew". No client can send
+// one, since methods of HTTP contain no colon.
 func IsCall(method string) bool { return strings.HasPrefix(method, callMark) }
 
-// decodeRequest decodes p, which the result goes on using.
+// decodeRequest decodes p, whose memory the result uses.
 func decodeRequest(p []byte) (requestHead, error) {
 	d := decoder{rest: p}
 	h := requestHead{
@@ -193,7 +192,7 @@ func (h *responseHead) append(b []byte) []byte {
 	return append(b, h.fields...)
 }
 
-// decodeResponse decodes p, which the result goes on using.
+// decodeResponse decodes p, whose memory the result uses.
 func decodeResponse(p []byte) (responseHead, error) {
 	d := decoder{rest: p}
 	status := d.int()

@@ -20,8 +20,8 @@ const (
 	purposePlain                // HTTP/1.1
 )
 
-// hello is the payload of a hello frame: what a peer may know that has not proven
-// that it is a member, and the server's settings for one that has.
+// hello is the payload of a hello frame. It holds what a peer may learn before it has proven that
+// it is a member, and the server's settings for a client that has.
 type hello struct {
 	version  uint64
 	proves   bool // the sender has secrets
@@ -45,8 +45,8 @@ func (h *hello) appendSigned(b []byte) []byte {
 
 func (h *hello) append(b []byte) []byte { return appendString(h.appendSigned(b), h.proof) }
 
-// decodeHello decodes p, which the result does not share. Of another version
-// only the number is read: everything else may change with it.
+// decodeHello decodes p without keeping it. From a hello of another version it reads only the
+// version number, since everything else may differ.
 func decodeHello(p []byte) (hello, error) {
 	d := decoder{rest: append([]byte(nil), p...)}
 	h := hello{version: d.uint()}
@@ -102,7 +102,7 @@ func (s *settings) append(b []byte) []byte {
 	return appendString(b, s.sees)
 }
 
-// decodeSettings decodes p, which the result goes on using.
+// decodeSettings decodes p, whose memory the result uses.
 func decodeSettings(p string) (settings, error) {
 	d := decoder{rest: []byte(p)}
 	s := settings{digest: d.uint64(), cluster: d.string(), streams: d.int(), header: d.int(), store: d.uint64(), sees: d.string()}

@@ -16,12 +16,11 @@ func HTTPHandler(h http.Handler) Handler {
 	})
 }
 
-// ServeHTTP lets h answer r as a net/http server would, see
-// [httphandler.Writer]. ctx, r.Context() or one derived from it, becomes the
-// request's, and so does header, r.Fields as such or with changes. Of interim
-// answers (1xx) there are 8 at most, there is no Date, and a panic ends this
-// stream, not the connection. A call between members, see [IsCall], does not reach
-// h: it is answered with 400.
+// ServeHTTP lets h answer r as a net/http server would, see [httphandler.Writer]. The request gets
+// ctx, which is r.Context() or derived from it, and header, which is r.Fields with or without
+// changes. Unlike net/http it sends no Date and at most 8 interim answers (1xx), and a panic ends
+// this stream instead of the connection. A call between members, see [IsCall], does not reach h:
+// the answer is 400.
 func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header http.Header, h http.Handler) {
 	u, err := url.ParseRequestURI(r.Target)
 	if err != nil || IsCall(r.Method) {

@@ -5,24 +5,23 @@ import (
 	"errors"
 )
 
-// Overflow takes those parts of an answer for which its client has no room yet,
-// and sends them on at the client's speed.
+// Overflow buffers parts of an answer that its client is too slow for, and sends them on at the
+// client's speed.
 type Overflow interface {
-	// Write takes p and returns how much of it there was room for. It does not wait
-	// for the client. Its error is one of sending.
+	// Write takes as much of p as it has room for, without waiting for the client, and returns that
+	// length. An error means that sending has failed.
 	Write(p []byte) (int, error)
-	// Idle reports whether all that was taken has been sent.
+	// Idle reports whether everything taken has been sent.
 	Idle() bool
-	// End waits until all that was taken has been sent, frees it, and returns why
-	// sending has failed, if it has. It may be called once.
+	// End waits until everything taken has been sent, frees the Overflow, and returns the error of
+	// sending, if any. It may be called once.
 	End() error
 }
 
-// OverflowTo lets the answer's writer go on while its client reads slowly: what
-// there is no room for goes to an Overflow that begin makes for the request's client,
-// which sends it with send. Where that is full too, the writer waits, until ctx ends: that breaks the
-// answer off. Without OverflowTo it waits at once, and for as long as there is a
-// client.
+// OverflowTo lets the answer's writer continue while its client reads slowly. Parts without room go
+// to an Overflow that begin makes for the request's client; it sends them with send. If that is
+// full too, the writer waits until ctx ends, which breaks the answer off. Without OverflowTo the
+// writer waits at once, for as long as there is a client.
 func (w *ResponseWriter) OverflowTo(ctx context.Context, begin func(client uint64, send func(p []byte) error) Overflow) {
 	w.ctx, w.overflow = ctx, begin
 }
@@ -30,7 +29,7 @@ func (w *ResponseWriter) OverflowTo(ctx context.Context, begin func(client uint6
 // sendBody sends p at the client's speed.
 func (w *ResponseWriter) sendBody(p []byte) error { return w.st.write(p, false) }
 
-// put sends p, or has an overflow take what there is no room for.
+// put sends p, or passes the part that does not fit to an overflow.
 func (w *ResponseWriter) put(p []byte) error {
 	if w.overflow == nil {
 		return w.sendBody(p)

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 )
 
-// role says who proves what, so that no proof passes for another one.
+// role names the prover and the subject, so that a proof cannot serve as another one.
 type role string
 
 const (
@@ -15,7 +15,6 @@ const (
 	clientProves role = "keyway link: client"         // that the client is
 )
 
-// prove returns the proof of the parts by a secret.
 func prove(secret []byte, r role, parts ...[]byte) string {
 	m := hmac.New(sha256.New, secret)
 	var size [4]byte

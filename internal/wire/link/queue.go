@@ -12,22 +12,21 @@ const (
 	writeSize = 256 << 10 // largest single write, so that progress can be seen
 )
 
-// queue collects the frames of all streams of a connection, and one goroutine
-// writes whatever has been collected with a single system call. It yields to
-// the other goroutines before each write, so that those that are about to
-// queue a frame do so first: a lone frame goes out at once, and under load
-// one write carries the frames of everyone who was ready to run. Who flushes writes
-// for itself if it can.
+// queue collects the frames of all streams of a connection; one goroutine writes everything
+// collected with a single system call. Before each write it yields to the other goroutines, so that
+// those about to queue a frame do so first. A lone frame still goes out at once. A caller that
+// flushes writes itself if no write is under way. The queue accepts frames until err is set, which
+// is final; mu guards all fields but now.
 type queue struct {
 	mu      sync.Mutex
 	buf     []byte
 	spare   []byte
 	added   int64         // bytes ever queued
 	written int64         // bytes that the kernel took
-	held    bool          // somebody writes what was in buf before
+	held    bool          // a goroutine writes the former content of buf
 	idle    bool          // the writer waits for wake
 	wake    chan struct{} // capacity 1
-	room    chan struct{} // closed when buf is taken; nil while nobody waits
+	room    chan struct{} // closed when buf is taken; nil without waiters
 	err     error         // why nothing can be queued any more
 	writing uint64        // odd while a write is under way; goes up with each
 	flushes []*flush      // that wait for the kernel
@@ -51,7 +50,7 @@ func (q *queue) add(frames []byte) (end int64, err error) {
 	return q.appendLocked(frames, nil), nil
 }
 
-// stage is add for who calls flush then, which sends the frames.
+// stage is add for a caller that then calls flush, which sends the frames.
 func (q *queue) stage(frames []byte) (end int64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,8 +106,8 @@ func (q *queue) appendLocked(a, b []byte) (end int64) {
 	return end
 }
 
-// take returns what is queued, nil if there is nothing, or somebody else writes. last,
-// what it returned before, has been written.
+// take returns the queued frames, nil if there are none or another goroutine writes. last, its
+// former result, has been written.
 func (q *queue) take(last []byte) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +132,7 @@ func (q *queue) takeLocked() []byte {
 	return b
 }
 
-// putBackLocked gives back, to be filled anew, what takeLocked has returned.
+// putBackLocked returns the memory of takeLocked's result for reuse.
 func (q *queue) putBackLocked(b []byte) {
 	q.held = false
 	if cap(b) <= 4*highWater {
@@ -183,7 +182,7 @@ func (q *queue) write(w io.Writer, b []byte) error {
 	return nil
 }
 
-// close refuses everything from now on and wakes all who wait.
+// close refuses everything from now on and wakes all waiters.
 func (q *queue) close(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

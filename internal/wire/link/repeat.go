@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// hasBody reports whether the request has a body.
 func (r *Request) hasBody() bool { return r.Body != nil || r.Open != nil }
 
 // copies counts the attempts that send what Request.Open has returned. It outlives

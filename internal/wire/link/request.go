@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Request is a request for Client.Do. After an ErrNotStarted it may be given
-// to Do again, of this or another Client: what has been read of Body by then
-// is sent again. It must not be in two calls of Do at once, nor be copied.
+// Request is a request for Client.Do. After an ErrNotStarted it may be given to Do again, of this
+// or another Client: the part of Body that was read is sent again. It must not be in two calls of
+// Do at once, nor be copied.
 type Request struct {
 	Method string // a token; CONNECT is not carried. With Call, a colon and a token
 	Call   bool   // a call between members, see IsCall: without it Do sends none
@@ -22,44 +22,40 @@ type Request struct {
 	Key    string // canonical bytes of the business key
 	Epoch  int64  // highest epoch known of the key's partition; 0 for none
 	Client uint64 // tells clients apart; 0 if it is not known
-	Policy []byte // what the worker is asked for, in an encoding of the users' own; nil for nothing
+	Policy []byte // for the worker, in the users' own encoding; nil for none
 	Fields Fields
 
-	// Body is what to send; nil for none. ContentLength is its length, -1 if
-	// that is not known. Do keeps a body of known length, at most 64 KiB, before
-	// it sends anything (Keep), so a slow client holds nothing up at the worker. A
-	// goroutine reads any other body for as long as the worker wants it, see
-	// BodyDone. In both cases bounding a Read in
-	// time is the caller's: Read has no context.
+	// Body is what to send; nil for none. ContentLength is its length, -1 if unknown. Do keeps a
+	// body of known length up to 64 KiB (Keep) before it sends anything, so a slow client blocks
+	// nothing at the worker. A goroutine reads any other body for as long as the worker wants it,
+	// see BodyDone. Read has no context, so the caller must bound its time.
 	Body          io.Reader
 	ContentLength int64
 
-	// Open, if set, returns the body from its start, and is used instead of Body: a
-	// goroutine of each attempt reads what it returns, and closes it. Nothing is
-	// kept, so the request can be sent again whatever its length is. Open and what
-	// it returns must not wait for the body's sender.
+	// Open, if set, returns the body from its start and replaces Body. Each attempt calls it; a
+	// goroutine reads the result and closes it. Since nothing is kept, a request of any length can
+	// be sent again. Neither Open nor the reader that it returns may wait for the body's sender.
 	Open func() (io.ReadCloser, error)
 
-	// Memory bounds what is kept of Body; nil for no bound. A body for which
-	// there is no room is sent as it comes.
+	// Memory bounds what is kept of Body; nil for no bound. A body that does not fit is sent as it
+	// arrives.
 	Memory Memory
 
 	// Trailer, if set, is called when Body has come to its end.
 	Trailer func() Fields
 
-	// Account, if set, learns for how long the worker goes on with the request
-	// once it was given up.
+	// Account, if set, learns how long the worker continues with the request after it was given up.
 	Account Account
 
-	// Repeatable says that the caller makes the request again if it fails, whether it has run or not. It
-	// is given up with ErrLost as soon as the peer is taken for stalled, see Config.PingTimeout.
+	// Repeatable says that the caller repeats the request if it fails, even if it has run. The
+	// request fails with ErrLost as soon as the peer is stalled, see Config.PingTimeout.
 	Repeatable bool
 
 	// Interims, if set, gets the interim answers.
 	Interims Interims
 
-	// Watched says that Interrupt is called whenever the context given to Do ends,
-	// after that: so nobody else has to watch it, which costs less.
+	// Watched says that the caller calls Interrupt after the context given to Do has ended. The
+	// link then does not watch the context itself, which costs less.
 	Watched bool
 
 	up      upload
@@ -82,13 +78,13 @@ type Interims interface {
 	Interim(status int, fields Fields)
 }
 
-// Account is charged for requests that are given up before their answer has
-// come to its end: the worker may go on with them.
+// Account is charged for requests that were given up before their answer ended, since the worker
+// may continue with them.
 type Account interface {
-	// Abandon is called when that begins, and what it returns when the worker
-	// has said that its handler has returned, or the connection has ended.
-	// streams is how many requests the worker takes at once on the connection,
-	// of which this one stays one for as long. Neither function may block.
+	// Abandon is called when a request is given up. The link calls ended when the worker reports
+	// that the handler has returned, or when the connection has ended. Until then the request
+	// counts as one of the streams requests that the worker takes at once on the connection.
+	// Neither function may block.
 	Abandon(streams int) (ended func())
 }
 
@@ -126,10 +122,9 @@ func (r *Request) head(ctx context.Context) requestHead {
 	return h
 }
 
-// BodyDone returns a channel that is closed once the link has stopped reading
-// Body, or what Open has returned: at once if it does not read. After Do and Response.Body.Close, at
-// most one Read is still under way; whoever owns what lies under Body can
-// interrupt it.
+// BodyDone returns a channel that is closed once the link no longer reads Body, or the result of
+// Open: at once if it does not read. After Do and Response.Body.Close, at most one Read is still
+// under way; the owner of Body's source can interrupt it.
 func (r *Request) BodyDone() <-chan struct{} {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
@@ -144,9 +139,10 @@ func (r *Request) BodyDone() <-chan struct{} {
 	return done
 }
 
-// upload sends a request's body, and keeps what was sent for another attempt
-// until the worker grants more than the initial window, or Do has returned an
-// answer: a worker that refuses does so before.
+// upload sends a request's body. It keeps what it sent for another attempt until the worker grants
+// more than the initial window, or Do has returned an answer; a worker refuses before either. An
+// upload is attached to one stream or, between attempts, to none; it ends when settled is set. mu
+// guards it all.
 type upload struct {
 	mu       sync.Mutex
 	stream   *clientStream // that the body goes to; nil between two attempts
@@ -256,9 +252,9 @@ func (r *Request) attach(st *clientStream) {
 	}
 }
 
-// detach ends an attempt, and reports whether another one may follow that wants
-// to, with the body from its start; dropped says that it is not there any more
-// for want of memory. Unless another may follow, what was kept is given back.
+// detach ends an attempt. It reports whether another attempt may follow that sends the body from
+// its start; dropped says that the body was dropped for want of memory. If no attempt may follow,
+// the kept part is freed.
 func (r *Request) detach(again bool) (kept, dropped bool) {
 	u := &r.up
 	u.mu.Lock()

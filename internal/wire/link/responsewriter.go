@@ -13,8 +13,9 @@ import (
 // ErrAnswered means that the response has begun, or the request was refused.
 var ErrAnswered = errors.New("link: already answered")
 
-// ResponseWriter answers one request. It is for one goroutine at a time,
-// until the handler returns.
+// ResponseWriter answers one request. It is for one goroutine at a time, until the handler returns.
+// An answer consists of interim answers, then its head (answered), body and trailer; failed ends it
+// early.
 type ResponseWriter struct {
 	st       *serverStream
 	answered bool
@@ -55,10 +56,9 @@ func (w *ResponseWriter) Refuse(e *RefusedError) error {
 	return nil
 }
 
-// WriteInterim sends an interim answer at once: a status from 102 to 199, and
-// the fields, which are copied. It fails with ErrAnswered once the response has
-// begun. What is more than the peer takes, 8 of them or its limit of a head, is
-// left out without an error: the response is there without it.
+// WriteInterim sends an interim answer at once: a status from 102 to 199 and the fields, which are
+// copied. It fails with ErrAnswered once the response has begun. An interim answer beyond the
+// peer's limits (8 of them, and the size of a head) is dropped without an error.
 func (w *ResponseWriter) WriteInterim(status int, f Fields) error {
 	switch {
 	case w.failed != nil:
@@ -81,10 +81,9 @@ func (w *ResponseWriter) WriteInterim(status int, f Fields) error {
 	return w.pushHead(b)
 }
 
-// WriteHead begins the response: a final status, the length of the body (-1
-// if not known; for a response to HEAD, and with status 304, that of the body
-// that is left out), and the fields, which are copied. Without it, the first
-// Write, or the end of the handler, sends status 200.
+// WriteHead begins the response with a final status, the length of the body (-1 if unknown), and
+// the fields, which are copied. For HEAD and status 304 the length is that of the omitted body.
+// Without WriteHead, the first Write or the end of the handler sends status 200.
 func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	switch {
 	case w.failed != nil:
@@ -123,9 +122,9 @@ func (w *ResponseWriter) Abort() { w.fail(ErrClosed) }
 // SetTrailer sets the trailers, to be sent when the handler returns.
 func (w *ResponseWriter) SetTrailer(f Fields) { w.trailer = f }
 
-// AddLast adds a field that is known at the end of the answer, for which nothing waits: to the
-// head of an answer without a body if that is not sent yet and has room, else a trailer behind those that are
-// set.
+// AddLast adds a field whose value is known only at the end of the answer. The field joins the head
+// if the answer has no body and its head is unsent and has room. Otherwise it becomes the last
+// trailer.
 func (w *ResponseWriter) AddLast(name, value string) {
 	if !w.answered {
 		_ = w.WriteHead(http.StatusOK, 0, nil) // should it fail, so does the answer

@@ -15,7 +15,7 @@ const tlsHandshake = 22
 // takes TLS alone to a client that does not speak it.
 const wantsTLS = "\x15\x03\x03\x00\x02\x02\x46"
 
-// errTLSHere and errTLSThere are of two members of which only one speaks TLS.
+// errTLSHere and errTLSThere report that only one of two members uses TLS.
 var (
 	errTLSHere  = tlsDiffers("on", "off")
 	errTLSThere = tlsDiffers("off", "on")

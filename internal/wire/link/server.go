@@ -25,18 +25,18 @@ type HandlerFunc func(w *ResponseWriter, r *ServerRequest)
 // ServeLink calls f.
 func (f HandlerFunc) ServeLink(w *ResponseWriter, r *ServerRequest) { f(w, r) }
 
-// Server is a worker's end of links. Its fields must not be changed after the
-// first use.
+// Server is a worker's end of links. Its fields must not change after the first use. It serves
+// until Shutdown or Close sets ended; mu guards that and the lists of listeners and connections.
 type Server struct {
 	Handler Handler
 	Config  Config
 
-	// MaxConns bounds the connections at one time. Another one is closed, or
-	// takes the place of the one whose hello has been awaited for longest. 0 means 4096.
+	// MaxConns bounds the connections at one time; 0 means 4096. Beyond it, a new connection
+	// replaces the oldest connection without a hello, or is closed if all have said hello.
 	MaxConns int
 
-	// Plain gets the connections of members that go on in HTTP/1.1
-	// (Client.DialPlain), each as a *[Plain]. nil: they are refused.
+	// Plain gets the connections of members that switch to HTTP/1.1 (Client.DialPlain), each as a
+	// *[Plain]. nil: they are refused.
 	Plain interface {
 		// Put waits until conn is accepted, as netutil.Listener.Put does.
 		Put(conn net.Conn, gone <-chan struct{}, take func() bool) bool
@@ -48,7 +48,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*serverConn]struct{}
-	greeting  list.List            // of *serverConn: those whose hello has not come, the one that has been awaited for longest first
+	greeting  list.List            // of *serverConn without a hello, the longest awaited first
 	ended     bool                 // Shutdown or Close was called
 	told      map[string]time.Time // by what failed in a handshake: when it was last logged
 	wg        sync.WaitGroup       // connections, handlers included
@@ -109,8 +109,7 @@ func (s *Server) shut() bool {
 	return s.ended
 }
 
-// errCrowded ends a connection for which there is no room, or which takes too
-// long to say hello.
+// errCrowded ends a connection when there are too many and it has not said hello.
 var errCrowded = errors.New("link: too many connections")
 
 // ServeConn serves one connection, closes it, and returns why it ended, nil
@@ -158,7 +157,7 @@ func (s *Server) begin(sc *serverConn) error {
 	return errCrowded
 }
 
-// greeted notes that a connection's hello has come.
+// greeted records that a connection's hello has come.
 func (s *Server) greeted(sc *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,9 +184,8 @@ func (e *handshakeError) Error() string { return e.err.Error() }
 
 func (e *handshakeError) Unwrap() error { return e.err }
 
-// tells reports whether the error that ended a connection is to be logged: what
-// fails in handshakes once a minute, since a client keeps trying, and so may
-// anybody.
+// tells reports whether to log the error that ended a connection. Each cause of a failed handshake
+// is logged once a minute: clients retry all the time, and strangers can cause failures too.
 func (s *Server) tells(err error) bool {
 	if _, early := errors.AsType[*handshakeError](err); !early {
 		return true
@@ -205,9 +203,8 @@ func (s *Server) tells(err error) bool {
 	return true
 }
 
-// Renew has the clients that are connected connect again, by which the requests of none
-// fail: within Config.PingInterval they are told that no further one will start on
-// this connection.
+// Renew makes all connected clients connect again; no request fails by it. Within
+// Config.PingInterval the clients learn that no further request will start on their connection.
 func (s *Server) Renew() {
 	s.init()
 	s.mu.Lock()
@@ -257,7 +254,6 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// closeListenersLocked closes the listeners.
 func (s *Server) closeListenersLocked() {
 	for ln := range s.listeners {
 		ln.Close()

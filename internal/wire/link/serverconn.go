@@ -12,7 +12,9 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// serverConn is the server's end of a connection.
+// serverConn is the server's end of a connection. It waits for the client's hello (greeting),
+// serves, and drains once draining is set. Then the client closes it, or late does. The fields
+// below mu are guarded by it; the reader, the handlers and Server.Shutdown change them.
 type serverConn struct {
 	conn
 	srv    *Server
@@ -30,12 +32,11 @@ type serverConn struct {
 	handing  bool        // it waits to be handed over
 	late     *time.Timer // closes a drained connection; nil while it is not one
 	waits    waits
-	slow     list.List // of *stream: answers that wait to be read, the one that has for longest first
+	slow     list.List // of *stream: answers that wait to be read, the longest waiting first
 
 	handlers netutil.Workers[*serverStream]
 }
 
-// run serves the connection to its end.
 func (sc *serverConn) run() error {
 	purpose, err := sc.handshake()
 	if err == nil && purpose == purposePlain {
@@ -85,7 +86,7 @@ func (sc *serverConn) handshake() (purpose, error) {
 	return hs.purpose, sc.nc.SetDeadline(time.Time{})
 }
 
-// Plain is a connection of a member that goes on in HTTP/1.1.
+// Plain is a connection of a member that has switched to HTTP/1.1.
 type Plain struct{ netutil.ReadAhead }
 
 // handOver hands the connection to Server.Plain, whose it is from then on.
@@ -111,8 +112,8 @@ func (sc *serverConn) handed() bool {
 	return may
 }
 
-// recheck drains the connection if it is to be renewed, or if the server's store has
-// become another one than the client's, which then gets to know why when it connects again.
+// recheck drains the connection if it is outdated, or if the server's store no longer is the
+// client's. In the second case the client learns the reason when it connects again.
 func (sc *serverConn) recheck() {
 	sc.mine.store = sc.cfg.Store()
 	if sc.outdated.Load() || match(&sc.mine, &sc.peer) != nil {
@@ -140,8 +141,8 @@ func (sc *serverConn) drain() {
 	}
 }
 
-// closeSoonLocked closes the connection unless the client does. Closing at once
-// could lose answers that the client has not read yet.
+// closeSoonLocked closes the connection after PingTimeout, unless the client closes it first. An
+// immediate close could lose answers that the client has not read.
 func (sc *serverConn) closeSoonLocked() {
 	if sc.late == nil && !sc.ended() {
 		sc.late = time.AfterFunc(sc.cfg.PingTimeout, func() { sc.fail(ErrClosed) })
@@ -258,7 +259,7 @@ func (sc *serverConn) begin(st *serverStream) {
 	sc.handlers.Go(st)
 }
 
-// unreadAnswer notes that an answer begins to wait for its reader, or has ended.
+// unreadAnswer records that an answer begins to wait for its reader, or has ended.
 func (sc *serverConn) unreadAnswer(s *stream, waits bool) {
 	sc.mu.Lock()
 	if waits {
@@ -288,7 +289,6 @@ func (sc *serverConn) makeRoom() {
 	}
 }
 
-// returned notes that a handler has returned.
 func (sc *serverConn) returned(st *serverStream) {
 	sc.mu.Lock()
 	delete(sc.streams, st.id)

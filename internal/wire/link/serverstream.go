@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// serverStream is a request at the server's end. It is one allocation and
-// never reused, so whatever a handler keeps stays harmless.
+// serverStream is a request at the server's end. It is one allocation and never reused, so a
+// handler may keep any part of it.
 type serverStream struct {
 	stream
 	sc  *serverConn
@@ -30,7 +30,7 @@ type ServerRequest struct {
 	Key           string // canonical bytes of the business key
 	Epoch         int64  // highest epoch that the router knows of the key's partition; 0 for none
 	Client        uint64 // tells clients apart; 0 if it is not known
-	Policy        []byte // what the router asks for, in an encoding of the users' own; nil for nothing
+	Policy        []byte // the router's policy, in the users' own encoding; nil for none
 	Fields        Fields
 	ContentLength int64        // -1 when not known, 0 for no body
 	Body          *RequestBody // never nil

@@ -21,8 +21,8 @@ const (
 	begun            // the request may have begun, for all that the client knows
 )
 
-// waitTick is how often a connection looks for waits that last: the client is told
-// of those that have lasted for one to two ticks.
+// waitTick is how often a connection looks for lasting waits. The client learns of a wait that has
+// lasted for one to two ticks.
 const waitTick = time.Millisecond
 
 // waits are the waits of a connection's requests, guarded by its mu.
@@ -43,12 +43,11 @@ type wait struct {
 	begun      int64 // position in the byte stream behind the begun frame; 0 for none, -1 if there cannot be one
 }
 
-// BeginWait notes that the request, which has not begun, waits for others to end,
-// until EndWait. If that lasts the client is told: should the worker die meanwhile,
-// it knows that the request has not begun. It
-// reports false, and notes nothing, if half of the requests that the connection
-// takes at once wait already: such a request should be refused as [Busy], so
-// that the other half remains for those that need not wait.
+// BeginWait records that the request waits for others before it begins, until EndWait. The client
+// learns of a wait that lasts: if the worker dies meanwhile, the client knows that the request has
+// not begun. BeginWait returns false and records nothing if half of the requests that the
+// connection takes already wait. The caller should then refuse the request as [Busy], which keeps
+// the other half free for requests that need not wait.
 func (r *ServerRequest) BeginWait() bool {
 	return r.st.sc.beginWait(r.st)
 }
@@ -57,14 +56,14 @@ func (r *ServerRequest) BeginWait() bool {
 // or Begin was called before.
 func (r *ServerRequest) EndWait() { r.st.sc.endWait(r.st) }
 
-// NoteBegin sends what Begin waits for, if anything, and does not wait. Whoever
+// NoteBegin sends the frame that Begin waits for, if there is one, without waiting. A caller that
 // begins several requests at once calls it for all of them first.
 func (r *ServerRequest) NoteBegin() { r.st.sc.noteBegin(r.st, r.st.c.out.add) }
 
-// Begin has to be called before a request begins that has waited. If the client was
-// told that it waits, Begin returns when the kernel has taken what tells it
-// otherwise. With an error, which comes within a second, the request must not
-// begin, and may be refused: the client has left, or takes nothing.
+// Begin must be called before a request begins that has waited. If the client knows of the wait,
+// Begin returns when the kernel has taken the frame that ends it. After an error, which comes
+// within a second, the request must not begin, and may be refused: the client has left, or takes
+// nothing.
 func (r *ServerRequest) Begin() error {
 	st, sc := r.st, r.st.sc
 	sc.noteBegin(st, sc.out.stage)
@@ -164,8 +163,8 @@ func (sc *serverConn) unlinkLocked(st *serverStream) {
 	w.prev, w.next = nil, nil
 }
 
-// tellWaits tells the client of the waits that have lasted for a tick, and comes
-// back a tick later while there are others.
+// tellWaits reports waits to the client that have lasted for a tick, and runs again a tick later
+// while there are others.
 func (sc *serverConn) tellWaits() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()

@@ -23,12 +23,11 @@ type SplitConfig struct {
 	Logger  *slog.Logger  // default: discard
 }
 
-// Split takes connections from ln and tells links from anything else by the
-// first byte, or under TLS by the protocol that was negotiated (see ALPN).
-// Both listeners have ln's address; when one is closed, the connections meant
-// for it are closed; when both are, ln is. A listener on which nobody calls
-// Accept does not hold up the other one. Connections under TLS, whether that is
-// SplitConfig.TLS or of ln, are handed on as a *tls.Conn, so that net/http knows them.
+// Split accepts connections from ln and distinguishes links by the first byte, or under TLS by the
+// negotiated protocol (see ALPN). Both listeners have ln's address. When one is closed, the
+// connections meant for it are closed; when both are, ln is. A listener without a caller of Accept
+// does not block the other one. TLS connections, by SplitConfig.TLS or by ln, are handed on as a
+// *tls.Conn, so that net/http recognizes them.
 func Split(ln net.Listener, cfg SplitConfig) (links, others *Part) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
@@ -43,6 +42,8 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others *Part) {
 	return s.links, s.others
 }
 
+// splitter accepts connections and hands each to one of two Parts once its first bytes show its
+// protocol. Until then it waits in waiting, guarded by mu.
 type splitter struct {
 	ln    net.Listener
 	cfg   SplitConfig
@@ -223,8 +224,8 @@ func (s *splitter) refuse(conn net.Conn, answer string, difference error) (net.C
 	return nil, nil
 }
 
-// linger reads on until the peer has closed: what has been said to it would be lost if
-// something unread were dropped.
+// linger reads until the peer has closed: dropping unread bytes would also lose the bytes sent to
+// it.
 func linger(conn net.Conn) {
 	if netutil.CloseWrite(conn) == nil {
 		_, _ = io.CopyN(io.Discard, conn, 64<<10)
@@ -241,7 +242,7 @@ func (p *Part) Close() error {
 	return err
 }
 
-// release notes that a part was closed, and ends everything with the last.
+// release closes one part, and ends everything with the last.
 func (s *splitter) release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

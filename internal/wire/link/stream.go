@@ -20,7 +20,9 @@ type stream struct {
 	streamState // guarded by mu
 }
 
-// streamState is what changes of a stream.
+// streamState is the part of a stream that is reset before its memory is used again. Each direction
+// is open until inErr or over is set. The connection's reader adds chunks and credit; the body's
+// reader and writer use them up.
 type streamState struct {
 	// The body coming in.
 	chunks  []*buffer  // received and not yet read
@@ -38,11 +40,11 @@ type streamState struct {
 	credit int
 	over   error // why nothing can be sent any more
 
-	watched bool // whoever ends the context of those who wait pokes the stream
+	watched bool // the owner of the waiters' context pokes the stream when that ends
 
 	slow *list.Element // of serverConn.slow, under its mutex
 
-	// Made when someone has to wait; capacity 1.
+	// Created on the first wait; capacity 1.
 	readable chan struct{}
 	writable chan struct{}
 }
@@ -55,8 +57,8 @@ func waiterLocked(ch *chan struct{}) chan struct{} {
 	return *ch
 }
 
-// receive buffers p, a part of a data frame of which left bytes are yet to
-// come. It reports whether the peer kept to its window.
+// receive buffers p, a part of a data frame that has left bytes to come. It reports whether the
+// peer kept to its window.
 func (s *stream) receive(p []byte, left int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +67,7 @@ func (s *stream) receive(p []byte, left int) bool {
 	return in
 }
 
-// receiveLocked is receive that wakes nobody.
+// receiveLocked is receive without waking the reader.
 func (s *stream) receiveLocked(p []byte, left int) bool {
 	if s.inErr != nil {
 		return true // too late; nobody reads it
@@ -93,7 +95,7 @@ func (s *stream) receiveLocked(p []byte, left int) bool {
 	return true
 }
 
-// endReceive notes that nothing more comes in.
+// endReceive ends the incoming half.
 func (s *stream) endReceive(err error, trailer Fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +110,7 @@ func (s *stream) endReceiveLocked(err error, trailer Fields) {
 	wake.Up(s.readable)
 }
 
-// stop ends both halves; what was received stays readable.
+// stop ends both halves; received bytes remain readable.
 func (s *stream) stop(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,16 +244,15 @@ func (s *stream) sleepLocked(ctx context.Context) error {
 	}
 }
 
-// poke lets whoever waits look at his context.
+// poke wakes the waiting goroutines so that they check their contexts.
 func (s *stream) poke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wake.Up(s.readable)
 }
 
-// consumedLocked notes that n bytes were read and returns what to grant the
-// peer now: nothing before half of the window has been read, or if the peer needs
-// nothing.
+// consumedLocked counts n read bytes and returns how many to grant the peer now: none before half
+// of the window has been read, or if the peer needs none.
 func (s *stream) consumedLocked(n int) int {
 	if s.short || s.inErr != nil {
 		return 0

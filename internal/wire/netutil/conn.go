@@ -56,7 +56,7 @@ func OnOneMachine(nc net.Conn) bool {
 	return false
 }
 
-// ReadAhead is a connection of which Ahead has been read already.
+// ReadAhead is a connection whose first bytes, Ahead, were read before.
 type ReadAhead struct {
 	net.Conn
 	Ahead []byte
@@ -74,7 +74,7 @@ func (c *ReadAhead) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// NetConn returns the connection of which something has been read ahead.
+// NetConn returns the wrapped connection.
 func (c *ReadAhead) NetConn() net.Conn { return c.Conn }
 
 // CloseWrite is what net/http uses to end a connection gently.

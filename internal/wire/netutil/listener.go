@@ -46,9 +46,9 @@ func NewListener(addr net.Addr) *Listener {
 	return &Listener{addr: addr, offers: make(chan offer), closed: make(chan struct{})}
 }
 
-// Put waits until conn is accepted, and reports whether it was: not if the
-// listener is closed before, or gone is. take is called last: with false it
-// keeps the connection from who accepts. gone and take may be nil.
+// Put waits until conn is accepted and reports whether it was. It was not if the listener is closed
+// before or gone is closed. take is called last; if it returns false, Accept does not return the
+// connection. gone and take may be nil.
 func (l *Listener) Put(conn net.Conn, gone <-chan struct{}, take func() bool) bool {
 	select {
 	case l.offers <- offer{conn, take}:

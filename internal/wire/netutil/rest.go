@@ -7,11 +7,11 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
-// CloseForNew closes l, and returns a listener of the connections to it that are on their
-// way: closing l alone resets those that nobody has accepted. Who connects from now on
-// is refused; one of TCP on Linux is ignored first, and refused when he tries again a
-// second later (see [sock.RefuseNew]; not on sockets of Multipath TCP). It
-// returns nil if l is no socket. The caller closes what it returns, once nothing comes.
+// CloseForNew closes l and returns a listener for the connections that are on their way to it:
+// closing l alone would reset connections that were not accepted. New connections are refused. On
+// Linux, TCP first ignores them and refuses them when they retry a second later (see
+// [sock.RefuseNew]; not for Multipath TCP). CloseForNew returns nil if l is no socket. The caller
+// closes the returned listener when no more connections arrive.
 func CloseForNew(l net.Listener) net.Listener {
 	defer l.Close()
 	socket, ok := l.(interface{ File() (*os.File, error) })

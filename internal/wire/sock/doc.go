@@ -1,7 +1,6 @@
-// Package sock makes the system calls of sockets that do not block, for use
-// under [syscall.RawConn]. On Linux it does not tell the scheduler of them,
-// which costs more than the look at an empty socket itself, and wakes the
-// runtime's monitor every 20 µs.
+// Package sock makes the system calls of non-blocking sockets, for use under [syscall.RawConn]. On
+// Linux it does not tell the scheduler of them: that would cost more than a look at an empty
+// socket, and would wake the runtime's monitor every 20 µs.
 package sock
 
 import "syscall"
@@ -17,8 +16,8 @@ func Raw(c any) syscall.RawConn {
 	return nil
 }
 
-// Read reads from a socket. The error is [syscall.EAGAIN] when there is
-// nothing yet; at the end n is 0 and there is none.
+// Read reads from a socket. If nothing has arrived, the error is [syscall.EAGAIN]; at the end of
+// the stream, n is 0 and the error nil.
 func Read(fd uintptr, b []byte) (n int, err error) {
 	for {
 		if n, err := read(fd, b); err != syscall.EINTR {
@@ -68,10 +67,9 @@ func Look(fd uintptr) State {
 // systems other than Linux it does nothing.
 func Acknowledge(fd uintptr) { acknowledge(fd) }
 
-// RefuseNew has the kernel ignore who begins to connect to a listening TCP socket, so
-// that connections come only of those who have begun before. They ask again after a
-// second, when nobody listens any more, or somebody else does. On systems other than
-// Linux it does nothing.
+// RefuseNew makes the kernel ignore new connections to a listening TCP socket; connections that had
+// begun before still complete. Ignored clients retry after a second, when the socket is closed or
+// has a new owner. On systems other than Linux it does nothing.
 func RefuseNew(fd uintptr) { refuseNew(fd) }
 
 // HungUp reports whether the other side of a socket has closed it, or ended its
@@ -84,7 +82,6 @@ func HungUp(fd uintptr) bool { return hungUp(fd) }
 // The error is [errors.ErrUnsupported] on systems other than Linux.
 func Acknowledged(fd uintptr) (uint64, error) { return acknowledged(fd) }
 
-// Failure returns what a socket has failed with and nobody was told yet, and
-// forgets it; nil if it has not. On systems other than Linux it is always
-// [errors.ErrUnsupported].
+// Failure returns and clears the error of a socket that was not reported before; nil if there is
+// none. On systems other than Linux it is always [errors.ErrUnsupported].
 func Failure(fd uintptr) error { return failure(fd) }

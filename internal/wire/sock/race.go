@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// ioSync makes the race detector see what package syscall shows it: what is
-// written to a socket happens before it is read.
+// ioSync shows the race detector what package syscall shows it: a write to a socket happens before
+// its read.
 var ioSync int64
 
 func acquire() { runtime.RaceAcquire(unsafe.Pointer(&ioSync)) }

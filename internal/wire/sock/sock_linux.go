@@ -71,7 +71,7 @@ func fault(errno syscall.Errno) error {
 
 var errAgain error = syscall.EAGAIN
 
-// What poll(2) says of a socket that package syscall does not name.
+// Events of poll(2) that package syscall does not name.
 const (
 	pollErr   = 0x8
 	pollHup   = 0x10

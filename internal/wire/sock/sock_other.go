@@ -4,8 +4,8 @@ package sock
 
 import "errors"
 
-// Sockets of these systems have no calls that package syscall offers and that do
-// not block. Raw returns nil, so that nobody comes here.
+// On these systems package syscall offers no calls of sockets that do not block. Raw returns nil,
+// so they are never used.
 const supported = false
 
 func read(uintptr, []byte) (int, error)    { return 0, errors.ErrUnsupported }

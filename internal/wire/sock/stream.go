@@ -73,8 +73,8 @@ func (s *Stream) Fill() (int, error) {
 	return s.in.n, s.in.err
 }
 
-// FillNow is Fill for what has come already: it waits for nothing, and does so also after
-// a deadline. It returns 0 if nothing has come.
+// FillNow is Fill without waiting: it reads what has arrived, even after a deadline, and returns 0
+// if nothing has.
 func (s *Stream) FillNow() int {
 	s.in.n = 0
 	if s.raw.Control(s.in.now) != nil || s.in.err != nil {
@@ -98,8 +98,7 @@ func (s *Stream) tryRead(fd uintptr) bool {
 	return false
 }
 
-// longWrite is from which size the scheduler is told of a write: it may take
-// long, and others go on meanwhile.
+// longWrite is the least size of a write that the scheduler is told about, since it may take long.
 const longWrite = 64 << 10
 
 // Write implements [io.Writer].
@@ -126,8 +125,8 @@ func (s *Stream) WriteSome(p []byte) (int, error) {
 	return s.out.n, s.out.err
 }
 
-// WriteNow writes what the socket takes of p at once, also after a deadline, and returns
-// how much that is. It tells of no error: the next Write does.
+// WriteNow writes as much of p as the socket takes at once, even after a deadline, and returns that
+// length. It reports no error: the next Write does.
 func (s *Stream) WriteNow(p []byte) int {
 	s.out.b, s.out.n = p[:min(len(p), longWrite)], 0
 	_ = s.raw.Control(s.out.now) // a closed socket takes nothing

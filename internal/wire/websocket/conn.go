@@ -9,13 +9,13 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// ServiceRestart is the code of a close frame with which a server that ends tells
-// clients to connect again (registered with IANA beside those of RFC 6455).
+// ServiceRestart is the close code that tells clients to connect again because the server ends
+// (registered with IANA as an addition to RFC 6455).
 const ServiceRestart = 1012
 
-// Conn is a client's connection on which another protocol than HTTP is spoken,
-// as the one that copies an app's bytes to it sees it: Write takes what the app
-// sends. Make one with [NewConn].
+// Conn is a client's connection that speaks another protocol than HTTP. Write copies the app's
+// bytes to the client. Make it with [NewConn]. It is open, leaving after GoAway, and ended once no
+// further byte is written; mu guards these changes.
 type Conn struct {
 	net.Conn
 	known bool // the protocol is WebSocket
@@ -34,13 +34,11 @@ func NewConn(conn net.Conn, protocol string) *Conn {
 	return &Conn{Conn: conn, known: strings.EqualFold(protocol, "websocket")}
 }
 
-// GoAway ends the connection without breaking a frame in two. As soon as what the
-// app has sent ends with a frame, the client gets a close frame of that code, and
-// nothing of the app any more; the client's answer to it, as all that it sends,
-// goes on to the app, for which the client has then closed. That may take until
-// the grace is over: then the connection is closed. One of another protocol than
-// WebSocket is closed at once. GoAway does not wait, and does nothing if it was
-// called before.
+// GoAway ends the connection without cutting a frame. At the next end of a frame from the app, the
+// client gets a close frame with the code and nothing more from the app. The client's answer still
+// goes to the app, which sees that the client has closed. When the grace is over, the connection is
+// closed. A connection of another protocol than WebSocket is closed at once. GoAway does not wait,
+// and further calls do nothing.
 func (c *Conn) GoAway(code uint16, reason string, grace time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +55,7 @@ func (c *Conn) GoAway(code uint16, reason string, grace time.Duration) {
 	}
 }
 
-// closableLocked reports whether the close frame is to be sent now, which the
-// caller must do.
+// closableLocked reports whether the caller must send the close frame now.
 func (c *Conn) closableLocked() bool {
 	if c.leaving == nil || c.ended || !c.frames.AtBoundary() {
 		return false
@@ -70,8 +67,8 @@ func (c *Conn) closableLocked() bool {
 // sendClose sends the close frame. It ends with the connection at the latest.
 func (c *Conn) sendClose() { _, _ = c.Conn.Write(c.leaving) }
 
-// Write implements [net.Conn]. Once the client has been told to go away, it takes
-// what comes and sends nothing.
+// Write implements [net.Conn]. Once the client has been told to go away, it accepts bytes and drops
+// them.
 func (c *Conn) Write(b []byte) (int, error) {
 	part := c.begin(b)
 	if len(part) > 0 {
@@ -89,7 +86,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// begin begins a Write, and returns how much of b is to be sent.
+// begin begins a Write, and returns the part of b to send.
 func (c *Conn) begin(b []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -92,8 +92,7 @@ func (f *Frames) begin() {
 	}
 }
 
-// AppendClose appends a close frame as servers send it, with a code and a reason,
-// of which at most 123 bytes are taken.
+// AppendClose appends a server's close frame with a code and at most 123 bytes of the reason.
 func AppendClose(b []byte, code uint16, reason string) []byte {
 	reason = reason[:min(len(reason), maxControl-2)]
 	b = append(b, finBit|opcodeClose, byte(2+len(reason)))

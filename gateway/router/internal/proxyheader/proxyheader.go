@@ -1,5 +1,5 @@
-// Package proxyheader reads the header of the PROXY protocol, version 1 or 2, with which load
-// balancers of TCP begin a connection. It knows nothing of what the connection is for.
+// Package proxyheader reads the header of the PROXY protocol, version 1 or 2, that TCP load
+// balancers send first on a connection. It knows nothing about the bytes that follow the header.
 package proxyheader
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// MaxSize bounds what a proxy says of a connection: the address, and what it
-// may add in version 2 of the PROXY protocol. It bounds what Parse reads ahead, too.
+// MaxSize bounds a PROXY header: the address, and the additions of version 2. It also bounds what
+// Parse reads ahead.
 const MaxSize = 4 << 10
 
 // maxLine is the size of the longest header in version 1.
 const maxLine = 107
 
-// Parse reads a PROXY header, and returns the address that it names, nil
-// if the connection is the proxy's own, and what has been read behind it.
+// Parse reads a PROXY header. client is the address that it names, nil if the connection is the
+// proxy's own; read holds the bytes read beyond the header.
 func Parse(conn io.Reader) (client net.Addr, read []byte, err error) {
 	in := bufio.NewReaderSize(conn, MaxSize)
 	if client, err = proxyClient(in); err != nil {

@@ -14,10 +14,13 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// Plain takes a handler's answer to a request that has not come over the
-// link, at the speed of the handler. None of its methods waits for the client
-// unless there is no more room: net/http's writer, which does, is used by finish,
-// when the key is free, or on a goroutine of a backlog.
+// Plain takes a handler's answer to a request that did not come over the link, at the speed of the
+// handler. Its methods wait for the client only when there is no more room. net/http's writer,
+// which waits for the client, is used by finish, when the key is free, or by the goroutine of a
+// backlog.
+//
+// The handler's goroutine owns a Plain. The answer is small until its body exceeds the buffer or
+// the handler flushes; from then on it has a backlog. failed and hijacked are final.
 type Plain struct {
 	rw     http.ResponseWriter
 	ctx    context.Context // of the execution
@@ -42,7 +45,7 @@ type Plain struct {
 
 // Times are the times of a request.
 type Times interface {
-	// TellHTTP adds them to an answer of which nothing has been sent.
+	// TellHTTP adds the times to an answer before anything of it is sent.
 	TellHTTP(http.Header)
 }
 
@@ -51,7 +54,8 @@ const smallAnswer = 16 << 10
 
 var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
-// NewPlain returns what takes the answer to a request of a client, whose times are told with it.
+// NewPlain returns a Plain for the answer to a client's request, which also reports the request's
+// times.
 func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, r *http.Request, t Times) *Plain {
 	return &Plain{rw: rw, room: k, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1, times: t}
 }
@@ -150,8 +154,7 @@ func (a *Plain) freeSmall() {
 // the client has read that: nothing of an endless answer stays.
 const backlogTurn = 64 << 10
 
-// put has the backlog take p. Where it is full it waits, for as long as the
-// execution may go on.
+// put gives p to the backlog. If that is full it waits, for as long as the execution may continue.
 func (a *Plain) put(p []byte) {
 	n, err := 0, a.failed
 	if err == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
@@ -172,7 +175,6 @@ func (a *Plain) put(p []byte) {
 	a.failed = err
 }
 
-// sendHead sends the head.
 func (a *Plain) sendHead() error {
 	if a.interim != nil {
 		<-a.interim
@@ -230,7 +232,7 @@ func (a *Plain) Unwrap() http.ResponseWriter { return a.rw }
 // RunsIn says that the execution's context is ctx.
 func (a *Plain) RunsIn(ctx context.Context) { a.ctx = ctx }
 
-// Returned notes that the handler has returned.
+// Returned records that the handler has returned.
 func (a *Plain) Returned() { a.whole = true }
 
 // Finish sends what is left of the answer. The key must be free by then. If the
@@ -255,7 +257,7 @@ func (a *Plain) Finish() {
 	maps.Copy(a.rw.Header(), a.header) // with trailers
 }
 
-// finishSmall sends an answer of which nothing has been sent.
+// finishSmall sends an answer whose head and body are still unsent.
 func (a *Plain) finishSmall() {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)

@@ -11,9 +11,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// backlog is the part of an answer that its client has not read yet. It keeps it
-// in a spool, so that the app need not wait, and sends it on. It implements
-// [link.Overflow].
+// backlog is the part of an answer that its client has not read. It keeps that part in a spool, so
+// that the app need not wait, and sends it on. It implements [link.Overflow].
 type backlog struct {
 	spool  *spool.Spool
 	taken  atomic.Int64
@@ -47,8 +46,8 @@ func New(memory, files, most int64) (*Room, error) {
 // InUse returns how many bytes are kept in a place.
 func (k *Room) InUse(p spool.Resource) int64 { return k.pool.InUse(p) }
 
-// Take lets the app's answer to a request over the link be taken at the app's
-// speed, for as long as ctx goes on.
+// Take lets the worker take the app's answer to a request over the link at the app's speed, until
+// ctx ends.
 func (k *Room) Take(ctx context.Context, rw *link.ResponseWriter) {
 	rw.OverflowTo(ctx, k.overflow)
 }

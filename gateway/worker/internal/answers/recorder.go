@@ -14,7 +14,8 @@ import (
 
 var errClientLeft = errors.New("worker: the client has left")
 
-// Recorder passes an answer on, and keeps it for equal requests.
+// Recorder passes an answer on, and keeps it for equal requests. The handler's goroutine owns it
+// until End; readers then read body, which does not change.
 type Recorder struct {
 	http.ResponseWriter
 	method string
@@ -37,15 +38,15 @@ func (r *Recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// NoteStatus notes the head of the answer, if it is final and the first.
+// NoteStatus records the head of the answer, if it is final and the first.
 func (r *Recorder) NoteStatus(status int) {
 	if r.status == 0 && status >= 200 {
 		r.status, r.head = status, cloned(r.Header())
 	}
 }
 
-// Write implements [io.Writer]. It goes on for a client that has left, as long as the
-// answer is kept.
+// Write implements [io.Writer]. It continues for a client that has left, as long as the answer is
+// kept.
 func (r *Recorder) Write(p []byte) (n int, err error) {
 	r.NoteStatus(http.StatusOK)
 	if !r.gone {
@@ -81,10 +82,10 @@ func (r *Recorder) FlushError() error {
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// End notes that the answer has ended.
+// End completes the kept answer.
 func (r *Recorder) End() { r.body.CloseWrite(nil) }
 
-// Close ends the use of the kept answer. Whoever has it already may read on.
+// Close frees the kept answer once its present readers are done.
 func (r *Recorder) Close() { r.body.Close() }
 
 // Shareable reports whether the answer is one for equal requests: it is whole, and a
@@ -166,6 +167,6 @@ func cloned(h http.Header) http.Header {
 	return out
 }
 
-// OwnFields are the fields in which equal requests may differ. They name the sender, the
-// proxies on the way, and traces.
+// OwnFields are the fields that may differ between equal requests: they name the sender, proxies on
+// the way, and traces.
 var OwnFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}

@@ -14,13 +14,12 @@ import (
 	"github.com/keyway-go/keyway/internal/keytable"
 )
 
-// Admit waits for key and returns the execution that holds it. If the holder of
-// the key has taken the caller's item along, admit returns no execution once it
-// is finished.
+// Admit waits for key and returns the execution that holds it. It returns none if the holder of the
+// key has taken the caller's item along and finished it.
 //
-// The order matters: what cancels executions is read before the key is asked
-// for and the lease is compared after it was granted, so neither a cancellation
-// nor an expiry in between is missed, however long the process was stopped.
+// The order matters: Admit reads the cancellation count before it asks for the key, and compares
+// the lease after the grant. It thus misses neither a cancellation nor an expiry in between, even
+// if the process was stopped.
 func (k *Keys) Admit(ctx context.Context, key string, how Asking) (Execution, error) {
 	p, name, err := k.PlaceOf(key, &how)
 	if err != nil {
@@ -102,8 +101,8 @@ func (k *Keys) tryKey(p *Partition, key string, shared bool) (token int64, cance
 	return token, cancels, err
 }
 
-// awaitKey goes on where tryKey has failed with err. The token is 0 unless the caller
-// holds the key.
+// awaitKey continues after tryKey has failed with err. The token is 0 unless the caller holds the
+// key.
 func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Asking, err error) (token int64, cancels uint64, _ error) {
 	came := k.Now()
 	k.hot.taken(key, came)
@@ -122,7 +121,7 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 	return token, cancels, err
 }
 
-// won does what there is to do when a key is held from now on.
+// won is called when a key is held from now on.
 func (k *Keys) won(p *Partition, token int64) {
 	if !k.slow.on.Load() {
 		k.slow.begin()
@@ -155,8 +154,8 @@ func (k *Keys) confirm(p *Partition, key string, token int64, cancels uint64) (e
 	return err
 }
 
-// admitSlowly goes on where the key was not granted at once, or could not be
-// confirmed, with err. The token is 0 unless the caller holds the key.
+// admitSlowly continues after the key was not granted at once, or could not be confirmed, with err.
+// The token is 0 unless the caller holds the key.
 func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how Asking, err error) (token int64, cancels uint64, _ error) {
 	if how.Share != nil {
 		if !how.Share.BeginWait() {
@@ -283,10 +282,9 @@ func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (t
 	return term, k.rates.take(how.Policy, key, term, k.Now())
 }
 
-// Nest looks for the execution that holds key along ctx, and begins one that
-// runs within it, with the same token. The key stays held until both have ended.
-// nested is false if there is none; if there is one, but the ownership was lost or
-// the caller may not run within it, nested comes with an error.
+// Nest finds the execution that holds key along ctx, and begins another one within it, with the
+// same token. The key stays held until both have ended. nested is false if there is none. If the
+// ownership was lost, or the caller may not run within it, nested is true and there is an error.
 func (k *Keys) Nest(ctx context.Context, key string, call bool) (x Execution, nested bool, err error) {
 	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
 		if c.part.keys != k || c.key != key || !c.enter() {
@@ -309,8 +307,8 @@ func (k *Keys) Nest(ctx context.Context, key string, call bool) (x Execution, ne
 	return Execution{}, false, nil
 }
 
-// PlaceOf returns the partition in which a caller with that key is admitted, and
-// under which name.
+// PlaceOf returns the partition that admits a caller with that key, and the name under which it
+// does.
 func (k *Keys) PlaceOf(key string, how *Asking) (p *Partition, name string, err error) {
 	if !how.Unkeyed() {
 		if err := keysource.Check(key); err != nil {

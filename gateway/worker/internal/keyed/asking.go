@@ -22,40 +22,40 @@ type Origin interface {
 	EndWait()
 }
 
-// Trace is told what becomes of a request or call.
+// Trace follows a request or call through its waits and its execution.
 type Trace interface {
-	// Waited notes a wait for key that has ended now, with err if the key was not had.
+	// Waited records a wait for key that has ended now, with err if the key was not had.
 	Waited(p *Partition, key string, took time.Duration, err error)
-	// Begin notes that an execution begins, and returns the caller's ctx for it.
+	// Begin records that an execution begins, and returns the caller's ctx for it.
 	Begin(ctx context.Context, p *Partition, key string, token int64) context.Context
-	// Ran notes for how long the execution has held the key.
+	// Ran records for how long the execution has held the key.
 	Ran(took time.Duration)
-	// End notes its end, and why it was cancelled; "" if it was not.
+	// End records its end, and why it was cancelled; "" if it was not.
 	End(cancelled string)
 }
 
-// Joined is what several callers share who run as one execution.
+// Joined is the common part of several callers that run as one execution.
 type Joined interface {
 	// KeepApart says that an execution begins within theirs, so that what they share is of the first one alone.
 	KeepApart()
 }
 
-// Asking is how a caller asks for a key.
+// Asking is how a caller asks for a key. It does not change while the caller waits.
 type Asking struct {
 	Call    bool           // a call of this program, which cannot be sent elsewhere; not a request
 	Try     bool           // without waiting
-	Along   bool           // not if ctx descends from a hold that is not of this worker: ErrAlong
+	Along   bool           // refused with ErrAlong if ctx descends from a hold of another worker
 	Shared  bool           // together with others, see [keytable.Wait]
 	MaxWait time.Duration  // of a caller without a policy: how long it may wait, at most Limits.MaxWait; 0 for that long
 	Epoch   int64          // the highest that the caller knows for the key's partition, or 0
 	Share   Origin         // where the request comes from; nil for no bound but the worker's own
-	Item    *keytable.Item // what the holder of the key may take along, or nil
+	Item    *keytable.Item // the item that the holder of the key may take along, or nil
 
 	Alike bool // the item is of a request that may get the answer to an equal one
 
 	Policy *policy.Policy // of the caller's route; nil for none
-	Client uint64         // for whom it asks, see [keytable.Wait]; 0 for the program itself
-	Trace  Trace          // is told what becomes of it; nil for none
+	Client uint64         // that it asks for, see [keytable.Wait]; 0 for the program itself
+	Trace  Trace          // follows it; nil for none
 }
 
 // ErrAlong means that a hold elsewhere, along the context, has the key.
@@ -89,7 +89,7 @@ func (how *Asking) Batches() bool {
 	return how.Policy == nil || how.Policy.Mode == policy.Auto || how.Policy.Mode == policy.Batch
 }
 
-// Carried returns the baggage of a request for key that it goes on with.
+// Carried returns the baggage with which a request for key is sent on.
 func (how *Asking) Carried(baggage []string, key string) (string, error) {
 	if how.keyless() {
 		return strings.Join(baggage, ","), nil

@@ -12,10 +12,10 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 )
 
-// heldMember is the member of the W3C baggage header that names, by hash, the
-// keys held along a chain of calls. Apps that propagate baggage to the requests
-// that they make, as tracing libraries do, get an error instead of a wait
-// without end when such a request comes back to a key that it already holds.
+// heldMember is the member of the W3C baggage header that has the hashes of the keys held along a
+// chain of calls. Some apps propagate baggage to their own requests, as tracing libraries do. When
+// such a request comes back to a key that its chain holds, it gets an error instead of an endless
+// wait.
 const heldMember = "keyway-held"
 
 // AddHeld returns a request's baggage with key added to the held ones. It

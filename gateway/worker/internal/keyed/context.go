@@ -29,15 +29,15 @@ type Context struct {
 	cancels    uint64 // part.cancels when the key was asked for
 	key        string
 	token      int64
-	baggage    string          // that the request goes on with; "" for a call
+	baggage    string          // with which the request is sent on; "" for a call
 	client     context.Context // the caller's, if the execution outlives it; never changes once c is waited for
 	left       time.Duration   // when the client was found to have left, since the worker's start, 0 if it has not; guarded by part.mu
 	outer      *Context        // whose key it is, if the execution runs within that one's
-	joined     Joined          // what else runs with the execution, or nil
+	joined     Joined          // the callers that share the execution, or nil
 	born       uint64          // order among the contexts of the worker
 	began      time.Duration   // since the worker's start; set if there is a timeout
 	timeout    time.Duration   // how long the execution may take; 0 for no bound
-	streams    atomic.Bool     // the answer goes on as a stream
+	streams    atomic.Bool     // the answer continues as a stream
 	tracked    bool            // it is in part.live; guarded by part.mu, as what follows
 	prev, next *Context        // there
 	away       func()          // tells the client of a tunnel to connect again; nil if there is none
@@ -46,7 +46,7 @@ type Context struct {
 	mu     sync.Mutex // guards what follows
 	ended  bool
 	within int32           // executions that run within this one and have not ended
-	inner  context.Context // nil until somebody waits for it
+	inner  context.Context // nil until the first wait for it
 	stop   context.CancelCauseFunc
 	serves interrupter // at the app; nil for none
 }
@@ -63,10 +63,10 @@ func (c *Context) Partition() int { return c.part.Number }
 // Client returns the context of the client, which the execution's own outlives.
 func (c *Context) Client() context.Context { return c.client }
 
-// Streams reports whether the answer goes on without the key.
+// Streams reports whether the answer continues without the key.
 func (c *Context) Streams() bool { return c.streams.Load() }
 
-// Carried returns the baggage that the request goes on with.
+// Carried returns the baggage with which the request is sent on.
 func (c *Context) Carried() string { return c.baggage }
 
 // MayGoOn reports whether more may be begun for the execution.
@@ -130,7 +130,6 @@ func (c *Context) settled() context.Context {
 	return inner
 }
 
-// make returns the inner context.
 func (c *Context) make() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,8 +158,8 @@ func (c *Context) Cancel(cause error) {
 	}
 }
 
-// Serve has e interrupted when c is cancelled, until LeaveOff is called, as if e
-// waited for c, which costs more. c's parent must be one that never ends.
+// Serve makes a cancellation of c interrupt e until LeaveOff is called. That is cheaper than a wait
+// of e for c. c's parent must never end.
 func (c *Context) Serve(e interrupter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,8 +175,8 @@ func (c *Context) LeaveOff() {
 	c.serves = nil
 }
 
-// end cancels c, because its execution has ended. It reports whether others run
-// within it yet, of which the last one frees the key.
+// end cancels c, because its execution has ended. It reports whether nested executions still run;
+// the last of them releases the key.
 func (c *Context) end() (busy bool) {
 	c.mu.Lock()
 	c.ended = true
@@ -190,7 +189,7 @@ func (c *Context) end() (busy bool) {
 	return busy
 }
 
-// ClientLeft notes that the client has left.
+// ClientLeft records that the client has left.
 func (c *Context) ClientLeft() {
 	c.part.mu.Lock()
 	defer c.part.mu.Unlock()
@@ -347,8 +346,8 @@ func (c *Context) noteEnd() {
 		"key", c.key, "partition", c.part.Number, "token", c.token, "timeout", c.timeout, "ran", k.Now()-c.began)
 }
 
-// letGo notes that the execution of c has ended, and that its context goes on. It
-// reports whether others run within it yet, of which the last one frees the key.
+// letGo records that the execution of c has ended while its context continues. It reports whether
+// nested executions still run; the last of them releases the key.
 func (c *Context) letGo() (busy bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,10 +8,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 )
 
-// waitGraph knows who waits within an execution, and for what: such a caller holds
-// keys while it waits for another one. Where a circle of them would wait for each
-// other for ever, it fails the one whose outermost execution is the youngest. A
-// caller that waits at another worker is not in the graph.
+// waitGraph knows the callers that wait for a key within an execution, and so hold other keys. If
+// they would wait for each other in a circle, it fails the one whose outermost execution is the
+// youngest. Callers that wait at another worker are not in the graph.
 type waitGraph struct {
 	mu    sync.Mutex              // guards what follows
 	waits map[string][]*chainWait // by each key that the waiting chain holds
@@ -36,7 +35,6 @@ func (v *chainWait) held(yield func(*Context) bool) {
 	}
 }
 
-// holds reports whether the chain holds a key.
 func (v *chainWait) holds(key string) bool {
 	for c := range v.held {
 		if c.key == key {
@@ -54,7 +52,7 @@ func (v *chainWait) born() (born uint64) {
 	return born
 }
 
-// wait notes that the chain of executions that ends with c waits for key, until
+// wait records that the chain of executions that ends with c waits for key, until
 // end is called. The context that it returns is ctx, and is cancelled with a
 // [*gateway.DeadlockError] if the wait has to fail.
 func (g *waitGraph) wait(ctx context.Context, c *Context, k *Keys, key string) (_ context.Context, end func()) {
@@ -108,8 +106,8 @@ func (g *waitGraph) add(v *chainWait, keys []string) map[*chainWait]error {
 	return victims
 }
 
-// circleLocked returns waits of which each waits for a key that the next one's
-// chain holds, and the last for one of v's, which is the first; nil for none.
+// circleLocked returns a circle of waits that begins with v, or nil: the chain of each one holds
+// the key that the wait before it waits for.
 func (g *waitGraph) circleLocked(v *chainWait) []*chainWait {
 	seen := map[string]bool{}
 	var path []*chainWait

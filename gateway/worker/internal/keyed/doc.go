@@ -1,5 +1,6 @@
-// Package keyed admits executions of keys, runs them and frees their keys, at one worker. It knows neither HTTP nor the
-// store: who owns a partition is told to it, and it tells its [Owner] what that has to know.
+// Package keyed admits executions of keys, runs them and frees their keys, at one worker. It knows
+// neither HTTP nor the store: it is told who owns a partition, and reports to its [Owner] what
+// concerns ownership.
 //
 // An execution waits for its key, runs, and ends. The partition's keyed mutex grants keys in the order of
 // arrival. The lease is compared before and after the wait, as it may have run out

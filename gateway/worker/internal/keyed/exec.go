@@ -35,13 +35,13 @@ func (x Execution) Token() int64 { return x.run.token }
 // Partition returns the partition of the key.
 func (x Execution) Partition() *Partition { return x.run.part }
 
-// Trace returns what is told of the execution, nil for nothing.
+// Trace returns the execution's trace, nil for none.
 func (x Execution) Trace() Trace { return x.run.trace }
 
 // Policy returns the policy of the request's route, nil for none.
 func (x Execution) Policy() *policy.Policy { return x.run.policy }
 
-// Nested reports whether the execution runs within another one, which goes on to hold the key.
+// Nested reports whether the execution runs within another one, which continues to hold the key.
 func (x Execution) Nested() bool { return x.run.outer != nil }
 
 // Lost reports whether all that the partition had admitted was cancelled since the key was asked for.
@@ -61,7 +61,7 @@ func (x Execution) SetClient(client context.Context) {
 	}
 }
 
-// Take offers accept the items of those that wait for the key, see [keytable.Table.Take].
+// Take offers accept the items that wait for the key, see [keytable.Table.Take].
 func (x Execution) Take(accept func(*keytable.Item) (take, more bool)) {
 	x.run.part.Table.Take(x.Key, x.run.token, accept)
 }
@@ -103,27 +103,27 @@ func (x Execution) Detach() {
 	x.SetClient(client)
 }
 
-// run is the part of an execution that the worker keeps. Runs are pooled; state
-// tells the executions that used one apart.
+// run is the part of an execution that the worker keeps. Runs are pooled. state tells the
+// executions that used one apart, and whether a context was asked for; mu guards ctx.
 type run struct {
 	part    *Partition
 	parent  context.Context
 	token   int64
 	cancels uint64         // part.cancels when the key was asked for
-	outer   *Context       // within which the execution runs, if it does not hold the key by itself
-	joined  Joined         // what else runs with it, or nil
+	outer   *Context       // the execution around it, if that holds the key
+	joined  Joined         // the callers that share the execution, or nil
 	began   time.Duration  // since the worker's start; set if there is a timeout, or to time the execution
 	timeout time.Duration  // how long the execution may take; 0 for no bound
 	policy  *policy.Policy // of the request's route; nil for none
-	trace   Trace          // nil if nobody wants it
+	trace   Trace          // nil for none
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
 	ctx   *Context      // nil until it is asked for
 }
 
-// ask reports whether the execution of that life goes on, in which case its
-// context will be ended with it. It needs r.mu.
+// ask reports whether the execution of that life still runs. Its context then ends with it. r.mu
+// must be held.
 func (r *run) ask(life uint64) bool {
 	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
 }
@@ -167,18 +167,17 @@ func (x Execution) Bound(timeout time.Duration) {
 	x.run.began, x.run.timeout = x.run.part.keys.Now(), timeout
 }
 
-// Carry notes what baggage x goes on with. It must be called before x's context is
-// used.
+// Carry records the baggage with which x is sent on. It must be called before x's context is used.
 func (x Execution) Carry(baggage string) {
 	if c, ok := x.Context().(*Context); ok {
 		c.baggage = baggage
 	}
 }
 
-// LetGo frees the key of an execution whose answer begins and is a stream, if its
-// route's mode lets such ones go on without: only what the app answers brings that
-// about. The execution's context goes on until the stream ends, the client leaves or
-// the partition is given away. LetGo returns nil if the key stays held.
+// LetGo frees the key of an execution whose answer begins and is a stream, if its route's mode
+// allows that. Only the app's answer can cause this. The execution's context continues until the
+// stream ends, the client leaves or the partition is given away. LetGo returns nil if the key stays
+// held.
 func (x Execution) LetGo() *Stream {
 	r := x.run
 	if r.policy != nil && r.policy.Mode == policy.Serialize {

@@ -9,15 +9,14 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
-// Counts is what executions count. What they count often is in parts, by their
-// partitions' numbers.
+// Counts has the counters of executions. Frequent ones are striped by the partitions' numbers.
 type Counts struct {
 	waits     [metrics.Stripes]metrics.Latencies           // of those that had to wait for their key
 	runs      [runKinds][metrics.Stripes]metrics.Latencies // of executions
 	cancelled [cancelCauses]atomic.Int64                   // executions
 }
 
-// runKind tells whose runs are counted.
+// runKind is the kind of execution whose duration is counted.
 type runKind uint8
 
 const (
@@ -106,9 +105,8 @@ func (c *Counts) Cancellations(of func(reason string, n int64)) {
 	}
 }
 
-// errAbandoned is the cause with which an execution at an app is cancelled.
+// errAbandoned is the cause of an app execution's context when its client has left for too long.
 var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Limits.AbandonedTimeout)")
 
-// ErrAllLeft is the cause with which the context of a batch is cancelled when
-// nobody waits for it any more.
+// ErrAllLeft is the cause of a batch's context when the callers of all its items have left.
 var ErrAllLeft = errors.New("worker: the callers of all items of the batch have left")

@@ -17,16 +17,17 @@ const hotWindow = 10 * time.Second
 // whole worker.
 const hotExact, hotThinned = 4096, 8
 
-// hot counts which keys are asked for: requests and calls that have to wait, when they
-// begin to, or may not, and of those that need not one of sampleEvery. Times are since the worker's start.
+// hot counts how often keys are asked for. It counts every caller that must wait, or may not, when
+// the wait begins, and one of sampleEvery among the others. Times are since the worker's start.
+// Under mu a new sketch replaces the older of the two from time to time.
 type hot struct {
 	queued func(key string) int // how many wait for it
 	thin   atomic.Int64         // until when one of hotThinned counts
 
 	mu            sync.Mutex // guards what follows
 	now, before   *hotkeys.Sketch
-	began, former time.Duration // when they did
-	came          int           // how often somebody had to wait and was counted, in now
+	began, former time.Duration // when the sketches began
+	came          int           // callers that had to wait and were counted in now
 }
 
 func (h *hot) init(queued func(key string) int) {
@@ -65,8 +66,8 @@ func (h *hot) looked(key string, at time.Duration) {
 	h.now.Add(key, sampleEvery)
 }
 
-// turnLocked begins another sketch if the present one has counted for long enough. Keys that
-// would be forgotten are counted anew with those who still wait for them.
+// turnLocked begins another sketch if the present one is old enough. Keys that would be forgotten
+// are counted again by the callers that still wait for them.
 func (h *hot) turnLocked(at time.Duration) {
 	forgotten := []*hotkeys.Sketch{h.before}
 	switch age := at - h.began; {

@@ -2,10 +2,10 @@ package keyed
 
 import "strings"
 
-// A request whose route holds no key runs as an execution of a name of its own, in
-// the partition of its key or, without a key, in any that the worker serves. So it is
-// admitted, bounded, cancelled and waited for like all others, and in nobody's way. A
-// name is a NUL, a number, another NUL and the key: no key has a NUL.
+// A request whose route holds no key runs as an execution of a unique name, in the partition of its
+// key or, without a key, in any that the worker serves. It is admitted, bounded, cancelled and
+// waited for like all others, and blocks none. The name is a NUL, a number, another NUL and the
+// key: no key has a NUL.
 
 // IsKeyless reports whether a name is that of a request which holds no key.
 func IsKeyless(name string) bool { return strings.HasPrefix(name, "\x00") }

@@ -108,8 +108,8 @@ func (k *Keys) Waiting() int { return k.queue.Waiting() }
 // Waited counts a wait for a key of p.
 func (k *Keys) Waited(p *Partition, d time.Duration) { k.Counts.waited(p, d) }
 
-// Left returns for how long the worker may yet work with keys without another renewal of its session: until it cancels
-// what runs, and until others may have the keys.
+// Left returns how long the worker may still work with keys without renewing its session: until it
+// cancels executions, and until other workers may have the keys.
 func (k *Keys) Left() (cancel, surrender time.Duration) {
 	now, lease := k.Instant(time.Now()), k.Lease.Load()
 	return lease.Cancel.Left(now), lease.Surrender.Left(now)
@@ -118,7 +118,7 @@ func (k *Keys) Left() (cancel, surrender time.Duration) {
 // Slack returns how long the worker admits without another renewal.
 func (k *Keys) Slack() time.Duration { return k.Lease.Load().Admit.Left(k.Instant(time.Now())) }
 
-// RatesOf returns the rates of a key, of which limits has one for each route, that not all executions are left of.
+// RatesOf returns the rates of a key that are used up in part. limits has the rate of each route.
 func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) []status.KeyRate {
 	return k.rates.explain(limits, key, k.Of(key).Term.Load(), k.Now())
 }
@@ -205,7 +205,7 @@ func (k *Keys) HotKeys(n int) []status.HotKey {
 	return list
 }
 
-// WaitAlong notes that the executions that ctx belongs to, if there are any, wait for key, until
+// WaitAlong records that the executions that ctx belongs to, if there are any, wait for key, until
 // end is called. The context that it returns is ctx, and is cancelled with a
 // [*gateway.DeadlockError] if the wait has to fail.
 func (k *Keys) WaitAlong(ctx context.Context, key string) (_ context.Context, end func()) {

@@ -26,8 +26,9 @@ const (
 // TokenEpoch returns the epoch of the ownership under which a token was minted.
 func TokenEpoch(token int64) int64 { return token >> sequenceBits }
 
-// Partition is the request path's side of one partition. The shell, which
-// drives the ownership machine, opens and closes it.
+// Partition is the request path's side of one partition. The shell, which drives the ownership
+// machine, opens and closes it. mu guards the contexts that can be cancelled, and changed; Table
+// has a lock of its own.
 type Partition struct {
 	keys   *Keys
 	Number int
@@ -39,9 +40,9 @@ type Partition struct {
 
 	Cancels atomic.Uint64         // goes up with each cancellation of running executions
 	mu      sync.Mutex            // guards what follows
-	live    *Context              // the first of those that somebody waits for, or that serve an exchange
-	streams map[*Context]struct{} // whose answers are streams, which go on without their keys
-	changed chan struct{}         // closed when open or record changes; nil while nobody waits
+	live    *Context              // the first context that is waited for, or that serves an exchange
+	streams map[*Context]struct{} // whose answers are streams that continue without their keys
+	changed chan struct{}         // closed when open or record changes; nil without waiters
 }
 
 func (p *Partition) init(k *Keys, number int) {
@@ -105,8 +106,8 @@ func (p *Partition) CancelRunning() {
 	p.EndStreams()
 }
 
-// free frees key when an execution and those that ran within it have ended. If it
-// ran within another one itself, that goes on to hold key.
+// free frees key when an execution and its nested executions have ended. If the execution is itself
+// nested, the outer one continues to hold key.
 func (p *Partition) free(key string, token int64, outer *Context) {
 	if outer != nil {
 		outer.leave()
@@ -123,7 +124,7 @@ func (p *Partition) Unlock(key string, token int64) {
 	}
 }
 
-// minted asks for another epoch if this one, of which token is, has few tokens left.
+// minted asks for another epoch if the epoch of token has few tokens left.
 func (p *Partition) minted(token int64) {
 	if token&(1<<sequenceBits-1) >= sequenceLow {
 		p.sequenceLow(token >> sequenceBits)
@@ -156,16 +157,15 @@ func (p *Partition) sequenceLow(epoch int64) {
 	}
 }
 
-// CheckSequence asks for a higher epoch where the table has given all tokens of
-// the one that it has just got: nobody would be granted a key, and so nobody
-// would ask.
+// CheckSequence asks for a higher epoch if the table has used up all tokens of the epoch that it
+// has just got. Without it no caller would be granted a key, and so no grant would ask.
 func (p *Partition) CheckSequence() {
 	if last, exhausted := p.Table.Exhausted(); exhausted {
 		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: last >> sequenceBits})
 	}
 }
 
-// Announce wakes those who wait in AwaitOwnership.
+// Announce wakes the callers of AwaitOwnership.
 func (p *Partition) Announce() {
 	p.mu.Lock()
 	if p.changed != nil {
@@ -227,9 +227,9 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 	}
 }
 
-// expected reports whether the partition can be expected to open here soon. It can if
-// an owner whose epoch we have not seen has sent the caller here. It also can if no living
-// member owns it and the ring names this worker or nobody.
+// expected reports whether the partition can be expected to open here soon. It can if an owner with
+// an unknown, newer epoch sent the caller here. It also can if no living member owns it and the
+// ring names this worker or none.
 func (p *Partition) expected(epoch int64) bool {
 	known := p.Record.Load()
 	if known != nil && epoch > known.Epoch {
@@ -278,7 +278,7 @@ func (p *Partition) Elsewhere(key string) error {
 	return err
 }
 
-// overdue returns the contexts of executions that are to be cancelled, and why.
+// overdue returns the contexts of executions that must be cancelled, and why.
 func (p *Partition) overdue(now time.Time) (list map[*Context]error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -327,7 +327,6 @@ func (p *Partition) EndStreams() {
 // partition are looked at in turn.
 const sampleEvery = 127
 
-// sampled reports whether the execution with that token is to be looked at.
 func (p *Partition) sampled(token int64) bool {
 	return uint32(token+int64(p.Number))%sampleEvery == 0
 }

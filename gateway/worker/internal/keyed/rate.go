@@ -17,9 +17,8 @@ import (
 // maxBuckets is how many keys' rates are kept at one time. Each takes some 150 bytes.
 const maxBuckets = 1_000_000
 
-// rates bounds the executions of keys by their routes' rates: it has a token bucket
-// for each route and key of which not all tokens are there. The key's owner has it,
-// and starts with a full one.
+// rates bounds the executions of keys by their routes' rates. It has a token bucket for each route
+// and key, unless the bucket is full. The key's owner keeps it, and starts with a full one.
 type rates struct {
 	mu      sync.Mutex // guards what follows
 	buckets map[bucketID]*bucket
@@ -28,9 +27,9 @@ type rates struct {
 	latest  time.Duration // time at which a token was asked for
 }
 
-// bucketID tells buckets apart: by hashes, since names may be long, and by the term of the
-// key's partition, in which a bucket begins. Two keys of one hash share a bucket, which can only
-// make the limit stricter. Nobody can choose such keys: the seed is this process's own.
+// bucketID identifies a bucket: by hashes, since names may be long, and by the term of the key's
+// partition when the bucket began. Keys with equal hashes share a bucket, which can only make the
+// limit stricter. Clients cannot choose such keys, since the seed is this process's own.
 type bucketID struct{ route, key, term uint64 }
 
 var rateSeed = maphash.MakeSeed()
@@ -39,8 +38,8 @@ func newBucketID(route, key string, term uint64) bucketID {
 	return bucketID{maphash.String(rateSeed, route), maphash.String(rateSeed, key), term}
 }
 
-// bucket is a token bucket. Of its tokens it knows when all will be there, which
-// says how many there are at any other time (as in the Generic Cell Rate Algorithm).
+// bucket is a token bucket. It stores the time when it will be full, which determines the number of
+// tokens at any other time (as in the Generic Cell Rate Algorithm).
 type bucket struct {
 	id    bucketID
 	full  time.Duration // when it is, since the worker's start
@@ -120,8 +119,8 @@ func (r *rates) giveBack(p *policy.Policy, key string, term uint64) {
 	}
 }
 
-// addLocked adds a bucket. For it those go that are full again, some at a time, and
-// if there is no room the one that will be next.
+// addLocked adds a bucket. In exchange it removes a few buckets that are full again, or, if there
+// is no room, the one that will be full next.
 func (r *rates) addLocked(id bucketID, now time.Duration) *bucket {
 	if r.buckets == nil {
 		r.buckets = make(map[bucketID]*bucket)

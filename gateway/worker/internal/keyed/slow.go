@@ -14,10 +14,10 @@ const (
 	slowAtOnce = 16 // keys logged per look
 )
 
-// slowKeys logs keys that are held or waited for longer than Limits.SlowKey. It
-// looks at all tables from time to time while keys are held, and never otherwise. It
-// keeps no time for a key: tokens and places in queues rise, so what is not above
-// those of an earlier look was there then.
+// slowKeys logs keys that are held or waited for longer than Limits.SlowKey. It looks at all tables
+// from time to time, only while keys are held. It stores no time for each key: tokens and places in
+// queues rise, so a number no higher than one of an earlier look belongs to a caller that was there
+// at that time. mu guards the looks, which timer and callers begin.
 type slowKeys struct {
 	keys  *Keys
 	on    atomic.Bool   // looks are made
@@ -61,8 +61,7 @@ func (s *slowKeys) step() time.Duration {
 	return max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)
 }
 
-// begin makes looks from now on. Who holds a key has to call it unless they are
-// made already.
+// begin starts the looks. The holder of a key must call it unless they are on already.
 func (s *slowKeys) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +99,8 @@ func (s *slowKeys) look() {
 		s.arm()
 		return
 	}
-	// A key that is asked for from now on begins anew; one that was, meanwhile, has
-	// found that looks are made, and is there now.
+	// A key that is asked for from now on begins the looks again. A key that was asked for before
+	// found them on, so it is held now and Running counts it.
 	s.looks = nil
 	s.on.Store(false)
 	if s.keys.Running() > 0 && s.on.CompareAndSwap(false, true) {

@@ -6,13 +6,12 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/appstate"
 )
 
-// errClientLeft is the cause with which the context of a stream is cancelled whose
-// client has left.
+// errClientLeft is the cause of a stream's context when its client has left.
 var errClientLeft = errors.New("worker: the client has left")
 
-// Stream is an answer that goes on while its request holds no key: an event stream
-// or a change of protocols. It ends when its partition is given away, so that its
-// client connects again and finds the next owner.
+// Stream is an answer that continues while its request holds no key: an event stream or a change of
+// protocols. It ends when its partition is given away, so that its client connects again and finds
+// the next owner.
 type Stream struct {
 	run    *Context
 	unhook func() bool // ends the watch of the client; nil if there is none
@@ -21,8 +20,8 @@ type Stream struct {
 // Cancel ends the context of the stream, whose partition is given away.
 func (s *Stream) Cancel() { s.run.Cancel(appstate.ErrStreamEnds) }
 
-// OnAway sets what tells the client of the stream to connect again, in place of the end of the context. It reports
-// false if that is to be done at once.
+// OnAway sets a function that tells the client of the stream to connect again; it is called instead
+// of ending the context. OnAway returns false if the caller must do that at once.
 func (s *Stream) OnAway(away func()) (stays bool) {
 	c, p := s.run, s.run.part
 	p.mu.Lock()

@@ -110,7 +110,7 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 	return holds.AppendStates(nil, answer.States), nil
 }
 
-// serveAbandon ends a lock of which nobody has been told.
+// serveAbandon ends a lock that its caller never learned of.
 func (ls *Locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	made, err := holds.ParseMade(body)
 	if err != nil {
@@ -148,8 +148,8 @@ func (ls *Locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error)
 	return p, p.AwaitOwnership(r.Context(), r.Key, how, time.Now().Add(ls.cfg.MaxWait))
 }
 
-// renew lets those locks go on that have not ended, and whose keys this worker has
-// not lost. It may be the first that this incarnation promises of them.
+// renew renews locks that have not ended and whose keys this worker has not lost. It may be the
+// first promise of this incarnation.
 func (ls *Locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	if err := ls.note(); err != nil {
 		return holds.Renewal{}, err
@@ -233,9 +233,9 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	return grant, nil
 }
 
-// reserveTurns reserves tokens for a caller that passes l on: each turn has a token above those of all earlier holders of
-// the key, and below those of all later ones, since nobody else gets the key before l ends. A repeated call gets other
-// tokens, and the earlier ones are not used.
+// reserveTurns reserves tokens for a caller that passes l on. Each turn's token is above those of
+// all earlier holders of the key, and below those of all later ones, since no other caller gets the
+// key before l ends. A repeated call gets new tokens, and the earlier ones stay unused.
 func (t *lockTable) reserveTurns(l *remote.Lock, turns int) (next int64, reserved int) {
 	t.lock()
 	defer t.unlock()
@@ -251,8 +251,8 @@ func (t *lockTable) abandon(id remote.ID, unknown func(*remote.Lock) bool) {
 	t.machine.Abandon(at, id, unknown)
 }
 
-// lockLease returns the lease with which a lock begins for which that much is wanted: a
-// longer one it has once the store keeps it.
+// lockLease returns the first lease of a lock. A wanted lease beyond the session TTL starts once
+// the store keeps the lock.
 func (ls *Locks) lockLease(wanted time.Duration) time.Duration {
 	if ttl := ls.cfg.Settings.TTL; wanted == 0 || wanted > ttl {
 		return ttl
@@ -260,8 +260,8 @@ func (ls *Locks) lockLease(wanted time.Duration) time.Duration {
 	return wanted
 }
 
-// Get returns the lock with the id of l: the one that exists, or l once its key is won.
-// gaveUp reports whether the call has ended meanwhile, or another call has ended its wait.
+// Get returns the lock with the id of l: an existing one, or l once its key is won. gaveUp reports
+// whether the call has ended, or another call has ended its wait.
 func (ls *Locks) Get(ctx context.Context, p *keyed.Partition, l *remote.Lock, how keyed.Asking) (_ *remote.Lock, gaveUp func() bool, err error) {
 	for {
 		wait, giveUp := context.WithCancel(ctx)                               // until the call ends
@@ -332,8 +332,8 @@ func (ls *Locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 	return again, err
 }
 
-// serveExtend lets a lock go on for a lease, which it has from then on. It may be the first that this incarnation promises
-// of it.
+// serveExtend gives a lock another lease from now on. It may be the first promise of this
+// incarnation.
 func (ls *Locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error) {
 	e, err := holds.ParseExtension(body)
 	if err == nil {

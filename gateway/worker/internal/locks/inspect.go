@@ -7,7 +7,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// serveInspect says who has a key, once this worker serves it.
+// serveInspect answers who has a key, once this worker serves it.
 func (ls *Locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 	p, err := ls.awaitPartition(r)
 	if err != nil {

@@ -47,22 +47,23 @@ type Config struct {
 
 	// NotesLives says that the worker's incarnations are written down: without OnHold nothing is promised.
 	NotesLives bool
-	// Trace returns what is told of a lock for which r asks, nil for nothing.
+	// Trace returns the trace of the lock that r asks for, nil for none.
 	Trace func(r *link.ServerRequest) keyed.Trace
-	// Refused counts a call that was not admitted, and returns what its caller may act on, nil if the error is for it to
-	// read, and the error's status.
+	// Refused counts a call that was not admitted. It returns the refusal that the caller can act
+	// on, or nil if the caller can only read the error, and the error's status.
 	Refused func(ctx context.Context, err error) (refusal *link.RefusedError, status int)
 }
 
-// Locks are the keys that this worker holds for callers elsewhere, of all partitions.
+// Locks are the keys that this worker holds for callers in other processes, of all partitions. Each
+// lockTable has a mutex of its own; sweeps expires locks in the background.
 type Locks struct {
 	cfg    Config
 	tables []lockTable  // by the partitions' numbers
 	Count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
 	Held   atomic.Int64 // locks
-	Kept   atomic.Int64 // those of them that the store keeps
+	Kept   atomic.Int64 // held locks that the store keeps
 	Events [remote.Events]atomic.Int64
-	Waits  metrics.Latencies // of those who got their keys, until then
+	Waits  metrics.Latencies // of the calls that got their keys
 	sweeps sweeps
 
 	noting sync.Mutex // guards noted
@@ -79,10 +80,10 @@ func New(cfg Config) *Locks {
 	return ls
 }
 
-// of returns the locks of a partition.
 func (ls *Locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number] }
 
-// lockTable is the locks of one partition. It is the Host of their machine.
+// lockTable is the locks of one partition, and the Host of their machine. Calls, sweeps and the
+// ownership shell change it under mu; locks wait, are held and end as the machine decides.
 type lockTable struct {
 	locks *Locks
 	part  *keyed.Partition
@@ -91,7 +92,7 @@ type lockTable struct {
 	mu      sync.Mutex // guards what follows; locked before the partition's keytable.Table is
 	machine remote.Machine
 	waits   map[*remote.Lock]*lockWait
-	traces  map[*remote.Lock]keyed.Trace // of those of which something is told
+	traces  map[*remote.Lock]keyed.Trace // of the locks that have a trace
 	counted lockTally                    // in the worker's counts
 }
 
@@ -147,7 +148,7 @@ func (t *lockTable) do(input func(m *remote.Machine)) {
 	input(&t.machine)
 }
 
-// waitFor returns the wait for a lock, which is new if nobody waits yet; nil for no lock.
+// waitFor returns the wait for a lock, a new one if there is none; nil if l is nil.
 func (t *lockTable) waitFor(l *remote.Lock) *lockWait {
 	if l == nil {
 		return nil
@@ -161,8 +162,8 @@ func (t *lockTable) waitFor(l *remote.Lock) *lockWait {
 	return t.waits[l]
 }
 
-// The methods up to Tell implement [remote.Host]. LocksEnded, not Unlock, tells the shell that the locks have ended that a
-// Close has listed.
+// The methods up to Tell implement [remote.Host]. The shell learns through LocksEnded, not through
+// Unlock, that the locks listed by a Close have ended.
 
 func (t *lockTable) Valid(key string) bool         { return keysource.Check(key) == nil }
 func (t *lockTable) Holder(key string) int64       { return t.part.Table.Inspect(key).Token }
@@ -240,8 +241,8 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	return err
 }
 
-// Close closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
-// has been won, and is no lock yet, is among what runs.
+// Close closes the partition's table, freezes its locks and lists the running executions, all at
+// one moment. A key that has been won but is no lock so far counts as running.
 func (ls *Locks) Close(partition int) handoff.Closed {
 	t := &ls.tables[partition]
 	p := t.part
@@ -303,13 +304,14 @@ func (ls *Locks) Waiting() int64 {
 	return max(ls.Count.Load()-held, 0)
 }
 
-// promise returns how much longer this worker can vouch for those locks that go on, as their machine says after that.
+// promise returns how much longer this worker can vouch for the locks that their machine then
+// continues.
 func (ls *Locks) promise() holds.Promise {
 	cancel, surrender := ls.cfg.Keys.Left()
 	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 
-// note tells Config.OnHold of the incarnation, once.
+// note calls Config.OnHold for the incarnation, once.
 func (ls *Locks) note() error {
 	id := ls.cfg.Keys.Incarnation()
 	ls.noting.Lock()

@@ -64,9 +64,9 @@ func rowOf(l *remote.Lock, now time.Duration) status.LockRow {
 	return status.LockRow{Key: l.Key, Token: l.Token, Label: l.Label, HeldBy: l.From, Written: l.Written(), LeaseSeconds: l.Left(now).Seconds()}
 }
 
-// Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
-// for the log. It returns an error that wraps [status.ErrNotLocked] if there are none, and [gateway.ErrUnavailable] if the store
-// may keep one: then it can be repeated.
+// Unlock releases all locks of a key, regardless of holder, and returns them: their renewals find
+// them gone. by is for the log. If there are none, the error wraps [status.ErrNotLocked]. If the
+// store may still keep one, it wraps [gateway.ErrUnavailable], and Unlock can be repeated.
 func (ls *Locks) Unlock(ctx context.Context, key, by string) (rows []status.LockRow, err error) {
 	if err := keysource.Check(key); err != nil {
 		return nil, err

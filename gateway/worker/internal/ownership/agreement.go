@@ -16,15 +16,13 @@ import (
 // detection is how long gossip may take, at most, to notice that a member died.
 const detection = 5 * time.Second
 
-// agreement sees to it that workers which share a ring share a store as well.
-// Otherwise a key would have an owner in each. The shell's goroutine owns it.
+// agreement makes workers that share a ring share a store. With two stores a key would have an
+// owner in each. The shell's goroutine owns it.
 //
-// A worker that joins begins nothing while active workers use another store.
-// Of active workers that meet, those of the younger store stop, and those of
-// the older one go on. Where stores cannot be told apart by their identity,
-// because one is a copy of the other, a worker notices active ones that have no
-// session in its store; then the fewer stop, or on a tie those without the
-// lowest incarnation.
+// A worker that joins does not begin while active workers use another store. When active workers
+// meet, those with the younger store stop. If the stores have the same identity, because one is a
+// copy, a worker notices active workers without a session in its own store. Then the smaller group
+// stops, or on a tie the group without the lowest incarnation.
 type agreement struct {
 	rivals   map[string]time.Time // by incarnation: when one before which we stop was last seen at work
 	blocked  bool                 // there are rivals
@@ -115,7 +113,7 @@ func (s *Shell) judge() {
 	}
 }
 
-// olderStore notes active workers of an older store.
+// olderStore finds active workers of an older store.
 func (s *Shell) olderStore(now time.Time) (why error) {
 	for _, m := range ring.ActiveWorkers(s.view.Refused) {
 		if s.current.confirmed && m.StoreID < s.current.store {
@@ -135,8 +133,8 @@ func (s *Shell) observed(sessions []records.SessionState) {
 	}
 }
 
-// copiedStore notes active workers that have had no session in our store for
-// long enough, if it is for us to stop.
+// copiedStore finds active workers that have had no session in our store for long enough, if this
+// worker must stop.
 func (s *Shell) copiedStore(now time.Time) (why error) {
 	a := &s.agree
 	if a.sessions == nil {
@@ -191,7 +189,7 @@ func lowest(members []ring.Member) string {
 	return slices.MinFunc(members, func(a, b ring.Member) int { return cmp.Compare(a.Incarnation, b.Incarnation) }).Incarnation
 }
 
-// announceState tells the members whether the worker is on the ring.
+// announceState announces whether the worker is on the ring.
 func (s *Shell) announceState() {
 	if s.leaving || !s.current.announced {
 		return

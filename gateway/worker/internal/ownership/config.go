@@ -49,7 +49,7 @@ type Store interface {
 	Watch(ctx context.Context) <-chan struct{}
 }
 
-// Locks are the locks of members elsewhere, which live beside the tables of keys.
+// Locks are the locks of other members, which move and close together with the tables of keys.
 type Locks interface {
 	// Open opens a partition's table with the locks that come along.
 	Open(e handoff.OpenTable)

@@ -13,13 +13,13 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// moves remembers which partitions the worker took over, gave away and lost, and
-// which keys of these still run at their former owner. The shell's goroutine tells it
-// of what happens; it logs one line for moves of one kind that come close together.
+// moves remembers which partitions the worker took over, gave away and lost, and which of their
+// keys still run at the former owner. The shell's goroutine reports events to it. Moves of one kind
+// that follow each other closely are logged as one line.
 type moves struct {
 	cfg *Config
 
-	// What follows belongs to the shell's goroutine.
+	// The fields below belong to the shell's goroutine.
 	parts      []movingPartition
 	members    map[string]*seenMember // by incarnation
 	looks      int                    // views seen
@@ -66,19 +66,17 @@ func (m *moves) init(cfg *Config) {
 // now returns the time since the worker's start, which is not 0.
 func (m *moves) now() time.Duration { return max(m.cfg.Keys.Now(), 1) }
 
-// begin notes a new life of this worker.
 func (m *moves) begin(incarnation string) {
 	m.know(incarnation, &seenMember{name: m.cfg.Name, own: true})
 }
 
-// session notes whose an incarnation is, which may be gone already.
+// session records the name of an incarnation, which may be gone already.
 func (m *moves) session(incarnation, name string) {
 	if m.members[incarnation] == nil {
 		m.know(incarnation, &seenMember{name: name, gone: true})
 	}
 }
 
-// know adds a member.
 func (m *moves) know(incarnation string, s *seenMember) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,8 +173,8 @@ func (m *moves) owned(incarnation string) (n int) {
 	return n
 }
 
-// owner takes a partition's record, as the life self of this worker has learnt it. why is for which reason of its own
-// the worker gives partitions away, moveRebalance for none.
+// owner records the owner of a partition, as learnt by the worker's incarnation self. why is the
+// worker's own reason for giving partitions away, moveRebalance for none.
 func (m *moves) owner(self string, p int, owner string, why reason) {
 	part := &m.parts[p]
 	if part.owner == owner {
@@ -188,7 +186,7 @@ func (m *moves) owner(self string, p int, owner string, why reason) {
 	}
 }
 
-// opened notes that a life begins to serve a partition.
+// opened records that a life begins to serve a partition.
 func (m *moves) opened(self string, e handoff.OpenTable) {
 	part, now := &m.parts[e.Partition], m.now()
 	back := part.closed != 0 // before anybody else had it
@@ -211,7 +209,7 @@ func (m *moves) opened(self string, e handoff.OpenTable) {
 	}
 }
 
-// closed notes that a life has closed a partition.
+// closed records that a life has closed a partition.
 func (m *moves) closed(self string, c handoff.Closed) {
 	part := &m.parts[c.Partition]
 	part.closed, part.runs = m.now(), len(c.Running)
@@ -232,7 +230,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 	}
 }
 
-// given notes that a partition which this worker has closed is another one's, for a reason of this worker or moveRebalance.
+// given records that a partition which this worker has closed is another one's, for a reason of this worker or moveRebalance.
 func (m *moves) given(p int, to string, why reason) {
 	part := &m.parts[p]
 	if why == moveRebalance && part.target == to {
@@ -243,7 +241,7 @@ func (m *moves) given(p int, to string, why reason) {
 	m.endLocked(p, moveGiven, why, to)
 }
 
-// untaken notes what became of the partitions that a life had closed and nobody took.
+// untaken records the end of the partitions that a life had closed and no worker took.
 func (m *moves) untaken(self string, became direction, why reason) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -254,7 +252,7 @@ func (m *moves) untaken(self string, became direction, why reason) {
 	}
 }
 
-// endLocked notes what became of a partition that was closed.
+// endLocked records the end of a partition's move.
 func (m *moves) endLocked(p int, became direction, why reason, to string) {
 	part := &m.parts[p]
 	m.noteLocked(became, why, to, m.now()-part.closed, part.runs)

@@ -13,7 +13,8 @@ const (
 	burstLongest = 10 * time.Second       // after which it is logged even so
 )
 
-// burst is moves of one kind.
+// burst is moves of one kind. It grows while they follow each other closely, and is then logged;
+// moves.mu guards it.
 type burst struct {
 	direction direction
 	reason    reason

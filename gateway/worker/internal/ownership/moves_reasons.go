@@ -1,6 +1,6 @@
 package ownership
 
-// direction is the way in which a partition moves.
+// direction says whether a partition comes or leaves.
 type direction uint8
 
 // The directions of moves.

@@ -17,12 +17,12 @@ type lingering struct {
 	burst *burst // with which the key's partition came; nil for residue of this worker's own
 }
 
-// unblocked notes that a key runs no longer at the former owner of its partition.
+// unblocked records that a key no longer runs at the former owner of its partition.
 func (m *moves) unblocked(p int, key string) {
 	m.remove(m.inherited, p, func(l *lingering) bool { return l.Key == key })
 }
 
-// finished notes that an execution has ended whose partition this worker has closed.
+// finished records the end of an execution whose partition this worker has closed.
 func (m *moves) finished(in handoff.Finished) {
 	m.remove(m.left, in.Partition, func(l *lingering) bool { return l.Key == in.Key && l.Token == in.Token })
 }
@@ -65,7 +65,7 @@ type residueOf struct {
 	oldest time.Time
 }
 
-// residueLocked returns the residue by holder: of this worker, and what it waits for.
+// residueLocked returns, by holder, the residue of this worker and the residue that it waits for.
 func (m *moves) residueLocked() map[string]residueOf {
 	held := make(map[string]residueOf)
 	for _, lists := range []map[int][]lingering{m.inherited, m.left} {
@@ -135,7 +135,7 @@ func (m *moves) residue(now time.Time) (list []status.ResidueStatus) {
 	return list
 }
 
-// residueOfKey returns the execution at a former owner for which a key waits, nil for none.
+// residueOfKey returns the execution at a former owner that key waits for, nil for none.
 func (m *moves) residueOfKey(p int, key string, now time.Time) *status.KeyResidue {
 	m.mu.Lock()
 	defer m.mu.Unlock()

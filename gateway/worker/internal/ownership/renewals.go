@@ -7,9 +7,8 @@ import (
 	"github.com/keyway-go/keyway/internal/handoff"
 )
 
-// renewals keeps account of how the time since the last confirmation of a session was
-// spent, so that a session that is lost can be told for want of what. The shell's
-// goroutine owns it. Times are since the worker's start.
+// renewals accounts for the time since the last confirmation of a session, so that a lost session
+// can be explained. The shell's goroutine owns it. Times are since the worker's start.
 type renewals struct {
 	sent    time.Duration // before the call was sent that the store has confirmed last
 	ttl     time.Duration // of the session; 0 while it is not confirmed
@@ -21,10 +20,9 @@ type renewals struct {
 	last    string        // what blame has returned last
 }
 
-// asked notes that a renewal is sent.
 func (r *renewals) asked(now time.Duration, id uint64) { r.id, r.began = id, now }
 
-// answered notes its answer. A call may take that long.
+// answered records its answer. A call may take that long.
 func (r *renewals) answered(now time.Duration, reply handoff.Reply, timeout time.Duration) {
 	if r.id == 0 || reply.ID != r.id {
 		return
@@ -37,7 +35,7 @@ func (r *renewals) answered(now time.Duration, reply handoff.Reply, timeout time
 	}
 }
 
-// confirmed notes that a lease has begun, or with the zero lease that it is over.
+// confirmed records that a lease has begun, or with the zero lease that it is over.
 func (r *renewals) confirmed(lease handoff.Lease, ttl time.Duration) {
 	if lease == (handoff.Lease{}) {
 		return

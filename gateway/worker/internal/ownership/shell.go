@@ -16,8 +16,10 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// Shell drives the ownership machine: one goroutine, run, steps it with what
-// happened and carries out the effects. Everything else only posts to it.
+// Shell drives the ownership machine: one goroutine, run, steps it with events and carries out its
+// effects. All other goroutines only post events, under mu. A shell runs until ctx is cancelled;
+// leaving and drained say how it stands to the ring, and one life follows another when its session
+// is lost.
 type Shell struct {
 	cfg       Config
 	outlook   atomic.Pointer[handoff.Outlook] // of the present incarnation
@@ -39,7 +41,7 @@ type Shell struct {
 	wake  chan struct{} // holds one token while inbox is not empty, or run is to look around
 	mu    sync.Mutex    // guards inbox and turn
 	inbox []event
-	turn  chan struct{} // closed when run has looked around once more; nil while nobody waits for it
+	turn  chan struct{} // closed when run has made another round; nil without waiters
 
 	calls storeCalls
 
@@ -61,15 +63,16 @@ type Shell struct {
 	progress   time.Time // when the progress of leaving is logged next
 
 	highest int64     // epoch that any life knew of
-	floor   int64     // highest epoch that a member of view tells of
-	told    int64     // highest epoch that this member has told of
-	toldAt  time.Time // when it last did
-	tellAt  time.Time // when it will, at the earliest; zero if there is nothing to tell
+	floor   int64     // highest epoch that a member of view announces
+	told    int64     // highest epoch that this member has announced
+	toldAt  time.Time // when that was
+	tellAt  time.Time // earliest time of the next announcement; zero if there is none
 
 	timeout time.Duration // of a call to the store; never changes
 }
 
-// life is one incarnation of the worker.
+// life is one incarnation of the worker. run owns it. It gets its session confirmed, joins the
+// ring, and ends when the session is lost or released.
 type life struct {
 	machine     *handoff.Machine
 	incarnation string
@@ -113,12 +116,12 @@ func (s *Shell) Go(f func(ctx context.Context)) { s.ended.Go(func() { f(s.ctx) }
 // Closed returns a channel that is closed when the shell is.
 func (s *Shell) Closed() <-chan struct{} { return s.ctx.Done() }
 
-// grace is how long an execution may go on that was cancelled.
+// grace is how long a cancelled execution may continue.
 func (s *Shell) grace() time.Duration {
 	return lease.Grace(s.cfg.Settings.TTL)
 }
 
-// givesFor returns for which reason of its own the worker gives partitions away, moveRebalance for none.
+// givesFor returns the worker's own reason for giving partitions away, moveRebalance for none.
 func (s *Shell) givesFor() reason {
 	switch {
 	case s.leaving:
@@ -305,9 +308,8 @@ func (s *Shell) stepAll(in handoff.Input) {
 	}
 }
 
-// step passes in to l's machine and carries out what it wants. A CloseTable is
-// answered at once; what follows from the answer comes after the effects that
-// are already there.
+// step passes in to l's machine and carries out its effects. A CloseTable is answered at once;
+// effects of the answer come after those already there.
 func (s *Shell) step(l *life, in handoff.Input) {
 	todo := s.ask(l, in)
 	for len(todo) > 0 {
@@ -379,11 +381,11 @@ func (s *Shell) announce(update func(*ring.Member)) {
 	}
 }
 
-// tellEvery is how often the members are told of a higher epoch, at most.
+// tellEvery is the least interval between announcements of a higher epoch.
 const tellEvery = time.Second
 
-// tellEpoch tells the members of the highest epoch, unless one of them has told
-// of it. It returns after how long it wants to be called again.
+// tellEpoch announces the highest epoch, unless another member has. It returns when it should be
+// called again.
 func (s *Shell) tellEpoch(now time.Time) time.Duration {
 	if s.highest <= max(s.floor, s.told) {
 		s.tellAt = time.Time{}
@@ -423,7 +425,7 @@ func (s *Shell) look() {
 	}
 }
 
-// confirm notes that a life's session was confirmed for the first time.
+// confirm records that a life's session was confirmed for the first time.
 func (s *Shell) confirm(l *life, lease handoff.Lease) {
 	if l.confirmed || lease == (handoff.Lease{}) {
 		return
@@ -434,7 +436,7 @@ func (s *Shell) confirm(l *life, lease handoff.Lease) {
 	}
 }
 
-// tellWait notes how long the store wants a life to stay off the ring.
+// tellWait records how long the store wants a life to stay off the ring.
 func (s *Shell) tellWait(l *life, snapshot records.Snapshot) {
 	for _, session := range snapshot.Sessions {
 		if session.Incarnation != l.incarnation {
@@ -487,20 +489,19 @@ func (s *Shell) noteProgress(now time.Time) time.Duration {
 	return progressEvery
 }
 
-// In a cluster of more than a few members a worker joins the ring after a calm: a time in
-// which no other worker came, went or changed its state. Workers that start together so join
-// together, and the ring changes once. The calm lasts joinCalm, or joinEach for each member if
-// that is longer. The worker waits for it joinMost times as long, at most.
+// In a cluster of more than a few members a worker joins the ring after a calm: a time without
+// changes of other workers. Workers that start together then join together, and the ring changes
+// once. The calm lasts joinCalm, or joinEach per member if that is longer. The worker waits for it
+// at most joinMost times as long.
 const (
 	joinCalm = 500 * time.Millisecond
 	joinEach = 10 * time.Millisecond
 	joinMost = 6
 )
 
-// join puts the worker on the ring once its session is confirmed. A process
-// whose predecessors died one after the other waits for as long as the store
-// says, if somebody else serves meanwhile. It returns after how long it wants to be
-// called again.
+// join puts the worker on the ring once its session is confirmed. A process whose predecessors died
+// one after the other waits for as long as the store says, if another worker serves meanwhile. It
+// returns when it should be called again.
 func (s *Shell) join(now time.Time) time.Duration {
 	l := s.current
 	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
@@ -521,7 +522,7 @@ func (s *Shell) join(now time.Time) time.Duration {
 	return time.Hour
 }
 
-// settle notes when the worker serves all that the ring gives it.
+// settle records when the worker serves all that the ring gives it.
 func (s *Shell) settle() {
 	if s.isSettled.Load() || s.leaving {
 		return
@@ -538,7 +539,7 @@ func (s *Shell) settle() {
 	}
 }
 
-// publish lets refused calls say what partitions that nobody serves wait for.
+// publish gives refused calls the reason why partitions have no owner.
 func (s *Shell) publish() {
 	if outlook := s.current.machine.Outlook(); !outlook.Same(s.outlook.Load()) {
 		s.moves.quarantine = max(s.moves.quarantine, outlook.Quarantine())

@@ -15,7 +15,7 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// ErrAlone means that nobody would take a worker's partitions.
+// ErrAlone means that no other worker would take this worker's partitions.
 var ErrAlone = errors.New("worker: no other worker is on the ring to take the partitions over")
 
 // LeaveRing is Worker.LeaveRing.
@@ -70,7 +70,7 @@ func (s *Shell) othersServe() bool {
 	return slices.ContainsFunc(s.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Name != s.cfg.Name })
 }
 
-// followOrders takes the worker off the ring if it was told to leave, and puts it back.
+// followOrders takes the worker off the ring if an operator wants it to leave, and puts it back.
 func (s *Shell) followOrders() {
 	off := s.offRing.Load()
 	if off == s.drained {
@@ -244,7 +244,7 @@ func (s *Shell) OldestResidue() time.Duration { return s.moves.oldest() }
 // Residue returns the residue by holder, that of the most keys first.
 func (s *Shell) Residue(now time.Time) []status.ResidueStatus { return s.moves.residue(now) }
 
-// ResidueOfKey returns the execution at a former owner for which a key waits, nil for none.
+// ResidueOfKey returns the execution at a former owner that key waits for, nil for none.
 func (s *Shell) ResidueOfKey(partition int, key string, now time.Time) *status.KeyResidue {
 	return s.moves.residueOfKey(partition, key, now)
 }
@@ -255,7 +255,7 @@ func (s *Shell) RecentMoves() []status.Move { return s.moves.recent() }
 // NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
 func (s *Shell) NameOf(incarnation string) string { return s.moves.name(incarnation) }
 
-// MovesOf passes on how many partitions have moved, in which direction and why, and how long that took.
+// MovesOf reports the numbers of moved partitions by direction and reason, and how long moves took.
 func (s *Shell) MovesOf(count func(direction, reason string, n int64), times func(direction string, took metrics.Distribution)) {
 	for d := range directions {
 		for why := range reasons {
@@ -296,8 +296,8 @@ func (s *Shell) Standing() string {
 // Settled reports whether the present incarnation has served all that the ring gave it.
 func (s *Shell) Settled() bool { return s.isSettled.Load() }
 
-// Waiting says what has to happen before a partition that nobody else is
-// known to own is served, and how long that takes, if it is known.
+// Waiting says what must happen before a partition without another known owner is served, and how
+// long that takes, if it is known.
 func (s *Shell) Waiting(partition int, record *records.Record) (wait time.Duration, what string) {
 	if s.cfg.Keys.Draining.Load() {
 		return 0, "this worker is leaving"
@@ -320,8 +320,8 @@ func (s *Shell) Waiting(partition int, record *records.Record) (wait time.Durati
 	return wait, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet%s", target.Name, what)
 }
 
-// obstacle says what keeps a worker from claiming a partition with that record, "" for nothing that is known, and for how
-// long yet.
+// obstacle says what keeps the worker from claiming a partition with that record, "" if nothing
+// known does, and how much longer it will.
 func (s *Shell) obstacle(record records.Record) (wait time.Duration, what string) {
 	wait, obstacle := s.outlook.Load().Claimable(record, s.cfg.Keys.Instant(time.Now()).Mono)
 	switch obstacle {

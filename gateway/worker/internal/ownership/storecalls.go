@@ -57,7 +57,7 @@ type storeCalls struct {
 	err      error
 }
 
-// note notes the end of a call. An error that says something definite is an answer.
+// note records the end of a call. An error that says something definite is an answer.
 func (c *storeCalls) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

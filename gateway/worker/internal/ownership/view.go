@@ -5,7 +5,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// viewInput returns what a machine is told of view, which has the ring of the view before if sameRing.
+// viewInput returns view as the input of a machine. sameRing says that its ring is that of the view
+// before.
 func viewInput(view *ring.View, before handoff.View, sameRing bool) handoff.View {
 	in := handoff.View{Digest: view.Digest}
 	for _, m := range view.Members {

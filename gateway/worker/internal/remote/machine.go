@@ -13,8 +13,9 @@ import (
 // ID names a lock. The caller that asks for the lock draws it.
 type ID [16]byte
 
-// Lock is a key that is held for a caller elsewhere, or that its call waits for. A worker may have a million.
-// The caller of [Machine.Acquire] sets the exported fields, except Token.
+// Lock is a key that a caller in another process holds, or waits for. A worker may have a million.
+// The caller of [Machine.Acquire] sets the exported fields, except Token. All other fields belong
+// to the Machine; state is one of those in the package documentation.
 type Lock struct {
 	ID     ID
 	Key    string
@@ -31,9 +32,9 @@ type Lock struct {
 	place   int32         // in Machine.order
 	cancels uint64        // Instant.Cancels when the key was asked for, or when the lock came
 	expires time.Duration // on the clock of Instant
-	due     time.Duration // when it is looked at next; not after expires
+	due     time.Duration // when Tick looks at it next; not after expires
 	stored  time.Duration // lease with which the store keeps it; 0 if it does not
-	wanted  time.Duration // in the state keeping: the lease with which the store is to keep it
+	wanted  time.Duration // in the state keeping: the lease that the store should keep
 }
 
 // Left returns what is left of the lease.
@@ -48,7 +49,8 @@ type Instant struct {
 	Cancels uint64        // how often everything that the partition had admitted was cancelled by then
 }
 
-// Machine is the locks of one partition. Its user calls it under one mutex.
+// Machine is the locks of one partition. Its user calls it under one mutex. Closed, it keeps its
+// locks frozen; Open and Close change that.
 type Machine struct {
 	Host Host
 	TTL  time.Duration // of a session
@@ -60,7 +62,7 @@ type Machine struct {
 	count  [states]int32
 	size   int        // of the text of all, at most
 	stored int        // locks that the store keeps
-	done   []released // lately, the last of them at the end
+	done   []released // the latest releases, the last at the end
 	forget time.Duration
 }
 
@@ -143,9 +145,9 @@ func (m *Machine) Holder(key string, token int64) (l Lock, shared int, ok bool) 
 	return l, shared, ok
 }
 
-// vouches reports whether the holder of l may be told that it holds its key: the store keeps the lock, or nothing was
-// cancelled since the key was asked for. The shell reads the session's lease before at.Cancels: read later, the lease
-// might be the next incarnation's.
+// vouches reports whether the holder of l may rely on its key: the store keeps the lock, or nothing
+// was cancelled since the key was asked for. The shell reads the session's lease before at.Cancels:
+// read later, the lease might be the next incarnation's.
 func (m *Machine) vouches(at Instant, l *Lock) bool {
 	switch l.state {
 	case held, keeping, written:
@@ -178,7 +180,7 @@ func (m *Machine) lose(l *Lock) {
 // fits reports whether the text of locks may become that much longer.
 func (m *Machine) fits(size int) bool { return m.size+size+maxReleased*releasedSize <= maxText }
 
-// remember notes the release of a lock for a TTL, unless maxReleased others come.
+// remember records the release of a lock for a TTL, unless maxReleased others come.
 func (m *Machine) remember(at Instant, r released) {
 	m.done = append(m.done[max(0, len(m.done)+1-maxReleased):], r)
 	m.forget = at.Now + m.TTL
@@ -189,9 +191,9 @@ func (m *Machine) wasReleased(id ID) int {
 	return slices.IndexFunc(m.done, func(r released) bool { return r.id == id })
 }
 
-// Acquire asks for the key of l. It returns the lock with the id of l if there is one, which goes on for its lease; with
-// ErrWaits if its call waits, whose wait ends now: ask again after that. Otherwise it returns nil, and l waits until
-// [Machine.Won] or [Machine.Refused].
+// Acquire asks for the key of l. If there is a lock with the id of l, Acquire returns it, with a
+// new lease. If that lock's call still waits, the error is ErrWaits and the wait ends: ask again
+// after that. Otherwise it returns nil, and l waits until [Machine.Won] or [Machine.Refused].
 func (m *Machine) Acquire(at Instant, l *Lock) (*Lock, error) {
 	late := false
 	if i := m.wasReleased(l.ID); i >= 0 {
@@ -265,7 +267,7 @@ func (m *Machine) name(l *Lock) {
 	m.byID[l.ID] = l
 }
 
-// unname makes l one that is not found by its id.
+// unname makes l unknown by its id.
 func (m *Machine) unname(l *Lock) {
 	if m.byID[l.ID] == l {
 		delete(m.byID, l.ID)
@@ -321,8 +323,8 @@ func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 	return l
 }
 
-// Renew lets a lock go on, from now on for its lease. A worker that is not sure of its own session knows of no lock, since
-// others may serve the partition; sure is read before at.
+// Renew renews a lock for its lease from now on. A worker that is not sure of its own session knows
+// of no lock, since others may serve the partition; sure is read before at.
 func (m *Machine) Renew(at Instant, id ID, token int64, sure bool) Answer {
 	l := m.find(at, id)
 	switch {
@@ -336,8 +338,8 @@ func (m *Machine) Renew(at Instant, id ID, token int64, sure bool) Answer {
 	return Held
 }
 
-// has reports whether l was granted with that token, or the caller does not know with which. A call that comes late may
-// have acquired another lock of the same id.
+// has reports whether l was granted with that token. It also does for 0, from a caller that does
+// not know its token. A late call may have acquired another lock of the same id.
 func (l *Lock) has(token int64) bool { return token == 0 || token == l.Token }
 
 // Release ends a lock, or the wait for it, as well as a lock of its id with another token. If it returns a lock, the answer is
@@ -364,8 +366,8 @@ func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (a Answer, 
 	return Held, nil
 }
 
-// Abandon ends a lock if unknown reports that no caller was told of it. A frozen lock stays, since its next owner may have
-// it by now.
+// Abandon ends a lock if unknown reports that its caller was not told of it. A frozen lock stays,
+// since its next owner may have it already.
 func (m *Machine) Abandon(at Instant, id ID, unknown func(*Lock) bool) {
 	if l := m.find(at, id); l != nil && m.open && unknown(l) {
 		m.finish(at, l, Released)
@@ -375,8 +377,8 @@ func (m *Machine) Abandon(at Instant, id ID, unknown func(*Lock) bool) {
 // IsAlone reports whether other is l, and no other call has found it.
 func (l *Lock) IsAlone(other *Lock) bool { return l == other && !l.found }
 
-// Unlock ends all locks of a key in a partition that is served, whoever holds them, and calls ending before each ends. It
-// returns the locks that the store may keep.
+// Unlock ends all locks of a key in a served partition, regardless of holder, and calls ending
+// before each ends. It returns the locks that the store may keep.
 func (m *Machine) Unlock(at Instant, key string, ending func(*Lock)) (removed []*Lock) {
 	for _, l := range m.All() {
 		if l.Key == key {

@@ -14,8 +14,8 @@ type arrival struct {
 	as state
 }
 
-// Close freezes the locks and returns the text in which they travel. It drops a lock that the store keeps. Its caller
-// closes the partition's keytable.Table at the same moment.
+// Close freezes the locks and returns the text that carries them to the next owner. It drops locks
+// that the store keeps. The caller closes the partition's keytable.Table at the same moment.
 func (m *Machine) Close(at Instant) (list string, frozen bool) {
 	list = encode(m.order, m.done, at.Now)
 	m.dropStored()
@@ -23,9 +23,10 @@ func (m *Machine) Close(at Instant) (list string, frozen bool) {
 	return list, len(m.order) > 0
 }
 
-// Open serves the partition, with the locks that come along. Frozen locks go on if the partition is resumed. Otherwise
-// they have ended elsewhere, or come along; locks of a life that has lost its session block their keys until they end.
-// Locks that the store keeps go on in any case. The error names the ones that cannot be read.
+// Open serves the partition with the locks that moved along. Frozen locks continue if the partition
+// is resumed; otherwise they have ended elsewhere or moved along. Locks of a life that lost its
+// session block their keys until they end. Locks that the store keeps continue in any case. The
+// error names the locks that cannot be read.
 func (m *Machine) Open(at Instant, o handoff.OpenTable) error {
 	listed, done, err := decode(o.Locks, m.TTL, m.Host.Valid)
 	if !o.Resumed {
@@ -78,8 +79,8 @@ func (m *Machine) install(l *Lock) bool {
 	return m.Host.Install(l.Key, l.Token, l.Shared)
 }
 
-// arrivals returns the locks that a partition brings when it opens. Some are kept by the store, the others were listed by
-// a move. A lock that is frozen here goes on.
+// arrivals returns the locks that a partition brings when it opens. The store keeps some of them; a
+// move has listed the others. A lock that is frozen here continues.
 func (m *Machine) arrivals(at Instant, o handoff.OpenTable, listed []arrival) (came []arrival, unread error) {
 	left := make(map[ID]*Lock)
 	for _, l := range listed {

@@ -26,8 +26,8 @@ func (m *Machine) Next() time.Duration {
 	return next
 }
 
-// Tick ends locks whose leases are over, some at a time, and forgets releases. A renewal does not move its lock in the
-// order: Tick does, when it finds that the lock goes on.
+// Tick ends locks whose leases are over, some at a time, and forgets releases. A renewal does not
+// move its lock in the order: Tick does, when it finds that the lock continues.
 func (m *Machine) Tick(at Instant) {
 	if m.forget <= at.Now {
 		m.done = nil

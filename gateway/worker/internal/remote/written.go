@@ -19,9 +19,10 @@ type Extension struct {
 	Vouch time.Duration // for how long the worker's session vouches, read before Instant
 }
 
-// Extend gives a lock another lease, without making what is left shorter. The store has to keep a lock whose lease is
-// longer than a session's, or than what the session vouches for now to a holder that does not renew: otherwise Extend
-// returns ErrKeepFirst. firm reports whether the lock outlives the worker's session.
+// Extend gives a lock another lease, but never shortens what is left. The store must keep a lock
+// whose lease is longer than a session's, or, for a holder that does not renew, longer than the
+// session vouches for now. If it does not, Extend returns ErrKeepFirst. firm reports whether the
+// lock outlives the worker's session.
 func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error) {
 	l = m.find(at, x.ID)
 	switch {
@@ -62,7 +63,7 @@ func (m *Machine) MayBeKept(id ID) bool {
 	return l != nil && l.state >= keeping
 }
 
-// keep notes the lease with which the store keeps a lock; 0 if it does not.
+// keep records the lease that the store keeps a lock for; 0 if it does not.
 func (m *Machine) keep(l *Lock, lease time.Duration) {
 	if l.Written() {
 		m.stored--
@@ -91,7 +92,7 @@ func (l *Lock) kept(lease time.Duration) records.WrittenLock {
 	return k
 }
 
-// Stored notes what the store keeps, or does not keep any more.
+// Stored records what the store keeps, or does not keep any more.
 func (m *Machine) Stored(list []records.WrittenLock) {
 	for _, k := range list {
 		var id ID
