@@ -149,17 +149,3 @@ func TestNothingOnStderr(t *testing.T) {
 		t.Errorf("%v: %s; on stderr: %s", err, out, &stderr)
 	}
 }
-
-func TestAddress(t *testing.T) {
-	for url, want := range map[string]string{
-		"redis://u:pw@h":               "h:6379",
-		"rediss://:pw@h:1/2":           "h:1 (database 2)",
-		"unix://u:pw@/run/r.sock?db=1": "/run/r.sock (database 1)",
-		"redis-sentinel://:pw@a?master=m&addr=b:2&sentinel_password=other": "the Sentinels a:26379, b:2 (master m)",
-		"redis+cluster://:pw@a?addr=b:2":                                   "a:6379, b:2",
-	} {
-		if place, password := Address(url); place != want || password != "pw" {
-			t.Errorf("%s: %q, password %q; want %q", url, place, password, want)
-		}
-	}
-}

@@ -274,3 +274,19 @@ func TestAWaitIsSaid(t *testing.T) {
 	firstGeneration(t, s)
 	said("a restart with its data", "restarted", "at_most=7s")
 }
+
+// The store is named by the addresses of its URL, without the password.
+func TestPlace(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://u:pw@h":               "h:6379",
+		"rediss://:pw@h:1/2":           "h:1 (database 2)",
+		"unix://u:pw@/run/r.sock?db=1": "/run/r.sock (database 1)",
+		"redis-sentinel://:pw@a?master=m&addr=b:2&sentinel_password=other": "the Sentinels a:26379, b:2 (master m)",
+		"redis+cluster://:pw@a?addr=b:2":                                   "a:6379, b:2",
+	} {
+		p := &openStore(t, url, Config{}).presence
+		if p.Place != want || p.Password != "pw" {
+			t.Errorf("%s: %q, password %q; want %q", url, p.Place, p.Password, want)
+		}
+	}
+}
