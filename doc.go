@@ -47,7 +47,7 @@
 //	ErrBusy           too many calls wait, for the key or in all
 //	ErrLocked         from TryDo, TryLock and locking.Wait: the key is held, or waited for
 //	ErrWaited         the call waited for as long as Config.Limits.MaxWait allows (30 s)
-//	*DeadlockError    the key's holder waits for a key that the caller holds; is an ErrDeadlock
+//	*DeadlockError    the key's holder waits for a key that the caller holds
 //	ErrUnavailable    nobody takes calls for the key now
 //	*UnownedError     no live node owns the key yet; has the time left; is an ErrUnavailable
 //	*NotOwnerError    from Share, Batcher and Local: another node owns the key; names that node

@@ -17,7 +17,6 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -108,7 +107,7 @@ func ExampleNode_NewMutex() {
 	}
 	_ = ship(mutex.Context(), mutex.Key(), mutex.Token()) // the context ends before another can have the lock
 	err = node.TryDo(ctx, "order:42", func(keyway.Execution) error { return nil })
-	fmt.Println(errors.Is(err, gateway.ErrLocked))
+	fmt.Println(errors.Is(err, keyway.ErrLocked))
 	fmt.Println(mutex.Unlock(ctx))
 	// Output:
 	// shipping order:42 true
@@ -183,8 +182,8 @@ func ExampleNode_DoAll() {
 	// map[alice:70 bob:30] <nil>
 }
 
-// A batcher is for the keys of its own node: what waits for one of them is handled at once, with one token.
-func ExampleNode_Local() {
+// What waits for a key is handled at once, with one token.
+func ExampleNewBatcher() {
 	ctx := context.Background()
 	node, err := keyway.Start(ctx, alone())
 	if err != nil {
@@ -192,7 +191,7 @@ func ExampleNode_Local() {
 	}
 	defer node.Close()
 	left := 10
-	sell, err := worker.NewBatcher(node.Local(), worker.BatchConfig{}, func(x keyway.Execution, orders []*worker.Item[int, bool]) error {
+	sell, err := keyway.NewBatcher(node, keyway.BatchConfig{}, func(x keyway.Execution, orders []*keyway.Item[int, bool]) error {
 		for _, order := range orders { // in one transaction, say
 			if order.Out = order.In <= left; order.Out {
 				left -= order.In

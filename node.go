@@ -78,6 +78,14 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
+// Share works at the node that owns key; elsewhere its error is a [*NotOwnerError],
+// which names the owner. It runs fn as [Node.Do] does, once for equal reads: a call with
+// the same key, op and T that comes while another waits or runs gets that one's result,
+// with shared set. The result is no older than the call. See worker.Share.
+func Share[T any](ctx context.Context, n *Node, key, op string, fn func(Execution) (T, error)) (v T, shared bool, err error) {
+	return worker.Share(ctx, n.worker, key, op, fn)
+}
+
 // Serve passes requests to h with their keys held, one request of a key at a time,
 // until ctx ends; then it closes the node as [Node.Close] does, and returns that
 // error. It returns earlier if the listener fails. h sees what worker.Worker.Handler
@@ -130,9 +138,8 @@ func (n *Node) leaveRing(ctx context.Context) error {
 	return n.worker.LeaveRing(ctx)
 }
 
-// Local returns the worker inside the node. Its Do and TryDo, [worker.Share], and a
-// batcher that [worker.NewBatcher] makes of it, run a function only if this node owns the
-// key; otherwise their error is a [*gateway.NotOwnerError], which names the owner.
+// Local returns the worker inside the node. Its Do and TryDo run a function only if
+// this node owns the key; otherwise their error is a [*NotOwnerError].
 func (n *Node) Local() *worker.Worker { return n.worker }
 
 // Members returns the node's view of the cluster, also for a router.Router in

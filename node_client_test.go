@@ -15,7 +15,6 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -29,7 +28,7 @@ func TestClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := outside.Owner("k"); !errors.Is(err, gateway.ErrUnavailable) {
+	if _, err := outside.Owner("k"); !errors.Is(err, keyway.ErrUnavailable) {
 		t.Errorf("Owner where nobody is: %v", err)
 	}
 	send := func(c *keyway.Client, key string) string {
@@ -179,9 +178,9 @@ func TestDoFromAnywhere(t *testing.T) {
 						return never
 					}
 					ran, tokens[i] = true, x.Token()
-					return &gateway.NotOwnerError{Key: x.Key()}
+					return &keyway.NotOwnerError{Key: x.Key()}
 				})
-				if other, is := errors.AsType[*gateway.NotOwnerError](err); !ran || !is || other.Key != fmt.Sprint("order-", i) || other.Worker != "" {
+				if other, is := errors.AsType[*keyway.NotOwnerError](err); !ran || !is || other.Key != fmt.Sprint("order-", i) || other.Worker != "" {
 					t.Errorf("key %d from node %d: %v, ran: %v", i, n, err, ran)
 				}
 				if err := node.TryDo(t.Context(), fmt.Sprint(n, "-", i), func(keyway.Execution) error { return nil }); err != nil {
@@ -200,10 +199,10 @@ func TestCalls(t *testing.T) {
 	cfg.NewCluster = true
 	node := start(t, cfg)
 	err := node.Do(t.Context(), "k", func(x keyway.Execution) error {
-		if err := node.TryDo(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, gateway.ErrLocked) || err.Error() != `keyway: key "k" is held or waited for at worker a: wait for it, or try again` {
+		if err := node.TryDo(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, keyway.ErrLocked) || err.Error() != `keyway: key "k" is held or waited for at worker a: wait for it, or try again` {
 			t.Errorf("TryDo of a key that is held: %v", err)
 		}
-		v, shared, err := worker.Share(x.Context(), node.Local(), "k", "read", func(inner keyway.Execution) (int64, error) { return inner.Token(), nil })
+		v, shared, err := keyway.Share(x.Context(), node, "k", "read", func(inner keyway.Execution) (int64, error) { return inner.Token(), nil })
 		if v != x.Token() || shared || err != nil {
 			t.Errorf("Share of the own key: %d, %v, %v; want %d", v, shared, err, x.Token())
 		}
@@ -238,7 +237,7 @@ func TestClientFindsNodesInRedis(t *testing.T) {
 	for _, tt := range []struct {
 		redis string
 		want  error
-	}{{"", gateway.ErrUnavailable}, {redis.URL(), nil}} {
+	}{{"", keyway.ErrUnavailable}, {redis.URL(), nil}} {
 		alone.Redis = tt.redis
 		client := kit.Must(keyway.NewClient(t.Context(), alone))
 		wait := time.Second

@@ -72,7 +72,7 @@ func TestServe(t *testing.T) {
 	if _, err := net.Dial("tcp", node.Addr()); err == nil {
 		t.Error("a closed node takes connections")
 	}
-	if err := node.Do(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, gateway.ErrUnavailable) {
+	if err := node.Do(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, keyway.ErrUnavailable) {
 		t.Errorf("Do after Close: %v", err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -64,8 +63,8 @@ func do(t *testing.T, key string, nodes ...*keyway.Node) (name string) {
 				name = n.Members().Self().Name
 				return nil
 			})
-			_, other := errors.AsType[*gateway.NotOwnerError](err)
-			if err != nil && !other && !errors.Is(err, gateway.ErrUnavailable) {
+			_, other := errors.AsType[*keyway.NotOwnerError](err)
+			if err != nil && !other && !errors.Is(err, keyway.ErrUnavailable) {
 				t.Fatal(err)
 			}
 		}
@@ -84,7 +83,7 @@ func TestNodesOfOneMachine(t *testing.T) {
 	if len(offers(b)) != 1 {
 		t.Errorf("b sees stores %q, want one", offers(b))
 	}
-	nothing := func(keyway.Execution, []*worker.Item[int, int]) error { return nil }
+	nothing := func(keyway.Execution, []*keyway.Item[int, int]) error { return nil }
 	owners := make(map[string]int)
 	for i := range 40 {
 		key := fmt.Sprint("order-", i)
@@ -95,12 +94,12 @@ func TestNodesOfOneMachine(t *testing.T) {
 			if err != nil || owner.Name != name {
 				t.Errorf("%s says %q, %v of %s, which %s has run", n.Members().Self().Name, owner.Name, err, key, name)
 			}
-			_, _, shared := worker.Share(t.Context(), n.Local(), key, "read", func(keyway.Execution) (int, error) { return 0, nil })
-			_, batched := kit.Must(worker.NewBatcher(n.Local(), worker.BatchConfig{}, nothing)).Do(t.Context(), key, 0)
+			_, _, shared := keyway.Share(t.Context(), n, key, "read", func(keyway.Execution) (int, error) { return 0, nil })
+			_, batched := kit.Must(keyway.NewBatcher(n, keyway.BatchConfig{}, nothing)).Do(t.Context(), key, 0)
 			for call, err := range map[string]error{
 				"Local": n.Local().Do(t.Context(), key, func(keyway.Execution) error { return nil }), "Share": shared, "Batcher": batched,
 			} {
-				notOwner, other := errors.AsType[*gateway.NotOwnerError](err)
+				notOwner, other := errors.AsType[*keyway.NotOwnerError](err)
 				if other == (n.Members().Self().Name == name) || other && (notOwner.Worker != owner.Name || !strings.Contains(err.Error(), owner.Name)) {
 					t.Errorf("%s of %s at %s: %v", call, key, n.Addr(), err)
 				}

@@ -171,7 +171,7 @@ func TestTrapStoreDiesWithItsProcess(t *testing.T) {
 					case answers <- name:
 					case <-ctx.Done():
 					}
-				case !errors.Is(err, gateway.ErrMayHaveRun) && !errors.Is(err, gateway.ErrUnavailable):
+				case !errors.Is(err, keyway.ErrMayHaveRun) && !errors.Is(err, keyway.ErrUnavailable):
 					t.Error(err)
 				}
 			}

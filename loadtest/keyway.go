@@ -55,7 +55,7 @@ type item = worker.Item[job, outcome]
 // batches returns a handler that runs the requests which wait for a key as one
 // critical section.
 func (a *app) batches(node *keyway.Node) (http.Handler, error) {
-	b, err := worker.NewBatcher(node.Local(), worker.BatchConfig{}, a.executeBatch)
+	b, err := keyway.NewBatcher(node, keyway.BatchConfig{}, a.executeBatch)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/examples/internal/local"
 	"github.com/keyway-go/keyway/examples/internal/postgres"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 )
 
@@ -47,7 +46,7 @@ type shop struct {
 
 // sell sells to each of the items in their order, in one transaction. It needs
 // the SKU's key: it reads, decides and writes.
-func (s *shop) sell(ctx context.Context, token int64, items []*worker.Item[order, int]) error {
+func (s *shop) sell(ctx context.Context, token int64, items []*keyway.Item[order, int]) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		var left int
 		if err := tx.QueryRow(ctx, "SELECT pieces FROM keyway_stock WHERE sku = $1", sku).Scan(&left); err != nil {
@@ -97,7 +96,7 @@ func measure(ctx context.Context, d time.Duration, buy func(ctx context.Context,
 func (s *shop) day(ctx context.Context, node *keyway.Node, d time.Duration, stdout io.Writer) error {
 	single, err := measure(ctx, d, func(ctx context.Context, o order) error {
 		return node.Do(ctx, sku, func(x keyway.Execution) error {
-			return s.sell(x.Context(), x.Token(), []*worker.Item[order, int]{{In: o}})
+			return s.sell(x.Context(), x.Token(), []*keyway.Item[order, int]{{In: o}})
 		})
 	})
 	if err != nil {
@@ -105,7 +104,7 @@ func (s *shop) day(ctx context.Context, node *keyway.Node, d time.Duration, stdo
 	}
 	fmt.Fprintf(stdout, "with Do:    %6.0f sales/s\n", single)
 
-	batcher, err := worker.NewBatcher(node.Local(), worker.BatchConfig{}, func(x keyway.Execution, items []*worker.Item[order, int]) error {
+	batcher, err := keyway.NewBatcher(node, keyway.BatchConfig{}, func(x keyway.Execution, items []*keyway.Item[order, int]) error {
 		s.batches.Add(1)
 		return s.sell(x.Context(), x.Token(), items)
 	})

@@ -13,7 +13,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/localmutex/locking"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
@@ -173,7 +172,7 @@ func byClient(client *keyway.Client) taker {
 type clientLock struct{ *client.Lock }
 
 func (l clientLock) Lost() bool {
-	return l.Context().Err() != nil && errors.Is(context.Cause(l.Context()), gateway.ErrOwnershipLost)
+	return l.Context().Err() != nil && errors.Is(context.Cause(l.Context()), keyway.ErrOwnershipLost)
 }
 
 func (clientLock) Keep(context.Context) {} // it does by itself
