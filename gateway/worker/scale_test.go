@@ -64,7 +64,7 @@ type callRate struct{ looks, renewals, others float64 }
 func idleCalls(t *testing.T, n int) (rate callRate) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		c := workertest.NewWith(t, ring.Settings{TTL: ring.DefaultSessionTTL, Ring: ring.Config{Partitions: 4096}})
+		c := workertest.NewWith(t, ring.Settings{TTL: ring.Settings{}.WithDefaults().TTL, Ring: ring.Config{Partitions: 4096}})
 		store := &countedStore{Store: c.Store}
 		c.Store = store
 		workers := make([]*workertest.Worker, n)
