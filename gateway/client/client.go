@@ -103,8 +103,8 @@ func New(cfg Config) (*Client, error) {
 }
 
 // Owner returns the worker that calls for key go to first: the owner that workers have
-// told, or else the one by the ring. It returns the error of [gateway.ErrBadKey], or one
-// that wraps [gateway.ErrUnavailable] if no worker is known.
+// told, or else the one by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
+// or [gateway.ErrUnavailable] if no worker is known.
 func (c *Client) Owner(key string) (ring.Member, error) {
 	route, err := c.workers.Route(key)
 	if err == nil && route.Owner.Name == "" {

@@ -99,8 +99,8 @@ func (w *Worker) appStatus() *status.AppStatus {
 	return &status.AppStatus{Up: true}
 }
 
-// Explain returns what the worker knows of a key. It returns the error of
-// [gateway.ErrBadKey].
+// Explain returns what the worker knows of a key. Its error wraps
+// [gateway.ErrNoKey] or [gateway.ErrBadKey].
 func (w *Worker) Explain(key string) (status.KeyStatus, error) {
 	if err := keysource.Check(key); err != nil {
 		return status.KeyStatus{}, err
