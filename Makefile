@@ -12,7 +12,7 @@ run: build ## start a router and three workers on this machine, until Ctrl-C
 
 .PHONY: build
 build: ## make the static binaries bin/router and bin/worker
-	CGO_ENABLED=0 go build -trimpath -ldflags=-s -o bin/ ./cmd/router ./cmd/worker
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags=-s -o bin/ ./cmd/router ./cmd/worker
 
 .PHONY: release
 release: ## make the files of a release in dist/: archives, SBOMs, images (make release VERSION=v0.1.0; default the commit's tag)

@@ -183,11 +183,11 @@ func (im *images) golangFor(ctx context.Context, kept string) error {
 	if err != nil {
 		return err
 	}
-	needed, err := run(exec.CommandContext(ctx, "go", "-C", im.root, "list", "-deps", "-f", "{{if not (and .Module .Module.Main)}}{{.ImportPath}}{{end}}", "./cmd/router", "./cmd/worker"))
+	needed, err := run(exec.CommandContext(ctx, "go", "-C", im.root, "list", "-tags", "grpcnotrace", "-deps", "-f", "{{if not (and .Module .Module.Main)}}{{.ImportPath}}{{end}}", "./cmd/router", "./cmd/worker"))
 	if err != nil {
 		return err
 	}
-	text := "FROM " + tool + "\nWORKDIR /modules\nCOPY . .\nRUN GOPROXY=file:///modules/cache/download go mod download && CGO_ENABLED=0 go build -trimpath -ldflags=-s " + strings.Join(strings.Fields(needed), " ") +
+	text := "FROM " + tool + "\nWORKDIR /modules\nCOPY . .\nRUN GOPROXY=file:///modules/cache/download go mod download && CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags=-s " + strings.Join(strings.Fields(needed), " ") +
 		" && rm -r cache"
 	return im.build(ctx, text, dir, "-t", kept)
 }
