@@ -98,7 +98,7 @@ func TestFlags(t *testing.T) {
 
 func TestOverEtcdFaultsOfItsLeaderCostNothing(t *testing.T) {
 	deck := config{Store: overEtcd}.deck()
-	for _, name := range []string{"kill-store-leader", "pause-store-leader", "cut-store-leader"} {
+	for _, name := range []string{"kill-store-leader", "cut-store-leader"} {
 		i := slices.IndexFunc(deck, func(k *kind) bool { return k.name == name })
 		if i < 0 || len(deck[i].fails) > 0 || len(kindOf(name).fails) == 0 {
 			t.Errorf("%s over etcd: %d", name, i)
