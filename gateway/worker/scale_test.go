@@ -65,6 +65,7 @@ func idleCalls(t *testing.T, n int) (rate callRate) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		c := workertest.NewWith(t, ring.Settings{TTL: ring.Settings{}.WithDefaults().TTL, Ring: ring.Config{Partitions: 4096}})
+		c.Hub.Delay = 100 * time.Millisecond // as gossip gathers news
 		store := &countedStore{Store: c.Store}
 		c.Store = store
 		workers := make([]*workertest.Worker, n)

@@ -5,15 +5,20 @@ package hub
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/keyway-go/keyway/ring"
 )
 
 // Hub joins members. Make one with [New].
 type Hub struct {
+	// Delay is how long after a change its view comes, together with the changes until then.
+	// It must be set before members join.
+	Delay    time.Duration
 	settings ring.Settings
 
 	mu      sync.Mutex // guards what follows
+	delayed bool       // a view comes soon
 	builder *ring.Builder
 	members map[*Handle]ring.Member
 	apart   map[*Handle]bool // members that see only themselves
@@ -91,7 +96,7 @@ func (m *Handle) Announce(update func(*ring.Member)) error {
 		self.Name, self.Role = old.Name, old.Role
 	}
 	m.hub.members[m] = self
-	return m.hub.rebuild()
+	return m.hub.changeLocked()
 }
 
 // Isolate cuts the member off from the others, or no longer.
@@ -99,7 +104,7 @@ func (m *Handle) Isolate(apart bool) error {
 	m.hub.mu.Lock()
 	defer m.hub.mu.Unlock()
 	m.hub.apart[m] = apart
-	return m.hub.rebuild()
+	return m.hub.changeLocked()
 }
 
 // Vanish removes the member, as gossip does when it has died.
@@ -107,7 +112,26 @@ func (m *Handle) Vanish() error {
 	m.hub.mu.Lock()
 	defer m.hub.mu.Unlock()
 	delete(m.hub.members, m)
-	return m.hub.rebuild()
+	return m.hub.changeLocked()
+}
+
+// changeLocked makes new views, now or after Delay.
+func (h *Hub) changeLocked() error {
+	if h.Delay == 0 {
+		return h.rebuild()
+	}
+	if !h.delayed {
+		h.delayed = true
+		time.AfterFunc(h.Delay, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.delayed = false
+			if err := h.rebuild(); err != nil {
+				panic(err)
+			}
+		})
+	}
+	return nil
 }
 
 func (h *Hub) rebuild() error {
