@@ -13,9 +13,9 @@
 // # The story
 //
 // A worker's incarnation registers a session in the store and renews it. Its Lease begins just
-// before the last confirmed renewal is sent. Until 70 percent of the TTL the worker may start requests,
-// at 80 percent it cancels its handlers, and by 95 percent the lease is lost. Other workers take
-// over no sooner than a full TTL after the latest possible renewal.
+// before the last confirmed renewal is sent. Until 70 percent of the TTL the worker may start
+// requests, at 80 percent it cancels its handlers, and by 95 percent the lease is lost. Other
+// workers take over no sooner than a full TTL after the latest possible renewal.
 //
 // A partition's record {epoch, owner} in the store says who owns it. Only compare-and-set changes
 // it, and its epoch only rises. A worker serves a partition from the moment when it learns of a
