@@ -28,8 +28,8 @@ var (
 // seldom share one, and all of them together take about 32 KiB.
 const shards = 256
 
-// Mutex is a keyed mutex. Its zero value is ready to use, by any number of goroutines. It must not
-// be copied after its first use, and its fields must not change.
+// Mutex is a keyed mutex. Its zero value is ready to use, by any number of goroutines. After its
+// first use it must not be copied, and its fields must not change.
 type Mutex struct {
 	PerKey  int           // callers that may wait for one key; 0 means 1024
 	Total   int           // callers that may wait for all keys together; 0 means 65,536

@@ -51,7 +51,7 @@ import (
 // for 0.15 TTL, unless the app closes the whole connection. A gRPC call is given up as soon as its
 // client has left.
 //
-// While the app does not answer, see worker.App.UpstreamHealth, the worker leaves the ring and
+// While the app does not answer, see worker.App.UpstreamHealth, the worker is off the ring and
 // requests are refused. They wait at their routers until another worker has their keys, or the app
 // answers.
 //
@@ -166,8 +166,8 @@ const (
 	appIdle       = 900 * time.Millisecond // twice that is less than app servers keep idle ones (gunicorn: 2 s), so that no request meets one that closes
 )
 
-// sidecar forwards requests to an app. Ordinary requests from the link take a short way through
-// pool, all others the proxy. Only health changes, by its probes, and the pools.
+// sidecar forwards requests to an app. Simple requests from the link and batches take a short way
+// through pool, all others the proxy. Only health and the pools change.
 type sidecar struct {
 	*worker.Forwarder
 	app    string    // for messages

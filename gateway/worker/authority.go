@@ -91,7 +91,7 @@ func (w *Worker) guard(h http.Handler) http.Handler {
 			problem.Of(problem.Unavailable).ServeHTTP(rw, r)
 			return
 		case !member && !w.cfg.Direct:
-			// A router that does not know so far that the worker takes links sends again.
+			// A router that has not learned yet that the worker takes links sends again.
 			hop.WriteRefusal(rw.Header(), &link.RefusedError{Reason: link.Unavailable})
 			rw.Header().Del("Retry-After")
 			w.counts.own(problem.NotDirect).ServeHTTP(rw, r)

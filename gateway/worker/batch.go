@@ -111,8 +111,7 @@ const (
 	answered              // item has the result, or failed says why there is none
 )
 
-// call is one call of Do. state says which goroutine owns it: its caller while it is queued, left
-// or answered, its batch while that runs.
+// call is one call of Do, in one of the states above.
 type call[In, Out any] struct {
 	wait    keytable.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
@@ -293,7 +292,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *call[In, Out]) {
 	returned = true
 }
 
-// linkCalls links the span of a batch's execution to the batch's calls.
+// linkCalls links the span of a batch's execution to the calls that joined the first one.
 func linkCalls[In, Out any](x keyed.Execution, calls []*call[In, Out]) {
 	var others []*timing
 	for _, c := range calls[1:] {

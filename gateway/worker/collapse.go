@@ -16,12 +16,12 @@ import (
 )
 
 // Requests of routes that share are collapsed (RFC 9111, section 4): among equal requests that wait
-// for a key, the first one runs, and the others get its answer without running. All of them wait in
-// the key's queue, each in its place and within all bounds, and run if the answer is not suited for
-// all. An answer goes only
+// for a key, the first that gets it runs, and the others get its answer without running. All wait
+// in the key's queue, each in its place and within all bounds, and run if the answer is not suited
+// for all. An answer goes only to requests that
 //
-//   - to requests that had come before its execution began, so it is not older than they are;
-//   - to requests that have no request of another kind before them, so they overtake no write.
+//   - had come before its execution began, so it is not older than they are; and
+//   - have no request of another kind before them, so they overtake no write.
 
 // collapsible is a request that may get the answer to an equal one.
 type collapsible struct {

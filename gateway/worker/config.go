@@ -115,9 +115,9 @@ type Limits struct {
 	MaxAwaiting  int           // requests that may wait for a partition to arrive; default 10,000
 	AwaitTimeout time.Duration // and how long, if it can be sent elsewhere; default 2 s
 
-	// MaxWait bounds every wait for a key, even while no worker serves the key: of a call in this
-	// program, such as [Worker.Do], and of a request, which then gets 503 with Retry-After. Default
-	// 30 s.
+	// MaxWait bounds every wait for a key: of a call in this program, such as [Worker.Do], even
+	// while no worker serves the key, and of a request, which then gets 503 with Retry-After.
+	// Default 30 s.
 	MaxWait time.Duration
 
 	// MaxHolds bounds the keys that other members hold here or wait for. A call over the bound
@@ -131,8 +131,8 @@ type Limits struct {
 	MaxLease time.Duration
 
 	// SlowKey is how long a key may be held, or waited for, before that is logged once, with the
-	// token of the execution that holds it. The log line may come half of SlowKey later, for at
-	// most 16 keys at a time. Default 10 s.
+	// token of the execution that holds it. The log line may come up to half of SlowKey later. At
+	// most 16 keys are logged at a time. Default 10 s.
 	SlowKey time.Duration
 
 	// StreamsPerLink is how many requests [Server] takes at once on one link. At most half of them

@@ -37,9 +37,9 @@ type flightID struct {
 	result  reflect.Type
 }
 
-// flight is one run of a function for several callers. They join it until it is forgotten, which
-// happens before its key is free, or when the ownership may be lost. It ends when the function has
-// ended or all callers have left. flights.mu guards its state.
+// flight is one run of a function for several callers. They join it until it is forgotten: before
+// its key is free, or earlier if the ownership may be lost, the function asks for what its first
+// caller holds, or all callers have left. The last one that leaves ends ctx.
 type flight struct {
 	of      *flights
 	id      flightID
@@ -78,9 +78,9 @@ func (w *Worker) join(ctx context.Context, id flightID, fn func(gateway.Executio
 	return fl, f.group.DoChan(fl.call, func() (any, error) { return w.fly(fl, fn) }), first
 }
 
-// fly runs a flight's function with the key held. It keeps panics and Goexit of the function from
-// singleflight, which would end the process or leave the callers waiting; for a Goexit it closes
-// quit first.
+// fly runs a flight's function with the key held. It returns a panic as an error, since
+// singleflight would end the process. Before it lets a Goexit continue it closes quit, since
+// singleflight would leave the callers waiting.
 func (w *Worker) fly(fl *flight, fn func(gateway.Execution) (any, error)) (v any, err error) {
 	f, returned := &w.flights, false
 	defer func() {

@@ -16,8 +16,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// timing records the times of a request or call, for its spans and for the router that sent it. The
-// request's goroutine changes it. Methods of a nil timing do nothing.
+// timing records the times of a request or call, for its spans and for the router that sent it.
+// Methods of a nil timing do nothing.
 type timing struct {
 	wait    time.Duration // for the key; -1 until the batch of the request has ended, if it has one
 	run     time.Duration // with the key held; 0 while it is

@@ -31,7 +31,7 @@ func hasEventStream(fields []http1.Field) bool {
 	return false
 }
 
-// letGo is [keyed.Execution.LetGo], and records the times of the request.
+// letGo is [keyed.Execution.LetGo], and ends the execution's span.
 func letGo(x keyed.Execution) *keyed.Stream {
 	t := timingOf(x)
 	s := x.LetGo()

@@ -25,9 +25,9 @@ const (
 )
 
 // keepBody reads a request's body completely before its key is asked for, and returns the request
-// with it. It returns nil if it has answered r instead. Calls to an app with GRPC stream their
-// bodies. A body that is not small is read only once the worker owns the key. end frees the body's
-// memory and file.
+// with it. It returns nil if it has answered r instead. gRPC calls to an app that takes them stream
+// their bodies. A body that is not small is read only once the worker owns the key. end frees the
+// body's memory and file.
 func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (whole *http.Request, end func()) {
 	w := h.worker
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {

@@ -12,10 +12,10 @@
 //
 // # The story
 //
-// A worker's incarnation registers a session in the store and renews it. Its Lease begins before
-// the last confirmed renewal was sent. Until 70 percent of the TTL the worker may start requests,
-// at 80 percent it cancels its handlers, and by 95 percent the lease is lost. Other workers take
-// over no sooner than a full TTL after the latest possible renewal.
+// A worker's incarnation registers a session in the store and renews it. Its Lease begins just
+// before the last confirmed renewal is sent. Until 70 percent of the TTL the worker may start
+// requests, at 80 percent it cancels its handlers, and by 95 percent the lease is lost. Other
+// workers take over no sooner than a full TTL after the latest possible renewal.
 //
 // A partition's record {epoch, owner} in the store says who owns it. Only compare-and-set changes
 // it, and its epoch only rises. A worker serves a partition from the moment when it learns of a
@@ -30,9 +30,9 @@
 // the next owner. The store keeps what a move has written of them for another TTL, for a worker
 // that claims the partition if that owner dies.
 //
-// If a lock's lease is longer than a session's, the worker grants the lock once the store keeps it,
-// and frees its key once the store no longer does. The partition's next owner therefore continues
-// such a lock, even if the present owner dies.
+// If a lock's lease is longer than a session's, the worker grants the lock only after the store
+// keeps it, and frees its key only after the store has removed it. The partition's next owner
+// therefore continues such a lock, even if the present owner dies.
 //
 // A worker never reopens a partition at the epoch at which it closed it, since a move that it sent
 // may still be made. It goes forward: it moves the partition on, or claims it back at a higher

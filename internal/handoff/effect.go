@@ -122,8 +122,8 @@ type LocksWritten struct {
 	Locks     []records.WrittenLock
 }
 
-// LocksForgotten says that the store has another generation and keeps no locks any more. The locks
-// of the open partitions must be written again.
+// LocksForgotten says that the store has another generation and keeps no locks any more. The shell
+// must send a Write again for the locks of open partitions that the store should keep.
 type LocksForgotten struct{}
 
 // Advance makes the partition's next tokens be of Epoch.

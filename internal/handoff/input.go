@@ -93,8 +93,9 @@ type SequenceLow struct {
 // in the end. It takes effect once the View no longer wants this incarnation
 // to own anything.
 type Leave struct {
-	// Now leaves without waiting for workers that take the partitions over. They are closed here,
-	// and their next owners claim them when the last handler has ended and the session is released.
+	// Now leaves without waiting for workers that take the partitions over. The partitions are
+	// closed here, and their next owners claim them when the last handler has ended and the session
+	// is released.
 	Now bool
 }
 

@@ -303,7 +303,7 @@ func (m *Machine) Next(now Instant) time.Duration {
 }
 
 // Highest returns the highest epoch that the incarnation knows: of records, of its own changes, and
-// of other members. It is the Floor of the next incarnation.
+// of its inputs and Config. It is a Floor for the next incarnation.
 func (m *Machine) Highest() int64 { return m.highest }
 
 func (m *Machine) me() string       { return m.cfg.Session.Incarnation }

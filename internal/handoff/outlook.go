@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Obstacle is what keeps an unowned partition from being claimed.
+// Obstacle is what keeps a partition that no worker serves from being claimed.
 type Obstacle uint8
 
 // The obstacles to a claim.
@@ -19,9 +19,9 @@ const (
 	ObstacleOwner                      // the session of the owner that the record names is not over
 )
 
-// Outlook says when partitions without an owner can be claimed, as far as one incarnation knows. It
-// never changes, so any goroutine may use it. It decides nothing: the machine claims by what it
-// knows at that time.
+// Outlook says when partitions that no worker serves can be claimed, as far as one incarnation
+// knows. It never changes, so any goroutine may use it. It decides nothing: the machine claims by
+// what it knows at that time.
 type Outlook struct {
 	live       bool
 	settled    time.Duration // these are Mono

@@ -267,8 +267,8 @@ func (m *Machine) end() {
 	m.giveUp()
 }
 
-// drained reports whether we are leaving, no handler of ours runs or can start, and all our locks
-// have moved.
+// drained reports whether we are lost or leaving, no handler of ours runs or can start, and all our
+// locks have moved or ended.
 func (m *Machine) drained() bool {
 	if m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain) || len(m.frozen) > 0 && m.on(guardFrozen) {
 		return false

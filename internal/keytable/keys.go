@@ -24,6 +24,7 @@ func (k *keys) find(key string) *entry {
 	return k.more[key]
 }
 
+// add adds an entry for a key that has none.
 func (k *keys) add(key string) *entry {
 	if !k.used {
 		k.used = true

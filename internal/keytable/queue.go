@@ -106,9 +106,10 @@ const (
 	finished               // the holder is done with the item
 )
 
-// waiter is one caller that waits for a key. It waits, is granted or refused, and then leaves;
-// state says where it is, and all but that is guarded by the table's mutex. The table keeps a few
-// for reuse, except those of items; none is reused while a wake-up may still be on its way to it.
+// waiter is one caller that waits for a key, in one of the states above. The table's mutex guards
+// it in the queue. Afterwards next belongs to the goroutine that wakes it, and token to the woken
+// caller. The table keeps a few for reuse, except those of items; none is reused while a wake-up
+// may still be on its way to it.
 type waiter struct {
 	entry      *entry
 	line       line          // of its client, if it is the first

@@ -20,8 +20,8 @@ func (t *Table) SetRemote(key string, token int64) (listed bool) {
 // An execution that a Close has listed may still hold such a key here, with a lower token: it was
 // given up, or else the key would not have been granted elsewhere. Then the key is granted only
 // after both have left it. Executions that share a key are installed one by one, along with others
-// of the same token; callers can join them after [Table.Share]. If another execution holds a key,
-// Install does not install the new one but returns it.
+// of the same token; callers can join them after [Table.Share]. In all other cases of a held key,
+// Install does not install the new execution but returns it.
 func (t *Table) Install(executions []Held) (refused []Held) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *Table) Install(executions []Held) (refused []Held) {
 }
 
 // Share lets callers join the executions that have shared key with that token since before the
-// table was closed or they were installed. The caller of Share knows that the key had no other
+// table was closed or they were installed. The caller of Share must know that the key had no other
 // holder since.
 func (t *Table) Share(key string, token int64) {
 	t.mu.Lock()

@@ -149,7 +149,7 @@ func (t *Table) Unlock(key string, token int64) (listed bool) {
 	return listed
 }
 
-// UnlockAny is Unlock for any token. It reports whether an execution holds key.
+// UnlockAny is Unlock for any token. It reports whether an execution held key, and never panics.
 func (t *Table) UnlockAny(key string) bool {
 	_, next, ok := t.leave(key, anyToken)
 	wake(next)

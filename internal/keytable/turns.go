@@ -15,6 +15,7 @@ type lines struct {
 	big   bool               // the map has outgrown what is worth keeping
 }
 
+// grown records that a line has grown to n callers.
 func (l *lines) grown(n int) {
 	switch {
 	case n < 2:
@@ -25,6 +26,7 @@ func (l *lines) grown(n int) {
 	}
 }
 
+// shrunk records that a line had n callers and has one less.
 func (l *lines) shrunk(n int) {
 	if n < 2 {
 		return

@@ -20,7 +20,7 @@ import (
 // backlog.
 //
 // The handler's goroutine owns a Plain. The answer is small until its body exceeds the buffer or
-// the handler flushes; from then on it has a backlog. failed and hijacked are final.
+// the handler flushes; from then on it has a backlog.
 type Plain struct {
 	rw     http.ResponseWriter
 	ctx    context.Context // of the execution

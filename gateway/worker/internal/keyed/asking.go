@@ -44,7 +44,7 @@ type Joined interface {
 type Asking struct {
 	Call    bool           // a call of this program, which cannot be sent elsewhere; not a request
 	Try     bool           // without waiting
-	Along   bool           // refused with ErrAlong if ctx descends from a hold of another worker
+	Along   bool           // not if ctx descends from a hold of the key that is not of this worker: ErrAlong
 	Shared  bool           // together with others, see [keytable.Wait]
 	MaxWait time.Duration  // of a caller without a policy: how long it may wait, at most Limits.MaxWait; 0 for that long
 	Epoch   int64          // the highest that the caller knows for the key's partition, or 0

@@ -17,9 +17,9 @@ const hotWindow = 10 * time.Second
 // whole worker.
 const hotExact, hotThinned = 4096, 8
 
-// hot counts how often keys are asked for. It counts every caller that must wait, or may not, when
-// the wait begins, and one of sampleEvery among the others. Times are since the worker's start.
-// Under mu a new sketch replaces the older of the two from time to time.
+// hot counts how often keys are asked for. It counts callers that find their key taken (when they
+// begin to wait, or are refused), and one of sampleEvery among the others. Times are since the
+// worker's start. Under mu a new sketch replaces the older of the two from time to time.
 type hot struct {
 	queued func(key string) int // how many wait for it
 	thin   atomic.Int64         // until when one of hotThinned counts
@@ -27,7 +27,7 @@ type hot struct {
 	mu            sync.Mutex // guards what follows
 	now, before   *hotkeys.Sketch
 	began, former time.Duration // when the sketches began
-	came          int           // callers that had to wait and were counted in now
+	came          int           // callers that found their key taken and were counted in now
 }
 
 func (h *hot) init(queued func(key string) int) {
@@ -67,7 +67,7 @@ func (h *hot) looked(key string, at time.Duration) {
 }
 
 // turnLocked begins another sketch if the present one is old enough. Keys that would be forgotten
-// are counted again by the callers that still wait for them.
+// are counted again, once for each caller that still waits.
 func (h *hot) turnLocked(at time.Duration) {
 	forgotten := []*hotkeys.Sketch{h.before}
 	switch age := at - h.began; {

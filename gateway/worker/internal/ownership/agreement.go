@@ -113,7 +113,7 @@ func (s *Shell) judge() {
 	}
 }
 
-// olderStore finds active workers of an older store.
+// olderStore adds active workers of an older store to the rivals.
 func (s *Shell) olderStore(now time.Time) (why error) {
 	for _, m := range ring.ActiveWorkers(s.view.Refused) {
 		if s.current.confirmed && m.StoreID < s.current.store {
@@ -133,8 +133,8 @@ func (s *Shell) observed(sessions []records.SessionState) {
 	}
 }
 
-// copiedStore finds active workers that have had no session in our store for long enough, if this
-// worker must stop.
+// copiedStore adds active workers that have had no session in our store for long enough to the
+// rivals, if this worker must stop before them.
 func (s *Shell) copiedStore(now time.Time) (why error) {
 	a := &s.agree
 	if a.sessions == nil {

@@ -241,7 +241,7 @@ func (m *moves) given(p int, to string, why reason) {
 	m.endLocked(p, moveGiven, why, to)
 }
 
-// untaken records the end of the partitions that a life had closed and no worker took.
+// untaken records what became of the partitions that a life had closed and no worker took.
 func (m *moves) untaken(self string, became direction, why reason) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

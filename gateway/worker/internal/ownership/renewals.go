@@ -22,7 +22,7 @@ type renewals struct {
 
 func (r *renewals) asked(now time.Duration, id uint64) { r.id, r.began = id, now }
 
-// answered records its answer. A call may take that long.
+// answered records the answer to a renewal. A call may take as long as timeout.
 func (r *renewals) answered(now time.Duration, reply handoff.Reply, timeout time.Duration) {
 	if r.id == 0 || reply.ID != r.id {
 		return
@@ -35,7 +35,7 @@ func (r *renewals) answered(now time.Duration, reply handoff.Reply, timeout time
 	}
 }
 
-// confirmed records that a lease has begun, or with the zero lease that it is over.
+// confirmed records that a lease has begun. The zero lease, one that is over, changes nothing.
 func (r *renewals) confirmed(lease handoff.Lease, ttl time.Duration) {
 	if lease == (handoff.Lease{}) {
 		return

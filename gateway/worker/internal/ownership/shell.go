@@ -71,8 +71,9 @@ type Shell struct {
 	timeout time.Duration // of a call to the store; never changes
 }
 
-// life is one incarnation of the worker. run owns it. It gets its session confirmed, joins the
-// ring, and ends when the session is lost or released.
+// life is one incarnation of the worker. run owns it. It gets its session confirmed and joins the
+// ring. If the session is lost, a new life follows unless the worker leaves; the lost one ends
+// after its handlers.
 type life struct {
 	machine     *handoff.Machine
 	incarnation string
@@ -384,8 +385,8 @@ func (s *Shell) announce(update func(*ring.Member)) {
 // tellEvery is the least interval between announcements of a higher epoch.
 const tellEvery = time.Second
 
-// tellEpoch announces the highest epoch, unless another member has. It returns when it should be
-// called again.
+// tellEpoch announces the highest epoch, unless another member has. It returns after how long it
+// must be called again.
 func (s *Shell) tellEpoch(now time.Time) time.Duration {
 	if s.highest <= max(s.floor, s.told) {
 		s.tellAt = time.Time{}
@@ -501,7 +502,7 @@ const (
 
 // join puts the worker on the ring once its session is confirmed. A process whose predecessors died
 // one after the other waits for as long as the store says, if another worker serves meanwhile. It
-// returns when it should be called again.
+// returns after how long it must be called again.
 func (s *Shell) join(now time.Time) time.Duration {
 	l := s.current
 	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
@@ -539,7 +540,7 @@ func (s *Shell) settle() {
 	}
 }
 
-// publish gives refused calls the reason why partitions have no owner.
+// publish stores the outlook: refused calls say by it what an unserved partition waits for.
 func (s *Shell) publish() {
 	if outlook := s.current.machine.Outlook(); !outlook.Same(s.outlook.Load()) {
 		s.moves.quarantine = max(s.moves.quarantine, outlook.Quarantine())

@@ -366,8 +366,8 @@ func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (a Answer, 
 	return Held, nil
 }
 
-// Abandon ends a lock if unknown reports that its caller was not told of it. A frozen lock stays,
-// since its next owner may have it already.
+// Abandon ends a lock if unknown reports that no call was told of it. A frozen lock stays, since
+// its next owner may have it already.
 func (m *Machine) Abandon(at Instant, id ID, unknown func(*Lock) bool) {
 	if l := m.find(at, id); l != nil && m.open && unknown(l) {
 		m.finish(at, l, Released)
