@@ -242,7 +242,7 @@ func (p *Part) Close() error {
 	return err
 }
 
-// release closes one part, and ends everything with the last.
+// release counts one closed part, and ends everything with the last.
 func (s *splitter) release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
