@@ -16,10 +16,10 @@ import (
 // each other.
 const meeting = "127.0.0.1:" + gossip.DefaultPort
 
-// join makes the router a member of the cluster. cfg may want the address meeting without --redis,
-// and another process of this machine may already be the member there. Then the router joins that
-// member and uses the store that it offers, instead of a store of its own. In package keyway, one
-// of a machine's nodes keeps the store there.
+// join makes the router a member of the cluster. Without --store, if cfg wants the address meeting
+// and another process of this machine is the member there, the router joins that member and uses
+// the store that it offers instead of its own. Of package keyway's nodes on a machine, one keeps
+// the store there.
 func (s *backend) join(ctx context.Context, cfg gossip.Config, meeting string) (*gossip.Cluster, error) {
 	cfg.Self.Store = s.offer
 	members, taken := gossip.Start(ctx, cfg)

@@ -15,7 +15,8 @@ const about = `Router is Keyway's front door: it takes a key from each request a
 request to the worker that owns the key. It finds the workers by gossip. While a
 key has no owner, since workers come, go or die, it holds the key's requests.`
 
-// options are the flags of cmd/router. They do not change after parsing.
+// options are the flags of cmd/router. After parsing, only routesFile and public change: they are
+// read again.
 type options struct {
 	cli.Common
 	listen       []string

@@ -15,7 +15,7 @@ const about = `Worker owns a share of the keys and runs one request at a time fo
 in front of an app (--upstream), or with a small demo app. Routers send it
 requests; workers and routers find each other by gossip.`
 
-// options are the flags of cmd/worker. They do not change after parsing.
+// options are the flags of cmd/worker. After parsing, only an empty name is set, before the start.
 type options struct {
 	cli.Common
 	listen, advertise, admin    string

@@ -35,7 +35,7 @@ type Config struct {
 	Ready func() error
 
 	// Store returns why this process cannot use the store, nil if it can. Default: it uses none, or
-	// reports the store as a worker.
+	// is a worker, whose status reports the store.
 	Store func() error
 
 	// Lookup returns where requests for a key go, as a router's Lookup does.
@@ -80,8 +80,8 @@ type Config struct {
 // New returns the handler of a process's admin address. openapi.yaml, which it serves at
 // /openapi.yaml, describes its pages; pages without content in this process do not exist. /events
 // lasts until its client leaves or the server is closed; http.Server.Shutdown would wait for that.
-// The address is not for the public: it shows addresses and ends work. Web pages of other sites
-// cannot make a browser send it a POST request or a request for profiles.
+// The address is not for the public: it shows addresses and ends work. It refuses POST requests and
+// requests for profiles that a web page of another site makes a browser send.
 func New(cfg Config) http.Handler {
 	a := &admin{cfg: cfg, asking: make(chan struct{}, maxAsking)}
 	mux := http.NewServeMux()

@@ -18,7 +18,7 @@ import (
 )
 
 // observation records a request and its answer for the access log and traces. It is nil without
-// these, and its methods may then still be called. It refers to the request's texts, which must
+// these; onward, decided and answered then do nothing. It refers to the request's texts, which must
 // stay until it is logged. Only received is changed by another goroutine than the request's.
 type observation struct {
 	send.Progress

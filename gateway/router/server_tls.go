@@ -13,8 +13,8 @@ import (
 
 // ServeTLS accepts HTTPS connections from l, as Serve accepts those of HTTP. certFile and keyFile
 // hold the certificate chain and the private key in PEM. Both may be empty if the TLSConfig of the
-// http.Server given to NewServer has certificates. That http.Server serves HTTP/1.1; its TLSConfig
-// applies, and its Protocols say which protocols are offered.
+// http.Server given to NewServer has certificates. HTTP/2 is served here, HTTP/1.1 by that
+// http.Server; its TLSConfig applies, and its Protocols say which protocols are offered.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	cfg := s.tls.Clone()
 	if has := len(cfg.Certificates) > 0 || cfg.GetCertificate != nil; !has || certFile != "" || keyFile != "" {

@@ -26,7 +26,7 @@ type table struct {
 }
 
 // route is a route with the router's state for it. It does not change; bucket, upstream and traffic
-// have locks of their own and are carried over to the next table.
+// are safe for concurrent use and are carried over to the next table.
 type route struct {
 	*routes.Route
 	rules     fields.Rules

@@ -81,8 +81,8 @@ func (x *index) first(q *query) *Route {
 	return best
 }
 
-// first returns the first route below n that takes the request, if it stands before best in the
-// table, or else best, which may be nil. n may be nil.
+// first returns the first route at or below n that takes the request, if it stands before best in
+// the table, or else best, which may be nil. n may be nil.
 func (n *node) first(q *query, best *Route) *Route {
 	if n == nil {
 		return best

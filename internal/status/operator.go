@@ -32,8 +32,8 @@ type Operator interface {
 	// ExplainRequest says where a request has its key, and adds what Explain says about it. A
 	// process without routes returns an error that wraps [errors.ErrUnsupported].
 	ExplainRequest(ctx context.Context, r *http.Request) (*Explanation, error)
-	// Locks returns a page of the cluster's locks: those behind the key after, or the first ones
-	// for "".
+	// Locks returns a page of the cluster's locks: those that follow the key after, or the first
+	// ones for "".
 	Locks(ctx context.Context, after string) LockPage
 	// Unlock releases all locks of a key, regardless of their holders, and returns them. by names
 	// the operator in the worker's log. If there are none, the error wraps [ErrNotLocked].

@@ -17,8 +17,8 @@ import (
 var ErrOtherWay = errors.New("the request has to go another way")
 
 // Dispatch is a request on its way to a worker and back, over the link or plain HTTP/1.1. Its
-// router's or client's goroutine owns it. Each attempt sets Peer; the attempt that succeeds sets
-// Answer.
+// router's or client's goroutine owns it. An attempt over the link sets Peer; the attempt that
+// succeeds sets Answer.
 type Dispatch struct {
 	Workers *Workers
 	Ctx     context.Context

@@ -36,8 +36,8 @@ type peers struct {
 	view  atomic.Pointer[ring.View] // the last view that known was swept by
 }
 
-// Peer carries requests to one worker. It is in use until left is set, when the worker leaves the
-// view; its connections end with the requests on them.
+// Peer carries requests to one worker. It is in use until close sets left; its connections end
+// with the requests on them.
 type Peer struct {
 	name      string // of the worker
 	addr      string

@@ -103,7 +103,8 @@ func EqualFold[S ~string | ~[]byte](s S, lower string) bool {
 	return true
 }
 
-// Items yields the non-empty items of a field whose value is a list (RFC 9110, section 5.6.1).
+// Items yields, in order, the non-empty items of a field whose value is a list (RFC 9110, section
+// 5.6.1).
 func Items(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, list := range values {

@@ -225,8 +225,8 @@ func (c *Conn) abortLocked() {
 	}
 }
 
-// Check must be called at each tick. Once leave is set, the connection takes no new streams and
-// ends after the running ones.
+// Check must be called at each tick. Once leave is set, it announces the end to the client, refuses
+// new streams leaveTicks later, and ends the connection after the running ones.
 func (c *Conn) Check(leave bool) {
 	now := c.tick.Add(1)
 	if late := c.late.Load(); late != 0 && now >= late {

@@ -11,8 +11,9 @@ import (
 var errLate = fmt.Errorf("h2: the client takes nothing: %w", os.ErrDeadlineExceeded)
 
 // Stream is a request and its answer. Its methods are for its handler, which may read the body on
-// one goroutine and answer on another. The handler must not use it after it has returned. A stream
-// is open until err is set; before that, ended and closed mark the ends of its two halves.
+// one goroutine and answer on another. The handler must not use it after it has returned. err
+// is set once, when the stream fails or its handler returns; ended and closed mark the ends of its
+// two halves.
 type Stream struct {
 	Request
 

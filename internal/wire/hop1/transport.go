@@ -111,8 +111,9 @@ func (p *Pool) live(ctx context.Context) (*conn, error) {
 }
 
 // trip is one RoundTrip and its answer. Its channels mark the steps: the body may be read, writing
-// has begun, the request is written, the connection is done with. One goroutine writes the request
-// and one reads the answer; mu guards the interruption, which ends both.
+// has begun, the request is written, the connection is done with. A request with a body is
+// written on a goroutine of its own. mu guards the interruption, which makes writing and reading
+// fail.
 type trip struct {
 	pool  *Pool
 	req   *http.Request

@@ -135,8 +135,8 @@ type streamError struct {
 
 func (e streamError) Error() string { return fmt.Sprintf("stream %d: code %d", e.StreamID, e.Code) }
 
-// exchange is a request and the body of its answer. It ends once, when the body is closed; whole
-// says that the answer was complete by then.
+// exchange is a request and the body of its answer. It ends once, when RoundTrip fails or
+// the body is closed.
 type exchange struct {
 	transport *Transport
 	ctx       context.Context

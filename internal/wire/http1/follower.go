@@ -48,9 +48,9 @@ const (
 	atOther                        // in another protocol
 )
 
-// Check follows the next bytes and returns how many of them may pass to the server. If a request's
-// head is faulty, the bytes from its last line on may not pass, and this and each later call return
-// an error.
+// Check follows the next bytes and returns how many of them may pass to the server. Once a line
+// breaks the framing, the bytes from that line on may not pass, and this and each later call return
+// the error.
 func (f *Follower) Check(p []byte) (n int, err error) {
 	for n < len(p) && f.err == nil {
 		switch f.state {

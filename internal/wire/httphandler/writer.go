@@ -65,7 +65,7 @@ var (
 
 // Writer is the [http.ResponseWriter] of a request, used in this order: Begin, the handler, Finish.
 // sent is set when the head is sent and done when the handler has returned. The reader of the
-// request's body may run on another goroutine; it uses merged and closed alone.
+// request's body may run on another goroutine: merged is its own, closed is shared.
 type Writer struct {
 	stream Stream
 	req    *http.Request

@@ -193,9 +193,9 @@ func (c *Client) survey() (emptiest *clientConn, room int64, free *slot) {
 }
 
 // dial starts connecting s, unless that is under way or has just failed. It returns a channel that
-// is closed when the attempt is over. While there is a stalled connection, callers should not wait
-// for another one: most likely the peer is paused. A new connection may still succeed if only the
-// old one was lost on its way.
+// is closed when the attempt is over. If the old connection of s is stalled, dial connects but
+// returns ErrStalled, so that callers do not wait: most likely the peer is paused. A new connection
+// succeeds if only the old one was lost on its way.
 func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,8 +279,8 @@ func (c *Client) Open() int {
 	return len(c.conns)
 }
 
-// DialPlain connects to the worker for HTTP/1.1. The connection goes to Server.Plain, which proves
-// that its sender is a member.
+// DialPlain connects to the worker for HTTP/1.1. The connection goes to Server.Plain, whose user
+// thus knows that a member made it.
 func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	c.init()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandshakeTimeout)

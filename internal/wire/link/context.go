@@ -8,7 +8,7 @@ import (
 )
 
 // requestContext is the context of a ServerRequest. It creates its channel and its timer on first
-// use, since most handlers need neither. mu guards the fields below it; err, once set, is final.
+// use, to save their cost. mu guards the fields below it; err, once set, is final.
 type requestContext struct {
 	conn     *conn
 	deadline time.Time // zero for none

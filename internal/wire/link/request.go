@@ -141,8 +141,9 @@ func (r *Request) BodyDone() <-chan struct{} {
 
 // upload sends a request's body. It keeps what it sent for another attempt until the worker grants
 // more than the initial window, or Do has returned an answer; a worker refuses before either. An
-// upload is attached to one stream or, between attempts, to none; it ends when settled is set. mu
-// guards it all.
+// upload is attached to one stream or, between attempts, to none; settled is final. Keep runs
+// before the goroutine that reads Body. Once that runs, mu guards the fields that it shares with
+// attempts.
 type upload struct {
 	mu       sync.Mutex
 	stream   *clientStream // that the body goes to; nil between two attempts

@@ -123,8 +123,8 @@ func (w *ResponseWriter) Abort() { w.fail(ErrClosed) }
 func (w *ResponseWriter) SetTrailer(f Fields) { w.trailer = f }
 
 // AddLast adds a field whose value is known only at the end of the answer. The field joins the head
-// if the answer has no body and its head is unsent and has room. Otherwise it becomes the last
-// trailer.
+// if the answer has no body and its head is unsent; a head without room for it drops it. Otherwise
+// it becomes the last trailer.
 func (w *ResponseWriter) AddLast(name, value string) {
 	if !w.answered {
 		_ = w.WriteHead(http.StatusOK, 0, nil) // should it fail, so does the answer

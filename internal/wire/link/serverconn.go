@@ -13,8 +13,8 @@ import (
 )
 
 // serverConn is the server's end of a connection. It waits for the client's hello (greeting),
-// serves, and drains once draining is set. Then the client closes it, or late does. The fields
-// below mu are guarded by it; the reader, the handlers and Server.Shutdown change them.
+// serves, and drains once draining is set. Then the client closes it, or late does. mu guards
+// streams to slow; the reader, watch, the handlers and Server.Shutdown change them.
 type serverConn struct {
 	conn
 	srv    *Server

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// serverStream is a request at the server's end. It is one allocation and never reused, so a
-// handler may keep any part of it.
+// serverStream is a request at the server's end. It is one allocation and never reused, so parts
+// that a handler keeps do no harm.
 type serverStream struct {
 	stream
 	sc  *serverConn

@@ -43,7 +43,7 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others *Part) {
 }
 
 // splitter accepts connections and hands each to one of two Parts once its first bytes show its
-// protocol. Until then it waits in waiting, guarded by mu.
+// protocol. A connection stands in waiting until Accept of a Part returns it.
 type splitter struct {
 	ln    net.Listener
 	cfg   SplitConfig
@@ -242,7 +242,7 @@ func (p *Part) Close() error {
 	return err
 }
 
-// release closes one part, and ends everything with the last.
+// release counts one closed part, and ends everything with the last.
 func (s *splitter) release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,9 +20,9 @@ type stream struct {
 	streamState // guarded by mu
 }
 
-// streamState is the part of a stream that is reset before its memory is used again. Each direction
-// is open until inErr or over is set. The connection's reader adds chunks and credit; the body's
-// reader and writer use them up.
+// streamState is the part of a stream that changes; a clientStream resets it before its memory is
+// used again. Each direction is open until inErr or over is set. The connection's reader adds chunks
+// and credit; the body's reader and writer use them up.
 type streamState struct {
 	// The body coming in.
 	chunks  []*buffer  // received and not yet read

@@ -34,11 +34,11 @@ func NewConn(conn net.Conn, protocol string) *Conn {
 	return &Conn{Conn: conn, known: strings.EqualFold(protocol, "websocket")}
 }
 
-// GoAway ends the connection without cutting a frame. At the next end of a frame from the app, the
-// client gets a close frame with the code and nothing more from the app. The client's answer still
-// goes to the app, which sees that the client has closed. When the grace is over, the connection is
-// closed. A connection of another protocol than WebSocket is closed at once. GoAway does not wait,
-// and further calls do nothing.
+// GoAway ends the connection without cutting a frame. As soon as the app's bytes end with a whole
+// frame, the client gets a close frame with the code, and nothing more from the app. The client's
+// answer still goes to the app, which sees that the client has closed. When the grace is over, the
+// connection is closed. A connection of another protocol than WebSocket is closed at once. GoAway
+// does not wait, and further calls do nothing.
 func (c *Conn) GoAway(code uint16, reason string, grace time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
