@@ -63,8 +63,9 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// Client makes calls for keys straight to the workers that own them, without a
-// router in between. It is an [http.RoundTripper]. Make one with [New].
+// Client makes calls for keys straight to the workers that own them. It is an [http.RoundTripper].
+// Make one with [New]. It is open until Close sets closed; holder has the changing state of its
+// locks.
 type Client struct {
 	workers *send.Workers
 	local   local.Worker
@@ -102,9 +103,9 @@ func New(cfg Config) (*Client, error) {
 	return client, nil
 }
 
-// Owner returns the worker that calls for key go to first: the owner that workers have
-// told, or else the one by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
-// or [gateway.ErrUnavailable] if no worker is known.
+// Owner returns the worker that is asked first for key: the owner that workers have reported, or
+// else the owner by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], or
+// [gateway.ErrUnavailable] if no worker is known.
 func (c *Client) Owner(key string) (ring.Member, error) {
 	route, err := c.workers.Route(key)
 	if err == nil && route.Owner.Name == "" {

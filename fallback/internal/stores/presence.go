@@ -13,7 +13,7 @@ import (
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("store: closed")
 
-// Silence is after how long a call without an answer counts as failed, though it goes on.
+// Silence is how long a call may go unanswered before it counts as failed, although it continues.
 const Silence = 1500 * time.Millisecond
 
 const (
