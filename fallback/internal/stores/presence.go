@@ -22,7 +22,7 @@ const (
 )
 
 // Presence says whether a store can be used, judging by its calls. It is present until a call
-// fails, and again when one succeeds. Any goroutine may record a call, under mu.
+// fails, and again when one succeeds. Any goroutine may record a call; mu guards the state.
 type Presence struct {
 	Kind     string       // such as "Redis"
 	Place    string       // the servers' addresses, without a password
