@@ -27,7 +27,7 @@ type Config struct {
 	// exist is made, for its owner to write and its group to read.
 	File string
 
-	// Sample is the number of requests of which one, chosen at random, has a line. Default 1: each
+	// Sample bounds the lines: one request in Sample, chosen at random, has a line. Default 1: each
 	// has a line.
 	Sample int
 
@@ -45,8 +45,8 @@ type Config struct {
 	Logger *slog.Logger // of what is dropped, and of files that cannot be written; default: discard
 }
 
-// Log is an access log. Make one with [New]. Start and Close may each take effect once, under mu,
-// which guards the lines too. One goroutine writes them to file until it closes done.
+// Log is an access log. Make one with [New]. mu guards the lines and the states that Start, Reopen
+// and Close set. One goroutine writes the lines to file until it closes done.
 type Log struct {
 	cfg     Config
 	log     *slog.Logger

@@ -110,7 +110,7 @@ type Config struct {
 
 // Cluster is this process's membership in a cluster. Any number of goroutines may call its methods.
 // The owner's goroutine publishes current, the joiner's joins missing members, and memberlist's
-// goroutines deliver news. All of them end when Leave or Close sets ended, under ending.
+// goroutines deliver news. Leave and Close end them, and set ended, under ending.
 type Cluster struct {
 	log      *slog.Logger
 	settings ring.Settings          // without Store and KeySource
