@@ -93,7 +93,7 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 	}
 	t, ok := c.workers.Routes.Owner(c.workers.Ring.Partition(key))
 	own := ok && c.isOwn(t, w)
-	return !own && len(c.local.Baggage(ctx, nil)) == 0 // a caller that holds keys asks alone: the owner finds out whether it would deadlock with itself
+	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner checks if a caller that holds keys would deadlock with itself
 }
 
 // enter decides how a caller asks for a key. It returns a new line, which the caller must leave after its call; or a place
