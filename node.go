@@ -22,8 +22,8 @@ import (
 // fencing token and a context that ends with its ownership.
 type Execution = gateway.Execution
 
-// Node is this process's place in a cluster: it owns a share of the keys. Start
-// one with [Start]. Its methods may be called by any number of goroutines.
+// Node is this process's place in a cluster: it owns a share of the keys. Start one with [Start].
+// Any number of goroutines may call its methods. Close ends it for good.
 //
 // Methods of the Client, such as Do and Lock, work for the keys of all nodes. For a key of this
 // node Do makes no call; for a key of another node it costs one round trip to that node.
@@ -86,11 +86,10 @@ func Share[T any](ctx context.Context, n *Node, key, op string, fn func(Executio
 	return worker.Share(ctx, n.worker, key, op, fn)
 }
 
-// Serve passes requests to h with their keys held, one request of a key at a time,
-// until ctx ends; then it closes the node as [Node.Close] does, and returns that
-// error. It returns earlier if the listener fails. h sees what worker.Worker.Handler
-// says; a handler that the node's own worker has made is taken as it is, and a nil
-// h is that of Config.
+// Serve passes requests to h with their keys held, one request of a key at a time, until ctx ends.
+// Then it closes the node as [Node.Close] does, and returns that error. It returns earlier if the
+// listener fails. h sees the headers and context that worker.Worker.Handler describes. A handler
+// made by the node's own worker is used unchanged, and a nil h stands for that of Config.
 func (n *Node) Serve(ctx context.Context, h http.Handler) error {
 	if h != nil {
 		n.handler.set(n.worker, h)

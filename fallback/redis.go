@@ -76,9 +76,9 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 // silence turns go-redis' log off, unless a program has said where it goes.
 var silence sync.Once
 
-// reloadHook has a cluster client look for a slot's new master when the old
-// one cannot be reached. go-redis by itself goes on dialing a dead master for
-// up to a minute, since nobody is there who would answer MOVED.
+// reloadHook makes a cluster client look for a slot's new master when the old one cannot be
+// reached. go-redis by itself dials a dead master for up to a minute, since a dead master cannot
+// answer MOVED.
 type reloadHook struct{ cluster *redis.ClusterClient }
 
 func (h reloadHook) DialHook(next redis.DialHook) redis.DialHook { return next }

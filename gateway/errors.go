@@ -77,11 +77,10 @@ func (e *UnownedError) Error() string {
 	return fmt.Sprintf("worker: nobody serves key %q (partition %d): %s%s", e.Key, e.Partition, e.WaitsFor, left)
 }
 
-// DeadlockError says that a call within an execution did not start, since it would
-// have closed a circle: its key's holder waits, directly or through others, for the
-// key of the execution. The call refused is the one whose outermost execution began
-// last. Once that execution has ended the others go on, and the call may be tried
-// again.
+// DeadlockError says that a call within an execution did not start, since it would have closed a
+// circle: its key's holder waits, directly or through others, for the key of the execution. The
+// refused call is the one whose outermost execution began last. Once that execution has ended the
+// others continue, and the call may be tried again.
 type DeadlockError struct {
 	Held string // the key that the execution holds and another waits for
 	Key  string // the key that the call waits for

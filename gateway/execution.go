@@ -24,8 +24,8 @@ type severalKeys interface {
 	TokenOf(key string) int64 // 0 for a key that is none of Keys
 }
 
-// NewExecution returns an execution, which a program needs in tests only. A holder that is
-// used again tells them apart by life.
+// NewExecution returns an execution; programs need it in tests only. life tells executions of a
+// reused holder apart.
 func NewExecution(h holder, life uint64, key string, token int64) Execution {
 	return Execution{h, life, key, token}
 }

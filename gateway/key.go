@@ -28,8 +28,8 @@ func KeyFromHeader(h http.Header) (string, error) {
 // KeySource is a place in a request at which its key stands. Make one with
 // [ParseKeySource]; the zero KeySource yields no key.
 //
-// Whatever the source, the key is the decoded text: %31 and 1 are one key. In
-// headers and cookies as well, a percent sign of the key's own is written %25.
+// For every source, the key is the decoded text: %31 and 1 are one key. A literal percent sign is
+// written %25 in all of them, including headers and cookies.
 type KeySource = keysource.Source
 
 // KeySources is a list of the places at which a request's key is looked for. Its method

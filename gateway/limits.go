@@ -16,9 +16,9 @@ type Limits struct {
 	MaxHeld int
 
 	// ReplayBytes bounds the memory for bodies. Each body may have up to 64 KiB in memory; if it is
-	// no longer than that, its first 4 KiB do not count. The rest goes to temporary files. A client
-	// of a Router (an IPv4 address, or an IPv6 network of 64 bits) may use a quarter of
-	// ReplayBytes. Default 64 MiB.
+	// no longer than that, its first 4 KiB do not count. A client of a Router (an IPv4 address, or
+	// an IPv6 network of 64 bits) may use a quarter of ReplayBytes. Anything beyond these bounds
+	// goes to temporary files. Default 64 MiB.
 	ReplayBytes int
 
 	// MaxBody bounds the bytes of a body, except those of gRPC (worker.App.GRPC) and, in a Client,

@@ -26,10 +26,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Defaults of Config. defaultLoad is a little under the 1.25 that is usual for
-// bounded loads, because the bound is rounded up to whole partitions: with it,
-// no member of up to 100 has more than 1.25 times the mean of
-// defaultPartitions.
+// Defaults of Config. defaultLoad is a little below the 1.25 that is usual for bounded loads,
+// because the bound is rounded up to whole partitions. With it, no member among up to 100 has more
+// than 1.25 times the mean of defaultPartitions.
 const (
 	defaultPartitions        = 4096
 	defaultReplicationFactor = 128

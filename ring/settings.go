@@ -22,16 +22,15 @@ const (
 // one key. A process sets them once, in its membership, and all other parts read them there. The
 // zero value is the default.
 type Settings struct {
-	// Cluster is the name that keeps clusters apart, also those that share a
-	// Redis. At most 64 bytes, no braces. "" means "keyway".
+	// Cluster is the name of the cluster. It separates clusters, even if they share a Redis. At
+	// most 64 bytes, no braces. "" means "keyway".
 	Cluster string
 
 	// Ring places keys and members.
 	Ring Config
 
-	// TTL is the time to live of a worker's session: about so long it takes
-	// after a crash until another worker may serve. At least MinSessionTTL.
-	// 0 means 10 s.
+	// TTL is the time to live of a worker's session: about this long after its crash another worker
+	// may serve. At least MinSessionTTL. 0 means 10 s.
 	TTL time.Duration
 
 	// KeySource names the parts of a request that hold the key, or stands for a list of routes, see

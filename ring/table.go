@@ -11,11 +11,10 @@ type Table struct {
 	owners  []uint16 // partition -> index of members; nil when there are none
 }
 
-// New computes the table of a set of members: their order does not matter, and
-// neither does a name that comes twice. Without members no partition has an
-// owner. It fails with [ErrConfig] if a setting is out of range, a name is
-// empty or there are more than 65,536, and with another error if the
-// members cannot take all partitions.
+// New computes the table of a set of members; their order and repeated names do not matter. Without
+// members no partition has an owner. It fails with [ErrConfig] if a setting is out of range, a name
+// is empty or there are more than 65,536, and with another error if the members cannot take all
+// partitions.
 //
 // The cost grows with the square of the number of members, up to seconds for 1000 of them. Use a
 // [Builder] for a changing set of members.

@@ -207,8 +207,8 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move
 }
 
 // WriteLocks writes and removes locks of each partition whose record and latest write allow it. It
-// returns the number of each partition's latest write, in order. ErrSessionGone means that the
-// caller has no session.
+// returns the number of each partition's latest write that was made, in order. ErrSessionGone means
+// that the caller has no session.
 func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) (wrote []records.WriteNumber, err error) {
 	var jobs []job
 	for _, w := range writes {

@@ -14,9 +14,9 @@ import (
 // watchPause is between the end of a watch and the next one.
 const watchPause = 500 * time.Millisecond
 
-// Watch returns hints that something in the store changed, or may have while the connection was
-// lost. Hints that are not received merge into one. The channel is closed when ctx ends or the
-// store is closed. A hint may get lost, so poll as well.
+// Watch returns hints that something in the store changed or, after the connection was lost, may
+// have changed. Hints that are not received merge into one. The channel is closed when ctx ends or
+// the store is closed. A hint may get lost, so poll as well.
 func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	s.mu.Lock()

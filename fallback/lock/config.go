@@ -92,8 +92,8 @@ type Config struct {
 
 	// Poll makes waiters try every PollEvery, as they always do on a redis.Ring and for a quorum.
 	// Default: they wait for a message on one subscription connection that the Locker's waiters
-	// share (in a cluster sharded, one per server). They also try when the lock's TTL ends, or
-	// after another second.
+	// share (in a cluster sharded, one per server). They also try when the lock's TTL ends, and at
+	// least every second.
 	Poll bool
 
 	// PollEvery is the longest time between tries of a waiter that polls; the shortest is half of

@@ -22,11 +22,11 @@ type Handle struct {
 	TTL    time.Duration `json:"ttl"`   // in ns in JSON; of the renewals to come
 }
 
-// Detach hands the lock to the process that calls Attach with the handle. Its Context here ends
-// with the cause ErrDetached. It is renewed a last time before, so that it lasts a full TTL. Detach
-// returns locking.ErrNotOwner if the lock is gone or another's; after any other error the lock is
-// held as before. It must not run at the same time as the lock's Unlock, and a lock that is held
-// reentrantly cannot be detached.
+// Detach hands the lock to the process that calls Attach with the handle. The lock's Context here
+// ends with the cause ErrDetached, and this process no longer renews the lock. It renews it a last
+// time before, so that it lasts a full TTL. Detach returns locking.ErrNotOwner if the lock is gone
+// or another's; after any other error the lock is held as before. It must not run at the same time
+// as the lock's Unlock, and a lock that is held reentrantly cannot be detached.
 func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 	t := k.tenure
 	h := t.hold

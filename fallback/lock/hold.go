@@ -30,7 +30,7 @@ type hold struct {
 }
 
 // tenure is one caller's time with a hold; reentrant calls share it. It lasts until cause is set:
-// by the last Unlock, or when the lock may be lost.
+// by the last Unlock, by Detach or Close, or when the lock may be lost.
 type tenure struct {
 	hold   *hold
 	token  int64

@@ -131,7 +131,8 @@ func (hs *lockHubs) close() {
 }
 
 // lockHub shares one subscription connection among the waiters of a server. One goroutine reads,
-// another subscribes and unsubscribes. mu guards the topics, which waiters add and remove.
+// another subscribes and unsubscribes. mu guards the topics: waiters add them, and pending drops
+// them.
 type lockHub struct {
 	open    func(ctx context.Context, channels ...string) *redis.PubSub
 	sharded bool

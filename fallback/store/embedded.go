@@ -14,10 +14,10 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// Embedded is a Redis inside this process, for demos, tests and clusters on
-// one machine. It keeps everything in memory: each start is that of an empty
-// store, with a quarantine, and it serves a few thousand calls per second. Its
-// clock is not set while it runs. The build tag keyway_redis leaves it out, with its 2 MB.
+// Embedded is a Redis inside this process, for demos, tests and clusters on one machine. It keeps
+// everything in memory: each start begins with an empty store and a quarantine. It serves a few
+// thousand calls per second. Its clock is never set while it runs. The build tag keyway_redis
+// leaves it out, with its 2 MB.
 type Embedded struct {
 	server *miniredis.Miniredis
 	addr   string

@@ -39,9 +39,9 @@ const tombstone = time.Hour
 // incarnation's partitions only.
 //
 // If the handle already knows that version and there are no suspects, Observe first asks for the
-// present version, with three commands and no script. It reads the changes only if that is newer.
-// It skips this step after a hint of a change, and in a Redis Cluster, where only scripts read the
-// clock of one server.
+// present generation and version, with three commands and no script. It reads the changes only if
+// one of them differs. It skips this step after a hint of a change, and in a Redis Cluster, where
+// only scripts read the clock of one server.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	known, hinted := s.content.Load(), s.hinted.Load()
 	if known.generation == gen && known.version == since && hinted <= since && len(suspects) == 0 && !s.sharded {

@@ -166,8 +166,8 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move
 }
 
 // WriteLocks writes and removes locks of each partition whose record and latest write allow it, all
-// in one step. It returns the number of each partition's latest write, in order. ErrSessionGone
-// means that the caller has no session.
+// in one step. It returns the number of each partition's latest write that was made, in order.
+// ErrSessionGone means that the caller has no session.
 func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
 	args := []any{incarnation, len(writes)}
 	for _, w := range writes {

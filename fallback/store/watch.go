@@ -14,9 +14,9 @@ import (
 // replaced, which is a hint too.
 const watchHealthCheck = 5 * time.Second
 
-// Watch returns hints that something in the store changed, or may have, after each reconnect. Hints
-// that are not received merge into one. The channel is closed when ctx ends or the store is closed.
-// A hint may get lost, so poll as well.
+// Watch returns hints that something in the store changed or, after a reconnect, may have changed.
+// Hints that are not received merge into one. The channel is closed when ctx ends or the store is
+// closed. A hint may get lost, so poll as well.
 func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	if !s.background(func() { s.watch(ctx, hints) }) {

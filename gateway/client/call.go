@@ -40,8 +40,9 @@ func (c closed) Error() string { return string(c) }
 func (closed) Is(target error) bool { return target == net.ErrClosed }
 
 // call is a request of a [Client], and its answer. The caller's goroutine owns it until RoundTrip
-// returns; then the reader of the answer's body does, which calls finish at its end. An attempt
-// that still reads upload, and the watches of the context, use the atomic fields.
+// returns; then the answer's body does, whose first end (by Read, Close or the context) calls
+// finish under reply.reading. An attempt that still reads upload, and the watches of the context,
+// use the atomic fields.
 type call struct {
 	send.Dispatch
 	client  *Client

@@ -63,8 +63,9 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// Client makes calls for keys straight to the workers that own them, without a
-// router in between. It is an [http.RoundTripper]. Make one with [New].
+// Client makes calls for keys straight to the workers that own them. It is an [http.RoundTripper].
+// Make one with [New]. It is open until Close sets closed; holder has the changing state of its
+// locks.
 type Client struct {
 	workers *send.Workers
 	local   local.Worker
@@ -102,9 +103,9 @@ func New(cfg Config) (*Client, error) {
 	return client, nil
 }
 
-// Owner returns the worker that calls for key go to first: the owner that workers have
-// told, or else the one by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
-// or [gateway.ErrUnavailable] if no worker is known.
+// Owner returns the worker that is asked first for key: the owner that workers have reported, or
+// else the owner by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], or
+// [gateway.ErrUnavailable] if no worker is known.
 func (c *Client) Owner(key string) (ring.Member, error) {
 	route, err := c.workers.Route(key)
 	if err == nil && route.Owner.Name == "" {
@@ -121,9 +122,9 @@ func (c *Client) Owner(key string) (ring.Member, error) {
 // The URL's scheme is http or empty. Its host, or the request's Host, is for the app alone and does
 // not select the worker. Fields that only Keyway may set, and those of one connection, are left
 // out; nothing is compressed. A body is read completely before any worker is asked for the key, so
-// an answer cannot begin before the body ends. If a body is larger than 64 KiB and the request has
-// GetBody, each attempt reads its own copy while the key is held. Answers and trailers are
-// streamed. An upgrade gets a connection of its own, and the answer's Body then is an
+// an answer cannot begin before the body ends. Only if a body is larger than 64 KiB and the request
+// has GetBody, each attempt reads its own copy while the key is held. Answers, and trailers both
+// ways, are streamed. An upgrade gets a connection of its own, and the answer's Body then is an
 // [io.ReadWriteCloser]. An [httptrace.ClientTrace] is used for Got1xxResponse only.
 //
 // An error names the key. It wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
@@ -147,8 +148,8 @@ func (c *Client) Operator(local status.LocalWorker) status.Operator {
 	return operator.New(c.workers, local)
 }
 
-// Close closes the connections to workers. Calls under way continue; waiting and later calls fail.
-// Close may be called more than once.
+// Close closes the connections to workers. Calls under way continue. Calls that wait for an owner
+// and later calls fail. Close may be called more than once.
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	c.holder.close()

@@ -61,9 +61,9 @@ func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Conte
 
 // DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after the
 // other in the order of their bytes, so calls of DoAll never deadlock with each other. There may be
-// 64 keys; a repeated key is held once. The execution's TokenOf returns the token of each. A call
-// within an execution that already holds a later key can still deadlock, until one of the waits
-// times out.
+// at most 64 keys; a repeated key is held once. The execution's TokenOf returns the token of each.
+// A call can still deadlock within an execution that holds a later one of the keys, or another key
+// that other callers take after these. The deadlock lasts until one of the waits times out.
 //
 // DoAll is no transaction: if fn fails in the middle, or this process dies, its effects up to then
 // remain. A resource can refuse writes with the token of a caller that has lost its key.

@@ -93,7 +93,7 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 	}
 	t, ok := c.workers.Routes.Owner(c.workers.Ring.Partition(key))
 	own := ok && c.isOwn(t, w)
-	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner finds out whether the caller would deadlock with itself
+	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner checks if a caller that holds keys would deadlock with itself
 }
 
 // enter decides how a caller asks for a key. It returns a new line, which the caller must leave after its call; or a place
@@ -143,7 +143,7 @@ func (hs *holdings) leaveLocked(l *line, err error) {
 	})
 }
 
-// Errors of callers that ask by themselves from then on.
+// Errors after which a caller asks again, in a line or (errAskAlone) alone.
 var (
 	errAskAgain = errors.New("client: a call for a key was in vain")
 	errAskAlone = errors.New("client: a call for others has found nobody")

@@ -115,8 +115,8 @@ func (x *call) setOwn(h http.Header, epoch int64) {
 }
 
 // localStream is an answer of this process's worker on its way to the caller. The handler writes it
-// as its [httphandler.Stream], and the caller reads it through a [localReply]; mu is between the
-// two. It is open until over is set.
+// as its [httphandler.Stream], and the caller reads it through a [localReply], both under mu. It is
+// open until over is set.
 type localStream struct {
 	httphandler.Writer
 	call   *call

@@ -21,7 +21,7 @@ import (
 
 // Lock is a key that is held for its caller until Unlock, or the keys that [Client.LockAll] has
 // taken. It is a [locking.Lease]. Background renewals keep it, together with the other locks at its
-// owner, without a goroutine for each. A Lock that wraps an outer Lock of its key (within) owns
+// owner, without a goroutine for each. A Lock within an outer hold of its key (within) frees
 // nothing.
 type Lock struct {
 	client *Client
@@ -45,10 +45,10 @@ type Lock struct {
 // first is served first.
 //
 // These options of package locking apply. TTL is how long the key stays locked after this process
-// has died: at least 10 ms, by default the session TTL, and possibly longer than that. Wait bounds
-// the whole wait, including that for a reachable owner; after it Lock returns [locking.ErrLocked].
-// Label is a text for operators of at most 64 bytes without control characters, by default the name
-// of this member. Replicas is refused.
+// has died: at least 10 ms, by default the session TTL, which it may exceed. Wait bounds the whole
+// wait, including that for a reachable owner; after it Lock returns [locking.ErrLocked]. Label is a
+// text for operators of at most 64 bytes without control characters, by default the name of this
+// member. Replicas is refused.
 //
 // The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of
 // key, or from an execution that holds key, the new Lock shares the token and lease of the outer
@@ -114,7 +114,7 @@ func (c *Client) TryRLock(ctx context.Context, key string, opts ...locking.Optio
 	return c.lockAs(ctx, key, want{try: true, shared: true}, opts)
 }
 
-// want is how a caller asks for a key. It does not change.
+// want is how a caller asks for a key.
 type want struct {
 	try       bool
 	shared    bool          // with other callers that say so
@@ -332,9 +332,9 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 
 // Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to
 // another caller of the Client. Without an answer the release is repeated in the background until
-// the lock's lease is over, even if ctx ends. The Unlock of a Lock within another Lock of its key
-// frees nothing: the outer one frees the key. Several keys are unlocked at once. The error joins
-// those of the keys that were not, or not certainly, held until then.
+// the lock's lease is over, even if ctx ends. The Unlock of a Lock within an outer hold of its key
+// frees nothing: the key is free with the outer one. Several keys are unlocked at once. The error
+// joins those of the keys that were not, or not certainly, held until then.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if l.others == nil {
 		return l.beginUnlock().answer(ctx)
@@ -414,7 +414,7 @@ func (l *Lock) lost() error {
 	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)
 }
 
-// end frees the key, unless it is held by others as well as l. told, unless it is nil, gets the
+// end frees the key, unless l is within an outer hold of it. told, unless it is nil, gets the
 // answer of an owner elsewhere; not if the key passes to another caller.
 func (l *Lock) end(told chan<- error) (passed bool) {
 	switch {

@@ -54,8 +54,8 @@ func (l *Lock) endAll() {
 
 // LockAll takes the locks of all keys as one [Lock], or none. It takes them one after the other in
 // the order of their bytes, so calls of LockAll and DoAll never deadlock with each other;
-// [Client.DoAll] says when they may with other calls. There may be 64 keys; a repeated key is
-// locked once. Each key of another worker costs one round trip.
+// [Client.DoAll] says when a call still can. There may be at most 64 keys; a repeated key is locked
+// once. Each key of another worker costs one round trip.
 //
 // The options are those of [Client.Lock], for each key; Wait bounds the whole call. The error is
 // that of Lock for the key that could not be locked, which it names.

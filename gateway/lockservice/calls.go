@@ -166,10 +166,10 @@ func (s *Service) release(ctx context.Context, l lockLease, key string) error {
 	}
 }
 
-// giveUp frees keys that may be held for a request which fails. Owners may have granted the keys in
-// asked and have granted those in granted. A lease that the client has chosen may also belong to an
-// earlier attempt of the request, whose answer arrived. Only the locks of this attempt are then
-// freed; the rest of the lease ends with its TTL.
+// giveUp frees keys that may be held for a request whose client does not learn of them. Owners may
+// have granted the keys in asked, and have granted those in granted. A lease that the client has
+// chosen may also belong to another attempt of the request, whose answer arrived. Only the locks of
+// this attempt are then freed; the rest of the lease ends with its TTL.
 func (s *Service) giveUp(q *lockRequest, asked, granted []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()

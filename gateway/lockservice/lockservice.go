@@ -85,7 +85,7 @@ type Service struct {
 // errLeaving is the cause of requests for locks that [Service.Leave] ends.
 var errLeaving = errors.New("lockservice: the service ends")
 
-// New returns the lock service of the cluster to which through, a router.Router, sends requests.
+// New returns the lock service of a cluster. through, a router.Router, sends its calls there.
 func New(through sender, cfg Config) *Service {
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, conns.Default(conns.MaxOpenFiles()))

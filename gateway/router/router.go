@@ -307,8 +307,8 @@ func (rt *Router) Ready() error {
 	return routing.ErrNoWorker
 }
 
-// Lookup returns where requests for a key go first: to the owner that workers have told, or
-// else to the one by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey].
+// Lookup returns where requests for a key go first: to the owner that workers have reported, or
+// else to the owner by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey].
 func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.workers.Route(key) }
 
 // trusts reports whether what the peer at that address says of clients is

@@ -17,9 +17,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// upstreamRequest is a client's request on its way through the router without
-// net/http, whoever has read it. Its memory may be used again and again.
-// It implements [keysource.Keyed], [link.Account] and [link.Interims].
+// upstreamRequest is a client's request on its way through the router without net/http. Its memory
+// is reused. It implements [keysource.Keyed], [link.Account] and [link.Interims].
 type upstreamRequest struct {
 	send.Dispatch
 	router *Router

@@ -105,7 +105,7 @@ func probePath(u *url.URL, h2 bool, dial func(context.Context) (net.Conn, error)
 	}
 }
 
-// run probes the app until ctx ends, and tells what comes of it.
+// run probes the app until ctx ends, and reports the results to tell.
 func (h *appHealth) run(ctx context.Context, r appRecord, tell func(appstate.State)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -23,8 +23,9 @@ type app struct {
 	first sync.Once     // closes asked
 }
 
-// WatchApp lets the worker take no place on the ring while an app in another process does not answer. It begins with that
-// state, and runs watch until the worker is closed. watch calls tell each time when it has asked the app.
+// WatchApp keeps the worker off the ring while an app in another process does not answer. It begins
+// with the given state, and runs watch until the worker is closed. watch calls tell after each
+// probe of the app.
 func (w *Worker) WatchApp(state appstate.State, watch func(ctx context.Context, tell func(appstate.State))) {
 	a := &app{asked: make(chan struct{})}
 	a.state.Store(&state)

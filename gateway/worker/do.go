@@ -42,7 +42,7 @@ func (w *Worker) TryDo(ctx context.Context, key string, fn func(gateway.Executio
 // belongs to, if that holds a key.
 func TokenFrom(ctx context.Context) (token int64, ok bool) { return keyed.TokenFrom(ctx) }
 
-// Baggage returns baggage, the values of a header of that name, with the keys added
-// that are held along the executions to which ctx belongs. A request that carries
-// it fails with status 508 if it comes back to one of these keys.
+// Baggage returns baggage, the values of the header of that name, with the keys added that are held
+// along ctx's executions. A request that carries it fails with status 508 if it comes back to one
+// of these keys.
 func Baggage(ctx context.Context, baggage []string) []string { return keyed.Baggage(ctx, baggage) }

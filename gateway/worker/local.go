@@ -36,8 +36,8 @@ func (l *inProcess) Token(ctx context.Context, key string) (token int64, ok bool
 	return l.worker.keys.TokenAlong(ctx, key)
 }
 
-// Left returns for how long the worker may yet work with the keys that it holds, without
-// another renewal of its session; 0 if that is over.
+// Left returns how long the worker may still work with its keys without renewing its session; 0 if
+// that is over.
 func (l *inProcess) Left() time.Duration {
 	_, surrender := l.worker.keys.Left()
 	return surrender

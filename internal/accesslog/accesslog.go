@@ -27,8 +27,8 @@ type Config struct {
 	// exist is made, for its owner to write and its group to read.
 	File string
 
-	// Sample is how many requests share one line on average, chosen at random. Default 1: each has
-	// a line.
+	// Sample bounds the lines: one request in Sample, chosen at random, has a line. Default 1: each
+	// has a line.
 	Sample int
 
 	// Slow is a duration from which a request always has a line, as has one with a status of 500 or
@@ -45,8 +45,8 @@ type Config struct {
 	Logger *slog.Logger // of what is dropped, and of files that cannot be written; default: discard
 }
 
-// Log is an access log. Make one with [New]. It is started, writing, and closed once; mu guards
-// that and the lines. One goroutine writes them to file until it closes done.
+// Log is an access log. Make one with [New]. mu guards the lines and the states that Start, Reopen
+// and Close set. One goroutine writes the lines to file until it closes done.
 type Log struct {
 	cfg     Config
 	log     *slog.Logger

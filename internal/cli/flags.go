@@ -156,7 +156,7 @@ func (f *Flags) List(p *[]string, name, separators string, def []string, usage s
 	f.Var(&list{p: p, separators: separators}, name, usage)
 }
 
-// Parse reads flags from the arguments, then from the environment, and then from the file of
+// Parse reads the arguments, which must all be flags, then the environment, and then the file of
 // settings; earlier sources win. For --help and --version it writes the text to w and returns
 // [flag.ErrHelp]. Any other error is a [UsageError].
 func (f *Flags) Parse(args []string, w io.Writer) error {

@@ -43,7 +43,7 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
 It exits with 0, with 1 if what was asked for failed, and with 2 for a mistake in the
 arguments.`
 
-// ask is one call of ctl: its flags and arguments, and where to print. It does not change.
+// ask is one call of ctl: its flags and arguments, and where to print.
 type ask struct {
 	admin   string
 	token   string

@@ -10,8 +10,8 @@
 // A Policy says who keeps the locks of a shell. In gateway/client workers keep them, and the shell
 // is the holdings of a Client. In fallback/lock a store keeps them, and the shell is the hold of a
 // Locker. A store has no sessions and never moves a lock. Each call about a lock tells the store
-// the term, and a shell makes one such call at a time. In both cases a mutex of the shell guards
-// the Lock on every call.
+// the term, and a shell makes one such call per lock at a time. In both cases a mutex of the shell
+// guards the Lock on every call.
 //
 // # The state
 //

@@ -8,8 +8,8 @@ import (
 )
 
 // Lock is one lock that this process holds at an owner elsewhere, from its grant to the answer to
-// its release. Its state says what its caller may believe, and its course where it is renewed.
-// Calls' answers and the passing of time change both, under the shell's mutex.
+// its release. Its state says what its caller may believe, and its course where it is renewed. The
+// shell's mutex guards it.
 type Lock struct {
 	policy *Policy
 	state  state

@@ -14,14 +14,13 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// MaxBody is the size in bytes of the largest body in which a key is looked for.
+// MaxBody is the size in bytes of the largest body that may hold a key.
 const MaxBody = 64 << 10
 
-// ErrBody says that a body in which a key is looked for has more than
-// [MaxBody] bytes. It wraps [ErrBadKey].
+// ErrBody says that a body that should hold a key is larger than [MaxBody]. It wraps [ErrBadKey].
 var ErrBody = fmt.Errorf("%w: the body has more than %d bytes", ErrBadKey, MaxBody)
 
-// ReadBody reads a body in which a key is looked for. Its error wraps [ErrBadKey].
+// ReadBody reads a body that should hold a key. Its error wraps [ErrBadKey].
 func ReadBody(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r, MaxBody+1))
 	switch {

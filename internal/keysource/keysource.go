@@ -145,11 +145,11 @@ func (s Sources) String() string {
 	return strings.Join(specs, " ")
 }
 
-// Extract returns the key on which all sources agree that have one. A source is
-// skipped if what it names is absent or empty, and so are host and client, which every
-// request has, behind one that is not. The error wraps [ErrNoKey] if every source is
-// skipped. It wraps [ErrBadKey] if two sources differ, or a value does not pass
-// [Check] or could be read as another one: docs/routes.md has the rules.
+// Extract returns the key of the sources; all that have one must agree. A source is skipped if its
+// part of the request is absent or empty. Host and client, which every request has, are skipped if
+// an earlier source has a key. The error wraps [ErrNoKey] if every source is skipped. It wraps
+// [ErrBadKey] if two sources differ, or if a value fails [Check] or could be read as another one;
+// docs/routes.md has the rules.
 func (s Sources) Extract(r *http.Request) (string, error) {
 	return s.ExtractFrom((*httpRequest)(r))
 }

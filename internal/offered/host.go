@@ -46,8 +46,9 @@ type Host struct {
 	store   *store.Embedded
 }
 
-// StartHost tries to become the host, until it is or [Host.Retire] or [Host.Close] is called. ctx
-// bounds the first attempt. An error is about the configuration.
+// StartHost tries to become the host. If another process is, it tries again in the background until
+// it is the host, or [Host.Retire] or [Host.Close] is called. ctx bounds the first attempt. An
+// error is about the configuration.
 func StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 	h := &Host{cfg: cfg}
 	hosts, err := h.begin(ctx, cfg.NewCluster)

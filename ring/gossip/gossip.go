@@ -110,7 +110,7 @@ type Config struct {
 
 // Cluster is this process's membership in a cluster. Any number of goroutines may call its methods.
 // The owner's goroutine publishes current, the joiner's joins missing members, and memberlist's
-// goroutines deliver news. All of them end when Leave or Close sets ended, under ending.
+// goroutines deliver news. Leave and Close end them, and set ended, under ending.
 type Cluster struct {
 	log      *slog.Logger
 	settings ring.Settings          // without Store and KeySource
@@ -353,13 +353,12 @@ func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
 // seed.
 func (c *Cluster) Addr() string { return c.identity.Gossip }
 
-// Announce changes this member's description of itself. change gets a copy of
-// the description and may set its Incarnation, State, Addr, Link, GRPC, Store, StoreID and Epoch. It
-// must not change other fields: View is kept at the digest of what View
-// returns. When Announce returns, View has the change, and it is on its way to
-// the peers. change must not call the Cluster's methods other than View and
-// Addr. It fails with ErrConfig if the description is invalid or longer than
-// some 400 bytes, and with another error once the Cluster has been left or closed.
+// Announce changes this member's description of itself. change gets a copy of the description and
+// may set its Incarnation, State, Addr, Link, GRPC, Store, StoreID and Epoch. It must not change
+// other fields: View stays the digest of the present view. When Announce returns, View has the
+// change, which is on its way to the peers. change may call only View and Addr of the Cluster.
+// Announce fails with ErrConfig if the description is invalid or longer than about 400 bytes, and
+// with another error once the Cluster has been left or closed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
 	return c.ask(func(o *owner) error { return o.change(change, 0) })
 }

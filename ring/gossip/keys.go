@@ -45,9 +45,9 @@ const (
 	askAgain    = 250 * time.Millisecond
 )
 
-// AnnounceKeySource changes the KeySource of Settings, that of a router, if every other
-// router agrees. If one does not, or cannot be asked for 5 s, or the Cluster
-// is closed meanwhile, nothing changes. The error wraps [ErrRefused], unless the Cluster was closed.
+// AnnounceKeySource changes the KeySource of a router's Settings, if every other router agrees. If
+// one does not, or cannot be asked for 5 s, or the Cluster is closed meanwhile, nothing changes.
+// The error wraps [ErrRefused], unless the Cluster was closed.
 func (c *Cluster) AnnounceKeySource(source string) error {
 	c.announcing.Lock()
 	defer c.announcing.Unlock()

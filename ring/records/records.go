@@ -84,7 +84,7 @@ const (
 	//
 	// A caller may move or claim a record that names it without having opened the partition. Then
 	// From is what the latest move wrote, and Served is lower. The locks of that move remain as if
-	// the new record had written them.
+	// it had written the new record.
 	OpMove
 
 	// OpAdvance raises the epoch of the caller's partition. It requires that From is the record and
@@ -117,8 +117,8 @@ type Change struct {
 	Served    int64     // OpMove, OpClaim: latest epoch at which the caller served the partition in this generation, or 0
 }
 
-// Holding is a partition that a worker re-asserts after the store has lost data. With Epoch 0 it is
-// only the worker's residue in a partition.
+// Holding is a partition that a worker serves, and re-asserts after the store has lost data. With
+// Epoch 0 it is only the worker's residue in a partition.
 type Holding struct {
 	Partition int
 	Epoch     int64

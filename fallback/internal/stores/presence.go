@@ -13,7 +13,7 @@ import (
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("store: closed")
 
-// Silence is after how long a call without an answer counts as failed, though it goes on.
+// Silence is how long a call may go unanswered before it counts as failed, although it continues.
 const Silence = 1500 * time.Millisecond
 
 const (
@@ -22,7 +22,7 @@ const (
 )
 
 // Presence says whether a store can be used, judging by its calls. It is present until a call
-// fails, and again when one succeeds. Any goroutine may record a call, under mu.
+// fails, and again when one succeeds. Any goroutine may record a call; mu guards the state.
 type Presence struct {
 	Kind     string       // such as "Redis"
 	Place    string       // the servers' addresses, without a password

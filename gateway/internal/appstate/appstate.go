@@ -9,6 +9,5 @@ type State struct {
 	Delay error // why the worker does not join others on the ring yet; nil if it may
 }
 
-// ErrStreamEnds is the cause with which the context of a stream is cancelled whose
-// partition is given away.
+// ErrStreamEnds is the cause of a stream's context when its partition is given away.
 var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")

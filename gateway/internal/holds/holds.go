@@ -1,6 +1,6 @@
-// Package holds is what members say to each other when one holds keys at their
-// owner for another: calls over the link (docs/link.md) with short bodies, of
-// which docs/protocol-locks.md tells the rest. All of them may be repeated.
+// Package holds has the messages by which a member asks the owner of keys to hold them for it. They
+// are calls over the link (docs/link.md) with short bodies; docs/protocol-locks.md explains their
+// use. Each call may be repeated.
 package holds
 
 import (

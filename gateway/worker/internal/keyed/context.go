@@ -17,10 +17,10 @@ import (
 // maxHeld bounds how deep calls can nest.
 const maxHeld = 32
 
-// Context is an execution's context. It carries the token and the chain of
-// keys that are held along it. What costs something, a context that can be
-// waited for and its registration with the partition, is made when first asked
-// for. It implements [context.Context].
+// Context is an execution's context. It carries the token and the chain of keys held along it. It
+// implements [context.Context]. Costly parts, a context that can be waited for and the registration
+// with the partition, are made on first use. A Context runs, ends (ended), and may continue as a
+// stream; mu guards the end and the nested executions, part.mu the registration.
 type Context struct {
 	parent     context.Context
 	run        *run   // whose context it is, if the execution has a client of its own; or nil

@@ -31,7 +31,8 @@ type Config struct {
 	AbandonedTimeout time.Duration
 }
 
-// Keys are the keys of all partitions, at one worker.
+// Keys are the keys of all partitions at one worker. The ownership shell changes Lease, incarnation
+// and Draining; callers change the counters, and each partition has locks of its own.
 type Keys struct {
 	Owner Owner // set before the first use
 

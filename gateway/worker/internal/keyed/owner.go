@@ -11,7 +11,7 @@ import (
 type Owner interface {
 	// Post passes on that an execution has ended whose partition is given away, or that a partition has few tokens left.
 	Post(in handoff.Input)
-	// Waiting says what has to happen before a partition that nobody else is known to own is served, and how long that
-	// takes; 0 if that is not known.
+	// Waiting says what must happen before a partition without another known owner is served, and
+	// how long that takes; 0 if that is unknown.
 	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
