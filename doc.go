@@ -64,6 +64,7 @@
 //	*PanicError       the function of a batch, or of Share, panicked
 //	ErrOwnershipLost  the node could not be sure any more that it owns the key; this is also
 //	                  the cause with which the contexts of its executions end then
+//	ErrTimeout        likewise, if a request has held its key for as long as it may
 //	context errors    ctx ended after the call had begun
 //	others            from a Client whose connection was lost
 //

@@ -19,6 +19,7 @@ var (
 	ErrUnavailable   = gateway.ErrUnavailable   // nobody takes calls for the key now; it has not run
 	ErrNested        = gateway.ErrNested        // the caller already holds the key; it has not run
 	ErrOwnershipLost = gateway.ErrOwnershipLost // the cause with which an execution's context is cancelled
+	ErrTimeout       = gateway.ErrTimeout       // likewise, if a request has held its key for as long as it may
 	ErrMayHaveRun    = gateway.ErrMayHaveRun    // wrapped wherever the call may have run, or may still run
 	ErrNoKey         = gateway.ErrNoKey         // the key is empty
 	ErrBadKey        = gateway.ErrBadKey        // the key is too long

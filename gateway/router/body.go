@@ -62,6 +62,9 @@ func (b *incoming) keep(ahead []byte) (err error) {
 }
 
 func (b *incoming) end() {
+	if b.paced != nil && b.paced.pace != nil {
+		b.paced.pace.End()
+	}
 	if b.kept.Spool != nil {
 		b.kept.Close()
 	}

@@ -40,7 +40,7 @@ func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key str
 			io.Reader
 			io.Closer
 		}{body, r.Body}
-		return whole, func() {}
+		return whole, body.End
 	}
 	if r.ContentLength > w.cfg.MaxBody {
 		w.refuseBody(rw, r, spool.ErrTooLong, false)
