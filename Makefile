@@ -41,9 +41,9 @@ bench-locks: ## measure what a lock costs in the worker that keeps it, and besid
 	go -C loadtest run ./locks $(ARGS)
 
 .PHONY: scale
-scale: ## measure what 3 to 100 idle workers cost Redis and themselves, and count the calls of 1,000 (docs/scale.md)
+scale: ## measure what 3 to 100 idle workers cost Redis and themselves, and count the calls of 300 (docs/scale.md)
 	scripts/deps redis-server
-	go test ./gateway/worker -run IdleWorkers -v -bench IdleWorkers -benchtime 1x -timeout 30m -args -simulated 1000
+	go test ./gateway/worker -run IdleWorkers -v -bench IdleWorkers -benchtime 1x -timeout 30m -args -simulated 300
 
 .PHONY: scale-start
 scale-start: START = 30
