@@ -78,11 +78,11 @@ type Config struct {
 	MinBodyRate int
 
 	// MaxConnections bounds the connections of clients to a [Server] of the router. When it is
-	// reached, new connections wait to be accepted, and connections that have been idle longest,
-	// for at least a second, are closed. 128 of the files that the process may open
-	// (RLIMIT_NOFILE), or a quarter if that is more, are kept for other uses. Default: half of the
-	// rest, since a request may also need a connection to a worker. A value above that rest logs a
-	// warning.
+	// reached, new connections wait to be accepted, and the connections that have been idle longest
+	// are closed, if they have been so for at least a second. Of the files that the process may open
+	// (RLIMIT_NOFILE), 128 are kept for other uses, or a quarter if that is more. Default: half of
+	// the rest, since a request may also need a connection to a worker. A value above that rest logs
+	// a warning.
 	MaxConnections int
 
 	// Dial makes connections to workers. Default: TCP with keep-alives, by a [net.Dialer] with
@@ -178,7 +178,7 @@ const clientShare = 4
 // A request is sent to a second worker only if it has provably not started, because the first could
 // not be reached or refused it. The answer is 400 if the key is missing or bad, 502 if the
 // connection to the worker broke after the request was sent, and 503 with Retry-After if its
-// partition had no reachable owner for as long as Limits.Hold.
+// partition had no reachable owner for Limits.Hold.
 //
 // Requests read table without a lock; SetRoutes replaces it under changing.
 type Router struct {

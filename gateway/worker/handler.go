@@ -26,9 +26,9 @@ import (
 // [gateway.HeaderKey], [gateway.HeaderToken], [gateway.HeaderEpoch] and [gateway.HeaderPartition].
 // Its request's context is the execution's, see [gateway.Execution.Context] and [TokenFrom].
 //
-// A request that does not run next gets 421 with the owner as a hint if another worker has the key,
-// 400 if the key is missing or bad, 508 if its sender already holds the key, or 429 or 503 with
-// Retry-After.
+// A request that does not run next gets 421 with the owner as a hint if another worker has the key.
+// It gets 400 if the key is missing or bad, and 508 if its sender already holds the key. All others
+// get 429 or 503 with Retry-After.
 //
 // If next is an [http.ServeMux], a [BatchHandler] in it gets its requests without their keys held.
 func (w *Worker) Handler(next http.Handler) http.Handler {

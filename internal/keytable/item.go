@@ -63,9 +63,8 @@ func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int
 }
 
 // Take takes along items that wait for key behind the execution that holds it with token. It offers
-// the items at the head of the queue to accept, in the order in which they would get the key, up to
-// the first caller of Lock. accept returns whether to take an item along, and whether to go on to
-// the next. A client whose item is taken has had its turn; an item that is not taken keeps its
+// accept the items at the head of the queue, in the order of their turns, up to the first caller of
+// Lock. accept returns whether to take an item along, and whether to go on to the next. A client whose item is taken has had its turn; an item that is not taken keeps its
 // place. The execution must call [Item.Finish] for each item that it took, before or after Unlock.
 //
 // A closed table has no waiters, and an execution that Close has listed takes nothing along: items

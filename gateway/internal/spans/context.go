@@ -1,6 +1,6 @@
 // Package spans is the common part of traces (OpenTelemetry) in routers, clients and workers.
-// context.go has the form in which requests carry them between processes, the Trace Context of W3C
-// (https://www.w3.org/TR/trace-context). spans.go makes spans and their attributes.
+// context.go reads and writes the header fields that carry them between processes, the Trace
+// Context of W3C (https://www.w3.org/TR/trace-context). spans.go makes spans and their attributes.
 package spans
 
 import (

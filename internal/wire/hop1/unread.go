@@ -56,8 +56,8 @@ func (c *conn) closedBefore(failed error) bool {
 }
 
 // leftUnread reports whether the server has ended the connection without having
-// read the last of the present request, so that it has not begun if there is no body.
-// failed is what writing it and reading the answer ended with.
+// read the last of the present request. A request without a body has not begun then.
+// failed is the error of writing it or reading the answer.
 //
 // A server that closes a connection with unread bytes resets it. A TCP server can also reset on
 // purpose (SO_LINGER 0), which a Unix socket cannot. The reset of a TCP connection therefore counts

@@ -25,7 +25,7 @@ type kind struct {
 	beside bool    // it may come beside another one
 	late   bool    // the program may send what it had admitted when it goes on; the token refuses it
 	redis  bool    // only over Redis
-	spared bool    // over etcd not a request may fail; a leader that is stopped ends sessions, before etcd 3.4.31 and 3.5.13
+	spared bool    // over etcd not a request may fail
 	beyond bool    // it lies outside of the conditions of exclusion (S1); tokens must still rise (S2)
 	play   func(ctx context.Context, c *cast, f *fault) error
 }
@@ -52,6 +52,7 @@ func init() {
 		{name: "restart-router", target: "p", lasts: [2]int{0, 5}, play: restartProgram},
 
 		{name: "kill-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: killLeader},
+		// Not spared: an etcd leader ends live sessions when it resumes, before 3.4.31 and 3.5.13.
 		{name: "pause-store-leader", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: pauseLeader},
 		{name: "lose-writes", redis: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: loseWrites},
 		{name: "switch-redis-master", redis: true, play: switchMaster},

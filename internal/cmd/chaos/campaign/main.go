@@ -1,17 +1,19 @@
-// Command campaign tries Keyway's promises on hosts of their own: three Redis
-// with Sentinels, or three etcd (-store etcd), two routers, four workers as sidecars and two hosts of
-// clients, each a network namespace, on a network whose every fault is one-way
-// and exact. From a seed processes are killed and paused, hosts cut off, their
-// frames delayed, lost, reordered and held up, clocks set and slowed, Redis
-// fails over with and without losing writes, disks and memory run out, and
-// everything is upgraded, while requests go in all the time.
+// Command campaign tries Keyway's promises on hosts of a network, each a network
+// namespace: three of the store, two of routers, four of workers as sidecars and
+// two of clients. The store is Redis with Sentinels, or etcd (-store etcd). Every
+// fault of the network is one-way and exact.
+//
+// While requests go in all the time, a plan made from a seed is carried out. It kills
+// and pauses processes, cuts hosts off, delays, loses and reorders their frames, and
+// sets and slows clocks. The store fails over with and without losing writes, disks and
+// memory run out, and everything is upgraded.
 //
 //	go run ./campaign -t 10m -seed 1
 //
 // It prints what was broken when and what clients saw, and exits with 1 if a
 // promise was broken. Which failures a fault allows stands in one table, [kinds].
-// It needs root on Linux, redis-server and redis-sentinel, or etcd, and a C compiler. All that
-// it makes lives in namespaces of its own, and is gone with it however it ends.
+// It needs root on Linux, redis-server and redis-sentinel, or etcd, and a C compiler.
+// All that it makes lives in namespaces of its own, and is gone with it however it ends.
 package main
 
 import (
