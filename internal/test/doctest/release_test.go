@@ -81,7 +81,7 @@ func TestDependabotKnowsAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string][]string{"github-actions": {"/"}}
-	for _, module := range strings.Fields(string(out)) {
+	for module := range strings.FieldsSeq(string(out)) {
 		want["gomod"] = append(want["gomod"], "/"+strings.TrimPrefix(strings.TrimPrefix(module, "."), "/"))
 	}
 	err = filepath.WalkDir(filepath.Join(root, "deploy"), func(path string, _ fs.DirEntry, err error) error {
