@@ -28,10 +28,21 @@ func TestOneRow(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	for _, args := range [][]string{{"kil"}, {"-session-ttl", "1ms"}, {"-no-flag"}} {
+	for _, args := range [][]string{{"kil"}, {"-session-ttl", "1ms"}, {"-times", "0"}, {"-no-flag"}} {
 		if err := run(t.Context(), args, t.Output(), t.Output()); cli.ExitCode(err) != 2 {
 			t.Errorf("%q: %v", args, err)
 		}
+	}
+}
+
+// A fault tried several times is told with the median and the 99th percentile of its stalls.
+func TestSeveralTimes(t *testing.T) {
+	var all cell
+	for i := range 50 {
+		all.add(cell{requests: 10, failed: 1, longest: []time.Duration{time.Duration(50-i) * 10 * time.Millisecond}})
+	}
+	if text, err := all.verdict(); err != nil || text != "50 of 500 | p50 0.25 s, p99 0.50 s of 50 | 0 | 0 | 0 |" {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

@@ -18,11 +18,11 @@ type pause struct{ begin, end time.Duration }
 // late is how long after a pause a worker may send what it had admitted before.
 const late = 2 * time.Second
 
-// cell is what clients and the app have seen of a fault.
+// cell is what clients and the app have seen of a fault, once or several times.
 type cell struct {
 	requests, failed int
-	longest          time.Duration // that a key was not served, less the app's work
-	stalled          int           // keys
+	longest          []time.Duration // that a key was not served, less the app's work; one for each time
+	stalled          int             // keys
 	doubles          int
 	regressions      int
 	refused          int // sent late by the paused worker, and refused for their tokens, as docs/guarantees.md says
@@ -45,6 +45,7 @@ func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) 
 	for status, n := range statuses {
 		c.details = append(c.details, fmt.Sprintf("%d × %s", n, status))
 	}
+	var longest time.Duration
 	longer := make(map[time.Duration]int)
 	for _, all := range byKey {
 		d := stall(all)
@@ -53,11 +54,12 @@ func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) 
 				longer[than]++
 			}
 		}
-		c.longest = max(c.longest, d)
+		longest = max(longest, d)
 		if d > stalled {
 			c.stalled++
 		}
 	}
+	c.longest = []time.Duration{longest}
 	c.details = append(c.details, fmt.Sprint("keys that stalled for longer than ", longer))
 	bad := make(map[string]bool) // keys
 	ops, wrong := trial.Operations(requests, seen)
@@ -108,6 +110,17 @@ func stall(all []*trial.Request) (longest time.Duration) {
 	return longest
 }
 
+// add adds what was seen another time.
+func (c *cell) add(other cell) {
+	c.requests += other.requests
+	c.failed += other.failed
+	c.longest = append(c.longest, other.longest...)
+	c.stalled += other.stalled
+	c.doubles += other.doubles
+	c.regressions += other.regressions
+	c.refused += other.refused
+}
+
 // verdict returns the cells of a line, and an error if something happened that must not.
 func (c cell) verdict() (text string, err error) {
 	regressions := fmt.Sprint(c.regressions)
@@ -117,5 +130,11 @@ func (c cell) verdict() (text string, err error) {
 	if c.doubles > 0 || c.regressions > 0 {
 		err = errViolated
 	}
-	return fmt.Sprintf("%d of %d | %.2f s | %d | %d | %s |", c.failed, c.requests, c.longest.Seconds(), c.stalled, c.doubles, regressions), err
+	slices.Sort(c.longest)
+	n := len(c.longest)
+	longest := fmt.Sprintf("%.2f s", c.longest[n-1].Seconds())
+	if n > 1 {
+		longest = fmt.Sprintf("p50 %.2f s, p99 %.2f s of %d", c.longest[(n-1)/2].Seconds(), c.longest[(99*n+99)/100-1].Seconds(), n)
+	}
+	return fmt.Sprintf("%d of %d | %s | %d | %d | %s |", c.failed, c.requests, longest, c.stalled, c.doubles, regressions), err
 }

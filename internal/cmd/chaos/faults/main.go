@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type config struct {
 	TTL      time.Duration
 	programs cluster.Programs
 	help     string // of the worker
+	times    int    // that each fault is tried
 	stderr   io.Writer
 }
 
@@ -57,6 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		flags.PrintDefaults()
 	}
 	flags.DurationVar(&cfg.TTL, "session-ttl", ring.Settings{}.WithDefaults().TTL, "session TTL of the members, 1s or more")
+	flags.IntVar(&cfg.times, "times", 1, "how often to try each fault, every time with processes of its own")
 	dir := flags.String("programs", "", "`directory` of the programs router and worker; by default they are built")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
@@ -64,8 +67,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return cli.Usagef("%v", err)
 	}
 	unknown := slices.IndexFunc(flags.Args(), func(name string) bool { return !slices.Contains(faults, name) && !slices.Contains(kinds, name) })
-	if unknown >= 0 || cfg.TTL < ring.MinSessionTTL {
-		return cli.Usagef("there are the faults %s, the stores %s, and a -session-ttl of %v or more", strings.Join(faults, " "), strings.Join(kinds, " "), ring.MinSessionTTL)
+	if unknown >= 0 || cfg.TTL < ring.MinSessionTTL || cfg.times < 1 {
+		return cli.Usagef("there are the faults %s, the stores %s, a -session-ttl of %v or more, and -times of 1 or more", strings.Join(faults, " "), strings.Join(kinds, " "), ring.MinSessionTTL)
 	}
 	chosen := func(name string, of []string) bool {
 		return slices.Contains(flags.Args(), name) || !slices.ContainsFunc(of, func(name string) bool { return slices.Contains(flags.Args(), name) })
@@ -121,28 +124,36 @@ func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	b, err := newStore(dir)
-	if err == nil && r.led && b.leads == nil {
-		return "– | – | – | – | – |", nil
+	var all cell
+	for i := range cfg.times {
+		dir := filepath.Join(dir, strconv.Itoa(i+1))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return "", err
+		}
+		b, err := newStore(dir)
+		if err == nil && r.led && b.leads == nil {
+			return "– | – | – | – | – |", nil
+		}
+		var c cell
+		if err == nil {
+			c, err = r.try(ctx, cfg, b, dir)
+		}
+		for _, detail := range c.details {
+			fmt.Fprintln(cfg.stderr, "         ", detail)
+		}
+		if err != nil {
+			fmt.Fprintf(cfg.stderr, "%s: %v\n", dir, err)
+			return "failed to run | – | – | – | – |", err
+		}
+		all.add(c)
 	}
-	var c cell
-	if err == nil {
-		c, err = r.try(ctx, cfg, b, dir)
-	}
-	for _, detail := range c.details {
-		fmt.Fprintln(cfg.stderr, "         ", detail)
-	}
-	if err != nil {
-		fmt.Fprintf(cfg.stderr, "%s: %v\n", filepath.Base(dir), err)
-		return "failed to run | – | – | – | – |", err
-	}
-	return c.verdict()
+	return all.verdict()
 }
 
 // try plays a fault with a store and judges it.
 func (r row) try(ctx context.Context, cfg config, b *backend, dir string) (cell, error) {
 	say := func(format string, args ...any) {
-		fmt.Fprintf(cfg.stderr, "%s %s: %s\n", time.Now().Format(time.TimeOnly), filepath.Base(dir), fmt.Sprintf(format, args...))
+		fmt.Fprintf(cfg.stderr, "%s %s: %s\n", time.Now().Format(time.TimeOnly), filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), fmt.Sprintf(format, args...))
 	}
 	say("starts")
 	s, err := newSite(ctx, cfg, dir, b, r.args)
