@@ -96,8 +96,8 @@ func (o *owner) run() {
 	defer close(o.c.owned)
 	var gather, spread calm
 	var news ring.Member // what spread is for
-	second, minute := time.NewTicker(time.Second), time.NewTicker(time.Minute)
-	defer second.Stop()
+	warnings, minute := time.NewTicker(duplicateAge/2), time.NewTicker(time.Minute)
+	defer warnings.Stop()
 	defer minute.Stop()
 	for {
 		select {
@@ -111,7 +111,7 @@ func (o *owner) run() {
 			r.reply <- r.do(o)
 		case <-spread.passed:
 			o.spread(unwaited)
-		case <-second.C:
+		case <-warnings.C:
 			o.warnOfDuplicates(time.Now())
 			o.warnOfKeys(time.Now())
 		case <-minute.C:
