@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -565,9 +566,7 @@ func (s *Shell) releasePrevious() {
 	defer cancel()
 	if len(cfg.Previous) > 0 && cfg.AwaitApp {
 		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.grace())
-		select {
-		case <-time.After(s.grace()):
-		case <-ctx.Done():
+		if !wake.Sleep(s.grace(), ctx.Done()) {
 			return
 		}
 	}
@@ -577,9 +576,7 @@ func (s *Shell) releasePrevious() {
 	}
 	for _, id := range cfg.Previous {
 		for cfg.Store.Release(ctx, id) != nil {
-			select {
-			case <-time.After(s.timeout / 4):
-			case <-ctx.Done():
+			if !wake.Sleep(s.timeout/4, ctx.Done()) {
 				cfg.Logger.Warn("could not release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id)
 				return
 			}
