@@ -120,8 +120,8 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, partitionsMetric, arriving, "arriving")
 	metrics.Send(ch, partitionsMetric, departing, "departing")
 	metrics.Send(ch, residueKeysMetric, residue)
-	metrics.Send(ch, residueAgeMetric, w.shell.OldestResidue().Seconds())
-	w.shell.MovesOf(func(direction, reason string, n int64) {
+	metrics.Send(ch, residueAgeMetric, w.shell.Moves.OldestResidue().Seconds())
+	w.shell.Moves.Report(func(direction, reason string, n int64) {
 		metrics.Send(ch, movesMetric, n, direction, reason)
 	}, func(direction string, took metrics.Distribution) {
 		metrics.SendHistogram(ch, moveDurationMetric, took, direction)

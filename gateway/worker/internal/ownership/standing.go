@@ -237,36 +237,6 @@ func (s *Shell) followApps() {
 	}
 }
 
-// OldestResidue returns for how long keys have been waited for that run on at a former owner of their partition, at the
-// longest; 0 if there are none.
-func (s *Shell) OldestResidue() time.Duration { return s.moves.oldest() }
-
-// Residue returns the residue by holder, that of the most keys first.
-func (s *Shell) Residue(now time.Time) []status.ResidueStatus { return s.moves.residue(now) }
-
-// ResidueOfKey returns the execution at a former owner that key waits for, nil for none.
-func (s *Shell) ResidueOfKey(partition int, key string, now time.Time) *status.KeyResidue {
-	return s.moves.residueOfKey(partition, key, now)
-}
-
-// RecentMoves returns the moves that are remembered, the latest first.
-func (s *Shell) RecentMoves() []status.Move { return s.moves.recent() }
-
-// NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
-func (s *Shell) NameOf(incarnation string) string { return s.moves.name(incarnation) }
-
-// MovesOf reports the numbers of moved partitions by direction and reason, and how long moves took.
-func (s *Shell) MovesOf(count func(direction, reason string, n int64), times func(direction string, took metrics.Distribution)) {
-	for d := range directions {
-		for why := range reasons {
-			if n := s.moves.counts[d][why].Load(); n > 0 {
-				count(directionNames[d], reasonNames[why], n)
-			}
-		}
-		times(directionNames[d], s.moves.took[d].Distribution())
-	}
-}
-
 // StoreCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
 func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, failed int64)) {
 	for call := range storeCallKinds {
