@@ -40,9 +40,9 @@ type Shell struct {
 	registered chan struct{} // closed when the first life's session was confirmed
 
 	wake  chan struct{} // holds one token while inbox is not empty, or run is to look around
-	mu    sync.Mutex    // guards inbox and turn
+	mu    sync.Mutex    // guards inbox
 	inbox []event
-	turn  chan struct{} // closed when run has made another round; nil without waiters
+	turn  wake.Round // of run
 
 	calls storeCalls
 
@@ -181,7 +181,7 @@ func (s *Shell) run() {
 		joins := s.join(time.Now())
 		s.settle()
 		s.publish()
-		s.endTurn()
+		s.turn.End()
 		timer.Reset(min(s.untilNext(), joins, s.tellEpoch(time.Now()), s.Moves.flush(), s.noteProgress(time.Now())))
 		select {
 		case <-s.ctx.Done():

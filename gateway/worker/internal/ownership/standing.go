@@ -26,7 +26,7 @@ func (s *Shell) LeaveRing(ctx context.Context) error {
 	s.offRing.Store(true)
 	s.Poke()
 	for {
-		turn := s.nextTurn()
+		turn := s.turn.Over()
 		switch {
 		case s.cfg.Keys.Draining.Load():
 			return s.Drain(ctx)
@@ -84,25 +84,6 @@ func (s *Shell) followOrders() {
 		s.cfg.Logger.Info("this worker was told to come back onto the ring", "worker", s.cfg.Name)
 	}
 	s.announceState()
-}
-
-// nextTurn returns a channel that is closed when run has looked around once more.
-func (s *Shell) nextTurn() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turn == nil {
-		s.turn = make(chan struct{})
-	}
-	return s.turn
-}
-
-func (s *Shell) endTurn() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turn != nil {
-		close(s.turn)
-		s.turn = nil
-	}
 }
 
 // Await is Worker.Await. ask returns why an app does not answer, when it has been asked.
