@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/keysource"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -136,7 +137,7 @@ func limitsText(r *routes.Route) string {
 	}
 	for _, rate := range []struct {
 		name string
-		routes.Rate
+		policy.Rate
 	}{{"key", r.PerKey}, {"route", r.PerRoute}} {
 		if rate.PerSecond > 0 {
 			parts = append(parts, fmt.Sprintf("%.4g/s per %s (burst %d)", rate.PerSecond, rate.name, rate.Burst))

@@ -25,6 +25,7 @@ import (
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/tracing"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -215,10 +216,7 @@ func (p *running) leave(ctx context.Context, requests *router.Server, locks *loc
 	drain, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
 	defer cancel()
 	requests.Leave()
-	select {
-	case <-time.After(p.o.notice):
-	case <-drain.Done():
-	}
+	wake.Sleep(p.o.notice, drain.Done())
 	locksEnded := make(chan error, 1)
 	go func() { locksEnded <- locks.Shutdown(drain) }()
 	err := cmp.Or(requests.Shutdown(drain), <-locksEnded)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // maxHold bounds ?hold=, so that a typo does not hold a key for a day.
@@ -63,12 +64,8 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k, overlap := d.begin(key)
 	answer.Overlap = overlap
 	defer d.end(k)
-	if hold > 0 {
-		select {
-		case <-time.After(hold):
-		case <-r.Context().Done():
-			return
-		}
+	if hold > 0 && !wake.Sleep(hold, r.Context().Done()) {
+		return
 	}
 	answer.Count = d.counted(k)
 	w.Header().Set("Content-Type", "application/json")

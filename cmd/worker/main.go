@@ -21,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
 	"github.com/keyway-go/keyway/internal/process"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // lookEvery is how often a worker whose app does not answer looks whether it is ready.
@@ -109,10 +110,7 @@ func sayReady(ctx context.Context, w *worker.Worker, say func(state string)) {
 		say("waits for its app")
 	}
 	for ; errors.Is(err, worker.ErrAppDown) && ctx.Err() == nil; err = w.Await(ctx) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(lookEvery):
-		}
+		wake.Sleep(lookEvery, ctx.Done())
 	}
 	if err == nil {
 		say("ready")

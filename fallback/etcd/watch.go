@@ -32,10 +32,7 @@ func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 		defer context.AfterFunc(s.closing, cancel)()
 		for ctx.Err() == nil {
 			s.watch(ctx, hints)
-			select {
-			case <-time.After(watchPause):
-			case <-ctx.Done():
-			}
+			wake.Sleep(watchPause, ctx.Done())
 		}
 	})
 	return hints

@@ -297,7 +297,7 @@ func (h *lockHub) read(ps *redis.PubSub) {
 			return
 		}
 		if failed {
-			sleep(hubPause, h.ctx.Done())
+			wake.Sleep(hubPause, h.ctx.Done())
 		}
 		failed = true
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -120,7 +121,7 @@ func (l *Locker) yield(key string, turn int64, others bool, sent time.Time) {
 		return
 	}
 	l.spawn(func() {
-		sleep(l.courtesy(sent), l.closing)
+		wake.Sleep(l.courtesy(sent), l.closing)
 		l.next(key, turn)
 	})
 }

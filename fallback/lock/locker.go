@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -388,20 +389,8 @@ func (l *Locker) free(c *claim, used int64, until time.Time) error {
 		}
 		failures++
 		pause := l.cfg.backOff(failures)
-		if !passing(err) || time.Now().Add(pause).After(until) || !sleep(pause, nil) {
+		if !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, nil) {
 			return err
 		}
-	}
-}
-
-// sleep waits for d, and reports false if done was closed before.
-func sleep(d time.Duration, done <-chan struct{}) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-done:
-		return false
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // NewQuorum makes a Locker whose locks are held in a majority of several independent servers, as
@@ -212,7 +213,7 @@ func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
 	f, err := n.release(context.Background(), c, used)
 	if err != nil {
 		q.running.Go(func() {
-			for failures := 1; passing(err) && time.Now().Before(until) && sleep(q.cfg.backOff(failures), q.closing); failures++ {
+			for failures := 1; passing(err) && time.Now().Before(until) && wake.Sleep(q.cfg.backOff(failures), q.closing); failures++ {
 				if _, err := n.release(context.Background(), c, used); err == nil {
 					return
 				}

@@ -8,30 +8,26 @@ import (
 )
 
 // The families of metrics of a store; docs/metrics.md describes them.
-const (
-	connectionsMetric = iota
-	timeoutsMetric
-	staleMetric
-)
+var (
+	families metrics.Families
 
-var families = []metrics.Family{
-	connectionsMetric: metrics.Gauge("keyway_store_connections", "Connections to Redis: for renewals, which have their own, and for all other calls.", "pool", "state"),
-	timeoutsMetric:    metrics.Counter("keyway_store_connection_timeouts_total", "Calls that found no connection to Redis in time.", "pool"),
-	staleMetric:       metrics.Counter("keyway_store_connections_stale_total", "Connections to Redis that were found broken.", "pool"),
-}
+	connectionsMetric = families.Gauge("keyway_store_connections", "Connections to Redis: for renewals, which have their own, and for all other calls.", "pool", "state")
+	timeoutsMetric    = families.Counter("keyway_store_connection_timeouts_total", "Calls that found no connection to Redis in time.", "pool")
+	staleMetric       = families.Counter("keyway_store_connections_stale_total", "Connections to Redis that were found broken.", "pool")
+)
 
 var _ prometheus.Collector = (*Store)(nil)
 
 // Describe implements [prometheus.Collector].
-func (s *Store) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
+func (s *Store) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 
 // Collect implements [prometheus.Collector].
 func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	for pool, client := range map[string]redis.UniversalClient{"calls": s.client, "renewals": s.renewal} {
 		stats := client.PoolStats()
-		metrics.Send(ch, families[connectionsMetric], int(stats.IdleConns), pool, "idle")
-		metrics.Send(ch, families[connectionsMetric], max(int(stats.TotalConns)-int(stats.IdleConns), 0), pool, "busy")
-		metrics.Send(ch, families[timeoutsMetric], int(stats.Timeouts), pool)
-		metrics.Send(ch, families[staleMetric], int(stats.StaleConns), pool)
+		metrics.Send(ch, connectionsMetric, int(stats.IdleConns), pool, "idle")
+		metrics.Send(ch, connectionsMetric, max(int(stats.TotalConns)-int(stats.IdleConns), 0), pool, "busy")
+		metrics.Send(ch, timeoutsMetric, int(stats.Timeouts), pool)
+		metrics.Send(ch, staleMetric, int(stats.StaleConns), pool)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 //go:embed openapi.yaml
@@ -75,8 +77,5 @@ func profileFor(w http.ResponseWriter, r *http.Request, start func(io.Writer) er
 		return
 	}
 	defer stop()
-	select {
-	case <-time.After(time.Duration(n) * time.Second):
-	case <-r.Context().Done():
-	}
+	wake.Sleep(time.Duration(n)*time.Second, r.Context().Done())
 }

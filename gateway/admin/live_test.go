@@ -346,12 +346,13 @@ func (c *counted) Describe(chan<- *prometheus.Desc) {}
 func (c *counted) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	requests := metrics.Counter("keyway_router_requests_total", "", "route", "code")
+	var families metrics.Families
+	requests := families.Counter("keyway_router_requests_total", "", "route", "code")
 	metrics.Send(ch, requests, c.ok, "a", "2xx")
 	metrics.Send(ch, requests, c.failed, "b", "5xx")
-	metrics.Send(ch, metrics.Gauge("keyway_router_held_requests", ""), c.held)
-	metrics.Send(ch, metrics.Gauge("keyway_router_requests_in_flight", ""), 7)
-	took := metrics.Histogram("keyway_router_request_duration_seconds", "", "route")
+	metrics.Send(ch, families.Gauge("keyway_router_held_requests", ""), c.held)
+	metrics.Send(ch, families.Gauge("keyway_router_requests_in_flight", ""), 7)
+	took := families.Histogram("keyway_router_request_duration_seconds", "", "route")
 	metrics.SendHistogram(ch, took, c.took.Distribution(), "a")
 	metrics.SendHistogram(ch, took, c.took.Distribution(), "b")
 }

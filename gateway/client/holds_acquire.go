@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
@@ -225,12 +226,8 @@ func (a *acquisition) confirmed() bool {
 		case d == holder.Renew:
 			to.peer = h.peer
 		}
-		if asked {
-			select {
-			case <-time.After(hs.every()):
-			case <-a.ctx.Done():
-				return false
-			}
+		if asked && !wake.Sleep(hs.every(), a.ctx.Done()) {
+			return false
 		}
 		hs.renew(to, []*held{h})
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -91,10 +91,7 @@ func (hs *holdings) sendRelease(to callee, list []*held) {
 		if len(list) == 0 {
 			return
 		}
-		select {
-		case <-time.After(hs.every()): // for an error that has come at once
-		case <-ctx.Done():
-		}
+		wake.Sleep(hs.every(), ctx.Done()) // for an error that has come at once
 		if to.peer != nil && ctx.Err() == nil {
 			continue
 		}

@@ -10,16 +10,16 @@ import (
 
 // The service's families of metrics; docs/metrics.md describes them.
 var (
-	lockRequestsMetric = metrics.Counter("keyway_router_lock_requests_total", "Requests to the lock service that were answered, by operation and status (499: the client did not wait).", "operation", "code")
-	lockWaitingMetric  = metrics.Gauge("keyway_router_lock_requests_in_flight", "Requests for locks that are not answered yet: most of them wait for their keys.")
+	families metrics.Families
+
+	lockRequestsMetric = families.Counter("keyway_router_lock_requests_total", "Requests to the lock service that were answered, by operation and status (499: the client did not wait).", "operation", "code")
+	lockWaitingMetric  = families.Gauge("keyway_router_lock_requests_in_flight", "Requests for locks that are not answered yet: most of them wait for their keys.")
 )
 
 var _ prometheus.Collector = (*Service)(nil)
 
 // Describe implements [prometheus.Collector].
-func (s *Service) Describe(ch chan<- *prometheus.Desc) {
-	metrics.Describe(ch, []metrics.Family{lockRequestsMetric, lockWaitingMetric})
-}
+func (s *Service) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 
 // Collect implements [prometheus.Collector].
 func (s *Service) Collect(ch chan<- prometheus.Metric) {

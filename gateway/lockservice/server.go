@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 )
@@ -17,21 +16,17 @@ type Server struct {
 	http    *http.Server
 	limit   *conns.Limit
 	served  conns.Served
-	began   time.Time
 }
 
 // NewServer returns a server for the lock service with the settings of general, whose Handler it
 // sets.
 func (s *Service) NewServer(general *http.Server) *Server {
-	srv := &Server{service: s, http: general, began: time.Now()}
-	srv.limit = conns.NewLimit(s.cfg.MaxConnections, s.log, func() { conns.EndLongestIdle(srv.served.List(), srv.now()) })
+	srv := &Server{service: s, http: general}
+	srv.limit = conns.NewLimit(s.cfg.MaxConnections, s.log, func() { conns.EndLongestIdle(srv.served.List(), conns.Ticks()) })
 	general.Handler = s
-	general.ConnState = func(conn net.Conn, state http.ConnState) { srv.served.Note(conn, state, srv.now()) }
+	general.ConnState = func(conn net.Conn, state http.ConnState) { srv.served.Note(conn, state, conns.Ticks()) }
 	return srv
 }
-
-// now returns the ticks since the start.
-func (s *Server) now() int64 { return int64(time.Since(s.began) / conns.Tick) }
 
 // Serve accepts requests from l until it fails or the server is shut down; then it returns
 // [http.ErrServerClosed]. It serves TLS if the server's settings have a TLSConfig.

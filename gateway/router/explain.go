@@ -1,14 +1,12 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/operator"
 	"github.com/keyway-go/keyway/internal/keysource"
-	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/status"
 )
 
@@ -31,7 +29,7 @@ func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	e := &status.Explanation{Route: d.route.Name, Mode: string(cmp.Or(d.route.Mode, routes.Auto)), Key: d.key}
+	e := &status.Explanation{Route: d.route.Name, Mode: d.route.Mode.String(), Key: d.key}
 	if d.key != "" {
 		for _, s := range d.route.Keys {
 			if _, err := (gateway.KeySources{s}).ExtractFrom(req); err == nil {

@@ -100,7 +100,7 @@ func (rt *Router) shared(r *routes.Route, before *table) (b *routes.Bucket, upst
 			}
 		}
 	}
-	if b == nil && r.PerRoute != (routes.Rate{}) {
+	if b == nil && r.PerRoute != (policy.Rate{}) {
 		b = routes.NewBucket(r.PerRoute)
 	}
 	if upstream == nil && r.WithoutKey.Upstream != "" {

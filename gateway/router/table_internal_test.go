@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/routes"
 )
 
@@ -11,7 +12,7 @@ import (
 // refused because of those that were counted meanwhile.
 func TestLateRequestsAreNotTooMany(t *testing.T) {
 	rt := &Router{base: time.Now()}
-	d := decision{route: &route{Route: &routes.Route{Name: "r"}, bucket: routes.NewBucket(routes.Rate{PerSecond: 1000, Burst: 10})}}
+	d := decision{route: &route{Route: &routes.Route{Name: "r"}, bucket: routes.NewBucket(policy.Rate{PerSecond: 1000, Burst: 10})}}
 	now := rt.now()
 	if err := d.admit(rt, now); err != nil {
 		t.Fatal(err)

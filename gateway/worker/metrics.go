@@ -10,70 +10,42 @@ import (
 )
 
 // The worker's families of metrics; docs/metrics.md describes them.
-const (
-	executionsMetric = iota
-	cancelledMetric
-	problemsMetric
-	waitingMetric
-	waitMetric
-	runMetric
-	busyKeysMetric
-	partitionsMetric
-	movesMetric
-	moveDurationMetric
-	residueKeysMetric
-	residueAgeMetric
-	slackMetric
-	sessionsLostMetric
-	storeCallMetric
-	storeErrorsMetric
-	batchItemsMetric
-	sharedMetric
-	mismatchesMetric
-	locksMetric
-	locksWrittenMetric
-	locksWaitingMetric
-	lockEventsMetric
-	lockWaitMetric
-	appUpMetric
-	answersMetric
-	readyMetric
-)
+var (
+	families metrics.Families
 
-var families = []metrics.Family{
-	executionsMetric:   metrics.Counter("keyway_worker_executions_total", "Executions that have got their key, a batch counting once."),
-	cancelledMetric:    metrics.Counter("keyway_worker_executions_cancelled_total", "Executions whose context was cancelled by the worker, once they have ended.", "reason"),
-	problemsMetric:     metrics.Counter("keyway_worker_problems_total", "Requests and calls that were refused, or answered in place of the app, by reason.", "kind"),
-	waitingMetric:      metrics.Gauge("keyway_worker_waiting", "Requests and calls that wait for a key, or for a partition to arrive.", "for"),
-	waitMetric:         metrics.Histogram("keyway_worker_wait_seconds", "How long requests and calls waited for their key; those that got it at once do not count."),
-	runMetric:          metrics.Histogram("keyway_worker_run_seconds", "How long executions have held their key: of all requests, and of 1 in 127 calls of the program itself.", "of"),
-	busyKeysMetric:     metrics.Gauge("keyway_worker_busy_keys", "Keys that executions hold."),
-	partitionsMetric:   metrics.Gauge("keyway_worker_partitions", "Partitions: serving those that the ring gives to the worker, arriving those of them that it does not serve yet, departing those that it serves and the ring gives to another.", "state"),
-	movesMetric:        metrics.Counter("keyway_worker_moves_total", "Partitions that the worker has taken over, given away or lost, by reason.", "direction", "reason"),
-	moveDurationMetric: metrics.Histogram("keyway_worker_move_duration_seconds", "Duration of a partition's move: from when the ring gives it to this worker until it is served here, or from when it is closed here until another worker owns it.", "direction"),
-	residueKeysMetric:  metrics.Gauge("keyway_worker_residue_keys", "Keys of partitions served here that executions at former owners still hold."),
-	residueAgeMetric:   metrics.Gauge("keyway_worker_residue_oldest_seconds", "How long the oldest of the residue keys has been waited for."),
-	slackMetric:        metrics.Gauge("keyway_worker_session_slack_seconds", "Time until the worker stops admitting unless its session is renewed."),
-	sessionsLostMetric: metrics.Counter("keyway_worker_sessions_lost_total", "Sessions that were lost, so that a new incarnation began."),
-	storeCallMetric:    metrics.Histogram("keyway_worker_store_call_duration_seconds", "Time of calls to the store.", "call"),
-	storeErrorsMetric:  metrics.Counter("keyway_worker_store_errors_total", "Calls to the store that failed.", "call"),
-	batchItemsMetric:   metrics.Histogram("keyway_worker_batch_items", "Requests and calls that were handled together in a batch."),
-	sharedMetric:       metrics.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run because they got the answer to an equal one."),
-	mismatchesMetric:   metrics.Counter("keyway_key_mismatches_total", "Answers whose app says that it worked on another key than the execution's."),
-	locksMetric:        metrics.Gauge("keyway_worker_locks", "Keys that other members hold here."),
-	locksWrittenMetric: metrics.Gauge("keyway_worker_locks_written", "Keys that other members hold here which the store keeps too, so that they outlive the worker."),
-	locksWaitingMetric: metrics.Gauge("keyway_worker_locks_waiting", "Calls of other members that wait for keys to hold here."),
-	lockEventsMetric:   metrics.Counter("keyway_worker_lock_events_total", "Events of keys that other members hold at this worker.", "event"),
-	lockWaitMetric:     metrics.Histogram("keyway_worker_lock_wait_seconds", "How long other members waited for the keys that they hold at this worker."),
-	appUpMetric:        metrics.Gauge("keyway_worker_app_up", "Whether the app behind the sidecar answers; missing where there is none."),
-	answersMetric:      metrics.Gauge("keyway_worker_answers_bytes", "Bytes of answers that clients have not read yet, in memory or in temporary files.", "place"),
-	readyMetric:        metrics.Gauge("keyway_worker_ready", "Whether the worker admits requests."),
-}
+	executionsMetric   = families.Counter("keyway_worker_executions_total", "Executions that have got their key, a batch counting once.")
+	cancelledMetric    = families.Counter("keyway_worker_executions_cancelled_total", "Executions whose context was cancelled by the worker, once they have ended.", "reason")
+	problemsMetric     = families.Counter("keyway_worker_problems_total", "Requests and calls that were refused, or answered in place of the app, by reason.", "kind")
+	waitingMetric      = families.Gauge("keyway_worker_waiting", "Requests and calls that wait for a key, or for a partition to arrive.", "for")
+	waitMetric         = families.Histogram("keyway_worker_wait_seconds", "How long requests and calls waited for their key; those that got it at once do not count.")
+	runMetric          = families.Histogram("keyway_worker_run_seconds", "How long executions have held their key: of all requests, and of 1 in 127 calls of the program itself.", "of")
+	busyKeysMetric     = families.Gauge("keyway_worker_busy_keys", "Keys that executions hold.")
+	partitionsMetric   = families.Gauge("keyway_worker_partitions", "Partitions: serving those that the ring gives to the worker, arriving those of them that it does not serve yet, departing those that it serves and the ring gives to another.", "state")
+	movesMetric        = families.Counter("keyway_worker_moves_total", "Partitions that the worker has taken over, given away or lost, by reason.", "direction", "reason")
+	moveDurationMetric = families.Histogram("keyway_worker_move_duration_seconds", "Duration of a partition's move: from when the ring gives it to this worker until it is served here, or from when it is closed here until another worker owns it.", "direction")
+	residueKeysMetric  = families.Gauge("keyway_worker_residue_keys", "Keys of partitions served here that executions at former owners still hold.")
+	residueAgeMetric   = families.Gauge("keyway_worker_residue_oldest_seconds", "How long the oldest of the residue keys has been waited for.")
+	slackMetric        = families.Gauge("keyway_worker_session_slack_seconds", "Time until the worker stops admitting unless its session is renewed.")
+	sessionsLostMetric = families.Counter("keyway_worker_sessions_lost_total", "Sessions that were lost, so that a new incarnation began.")
+	storeCallMetric    = families.Histogram("keyway_worker_store_call_duration_seconds", "Time of calls to the store.", "call")
+	storeErrorsMetric  = families.Counter("keyway_worker_store_errors_total", "Calls to the store that failed.", "call")
+	batchItemsMetric   = families.Histogram("keyway_worker_batch_items", "Requests and calls that were handled together in a batch.")
+	sharedMetric       = families.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run because they got the answer to an equal one.")
+	mismatchesMetric   = families.Counter("keyway_key_mismatches_total", "Answers whose app says that it worked on another key than the execution's.")
+	locksMetric        = families.Gauge("keyway_worker_locks", "Keys that other members hold here.")
+	locksWrittenMetric = families.Gauge("keyway_worker_locks_written", "Keys that other members hold here which the store keeps too, so that they outlive the worker.")
+	locksWaitingMetric = families.Gauge("keyway_worker_locks_waiting", "Calls of other members that wait for keys to hold here.")
+	lockEventsMetric   = families.Counter("keyway_worker_lock_events_total", "Events of keys that other members hold at this worker.", "event")
+	lockWaitMetric     = families.Histogram("keyway_worker_lock_wait_seconds", "How long other members waited for the keys that they hold at this worker.")
+	appUpMetric        = families.Gauge("keyway_worker_app_up", "Whether the app behind the sidecar answers; missing where there is none.")
+	answersMetric      = families.Gauge("keyway_worker_answers_bytes", "Bytes of answers that clients have not read yet, in memory or in temporary files.", "place")
+	readyMetric        = families.Gauge("keyway_worker_ready", "Whether the worker admits requests.")
+)
 
 var _ prometheus.Collector = (*Worker)(nil)
 
 // Describe implements [prometheus.Collector].
-func (w *Worker) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
+func (w *Worker) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 
 // Collect implements [prometheus.Collector].
 func (w *Worker) Collect(ch chan<- prometheus.Metric) {
@@ -81,20 +53,20 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	w.collectOwnership(ch)
 	w.collectStore(ch)
 	c := &w.counts
-	metrics.SendHistogram(ch, families[batchItemsMetric], c.batches.Distribution())
-	metrics.Send(ch, families[sharedMetric], c.shared.Load())
-	metrics.Send(ch, families[mismatchesMetric], w.claims.mismatches.Load())
-	metrics.Send(ch, families[locksMetric], w.locks.Held.Load())
-	metrics.Send(ch, families[locksWrittenMetric], w.locks.Kept.Load())
-	metrics.Send(ch, families[locksWaitingMetric], w.locks.Waiting())
+	metrics.SendHistogram(ch, batchItemsMetric, c.batches.Distribution())
+	metrics.Send(ch, sharedMetric, c.shared.Load())
+	metrics.Send(ch, mismatchesMetric, w.claims.mismatches.Load())
+	metrics.Send(ch, locksMetric, w.locks.Held.Load())
+	metrics.Send(ch, locksWrittenMetric, w.locks.Kept.Load())
+	metrics.Send(ch, locksWaitingMetric, w.locks.Waiting())
 	for e := range remote.Events {
-		metrics.Send(ch, families[lockEventsMetric], w.locks.Events[e].Load(), e.String())
+		metrics.Send(ch, lockEventsMetric, w.locks.Events[e].Load(), e.String())
 	}
-	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.Waits.Distribution())
-	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Memory), "memory")
-	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Disk), "files")
+	metrics.SendHistogram(ch, lockWaitMetric, w.locks.Waits.Distribution())
+	metrics.Send(ch, answersMetric, w.answers.InUse(spool.Memory), "memory")
+	metrics.Send(ch, answersMetric, w.answers.InUse(spool.Disk), "files")
 	if up, watched := w.appUp(); watched {
-		metrics.Send(ch, families[appUpMetric], number(up))
+		metrics.Send(ch, appUpMetric, number(up))
 	}
 }
 
@@ -109,15 +81,15 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 	c := &w.counts
 	for k := range problem.Kinds {
 		if n := c.problems[k].Load(); n > 0 {
-			metrics.Send(ch, families[problemsMetric], n, k.String())
+			metrics.Send(ch, problemsMetric, n, k.String())
 		}
 	}
-	metrics.Send(ch, families[problemsMetric], c.left.Load(), "left")
-	w.keys.Counts.Cancellations(func(reason string, n int64) { metrics.Send(ch, families[cancelledMetric], n, reason) })
-	metrics.Send(ch, families[waitingMetric], w.keys.Waiting(), "key")
-	metrics.Send(ch, families[waitingMetric], w.keys.Awaiting.Load(), "partition")
-	metrics.SendHistogram(ch, families[waitMetric], w.keys.Counts.Waits())
-	w.keys.Counts.Runs(func(kind string, d metrics.Distribution) { metrics.SendHistogram(ch, families[runMetric], d, kind) })
+	metrics.Send(ch, problemsMetric, c.left.Load(), "left")
+	w.keys.Counts.Cancellations(func(reason string, n int64) { metrics.Send(ch, cancelledMetric, n, reason) })
+	metrics.Send(ch, waitingMetric, w.keys.Waiting(), "key")
+	metrics.Send(ch, waitingMetric, w.keys.Awaiting.Load(), "partition")
+	metrics.SendHistogram(ch, waitMetric, w.keys.Counts.Waits())
+	w.keys.Counts.Runs(func(kind string, d metrics.Distribution) { metrics.SendHistogram(ch, runMetric, d, kind) })
 }
 
 // collectOwnership collects what concerns partitions and the session.
@@ -142,27 +114,27 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 			arriving++
 		}
 	}
-	metrics.Send(ch, families[executionsMetric], executions)
-	metrics.Send(ch, families[busyKeysMetric], busy)
-	metrics.Send(ch, families[partitionsMetric], serving, "serving")
-	metrics.Send(ch, families[partitionsMetric], arriving, "arriving")
-	metrics.Send(ch, families[partitionsMetric], departing, "departing")
-	metrics.Send(ch, families[residueKeysMetric], residue)
-	metrics.Send(ch, families[residueAgeMetric], w.shell.OldestResidue().Seconds())
-	w.shell.MovesOf(func(direction, reason string, n int64) {
-		metrics.Send(ch, families[movesMetric], n, direction, reason)
+	metrics.Send(ch, executionsMetric, executions)
+	metrics.Send(ch, busyKeysMetric, busy)
+	metrics.Send(ch, partitionsMetric, serving, "serving")
+	metrics.Send(ch, partitionsMetric, arriving, "arriving")
+	metrics.Send(ch, partitionsMetric, departing, "departing")
+	metrics.Send(ch, residueKeysMetric, residue)
+	metrics.Send(ch, residueAgeMetric, w.shell.Moves.OldestResidue().Seconds())
+	w.shell.Moves.Report(func(direction, reason string, n int64) {
+		metrics.Send(ch, movesMetric, n, direction, reason)
 	}, func(direction string, took metrics.Distribution) {
-		metrics.SendHistogram(ch, families[moveDurationMetric], took, direction)
+		metrics.SendHistogram(ch, moveDurationMetric, took, direction)
 	})
-	metrics.Send(ch, families[slackMetric], w.keys.Slack().Seconds())
-	metrics.Send(ch, families[sessionsLostMetric], w.shell.SessionsLost())
-	metrics.Send(ch, families[readyMetric], number(w.Ready() == nil))
+	metrics.Send(ch, slackMetric, w.keys.Slack().Seconds())
+	metrics.Send(ch, sessionsLostMetric, w.shell.SessionsLost())
+	metrics.Send(ch, readyMetric, number(w.Ready() == nil))
 }
 
 // collectStore collects what concerns calls to the store.
 func (w *Worker) collectStore(ch chan<- prometheus.Metric) {
 	w.shell.StoreCalls(func(call string, took metrics.Distribution, failed int64) {
-		metrics.SendHistogram(ch, families[storeCallMetric], took, call)
-		metrics.Send(ch, families[storeErrorsMetric], failed, call)
+		metrics.SendHistogram(ch, storeCallMetric, took, call)
+		metrics.Send(ch, storeErrorsMetric, failed, call)
 	})
 }

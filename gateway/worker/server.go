@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -30,7 +29,6 @@ type Server struct {
 	served  conns.Served // of the http.Server
 	members sync.Map     // of the http.Server's connections, those just accepted that are members'; to *membership
 	reloads atomic.Int64 // of Config.PeerTLS, from 1
-	began   time.Time
 }
 
 // linkShare returns how many of the connections are reserved for routers' links. As many others may
@@ -47,7 +45,6 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 		worker: w,
 		link:   &link.Server{Handler: w.linkHandler(h), Config: config, MaxConns: share},
 		share:  share,
-		began:  time.Now(),
 		http: &http.Server{
 			Protocols:         new(http.Protocols),
 			MaxHeaderBytes:    hop.MaxHeaderBytes,
@@ -57,7 +54,7 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 		},
 	}
 	s.reloads.Store(1)
-	s.limit = conns.NewLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { conns.EndLongestIdle(s.served.List(), s.now()) })
+	s.limit = conns.NewLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { conns.EndLongestIdle(s.served.List(), conns.Ticks()) })
 	s.http.Handler, s.http.ConnContext, s.http.ConnState = w.guard(h), s.markMembers, s.noteState
 	conns.LetGoOfHijacked(s.http)
 	s.http.Protocols.SetHTTP1(true)
@@ -65,12 +62,9 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 	return s
 }
 
-// now returns the ticks since the start.
-func (s *Server) now() int64 { return int64(time.Since(s.began) / conns.Tick) }
-
 // noteState takes down what a connection of the http.Server does.
 func (s *Server) noteState(conn net.Conn, state http.ConnState) {
-	s.served.Note(conn, state, s.now())
+	s.served.Note(conn, state, conns.Ticks())
 	if state == http.StateClosed && isH2OverTLS(conn) {
 		s.limit.Dismiss()
 	}

@@ -17,14 +17,14 @@ const maxFormer, maxHot = 16, 20
 // Status returns what the worker does at the moment.
 func (w *Worker) Status() status.WorkerStatus {
 	now := time.Now()
-	residue := w.shell.Residue(now)
+	residue := w.shell.Moves.Residue(now)
 	s := status.WorkerStatus{
 		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.shell.Standing(),
 		BusyKeys: w.keys.Running(), Waiting: w.keys.Waiting(), Queue: w.cfg.Queue,
 		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.Count.Load()), Locks: int(w.locks.Held.Load()),
 		SessionSlackSeconds: w.keys.Slack().Seconds(),
 		Store:               w.shell.StoreStatus(),
-		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.RecentMoves(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
+		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.Moves.Recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
 	}
 	if err := w.Ready(); err != nil {
 		s.NotReady = err.Error()
@@ -73,7 +73,7 @@ func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*status.
 	record, owner, owned := p.Owner()
 	former := formerOwner{name: owner.Name}
 	if !owned && record != nil && record.Owner != "" && record.Owner != w.Incarnation() {
-		former = formerOwner{w.shell.NameOf(record.Owner), true}
+		former = formerOwner{w.shell.Moves.NameOf(record.Owner), true}
 	}
 	m := missing[former]
 	if m == nil {
@@ -110,12 +110,12 @@ func (w *Worker) Explain(key string) (status.KeyStatus, error) {
 	s := status.KeyStatus{
 		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.Number, Served: p.Open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
-		Residue: w.shell.ResidueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
+		Residue: w.shell.Moves.ResidueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
 		Mismatch: w.claims.of(key),
 	}
 	record, owner, owned := p.Owner()
 	if record != nil {
-		s.Epoch, s.Owner = record.Epoch, w.shell.NameOf(record.Owner)
+		s.Epoch, s.Owner = record.Epoch, w.shell.Moves.NameOf(record.Owner)
 	}
 	if owned {
 		s.Owner = owner.Name

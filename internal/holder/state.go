@@ -56,19 +56,9 @@ var (
 	courseNames = [courses]string{"known", "renewing", "away", "seeking"}
 )
 
-func (s state) String() string {
-	if s < states {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
+func (s state) String() string { return stateNames[s] }
 
-func (c course) String() string {
-	if c < courses {
-		return courseNames[c]
-	}
-	return fmt.Sprintf("course(%d)", uint8(c))
-}
+func (c course) String() string { return courseNames[c] }
 
 func (l *Lock) setState(to state) {
 	if !stateNext[l.state][to] {

@@ -65,10 +65,10 @@ func TestNames(t *testing.T) {
 		}
 		seen[s.String()] = true
 	}
-	for s := range states + 1 {
+	for s := range states {
 		see(s)
 	}
-	for c := range courses + 1 {
+	for c := range courses {
 		see(c)
 	}
 }

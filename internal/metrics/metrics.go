@@ -12,25 +12,34 @@ type Family struct {
 	kind prometheus.ValueType
 }
 
-// Counter returns a family of counters.
-func Counter(name, help string, labels ...string) Family {
-	return Family{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
+// Families are those of one collector. Each method adds a family and returns it.
+type Families []Family
+
+func (f *Families) add(kind prometheus.ValueType, name, help string, labels []string) Family {
+	one := Family{prometheus.NewDesc(name, help, labels, nil), kind}
+	*f = append(*f, one)
+	return one
 }
 
-// Gauge returns a family of gauges.
-func Gauge(name, help string, labels ...string) Family {
-	return Family{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+// Counter adds a family of counters.
+func (f *Families) Counter(name, help string, labels ...string) Family {
+	return f.add(prometheus.CounterValue, name, help, labels)
 }
 
-// Histogram returns a family of histograms.
-func Histogram(name, help string, labels ...string) Family {
-	return Family{prometheus.NewDesc(name, help, labels, nil), prometheus.UntypedValue}
+// Gauge adds a family of gauges.
+func (f *Families) Gauge(name, help string, labels ...string) Family {
+	return f.add(prometheus.GaugeValue, name, help, labels)
 }
 
-// Describe sends the descriptions of families.
-func Describe(ch chan<- *prometheus.Desc, families []Family) {
-	for _, f := range families {
-		ch <- f.desc
+// Histogram adds a family of histograms.
+func (f *Families) Histogram(name, help string, labels ...string) Family {
+	return f.add(prometheus.UntypedValue, name, help, labels)
+}
+
+// Describe sends the descriptions of the families.
+func (f Families) Describe(ch chan<- *prometheus.Desc) {
+	for _, one := range f {
+		ch <- one.desc
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 func read(t *testing.T, d metrics.Distribution) (buckets map[float64]uint64, count uint64, sum float64) {
 	t.Helper()
 	ch := make(chan prometheus.Metric, 1)
-	metrics.SendHistogram(ch, metrics.Histogram("h", "Help."), d)
+	metrics.SendHistogram(ch, new(metrics.Families).Histogram("h", "Help."), d)
 	var m dto.Metric
 	if err := (<-ch).Write(&m); err != nil {
 		t.Fatal(err)

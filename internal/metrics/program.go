@@ -46,11 +46,14 @@ func ReadBuild() Build {
 	return b
 }
 
-// buildInfo is a metric that always is 1.
-var buildInfo = Gauge("keyway_build_info", "Version, commit and Go version of the program; always 1.", "version", "revision", "goversion")
+var (
+	families Families
+
+	buildInfo = families.Gauge("keyway_build_info", "Version, commit and Go version of the program; always 1.", "version", "revision", "goversion")
+)
 
 // Describe implements [prometheus.Collector].
-func (b Build) Describe(ch chan<- *prometheus.Desc) { Describe(ch, []Family{buildInfo}) }
+func (b Build) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 
 // Collect implements [prometheus.Collector].
 func (b Build) Collect(ch chan<- prometheus.Metric) {

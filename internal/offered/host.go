@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -64,12 +65,7 @@ func StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 
 // run tries to become the host.
 func (h *Host) run() {
-	for {
-		select {
-		case <-time.After(hostInterval*3/4 + mathrand.N(hostInterval/2)):
-		case <-h.retired.Done():
-			return
-		}
+	for wake.Sleep(hostInterval*3/4+mathrand.N(hostInterval/2), h.retired.Done()) {
 		hosts, err := h.begin(h.retired, false)
 		switch {
 		case hosts:

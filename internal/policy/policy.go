@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/packed"
@@ -25,8 +26,7 @@ type Policy struct {
 	Timed       bool          // the router wants to know how long the request waits and runs
 }
 
-// Rate bounds the executions of one key: Burst at once, and PerSecond of them for
-// long.
+// Rate bounds how often something happens: Burst times at once, and PerSecond for long.
 type Rate struct {
 	PerSecond float64
 	Burst     int
@@ -79,6 +79,15 @@ func (m Mode) String() string {
 		return modeNames[m]
 	}
 	return fmt.Sprintf("mode %d", uint8(m))
+}
+
+// ParseMode returns the mode of a name in a file of routes, which has no [Unkeyed].
+func ParseMode(name string) (Mode, error) {
+	m := slices.Index(modeNames[:], name)
+	if m < 0 || Mode(m) == Unkeyed {
+		return Auto, fmt.Errorf("mode is %q, want auto, serialize, batch, route, share", name)
+	}
+	return Mode(m), nil
 }
 
 // Check returns an error that names a value that is out of bounds.

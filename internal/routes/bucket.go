@@ -3,6 +3,8 @@ package routes
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/policy"
 )
 
 // Bucket bounds the rate of events by the generic cell rate algorithm. It stores the time at which
@@ -13,7 +15,7 @@ type Bucket struct {
 }
 
 // NewBucket returns a full bucket of that rate.
-func NewBucket(r Rate) *Bucket {
+func NewBucket(r policy.Rate) *Bucket {
 	interval := int64(float64(time.Second) / r.PerSecond)
 	return &Bucket{interval: interval, burst: interval * int64(r.Burst)}
 }

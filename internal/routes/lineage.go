@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -24,7 +25,7 @@ func (r *Route) form() string {
 	if r.WithoutKey.Upstream != "" {
 		without = "upstream"
 	}
-	if r.Mode == Affinity {
+	if r.Mode == policy.Affinity {
 		held = "not held"
 	}
 	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, []gateway.KeySource(r.Keys), r.Prefix, r.Tenant.String(), without, held)

@@ -41,7 +41,7 @@ func parseRoutes(root yamlfile.Node) (list []*Route) {
 				n.Errorf("more than %d routes", MaxRoutes)
 				break
 			}
-			p := routeParser{&Route{Line: n.Line(), Mode: Auto}, n}
+			p := routeParser{&Route{Line: n.Line()}, n}
 			p.parse()
 			checkAgainst(n, p.route, list)
 			list = append(list, p.route)
@@ -67,8 +67,9 @@ func (p *routeParser) parse() {
 	p.match(fields["match"])
 	p.keys(fields)
 	with(fields["mode"], func(n yamlfile.Node, s string) {
-		if r.Mode = Mode(s); !slices.Contains(modeNames, s) {
-			n.Errorf("mode is %q, want %s", s, strings.Join(modeNames, ", "))
+		var err error
+		if r.Mode, err = policy.ParseMode(s); err != nil {
+			n.Errorf("%v", err)
 		}
 	})
 	r.Timeout = duration(fields["timeout"], "timeout", time.Millisecond)
@@ -83,9 +84,6 @@ func (p *routeParser) parse() {
 	p.rate(fields["rate"])
 	r.encode()
 }
-
-// modeNames are the modes as a file has them.
-var modeNames = []string{string(Auto), string(Serialize), string(Batch), string(Affinity), string(Share)}
 
 // with passes the text of a field on, if the file has it.
 func with(n yamlfile.Node, use func(n yamlfile.Node, text string)) {
@@ -223,7 +221,7 @@ func (p *routeParser) rate(n yamlfile.Node) {
 	}
 	switch {
 	case burst == 0:
-	case r.PerKey == Rate{}:
+	case r.PerKey == policy.Rate{}:
 		n.Errorf("burst is of per-key, which is missing")
 	default:
 		r.PerKey.Burst = burst

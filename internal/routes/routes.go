@@ -51,7 +51,7 @@ type Route struct {
 	Tenant     gateway.KeySources // one source, whose value stands before the key; or none
 	WithoutKey WithoutKey         // what becomes of a request without a key
 
-	Mode        Mode
+	Mode        policy.Mode
 	Timeout     time.Duration // of one execution; 0: the worker's
 	MaxWait     time.Duration // for the key; 0: the worker's
 	Hold        time.Duration // while the key has no owner; 0: the router's
@@ -60,8 +60,8 @@ type Route struct {
 	MaxBody     int64         // bytes of a request's body; 0: the router's
 	Stream      bool          // bodies go to the worker as they come
 	Upgrades    []string      // protocols; nil: the router's
-	PerKey      Rate          // executions of one key, counted by its owner; zero: unbounded
-	PerRoute    Rate          // requests, counted by each router; zero: unbounded
+	PerKey      policy.Rate   // executions of one key, counted by its owner; zero: unbounded
+	PerRoute    policy.Rate   // requests, counted by each router; zero: unbounded
 
 	path            pattern.Pattern
 	hasPath         bool
@@ -73,23 +73,6 @@ type Match struct {
 	Hosts   []string // in lower case; *.example.com takes all hosts below example.com
 	Methods []string // GET takes HEAD as well
 	Path    string   // a pattern of [net/http.ServeMux] without method and host
-}
-
-// Mode says how requests of one key run.
-type Mode string
-
-// The modes.
-const (
-	Auto      Mode = "auto"      // one at a time; the key is free once a stream's or a tunnel's head is out
-	Serialize Mode = "serialize" // one at a time, streams and tunnels to their end
-	Batch     Mode = "batch"     // as auto; those that wait for the key go to the app together, where it takes batches
-	Affinity  Mode = "route"     // at the key's owner, any number at a time
-	Share     Mode = "share"     // as auto; equal GET and HEAD requests that wait for the key run once
-)
-
-// modes are the modes as a worker gets them.
-var modes = map[Mode]policy.Mode{
-	Auto: policy.Auto, Serialize: policy.Serialize, Batch: policy.Batch, Affinity: policy.Affinity, Share: policy.Share,
 }
 
 // WithoutKey says what becomes of a request that has no key. The zero WithoutKey
@@ -116,15 +99,9 @@ func (w WithoutKey) String() string {
 // sent run at any worker if they have no key: they do unless something else was said.
 func (w WithoutKey) Preflights() bool { return w.Any || !w.stated }
 
-// Rate bounds how often something happens: Burst times at once, and PerSecond for long.
-type Rate struct {
-	PerSecond float64
-	Burst     int
-}
-
 // ForKeys returns the table of one route, which takes all requests.
 func ForKeys(keys gateway.KeySources, without WithoutKey) *Table {
-	r := &Route{Keys: keys, WithoutKey: without, Mode: Auto}
+	r := &Route{Keys: keys, WithoutKey: without}
 	r.encode()
 	t := newTable([]*Route{r})
 	if t.keys = keys; without.stated && (without.Any || without.Upstream != "") {
@@ -153,9 +130,9 @@ func newTable(list []*Route) *Table {
 // encode makes what goes to workers with each request.
 func (r *Route) encode() {
 	p := policy.Policy{
-		Mode: modes[r.Mode], Timeout: r.Timeout, MaxWait: r.MaxWait, QueuePerKey: r.QueuePerKey, Rate: policy.Rate(r.PerKey),
+		Mode: r.Mode, Timeout: r.Timeout, MaxWait: r.MaxWait, QueuePerKey: r.QueuePerKey, Rate: r.PerKey,
 	}
-	if r.PerKey != (Rate{}) {
+	if r.PerKey != (policy.Rate{}) {
 		p.Route = r.Name
 	}
 	r.policy = p.Append(nil)

@@ -235,7 +235,7 @@ func TestFields(t *testing.T) {
 	r := table(t, `name: a, key: host, mode: serialize, timeout: 10s, max-wait: 5s, hold: 0s, queue: 100,
      body: {max: 10MiB, buffer: false}, upgrade: none, rate: {per-key: 5/s, burst: 10, per-route: 600/m}`).Routes()[0]
 	if r.Timeout != 10*time.Second || r.MaxWait != 5*time.Second || !r.NoHold || r.Hold != 0 || r.QueuePerKey != 100 || r.MaxBody != 10<<20 ||
-		!r.Stream || r.Upgrades == nil || len(r.Upgrades) != 0 || r.PerKey != (routes.Rate{PerSecond: 5, Burst: 10}) || r.PerRoute != (routes.Rate{PerSecond: 10, Burst: 600}) {
+		!r.Stream || r.Upgrades == nil || len(r.Upgrades) != 0 || r.PerKey != (policy.Rate{PerSecond: 5, Burst: 10}) || r.PerRoute != (policy.Rate{PerSecond: 10, Burst: 600}) {
 		t.Errorf("%+v", r)
 	}
 	want := policy.Policy{Route: "a", Mode: policy.Serialize, Timeout: 10 * time.Second, MaxWait: 5 * time.Second, QueuePerKey: 100, Rate: policy.Rate{PerSecond: 5, Burst: 10}}

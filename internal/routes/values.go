@@ -97,14 +97,14 @@ func size(n yamlfile.Node, s string) int64 {
 }
 
 // rate reads a rate such as 5/s. All requests of one such interval may come at once.
-func rate(n yamlfile.Node, s string) Rate {
+func rate(n yamlfile.Node, s string) policy.Rate {
 	count, unit, _ := strings.Cut(s, "/")
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
 	v, err := strconv.ParseUint(count, 10, 32)
-	r := Rate{PerSecond: float64(v) / seconds, Burst: int(min(v, policy.MaxBurst))}
-	if p := (policy.Policy{Rate: policy.Rate(r)}); err != nil || seconds == 0 || v == 0 || p.Check() != nil {
+	r := policy.Rate{PerSecond: float64(v) / seconds, Burst: int(min(v, policy.MaxBurst))}
+	if p := (policy.Policy{Rate: r}); err != nil || seconds == 0 || v == 0 || p.Check() != nil {
 		n.Errorf("rate %q, want such as 5/s, 100/m or 1000/h, at most %d/s", s, int(policy.MaxPerSecond))
-		return Rate{}
+		return policy.Rate{}
 	}
 	return r
 }

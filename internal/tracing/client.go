@@ -13,6 +13,8 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // client sends spans by OTLP over HTTP. It implements [otlptrace.Client]. OpenTelemetry's own client links gRPC,
@@ -49,9 +51,7 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 		if !again {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !wake.Sleep(pause, ctx.Done()) {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}

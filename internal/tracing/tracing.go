@@ -63,12 +63,14 @@ func (t *Tracing) TracerProvider() trace.TracerProvider {
 	return t.provider
 }
 
-var dropped = metrics.Counter("keyway_trace_spans_dropped_total", "Spans of traces that were lost, by reason.", "reason")
+var (
+	families metrics.Families
+
+	dropped = families.Counter("keyway_trace_spans_dropped_total", "Spans of traces that were lost, by reason.", "reason")
+)
 
 // Describe implements [prometheus.Collector].
-func (t *Tracing) Describe(ch chan<- *prometheus.Desc) {
-	metrics.Describe(ch, []metrics.Family{dropped})
-}
+func (t *Tracing) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 
 // Collect implements [prometheus.Collector]. A nil t has no metrics.
 func (t *Tracing) Collect(ch chan<- prometheus.Metric) {

@@ -40,6 +40,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -405,10 +406,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	err := c.ask(func(o *owner) error {
 		return o.change(func(m *ring.Member) { m.State = ring.StateLeaving }, wait)
 	})
-	select { // peers that learn of it from others should do so before they learn that it is gone
-	case <-time.After(passOn):
-	case <-ctx.Done():
-	}
+	wake.Sleep(passOn, ctx.Done()) // peers that learn of it from others should do so before they learn that it is gone
 	if left := c.list.Leave(patience(ctx, time.Second)); err == nil && left != nil {
 		err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)
 	}

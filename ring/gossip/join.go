@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -109,14 +110,8 @@ func (j *joiner) awaitFirstRound(ctx context.Context) error {
 func (j *joiner) run() {
 	j.firstErr = allRefused(j.round())
 	close(j.first)
-	for {
-		jitter := time.Duration(rand.Int64N(int64(joinInterval / 2)))
-		select {
-		case <-time.After(joinInterval*3/4 + jitter):
-			j.round()
-		case <-j.c.ctx.Done():
-			return
-		}
+	for wake.Sleep(joinInterval*3/4+rand.N(joinInterval/2), j.c.ctx.Done()) {
+		j.round()
 	}
 }
 

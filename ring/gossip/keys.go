@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -85,9 +86,7 @@ func (c *Cluster) askRouter(ctx context.Context, m ring.Member) error {
 		if err == nil || !c.sees(m) {
 			return nil
 		}
-		select {
-		case <-time.After(askAgain):
-		case <-ctx.Done():
+		if !wake.Sleep(askAgain, ctx.Done()) {
 			return fmt.Errorf("%w: router %q (%s) cannot be asked whether it takes keys from there too, try again when it answers or has gone: %w", ErrRefused, m.Name, m.Gossip, explain(m.Gossip, err))
 		}
 	}

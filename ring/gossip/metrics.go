@@ -8,28 +8,21 @@ import (
 )
 
 // The families of metrics of a membership; docs/metrics.md describes them.
-const (
-	membersMetric = iota
-	refusedMetric
-	disagreeingMetric
-	viewsMetric
-	lostMetric
-	healthMetric
-)
+var (
+	families metrics.Families
 
-var families = []metrics.Family{
-	membersMetric:     metrics.Gauge("keyway_gossip_members", "Members that are seen, this one included.", "role", "state"),
-	refusedMetric:     metrics.Gauge("keyway_gossip_refused_members", "Members that are kept out of the view because they use another store."),
-	disagreeingMetric: metrics.Gauge("keyway_gossip_disagreeing_members", "Active workers whose view of the active workers differs from that of this member."),
-	viewsMetric:       metrics.Counter("keyway_gossip_view_changes_total", "Changes of the view of the cluster."),
-	lostMetric:        metrics.Counter("keyway_gossip_members_lost_total", "Members that did not answer any more and had not left in order."),
-	healthMetric:      metrics.Gauge("keyway_gossip_health_score", "How badly this member keeps up with gossip: 0 is good; it rises while probes get no answer, for example because the process lacks CPU."),
-}
+	membersMetric     = families.Gauge("keyway_gossip_members", "Members that are seen, this one included.", "role", "state")
+	refusedMetric     = families.Gauge("keyway_gossip_refused_members", "Members that are kept out of the view because they use another store.")
+	disagreeingMetric = families.Gauge("keyway_gossip_disagreeing_members", "Active workers whose view of the active workers differs from that of this member.")
+	viewsMetric       = families.Counter("keyway_gossip_view_changes_total", "Changes of the view of the cluster.")
+	lostMetric        = families.Counter("keyway_gossip_members_lost_total", "Members that did not answer any more and had not left in order.")
+	healthMetric      = families.Gauge("keyway_gossip_health_score", "How badly this member keeps up with gossip: 0 is good; it rises while probes get no answer, for example because the process lacks CPU.")
+)
 
 var _ prometheus.Collector = (*Cluster)(nil)
 
 // Describe implements [prometheus.Collector].
-func (c *Cluster) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
+func (c *Cluster) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 
 // Collect implements [prometheus.Collector].
 func (c *Cluster) Collect(ch chan<- prometheus.Metric) {
@@ -44,7 +37,7 @@ func (c *Cluster) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, role := range []ring.Role{ring.RoleWorker, ring.RoleRouter} {
 		for state := ring.StateJoining; state <= ring.StateLeaving; state++ {
-			metrics.Send(ch, families[membersMetric], count[kind{role, state}], role.String(), state.String())
+			metrics.Send(ch, membersMetric, count[kind{role, state}], role.String(), state.String())
 		}
 	}
 	disagreeing := 0
@@ -53,9 +46,9 @@ func (c *Cluster) Collect(ch chan<- prometheus.Metric) {
 			disagreeing++
 		}
 	}
-	metrics.Send(ch, families[disagreeingMetric], disagreeing)
-	metrics.Send(ch, families[refusedMetric], len(view.Refused))
-	metrics.Send(ch, families[viewsMetric], c.views.Load())
-	metrics.Send(ch, families[lostMetric], c.lost.Load())
-	metrics.Send(ch, families[healthMetric], c.list.GetHealthScore())
+	metrics.Send(ch, disagreeingMetric, disagreeing)
+	metrics.Send(ch, refusedMetric, len(view.Refused))
+	metrics.Send(ch, viewsMetric, c.views.Load())
+	metrics.Send(ch, lostMetric, c.lost.Load())
+	metrics.Send(ch, healthMetric, c.list.GetHealthScore())
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // sockets is a memberlist.Transport of TCP and UDP on one port. It reads packets into one buffer
@@ -57,10 +59,8 @@ func (s *sockets) accept() {
 	for {
 		conn, err := s.tcp.Accept()
 		if err != nil {
-			select {
-			case <-s.life.Done():
+			if !wake.Sleep(acceptAgain, s.life.Done()) {
 				return
-			case <-time.After(acceptAgain):
 			}
 			s.log.Printf("[ERR] memberlist: cannot accept a connection: %v", err)
 			continue
@@ -78,10 +78,7 @@ func (s *sockets) read() {
 	for s.life.Err() == nil {
 		n, from, err := s.udp.ReadFromUDPAddrPort(b)
 		if err != nil {
-			select {
-			case <-s.life.Done():
-			case <-time.After(time.Millisecond): // the error may be one of a packet sent before
-			}
+			wake.Sleep(time.Millisecond, s.life.Done()) // the error may be one of a packet sent before
 			continue
 		}
 		if n == 0 {

@@ -276,3 +276,8 @@ func (c idleServed) EndUnused() {
 // Tick is the interval of a server's clock. Timeouts are this coarse, and the end of a client is
 // noticed after that time.
 const Tick = 200 * time.Millisecond
+
+var began = time.Now()
+
+// Ticks returns the ticks since the start of the process.
+func Ticks() int64 { return int64(time.Since(began) / Tick) }

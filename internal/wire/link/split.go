@@ -111,10 +111,7 @@ func (s *splitter) makeRoom() {
 			s.cfg.Logger.Warn("link: too many connections wait; the one that has waited longest was closed", "bound", s.cfg.Pending)
 			return
 		}
-		select {
-		case <-s.fewer:
-		case <-time.After(left):
-		}
+		wake.Sleep(left, s.fewer)
 	}
 }
 

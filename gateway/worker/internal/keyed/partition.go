@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -27,7 +28,7 @@ const (
 func TokenEpoch(token int64) int64 { return token >> sequenceBits }
 
 // Partition is the request path's side of one partition. The shell, which drives the ownership
-// machine, opens and closes it. mu guards the contexts that can be cancelled, and changed; Table
+// machine, opens and closes it. mu guards the contexts that can be cancelled; Table
 // has a lock of its own.
 type Partition struct {
 	keys   *Keys
@@ -38,11 +39,11 @@ type Partition struct {
 	asked  atomic.Int64                   // the epoch whose successor was asked for
 	Term   atomic.Uint64                  // goes up each time the partition is given away
 
+	changed wake.Round            // ends when Open or Record changes
 	Cancels atomic.Uint64         // goes up with each cancellation of running executions
 	mu      sync.Mutex            // guards what follows
 	live    *Context              // the first context that is waited for, or that serves an exchange
 	streams map[*Context]struct{} // whose answers are streams that continue without their keys
-	changed chan struct{}         // closed when open or record changes; nil without waiters
 }
 
 func (p *Partition) init(k *Keys, number int) {
@@ -166,23 +167,7 @@ func (p *Partition) CheckSequence() {
 }
 
 // Announce wakes the callers of AwaitOwnership.
-func (p *Partition) Announce() {
-	p.mu.Lock()
-	if p.changed != nil {
-		close(p.changed)
-		p.changed = nil
-	}
-	p.mu.Unlock()
-}
-
-func (p *Partition) change() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.changed == nil {
-		p.changed = make(chan struct{})
-	}
-	return p.changed
-}
+func (p *Partition) Announce() { p.changed.End() }
 
 // AwaitOwnership waits for the partition to open. A call is one of
 // this program: it waits until limit while no other live worker owns the
@@ -203,7 +188,7 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {
-		changed := p.change()
+		changed := p.changed.Over()
 		switch {
 		case k.Draining.Load():
 			return p.Elsewhere(key)

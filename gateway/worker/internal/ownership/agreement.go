@@ -129,7 +129,7 @@ func (s *Shell) observed(sessions []records.SessionState) {
 	s.agree.sessions = make(map[string]bool, len(sessions))
 	for _, session := range sessions {
 		s.agree.sessions[session.Incarnation] = true
-		s.moves.session(session.Incarnation, session.Name)
+		s.Moves.session(session.Incarnation, session.Name)
 	}
 }
 

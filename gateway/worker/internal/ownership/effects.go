@@ -18,7 +18,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		p := &s.cfg.Keys.Parts[e.Partition]
 		s.cfg.Locks.Open(e)
 		p.Open.Store(true)
-		s.moves.opened(l.incarnation, e)
+		s.Moves.opened(l.incarnation, e)
 		p.Announce()
 		p.CheckSequence()
 	case handoff.LocksWritten:
@@ -33,7 +33,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		s.cfg.Keys.Parts[e.Partition].CheckSequence()
 	case handoff.Unblock:
 		s.cfg.Keys.Parts[e.Partition].Table.Unblock(e.Key)
-		s.moves.unblocked(e.Partition, e.Key)
+		s.Moves.unblocked(e.Partition, e.Key)
 	case handoff.CancelHandlers:
 		if lease := s.cfg.Keys.Lease.Load(); e.All && *lease != (handoff.Lease{}) {
 			s.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", s.cfg.Name, "cause", s.renewals.blame(s.cfg.Keys.Now()))
@@ -57,11 +57,11 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 	case handoff.Owner:
 		p := &s.cfg.Keys.Parts[e.Partition]
 		p.Record.Store(&e.Record)
-		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner, s.givesFor())
+		s.Moves.owner(l.incarnation, e.Partition, e.Record.Owner, s.givesFor())
 		p.Announce()
 	case handoff.Lost:
 		s.counts.sessions.Add(1)
-		s.moves.untaken(l.incarnation, moveLost, moveSession)
+		s.Moves.untaken(l.incarnation, moveLost, moveSession)
 		s.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", s.cfg.Name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
 		s.renewals = renewals{}
 		if l == s.current && !s.leaving {
@@ -69,7 +69,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 			s.look()
 		}
 	case handoff.Done:
-		s.moves.untaken(l.incarnation, moveGiven, moveLeave)
+		s.Moves.untaken(l.incarnation, moveGiven, moveLeave)
 		s.end(l)
 	case handoff.Renew:
 		s.renewals.asked(s.cfg.Keys.Now(), e.ID)

@@ -35,7 +35,7 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 			k := keyed.New(keyed.Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}})
 			s := &Shell{cfg: Config{Keys: k, Locks: noLocks{keys: k}}, wake: make(chan struct{}, 1)}
 			k.Owner = s
-			s.moves.init(&s.cfg)
+			s.Moves.init(&s.cfg)
 			p := &k.Parts[0]
 			_, limit := keyed.TokensOf(old)
 			p.Table.Open(limit-1, limit, nil)

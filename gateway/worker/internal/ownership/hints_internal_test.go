@@ -34,7 +34,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	join(1, 8)
 	k := keyed.New(keyed.Config{Settings: self.Settings()})
 	s := &Shell{cfg: Config{Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
-	s.moves.init(&s.cfg)
+	s.Moves.init(&s.cfg)
 	longest := func() (d time.Duration) {
 		s.view = self.View()
 		for range 1000 {
@@ -55,11 +55,11 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	if d := longest(); d < 30*time.Millisecond || d > 40*time.Millisecond {
 		t.Errorf("each of 40 workers waits for up to %v", d)
 	}
-	s.moves.inherited[3] = []lingering{{Residue: records.Residue{Key: "k"}}}
+	s.Moves.inherited[3] = []lingering{{Residue: records.Residue{Key: "k"}}}
 	if d := longest(); d > 0 {
 		t.Errorf("one that has residue waits for up to %v", d)
 	}
-	delete(s.moves.inherited, 3)
+	delete(s.Moves.inherited, 3)
 	serve(false)
 	if d := longest(); d == 0 {
 		t.Error("one that waits for partitions which nobody has does not wait")

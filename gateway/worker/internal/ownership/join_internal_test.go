@@ -35,8 +35,8 @@ func TestCrowdsJoinTogether(t *testing.T) {
 	ready := func() *Shell {
 		k := keyed.New(keyed.Config{Settings: self.Settings()})
 		s := &Shell{cfg: Config{Name: "w0", Members: self, Keys: k, Logger: slog.New(slog.DiscardHandler)}, current: &life{incarnation: "w0", confirmed: true, told: true}}
-		s.moves.init(&s.cfg)
-		s.moves.begin("w0")
+		s.Moves.init(&s.cfg)
+		s.Moves.begin("w0")
 		s.look()
 		return s
 	}

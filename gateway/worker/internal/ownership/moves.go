@@ -13,10 +13,10 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-// moves remembers which partitions the worker took over, gave away and lost, and which of their
+// Moves remembers which partitions the worker took over, gave away and lost, and which of their
 // keys still run at the former owner. The shell's goroutine reports events to it. Moves of one kind
 // that follow each other closely are logged as one line.
-type moves struct {
+type Moves struct {
 	cfg *Config
 
 	// The fields below belong to the shell's goroutine.
@@ -57,47 +57,47 @@ type seenMember struct {
 	gone   bool
 }
 
-func (m *moves) init(cfg *Config) {
+func (m *Moves) init(cfg *Config) {
 	m.cfg, m.parts, m.members = cfg, make([]movingPartition, len(cfg.Keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
 	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
 }
 
 // now returns the time since the worker's start, which is not 0.
-func (m *moves) now() time.Duration { return max(m.cfg.Keys.Now(), 1) }
+func (m *Moves) now() time.Duration { return max(m.cfg.Keys.Now(), 1) }
 
-func (m *moves) begin(incarnation string) {
+func (m *Moves) begin(incarnation string) {
 	m.know(incarnation, &seenMember{name: m.cfg.Name, own: true})
 }
 
 // session records the name of an incarnation, which may be gone already.
-func (m *moves) session(incarnation, name string) {
+func (m *Moves) session(incarnation, name string) {
 	if m.members[incarnation] == nil {
 		m.know(incarnation, &seenMember{name: name, gone: true})
 	}
 }
 
-func (m *moves) know(incarnation string, s *seenMember) {
+func (m *Moves) know(incarnation string, s *seenMember) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.members[incarnation], m.names[incarnation] = s, s.name
 }
 
-// name returns the name of an incarnation, or the incarnation if that is not known.
-func (m *moves) name(incarnation string) string {
+// NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
+func (m *Moves) NameOf(incarnation string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nameLocked(incarnation)
 }
 
-func (m *moves) nameLocked(incarnation string) string {
+func (m *Moves) nameLocked(incarnation string) string {
 	return cmp.Or(m.names[incarnation], incarnation)
 }
 
 // view takes a changed view, of the same ring or another one. It returns the
 // incarnations that are gone without having said that they leave, and whether
 // another worker came, went or changed its state.
-func (m *moves) view(v *ring.View, sameRing bool) (died []string, changed bool) {
+func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) {
 	now := m.now()
 	m.looks++
 	for _, member := range v.Members {
@@ -138,7 +138,7 @@ func (m *moves) view(v *ring.View, sameRing bool) (died []string, changed bool) 
 }
 
 // prune forgets members that are gone and own nothing, once there are many.
-func (m *moves) prune(members int) {
+func (m *Moves) prune(members int) {
 	if len(m.members) <= 2*members+64 {
 		return
 	}
@@ -157,14 +157,14 @@ func (m *moves) prune(members int) {
 }
 
 // waits reports whether a key that this worker serves waits for its former owner.
-func (m *moves) waits() bool {
+func (m *Moves) waits() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.inherited) > 0
 }
 
 // owned returns how many partitions the records give an incarnation.
-func (m *moves) owned(incarnation string) (n int) {
+func (m *Moves) owned(incarnation string) (n int) {
 	for p := range m.parts {
 		if m.parts[p].owner == incarnation {
 			n++
@@ -175,7 +175,7 @@ func (m *moves) owned(incarnation string) (n int) {
 
 // owner records the owner of a partition, as learnt by the worker's incarnation self. why is the
 // worker's own reason for giving partitions away, moveRebalance for none.
-func (m *moves) owner(self string, p int, owner string, why reason) {
+func (m *Moves) owner(self string, p int, owner string, why reason) {
 	part := &m.parts[p]
 	if part.owner == owner {
 		return
@@ -187,7 +187,7 @@ func (m *moves) owner(self string, p int, owner string, why reason) {
 }
 
 // opened records that a life begins to serve a partition.
-func (m *moves) opened(self string, e handoff.OpenTable) {
+func (m *Moves) opened(self string, e handoff.OpenTable) {
 	part, now := &m.parts[e.Partition], m.now()
 	back := part.closed != 0 // before anybody else had it
 	part.closed = 0
@@ -210,7 +210,7 @@ func (m *moves) opened(self string, e handoff.OpenTable) {
 }
 
 // closed records that a life has closed a partition.
-func (m *moves) closed(self string, c handoff.Closed) {
+func (m *Moves) closed(self string, c handoff.Closed) {
 	part := &m.parts[c.Partition]
 	part.closed, part.runs = m.now(), len(c.Running)
 	m.mu.Lock()
@@ -231,7 +231,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 }
 
 // given records that a partition which this worker has closed is another one's, for a reason of this worker or moveRebalance.
-func (m *moves) given(p int, to string, why reason) {
+func (m *Moves) given(p int, to string, why reason) {
 	part := &m.parts[p]
 	if why == moveRebalance && part.target == to {
 		why = m.whyRing(part)
@@ -242,7 +242,7 @@ func (m *moves) given(p int, to string, why reason) {
 }
 
 // untaken records what became of the partitions that a life had closed and no worker took.
-func (m *moves) untaken(self string, became direction, why reason) {
+func (m *Moves) untaken(self string, became direction, why reason) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for p := range m.parts {
@@ -253,14 +253,14 @@ func (m *moves) untaken(self string, became direction, why reason) {
 }
 
 // endLocked records the end of a partition's move.
-func (m *moves) endLocked(p int, became direction, why reason, to string) {
+func (m *Moves) endLocked(p int, became direction, why reason, to string) {
 	part := &m.parts[p]
 	m.noteLocked(became, why, to, m.now()-part.closed, part.runs)
 	part.closed = 0
 }
 
 // whyTaken returns why a life takes over a partition.
-func (m *moves) whyTaken(part *movingPartition) reason {
+func (m *Moves) whyTaken(part *movingPartition) reason {
 	from := m.members[part.from]
 	switch {
 	case part.from == "" && m.quarantine > part.since:
@@ -286,7 +286,7 @@ func (m *moves) whyTaken(part *movingPartition) reason {
 }
 
 // lives reports whether a worker of that name is there.
-func (m *moves) lives(name string) bool {
+func (m *Moves) lives(name string) bool {
 	for _, s := range m.members {
 		if s.name == name && !s.gone {
 			return true
@@ -296,7 +296,7 @@ func (m *moves) lives(name string) bool {
 }
 
 // whyRing returns why the ring wants another owner of a partition.
-func (m *moves) whyRing(part *movingPartition) reason {
+func (m *Moves) whyRing(part *movingPartition) reason {
 	if s := m.members[part.target]; s != nil && s.active == part.since {
 		return moveJoin
 	}

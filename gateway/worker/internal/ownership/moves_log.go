@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/status"
 )
 
@@ -14,7 +15,7 @@ const (
 )
 
 // burst is moves of one kind. It grows while they follow each other closely, and is then logged;
-// moves.mu guards it.
+// Moves.mu guards it.
 type burst struct {
 	direction direction
 	reason    reason
@@ -29,7 +30,7 @@ type burst struct {
 }
 
 // noteLocked adds one partition to the burst of its kind.
-func (m *moves) noteLocked(d direction, why reason, peer string, took time.Duration, residue int) *burst {
+func (m *Moves) noteLocked(d direction, why reason, peer string, took time.Duration, residue int) *burst {
 	m.counts[d][why].Add(1)
 	m.took[d].Observe(took)
 	now, name := time.Now(), m.nameLocked(peer)
@@ -54,7 +55,7 @@ func (m *moves) noteLocked(d direction, why reason, peer string, took time.Durat
 
 // flush logs the bursts that are over, and residue that lasts. It returns after how
 // long it wants to be called again.
-func (m *moves) flush() time.Duration {
+func (m *Moves) flush() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now, wait := time.Now(), time.Hour
@@ -79,7 +80,7 @@ func (m *moves) flush() time.Duration {
 }
 
 // logLocked logs a burst, once.
-func (m *moves) logLocked(b *burst) {
+func (m *Moves) logLocked(b *burst) {
 	if b.logged {
 		return
 	}
@@ -99,8 +100,20 @@ func (m *moves) logLocked(b *burst) {
 	m.cfg.Logger.Info(moveMessages[b.direction], args...)
 }
 
-// recent returns what is remembered, the latest first.
-func (m *moves) recent() []status.Move {
+// Report passes on the numbers of moved partitions by direction and reason, and how long moves took.
+func (m *Moves) Report(count func(direction, reason string, n int64), times func(direction string, took metrics.Distribution)) {
+	for d := range directions {
+		for why := range reasons {
+			if n := m.counts[d][why].Load(); n > 0 {
+				count(directionNames[d], reasonNames[why], n)
+			}
+		}
+		times(directionNames[d], m.took[d].Distribution())
+	}
+}
+
+// Recent returns what is remembered, the latest first.
+func (m *Moves) Recent() []status.Move {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := make([]status.Move, 0, len(m.bursts))

@@ -18,17 +18,17 @@ type lingering struct {
 }
 
 // unblocked records that a key no longer runs at the former owner of its partition.
-func (m *moves) unblocked(p int, key string) {
+func (m *Moves) unblocked(p int, key string) {
 	m.remove(m.inherited, p, func(l *lingering) bool { return l.Key == key })
 }
 
 // finished records the end of an execution whose partition this worker has closed.
-func (m *moves) finished(in handoff.Finished) {
+func (m *Moves) finished(in handoff.Finished) {
 	m.remove(m.left, in.Partition, func(l *lingering) bool { return l.Key == in.Key && l.Token == in.Token })
 }
 
 // remove removes residue of a partition from a list.
-func (m *moves) remove(list map[int][]lingering, p int, over func(*lingering) bool) {
+func (m *Moves) remove(list map[int][]lingering, p int, over func(*lingering) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	rest := slices.DeleteFunc(list[p], func(l lingering) bool {
@@ -46,9 +46,9 @@ func (m *moves) remove(list map[int][]lingering, p int, over func(*lingering) bo
 	m.calmLocked()
 }
 
-// oldest returns for how long keys have been waited for that run on at a former owner of
+// OldestResidue returns for how long keys have been waited for that run on at a former owner of
 // their partition, at the longest; 0 if there are none.
-func (m *moves) oldest() (age time.Duration) {
+func (m *Moves) OldestResidue() (age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, list := range m.inherited {
@@ -66,7 +66,7 @@ type residueOf struct {
 }
 
 // residueLocked returns, by holder, the residue of this worker and the residue that it waits for.
-func (m *moves) residueLocked() map[string]residueOf {
+func (m *Moves) residueLocked() map[string]residueOf {
 	held := make(map[string]residueOf)
 	for _, lists := range []map[int][]lingering{m.inherited, m.left} {
 		for _, list := range lists {
@@ -83,7 +83,7 @@ func (m *moves) residueLocked() map[string]residueOf {
 }
 
 // alarmLocked has residue looked at then, or before.
-func (m *moves) alarmLocked(at time.Time) {
+func (m *Moves) alarmLocked(at time.Time) {
 	if m.alarmAt.IsZero() || at.Before(m.alarmAt) {
 		m.alarmAt = at
 	}
@@ -91,7 +91,7 @@ func (m *moves) alarmLocked(at time.Time) {
 
 // warnLocked logs residue that is older than Limits.SlowKey, of each holder when it is
 // twice as old as before.
-func (m *moves) warnLocked(now time.Time) {
+func (m *Moves) warnLocked(now time.Time) {
 	m.alarmAt = time.Time{}
 	for holder, h := range m.residueLocked() {
 		after, age := m.alarms[holder], now.Sub(h.oldest)
@@ -109,7 +109,7 @@ func (m *moves) warnLocked(now time.Time) {
 }
 
 // calmLocked logs that residue which was warned of is no more.
-func (m *moves) calmLocked() {
+func (m *Moves) calmLocked() {
 	if len(m.alarms) == 0 {
 		return
 	}
@@ -122,8 +122,8 @@ func (m *moves) calmLocked() {
 	}
 }
 
-// residue returns the residue, that of the most keys first.
-func (m *moves) residue(now time.Time) (list []status.ResidueStatus) {
+// Residue returns the residue by holder, that of the most keys first.
+func (m *Moves) Residue(now time.Time) (list []status.ResidueStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for holder, h := range m.residueLocked() {
@@ -135,8 +135,8 @@ func (m *moves) residue(now time.Time) (list []status.ResidueStatus) {
 	return list
 }
 
-// residueOfKey returns the execution at a former owner that key waits for, nil for none.
-func (m *moves) residueOfKey(p int, key string, now time.Time) *status.KeyResidue {
+// ResidueOfKey returns the execution at a former owner that key waits for, nil for none.
+func (m *Moves) ResidueOfKey(p int, key string, now time.Time) *status.KeyResidue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, l := range m.inherited[p] {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -39,13 +40,13 @@ type Shell struct {
 	registered chan struct{} // closed when the first life's session was confirmed
 
 	wake  chan struct{} // holds one token while inbox is not empty, or run is to look around
-	mu    sync.Mutex    // guards inbox and turn
+	mu    sync.Mutex    // guards inbox
 	inbox []event
-	turn  chan struct{} // closed when run has made another round; nil without waiters
+	turn  wake.Round // of run
 
 	calls storeCalls
 
-	// The fields below belong to run, except a part of moves.
+	// The fields below belong to run, except a part of Moves.
 	view       *ring.View
 	viewed     handoff.View // what the machines were told of view
 	changed    time.Time    // when another worker came, went or changed its state
@@ -58,7 +59,7 @@ type Shell struct {
 	agree      agreement
 	appless    error // why the worker is off the ring because of its app; nil if it is not
 	drained    bool  // it was told to leave the ring, until it is told to come back
-	moves      moves
+	Moves      Moves
 	renewals   renewals
 	progress   time.Time // when the progress of leaving is logged next
 
@@ -100,7 +101,7 @@ func Start(ctx context.Context, cfg Config) (*Shell, error) {
 	s.outlook.Store(new(handoff.Outlook))
 	cfg.Keys.Owner = s
 	s.agree.rivals = make(map[string]time.Time)
-	s.moves.init(&s.cfg)
+	s.Moves.init(&s.cfg)
 	s.appless = cfg.Health(false)
 	s.timeout = handoff.Config{TTL: cfg.Settings.TTL}.CallTimeout()
 	if err := s.begin(ctx); err != nil {
@@ -180,8 +181,8 @@ func (s *Shell) run() {
 		joins := s.join(time.Now())
 		s.settle()
 		s.publish()
-		s.endTurn()
-		timer.Reset(min(s.untilNext(), joins, s.tellEpoch(time.Now()), s.moves.flush(), s.noteProgress(time.Now())))
+		s.turn.End()
+		timer.Reset(min(s.untilNext(), joins, s.tellEpoch(time.Now()), s.Moves.flush(), s.noteProgress(time.Now())))
 		select {
 		case <-s.ctx.Done():
 			return
@@ -215,7 +216,7 @@ const few = 8
 // until partitions or keys of its are free, looks at once, and so does each of a few.
 func (s *Shell) hintDelay() time.Duration {
 	delay := s.spread(time.Millisecond)
-	if delay > 0 && (s.moves.waits() || s.awaits(s.current.incarnation)) {
+	if delay > 0 && (s.Moves.waits() || s.awaits(s.current.incarnation)) {
 		return 0
 	}
 	return delay
@@ -240,7 +241,7 @@ func (s *Shell) handle(e event) {
 		return // it was served again meanwhile, and closed with other locks
 	}
 	if f, ok := e.input.(handoff.Finished); ok {
-		s.moves.finished(f)
+		s.Moves.finished(f)
 	}
 	if r, ok := e.input.(handoff.Reply); ok {
 		if e.life == s.current {
@@ -318,7 +319,7 @@ func (s *Shell) step(l *life, in handoff.Input) {
 		todo = todo[1:]
 		if c, ok := e.(handoff.CloseTable); ok {
 			closed := s.closeTable(c.Partition)
-			s.moves.closed(l.incarnation, closed)
+			s.Moves.closed(l.incarnation, closed)
 			todo = append(todo, s.ask(l, closed)...)
 			continue
 		}
@@ -363,7 +364,7 @@ func (s *Shell) begin(ctx context.Context) error {
 	l := &life{incarnation: id, machine: machine, first: s.current == nil}
 	s.cfg.Keys.SetIncarnation(id)
 	s.current, s.view = l, nil
-	s.moves.begin(id)
+	s.Moves.begin(id)
 	s.isSettled.Store(false)
 	s.lives = append(s.lives, l)
 	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
@@ -410,7 +411,7 @@ func (s *Shell) look() {
 	}
 	sameRing := s.view != nil && s.view.Digest == view.Digest
 	s.view = view
-	died, changed := s.moves.view(view, sameRing)
+	died, changed := s.Moves.view(view, sameRing)
 	if changed {
 		s.changed = time.Now()
 	}
@@ -455,7 +456,7 @@ func (s *Shell) tellWait(l *life, snapshot records.Snapshot) {
 // again.
 func (s *Shell) announceTakeovers(died []string) {
 	for _, incarnation := range died {
-		n := s.moves.owned(incarnation)
+		n := s.Moves.owned(incarnation)
 		if n == 0 {
 			continue
 		}
@@ -463,7 +464,7 @@ func (s *Shell) announceTakeovers(died []string) {
 		if wait == 0 && obstacle != handoff.ObstacleNone {
 			wait = s.cfg.Settings.TTL
 		}
-		s.cfg.Logger.Warn("a worker is gone: its partitions are served again once its session is over", "worker", s.moves.name(incarnation),
+		s.cfg.Logger.Warn("a worker is gone: its partitions are served again once its session is over", "worker", s.Moves.NameOf(incarnation),
 			"partitions", n, "by", time.Now().Add(wait).Format(time.TimeOnly), "in_at_most", wait.Round(time.Millisecond))
 	}
 }
@@ -543,7 +544,7 @@ func (s *Shell) settle() {
 // publish stores the outlook: refused calls say by it what an unserved partition waits for.
 func (s *Shell) publish() {
 	if outlook := s.current.machine.Outlook(); !outlook.Same(s.outlook.Load()) {
-		s.moves.quarantine = max(s.moves.quarantine, outlook.Quarantine())
+		s.Moves.quarantine = max(s.Moves.quarantine, outlook.Quarantine())
 		s.outlook.Store(outlook)
 	}
 }
@@ -565,9 +566,7 @@ func (s *Shell) releasePrevious() {
 	defer cancel()
 	if len(cfg.Previous) > 0 && cfg.AwaitApp {
 		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.grace())
-		select {
-		case <-time.After(s.grace()):
-		case <-ctx.Done():
+		if !wake.Sleep(s.grace(), ctx.Done()) {
 			return
 		}
 	}
@@ -577,9 +576,7 @@ func (s *Shell) releasePrevious() {
 	}
 	for _, id := range cfg.Previous {
 		for cfg.Store.Release(ctx, id) != nil {
-			select {
-			case <-time.After(s.timeout / 4):
-			case <-ctx.Done():
+			if !wake.Sleep(s.timeout/4, ctx.Done()) {
 				cfg.Logger.Warn("could not release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id)
 				return
 			}

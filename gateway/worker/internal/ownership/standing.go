@@ -26,7 +26,7 @@ func (s *Shell) LeaveRing(ctx context.Context) error {
 	s.offRing.Store(true)
 	s.Poke()
 	for {
-		turn := s.nextTurn()
+		turn := s.turn.Over()
 		switch {
 		case s.cfg.Keys.Draining.Load():
 			return s.Drain(ctx)
@@ -84,25 +84,6 @@ func (s *Shell) followOrders() {
 		s.cfg.Logger.Info("this worker was told to come back onto the ring", "worker", s.cfg.Name)
 	}
 	s.announceState()
-}
-
-// nextTurn returns a channel that is closed when run has looked around once more.
-func (s *Shell) nextTurn() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turn == nil {
-		s.turn = make(chan struct{})
-	}
-	return s.turn
-}
-
-func (s *Shell) endTurn() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turn != nil {
-		close(s.turn)
-		s.turn = nil
-	}
 }
 
 // Await is Worker.Await. ask returns why an app does not answer, when it has been asked.
@@ -234,36 +215,6 @@ func (s *Shell) followApps() {
 			s.cfg.Log.Info("the app answers: this worker joins the ring", "worker", s.cfg.Name)
 		}
 		s.announceState()
-	}
-}
-
-// OldestResidue returns for how long keys have been waited for that run on at a former owner of their partition, at the
-// longest; 0 if there are none.
-func (s *Shell) OldestResidue() time.Duration { return s.moves.oldest() }
-
-// Residue returns the residue by holder, that of the most keys first.
-func (s *Shell) Residue(now time.Time) []status.ResidueStatus { return s.moves.residue(now) }
-
-// ResidueOfKey returns the execution at a former owner that key waits for, nil for none.
-func (s *Shell) ResidueOfKey(partition int, key string, now time.Time) *status.KeyResidue {
-	return s.moves.residueOfKey(partition, key, now)
-}
-
-// RecentMoves returns the moves that are remembered, the latest first.
-func (s *Shell) RecentMoves() []status.Move { return s.moves.recent() }
-
-// NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
-func (s *Shell) NameOf(incarnation string) string { return s.moves.name(incarnation) }
-
-// MovesOf reports the numbers of moved partitions by direction and reason, and how long moves took.
-func (s *Shell) MovesOf(count func(direction, reason string, n int64), times func(direction string, took metrics.Distribution)) {
-	for d := range directions {
-		for why := range reasons {
-			if n := s.moves.counts[d][why].Load(); n > 0 {
-				count(directionNames[d], reasonNames[why], n)
-			}
-		}
-		times(directionNames[d], s.moves.took[d].Distribution())
 	}
 }
 

@@ -35,10 +35,7 @@ var transitions = [states][states]bool{
 }
 
 func (s state) String() string {
-	if s < states {
-		return [states]string{"none", "waiting", "held", "keeping", "written", "removing", "blocked", "lost"}[s]
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
+	return [states]string{"none", "waiting", "held", "keeping", "written", "removing", "blocked", "lost"}[s]
 }
 
 // set moves a lock to another state.

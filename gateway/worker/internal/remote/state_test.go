@@ -25,8 +25,8 @@ func TestTransitions(t *testing.T) {
 		if from != none && !transitions[from][none] {
 			t.Errorf("%v has no end", from)
 		}
-		if from.String() == "" || states.String() != "state(8)" {
-			t.Errorf("%d reads %q, and the next one %v", from, from, states)
+		if from.String() == "" {
+			t.Errorf("%d has no name", from)
 		}
 	}
 	for e := range Events {
