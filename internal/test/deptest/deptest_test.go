@@ -33,7 +33,7 @@ var only = []struct {
 	by      []string
 	why     string
 }{
-	{memberlist, []string{"ring/gossip", "internal/test/gossiptest"}, "the gossip library has one door, so that it can be replaced"},
+	{memberlist, []string{"ring/gossip"}, "the gossip library has one door, so that it can be replaced"},
 	{etcd, []string{"fallback/etcd"}, "etcd has one door, so that the store can be replaced"},
 	{goRedis, []string{"fallback"}, "Redis has one door, so that the store can be replaced"},
 	{miniredis, []string{"fallback/store"}, "the embedded store is one of the stores"},
