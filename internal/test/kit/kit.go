@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -67,6 +68,21 @@ func Dial(t *testing.T, base string) net.Conn {
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// Serve runs a server of a listener until the test ends.
+func Serve(t testing.TB, s interface {
+	Serve(l net.Listener) error
+	Close() error
+}, l net.Listener) {
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("Serve: %v", err)
+		}
+	})
 }
 
 // Fetch sends a GET request with the given names and values of fields, and
@@ -150,28 +166,6 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 		case <-ctx.Done():
 			t.Fatalf("never: %s", what)
 		}
-	}
-}
-
-// Deadline returns a context whose deadline passes when pass is called.
-func Deadline(t testing.TB) (ctx context.Context, pass func()) {
-	passed := make(chan struct{})
-	return deadline{t.Context(), passed}, sync.OnceFunc(func() { close(passed) })
-}
-
-type deadline struct {
-	context.Context
-	passed chan struct{}
-}
-
-func (d deadline) Done() <-chan struct{} { return d.passed }
-
-func (d deadline) Err() error {
-	select {
-	case <-d.passed:
-		return context.DeadlineExceeded
-	default:
-		return nil
 	}
 }
 

@@ -3,7 +3,6 @@
 package routertest
 
 import (
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -272,14 +271,7 @@ func Get(t testing.TB, s *Site, key string) (*http.Response, string) {
 func Serve(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	t.Helper()
 	f := router.NewServer(rt, NetServer())
-	done := make(chan error, 1)
-	go func() { done <- f.Serve(l) }()
-	t.Cleanup(func() {
-		f.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("Serve: %v", err)
-		}
-	})
+	kit.Serve(t, f, l)
 	return f
 }
 
