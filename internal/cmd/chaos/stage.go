@@ -54,7 +54,7 @@ func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
 // build builds the programs, unless there are some already.
 func (c config) build(ctx context.Context, dir string) (cluster.Programs, error) {
 	if c.Programs != "" {
-		return cluster.Programs{Router: filepath.Join(c.Programs, "router"), Worker: filepath.Join(c.Programs, "worker")}, nil
+		return cluster.In(c.Programs), nil
 	}
 	var flags []string
 	if c.Race {

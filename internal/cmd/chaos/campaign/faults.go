@@ -30,13 +30,13 @@ func onProgram(with func(ctx context.Context, c *cast, f *fault, p *program) err
 }
 
 // onLeader plays a fault on the node that leads the store.
-func onLeader(with func(ctx context.Context, c *cast, f *fault, n *node) error) action {
+func onLeader(with func(ctx context.Context, c *cast, f *fault, n *trial.Node) error) action {
 	return func(ctx context.Context, c *cast, f *fault) error {
-		n, err := c.leader(ctx)
+		n, err := c.store.Leader(ctx)
 		if err != nil {
 			return err
 		}
-		f.process = n.name
+		f.process = n.Name
 		return with(ctx, c, f, n)
 	}
 }
@@ -88,20 +88,18 @@ func squeeze(ctx context.Context, c *cast, f *fault, p *program) error {
 
 // upgrade restarts everything, one after the other: followers of the store, its leader after
 // another one has taken its place, Sentinels, workers and routers.
-func upgrade(ctx context.Context, c *cast, f *fault, old *node) error {
+func upgrade(ctx context.Context, c *cast, f *fault, old *trial.Node) error {
 	ctx = context.WithoutCancel(ctx)
-	renew := func(n *node) error {
-		for _, d := range n.daemons() {
+	renew := func(n *trial.Node) error {
+		for _, d := range n.Daemons() {
 			d.End(syscall.SIGTERM)
 		}
-		for _, d := range n.daemons() {
-			if err := d.Start(); err != nil {
-				return err
-			}
+		if err := n.Start(); err != nil {
+			return err
 		}
-		return trial.Await(ctx, "all nodes follow after "+n.name+" was upgraded", c.whole)
+		return trial.Await(ctx, "all nodes follow after "+n.Name+" was upgraded", c.store.Whole)
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.store.Nodes {
 		if n != old {
 			if err := renew(n); err != nil {
 				return err
@@ -125,63 +123,63 @@ func upgrade(ctx context.Context, c *cast, f *fault, old *node) error {
 	return nil
 }
 
-func killLeader(ctx context.Context, c *cast, f *fault, n *node) error {
-	n.server.End(syscall.SIGKILL)
+func killLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	n.Server.End(syscall.SIGKILL)
 	f.hold(ctx)
 	return c.back(ctx, n)
 }
 
 // back starts a node's server again and waits until all is as before. A server
 // that does not take its append-only file gets it mended, as an operator would.
-func (c *cast) back(ctx context.Context, n *node) error {
-	if !n.server.Runs() {
-		if err := n.server.Start(); err != nil {
+func (c *cast) back(ctx context.Context, n *trial.Node) error {
+	if !n.Server.Runs() {
+		if err := n.Server.Start(); err != nil {
 			return err
 		}
 	}
-	return trial.Await(context.WithoutCancel(ctx), "the store is whole after "+n.name+" is back", func() bool {
-		if !n.server.Runs() {
+	return trial.Await(context.WithoutCancel(ctx), "the store is whole after "+n.Name+" is back", func() bool {
+		if !n.Server.Runs() {
 			if c.cfg.Store == overRedis {
-				n.mend()
+				mend(n)
 			}
-			_ = n.server.Start() // or the next time
+			_ = n.Server.Start() // or the next time
 		}
-		return c.whole()
+		return c.store.Whole()
 	})
 }
 
-func pauseLeader(ctx context.Context, c *cast, f *fault, n *node) error {
-	n.server.Signal(syscall.SIGSTOP)
+func pauseLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	n.Server.Signal(syscall.SIGSTOP)
 	f.hold(ctx)
-	n.server.Signal(syscall.SIGCONT)
+	n.Server.Signal(syscall.SIGCONT)
 	return c.back(ctx, n)
 }
 
 // loseWrites cuts the replicas off from the master, which goes on acknowledging
 // writes for a moment, and kills it.
-func loseWrites(ctx context.Context, c *cast, f *fault, n *node) error {
-	heal := c.apply(pairs([]string{n.name}, c.names("r", n.name), bothWays), fabric.Rule{Cut: true})
+func loseWrites(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	heal := c.apply(pairs([]string{n.Name}, c.names("r", n.Name), bothWays), fabric.Rule{Cut: true})
 	trial.Sleep(ctx, time.Second+time.Duration(f.amount*float64(time.Second)/2))
-	n.server.End(syscall.SIGKILL)
+	n.Server.End(syscall.SIGKILL)
 	heal()
 	f.hold(ctx)
 	return c.back(ctx, n)
 }
 
-func switchMaster(ctx context.Context, c *cast, _ *fault, old *node) error {
+func switchMaster(ctx context.Context, c *cast, _ *fault, old *trial.Node) error {
 	return errors.Join(trial.Await(ctx, "Sentinels let another master take over", func() bool {
-		_, _ = old.cli(sentinelPort, "sentinel", "failover", masterName)
-		now := c.elected()
+		old.Ask(old.Beside, "sentinel", "failover", trial.MasterName)
+		now := c.store.Elected()
 		return now != nil && now != old
-	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.whole))
+	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.store.Whole))
 }
 
-func killFollower(ctx context.Context, c *cast, f *fault, leader *node) error {
-	names := c.names("r", leader.name)
+func killFollower(ctx context.Context, c *cast, f *fault, leader *trial.Node) error {
+	names := c.names("r", leader.Name)
 	f.process = names[int(f.amount*float64(len(names)))]
-	for _, n := range c.nodes {
-		if n.name == f.process {
-			n.server.End(syscall.SIGKILL)
+	for _, n := range c.store.Nodes {
+		if n.Name == f.process {
+			n.Server.End(syscall.SIGKILL)
 			f.hold(ctx)
 			return c.back(ctx, n)
 		}
@@ -190,11 +188,11 @@ func killFollower(ctx context.Context, c *cast, f *fault, leader *node) error {
 }
 
 func killSentinel(ctx context.Context, c *cast, f *fault) error {
-	for _, n := range c.nodes {
-		if n.name == f.host {
-			n.sentinel.End(syscall.SIGKILL)
+	for _, n := range c.store.Nodes {
+		if n.Name == f.host {
+			n.Sentinel.End(syscall.SIGKILL)
 			f.hold(ctx)
-			return n.sentinel.Start()
+			return n.Sentinel.Start()
 		}
 	}
 	return nil
@@ -214,23 +212,23 @@ func cutFrom(letters string, one bool) action {
 	}
 }
 
-func cutLeader(ctx context.Context, c *cast, f *fault, n *node) error {
-	return c.cutGroup(ctx, f, n, n.name)
+func cutLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	return c.cutGroup(ctx, f, n, n.Name)
 }
 
 // cutLeaderAndWorker leaves a worker alone with the store's leader. A Redis master acknowledges
 // its writes as long as min-replicas-max-lag lets it.
 func cutLeaderAndWorker(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
+	n, err := c.store.Leader(ctx)
 	if err != nil {
 		return err
 	}
 	f.way = bothWays
-	f.note = "with leader " + n.name
-	return c.cutGroup(ctx, f, n, n.name, f.host)
+	f.note = "with leader " + n.Name
+	return c.cutGroup(ctx, f, n, n.Name, f.host)
 }
 
-func (c *cast) cutGroup(ctx context.Context, f *fault, n *node, near ...string) error {
+func (c *cast) cutGroup(ctx context.Context, f *fault, n *trial.Node, near ...string) error {
 	heal := c.apply(pairs(near, c.names("rpwc", near...), f.way), fabric.Rule{Cut: true})
 	f.hold(ctx)
 	heal()
@@ -271,13 +269,13 @@ func (f *fault) step(ctx context.Context, c *cast, wall *clock.Clock) {
 }
 
 func stepClock(ctx context.Context, c *cast, f *fault, p *program) error {
-	f.step(ctx, c, p.clock)
+	f.step(ctx, c, c.clocks[p.Name])
 	return nil
 }
 
-func stepRedis(ctx context.Context, c *cast, f *fault, n *node) error {
-	f.step(ctx, c, n.clock)
-	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.whole)
+func stepRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	f.step(ctx, c, c.clocks[n.Name])
+	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.store.Whole)
 }
 
 // rate lets the clocks of a host run slower or faster: by up to 2 %, or beyond the
@@ -293,16 +291,16 @@ func (f *fault) rate(ctx context.Context, clocks *clock.Clock) {
 	clocks.Rate(1)
 }
 
-func slowClock(ctx context.Context, _ *cast, f *fault, p *program) error {
+func slowClock(ctx context.Context, c *cast, f *fault, p *program) error {
 	if l, err := p.Alive(); err == nil {
 		f.process = l.Label
 	}
-	f.rate(ctx, p.clock)
+	f.rate(ctx, c.clocks[p.Name])
 	return nil
 }
 
-func slowRedis(ctx context.Context, _ *cast, f *fault, n *node) error {
-	f.rate(ctx, n.clock)
+func slowRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	f.rate(ctx, c.clocks[n.Name])
 	return nil
 }
 
@@ -324,8 +322,8 @@ func (f *fault) fill(ctx context.Context, dir string) error {
 	return errors.Join(err, os.Remove(name))
 }
 
-func fillRedis(ctx context.Context, c *cast, f *fault, n *node) error {
-	return errors.Join(f.fill(ctx, n.dir), c.back(ctx, n))
+func fillRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	return errors.Join(f.fill(ctx, n.Data), c.back(ctx, n))
 }
 
 func fillBodies(ctx context.Context, c *cast, f *fault) error {
@@ -333,11 +331,14 @@ func fillBodies(ctx context.Context, c *cast, f *fault) error {
 }
 
 // boundRedis leaves the master no memory for more.
-func boundRedis(ctx context.Context, c *cast, f *fault, n *node) error {
-	if _, err := n.cli(redisPort, "config", "set", "maxmemory", "1"); err != nil {
-		return err
+func boundRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	for _, bytes := range []string{"1", "0"} { // 0 is no bound
+		if answer := n.Ask(n.Addr, "config", "set", "maxmemory", bytes); answer != "OK" {
+			return fmt.Errorf("%s is asked to set maxmemory, and answers %q", n.Name, answer)
+		}
+		if bytes == "1" {
+			f.hold(ctx)
+		}
 	}
-	f.hold(ctx)
-	_, err := n.cli(redisPort, "config", "set", "maxmemory", "0")
-	return err
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -288,17 +287,6 @@ func Await(ctx context.Context, what string, holds func() bool) error {
 	return nil
 }
 
-// Get returns the answer of an HTTP server, or nothing if it does not answer.
-func Get(client *http.Client, addr, path string) string {
-	res, err := client.Get("http://" + addr + path)
-	if err != nil {
-		return ""
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body)
-	return string(body)
-}
-
 // Redis is a redis-server that loses nothing which it has acknowledged.
 type Redis struct {
 	Daemon
@@ -338,10 +326,10 @@ func (r *Redis) Again(ctx context.Context, empty bool) error {
 	return Await(ctx, "redis-server answers", func() bool { return Ask(r.addr, "ping") == "PONG" })
 }
 
-// Ask asks a Redis or a Sentinel. It returns nothing if that does not answer within a second.
+// Ask asks a Redis or a Sentinel. It returns nothing if that does not answer within 2 s.
 func Ask(addr string, command ...string) string {
 	host, port, _ := net.SplitHostPort(addr)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	out, _ := osexec.CommandContext(ctx, "redis-cli", append([]string{"-h", host, "-p", port}, command...)...).Output()
 	return strings.TrimSpace(string(out))
