@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/cluster/proc"
@@ -21,7 +20,7 @@ type stage struct {
 	cfg      config
 	dir      string // of logs and data
 	programs cluster.Programs
-	redis    *trial.Redis
+	redis    *trial.Store
 	router   *trial.Program
 	at       *cluster.Process // the router's
 	observer *trial.Observer
@@ -154,6 +153,6 @@ func (s *stage) kill() {
 	if s.links != nil {
 		s.links.close()
 	}
-	s.redis.End(syscall.SIGKILL)
+	s.redis.Kill()
 	s.observer.Close()
 }

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway"
@@ -156,7 +155,7 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer redis.End(syscall.SIGKILL)
+	defer redis.Kill()
 	lives := &trial.Lives{Dir: dir}
 	defer lives.Kill()
 	var join []string

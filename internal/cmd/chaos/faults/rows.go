@@ -150,11 +150,9 @@ func (s *site) freeze(ctx context.Context, leader bool) error {
 // quarantine is over.
 func (s *site) without(ctx context.Context, d time.Duration, empty bool) error {
 	s.store.Kill()
-	for _, n := range s.store.Nodes {
-		if empty {
-			if err := errors.Join(os.RemoveAll(n.Data), os.Mkdir(n.Data, 0o700)); err != nil {
-				return err
-			}
+	if empty {
+		if err := s.store.Clear(); err != nil {
+			return err
 		}
 	}
 	if err := s.wait(ctx, d); err != nil {

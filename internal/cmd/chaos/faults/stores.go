@@ -1,14 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
@@ -20,16 +18,6 @@ var stores = []struct {
 	{"redis", "Redis", func(dir string) (*trial.Store, error) { return redis(dir, 1) }},
 	{"sentinel", "Redis, Sentinel", func(dir string) (*trial.Store, error) { return redis(dir, 3) }},
 	{"etcd", "etcd of three", etcd},
-}
-
-// newNode makes a node on this machine, with an address beside its own if it is one of several.
-func newNode(dir, name string, several bool) (n *trial.Node, err error) {
-	n = &trial.Node{Name: name, Dir: filepath.Join(dir, name)}
-	n.Data = filepath.Join(n.Dir, "data")
-	if n.Addr, err = proc.FreeAddr(); err == nil && several {
-		n.Beside, err = proc.FreeAddr()
-	}
-	return n, errors.Join(err, os.MkdirAll(n.Data, 0o700))
 }
 
 // settings returns files of deploy/redis, without the names of other files in them.
@@ -64,7 +52,7 @@ func redis(dir string, n int) (*trial.Store, error) {
 		return nil, err
 	}
 	for i := range n {
-		node, err := newNode(dir, fmt.Sprint("redis-", i+1), n > 1)
+		node, err := trial.NewNode(dir, fmt.Sprint("redis-", i+1), n > 1)
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +82,7 @@ func port(addr string) string {
 func etcd(dir string) (*trial.Store, error) {
 	var nodes []*trial.Node
 	for i := range 3 {
-		n, err := newNode(dir, fmt.Sprint("etcd-", i+1), true)
+		n, err := trial.NewNode(dir, fmt.Sprint("etcd-", i+1), true)
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 // MasterName is what Sentinels call their master.
@@ -37,6 +40,16 @@ type Node struct {
 	Sentinel *Daemon // nil for none
 }
 
+// NewNode makes a node on this machine below dir, with an address beside its own if it is one of several.
+func NewNode(dir, name string, several bool) (n *Node, err error) {
+	n = &Node{Name: name, Dir: filepath.Join(dir, name)}
+	n.Data = filepath.Join(n.Dir, "data")
+	if n.Addr, err = proc.FreeAddr(); err == nil && several {
+		n.Beside, err = proc.FreeAddr()
+	}
+	return n, errors.Join(err, os.MkdirAll(n.Data, 0o700))
+}
+
 func (n *Node) daemon(log string, args ...string) *Daemon {
 	return &Daemon{In: n.In, Log: filepath.Join(n.Dir, log), Args: args}
 }
@@ -51,6 +64,24 @@ func (n *Node) Redis(server, sentinel string) error {
 	file = filepath.Join(n.Dir, "sentinel.conf")
 	n.Sentinel = n.daemon("sentinel.log", "redis-sentinel", file)
 	return os.WriteFile(file, []byte(sentinel), 0o600)
+}
+
+// StartRedis starts a Redis below dir that loses nothing which it has acknowledged.
+func StartRedis(ctx context.Context, dir string) (*Store, error) {
+	n, err := NewNode(dir, "redis", false)
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(n.Addr)
+	if err := n.Redis(fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsave \"\"\nappendonly yes\nappendfsync always\nmaxmemory-policy noeviction\n", port, n.Data), ""); err != nil {
+		return nil, err
+	}
+	s := &Store{Nodes: []*Node{n}}
+	if err := s.Start(ctx); err != nil {
+		s.Kill()
+		return nil, err
+	}
+	return s, nil
 }
 
 // NewEtcd makes the nodes an etcd with its default elections.
@@ -122,6 +153,16 @@ func (s *Store) Kill() {
 			d.End(syscall.SIGKILL)
 		}
 	}
+}
+
+// Clear deletes the data of nodes that have ended.
+func (s *Store) Clear() error {
+	for _, n := range s.Nodes {
+		if err := errors.Join(os.RemoveAll(n.Data), os.Mkdir(n.Data, 0o700)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // do calls f where the node is.
