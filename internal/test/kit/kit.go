@@ -89,14 +89,16 @@ func Serve(t testing.TB, s interface {
 // returns the answer and its body.
 func Fetch(t *testing.T, target string, header ...string) (*http.Response, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := Must(http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	res, err := http.DefaultClient.Do(r)
+	return send(t, http.DefaultClient, r)
+}
+
+func send(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	res, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,21 +138,13 @@ func Client(t testing.TB, proto string) *http.Client {
 // the client sees a field of Keyway's own.
 func Do(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string) {
 	t.Helper()
-	res, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res, body := send(t, c, req)
 	for name := range res.Header {
 		if strings.HasPrefix(name, "Keyway-") {
 			t.Errorf("the client sees %s: %s", name, res.Header.Get(name))
 		}
 	}
-	return res, string(b)
+	return res, body
 }
 
 // Eventually waits for a condition, for up to a minute.

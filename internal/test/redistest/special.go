@@ -6,12 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"testing"
 
 	"github.com/keyway-go/keyway/internal/test/certs"
 )
 
 // startSentinelProcess needs a configuration file that it may write to.
-func startSentinelProcess(t TB, master *Server) *Server {
+func startSentinelProcess(t testing.TB, master *Server) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir()}
 	s.startOnFreePort(func(port int) []string {
@@ -29,19 +30,19 @@ func startSentinelProcess(t TB, master *Server) *Server {
 
 // StartTLS starts a server that takes TLS alone, and returns the file of the
 // certificate authority that its certificate is from.
-func StartTLS(t TB, config ...string) (s *Server, caFile string) {
+func StartTLS(t testing.TB, config ...string) (s *Server, caFile string) {
 	t.Helper()
 	Require(t)
-	dir := t.TempDir()
-	ca, err := certs.NewCA(dir, "redistest")
+	certDir := t.TempDir()
+	ca, err := certs.NewCA(certDir, "redistest")
 	if err != nil {
 		t.Fatal(err)
 	}
-	certFile, keyFile, err := ca.Issue(dir, "redis", certs.Loopback)
+	certFile, keyFile, err := ca.Issue(certDir, "redis", certs.Loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = &Server{t: t, dir: dir, args: config, tls: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
+	s = &Server{t: t, dir: t.TempDir(), args: config, tls: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
 	s.startOnFreePort(func(port int) []string {
 		return s.basics("--port", "0", "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
 			"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", ca.File)
@@ -50,7 +51,7 @@ func StartTLS(t TB, config ...string) (s *Server, caFile string) {
 }
 
 // StartUnix starts a server that also listens on a unix socket.
-func StartUnix(t TB, config ...string) (s *Server, socket string) {
+func StartUnix(t testing.TB, config ...string) (s *Server, socket string) {
 	t.Helper()
 	// A socket's path may have about 100 bytes; t.TempDir's can be longer.
 	dir, err := os.MkdirTemp("", "kw")

@@ -218,9 +218,7 @@ func ThroughNetHTTP(t testing.TB, rt *router.Router) *Site { return siteOf(t, rt
 // siteOf makes h take requests behind the standard library's server.
 func siteOf(t testing.TB, h http.Handler) *Site {
 	s := httptest.NewUnstartedServer(h)
-	s.Config.Protocols = new(http.Protocols)
-	s.Config.Protocols.SetHTTP1(true)
-	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.Protocols = NetServer().Protocols
 	s.Start()
 	t.Cleanup(s.Close)
 	return &Site{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
