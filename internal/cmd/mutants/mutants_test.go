@@ -170,6 +170,26 @@ func TestExample(t *testing.T) {
 	}
 }
 
+// TestPage: the tables of traps in docs/protocol-checks.md are what the lists say.
+func TestPage(t *testing.T) {
+	t.Chdir("../../..")
+	page, err := os.ReadFile("docs/protocol-checks.md")
+	if err != nil || !marked.Match(page) {
+		t.Fatalf("there is no table of traps: %v", err)
+	}
+	made := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(made, page, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"-traps", made}, &out, &out); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &out)
+	}
+	if now, err := os.ReadFile(made); err != nil || !bytes.Equal(now, page) {
+		t.Errorf("make the tables anew: go run ./internal/cmd/mutants -traps docs/protocol-checks.md (%v)", err)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"-only", "("}, {"-jobs", "0"}, {"x"}, {"-none"}} {
 		var stderr bytes.Buffer
