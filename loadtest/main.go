@@ -131,7 +131,7 @@ func (g *stage) prepare(ctx context.Context, o *options) (err error) {
 	}
 	switch {
 	case o.programs != "":
-		g.built = cluster.Programs{Router: filepath.Join(o.programs, "router"), Worker: filepath.Join(o.programs, "worker")}
+		g.built = cluster.In(o.programs)
 	case slices.ContainsFunc(o.chosen, contender.programs):
 		g.built, err = cluster.Build(ctx, g.dir)
 	}

@@ -152,7 +152,7 @@ func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspe
 			if err != nil {
 				return snapshot, fmt.Errorf("%s: %w", kv.Key, err)
 			}
-			snapshot.Partitions = append(snapshot.Partitions, p.told(incarnation))
+			snapshot.Partitions = append(snapshot.Partitions, p.Told(incarnation))
 		}
 	}
 	if len(suspects) > 0 {

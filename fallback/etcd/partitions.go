@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/keyway-go/keyway/internal/kept"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -123,10 +125,10 @@ func (s *Store) do(st *step, jobs []job, after map[int]*partition) (err error) {
 	changed := false
 	for number, p := range partitions {
 		after[number] = p
-		if p.written {
+		if p.Touched {
 			st.put(s.partitionKey(number), p.encode())
 		}
-		changed = changed || p.changed
+		changed = changed || p.Changed
 	}
 	if changed {
 		st.put(s.key("changed/partitions"), "")
@@ -137,7 +139,7 @@ func (s *Store) do(st *step, jobs []job, after map[int]*partition) (err error) {
 func told(partitions []*partition, incarnation string) []records.PartitionState {
 	var states []records.PartitionState
 	for _, p := range partitions {
-		states = append(states, p.told(incarnation))
+		states = append(states, p.Told(incarnation))
 	}
 	return states
 }
@@ -155,8 +157,10 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []re
 	var jobs []job
 	for _, c := range changes {
 		j := job{partition: c.Partition, size: sizeOf(c.Residue) + len(c.Locks), do: func(st *step, p *partition) {
-			if p.Record == c.From && s.allowed(st, incarnation, c) {
-				p.apply(incarnation, c)
+			live := func(other string) bool { return st.has(s.key("alive", other)) }
+			released := func(other string) bool { return st.has(s.key("released", other)) }
+			if p.Record == c.From && kept.Allows(incarnation, c, st.has(s.key("quarantine")), live, released) {
+				p.Apply(incarnation, c, time.Now())
 			}
 		}}
 		switch {
@@ -171,27 +175,10 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []re
 	return told(partitions, incarnation), s.failed("apply", err)
 }
 
-// allowed reports whether a caller may make a change of the record that the change is from.
-func (s *Store) allowed(st *step, incarnation string, c records.Change) bool {
-	owner := c.From.Owner
-	switch c.Op {
-	case records.OpClaim:
-		if owner == incarnation || owner != "" && st.has(s.key("released", owner)) {
-			return true
-		}
-		return !st.has(s.key("quarantine")) && (owner == "" || !st.has(s.key("alive", owner)))
-	case records.OpMove:
-		return owner == incarnation && c.To != "" && st.has(s.key("alive", c.To))
-	case records.OpAdvance:
-		return owner == incarnation
-	}
-	return false
-}
-
 // Clear deletes residues of a partition, each if the stored one is equal.
 func (s *Store) Clear(ctx context.Context, gen string, number int, residue []records.Residue) error {
 	_, err := s.change(ctx, gen, "", []job{{partition: number, do: func(_ *step, p *partition) {
-		p.clear(residue)
+		p.Clear(residue)
 	}}})
 	return s.failed("clear", err)
 }
@@ -200,7 +187,7 @@ func (s *Store) Clear(ctx context.Context, gen string, number int, residue []rec
 func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move) error {
 	var jobs []job
 	for _, m := range moves {
-		jobs = append(jobs, job{partition: m.Partition, do: func(_ *step, p *partition) { p.clearLocks(m.Epoch) }})
+		jobs = append(jobs, job{partition: m.Partition, do: func(_ *step, p *partition) { p.ClearLocks(m.Epoch) }})
 	}
 	_, err := s.change(ctx, gen, "", jobs)
 	return s.failed("clear locks", err)
@@ -216,11 +203,11 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 		for _, l := range w.Locks {
 			size += len(l.ID) + len(l.Text) + 10
 		}
-		jobs = append(jobs, job{partition: w.Partition, size: size, do: func(_ *step, p *partition) { p.write(incarnation, w) }})
+		jobs = append(jobs, job{partition: w.Partition, size: size, do: func(_ *step, p *partition) { p.Write(incarnation, w) }})
 	}
 	partitions, err := s.change(ctx, gen, incarnation, jobs)
 	for _, p := range partitions {
-		wrote = append(wrote, p.wrote)
+		wrote = append(wrote, p.Wrote)
 	}
 	return wrote, s.failed("write locks", err)
 }

@@ -71,7 +71,7 @@ func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl
 	}
 	var jobs []job
 	for _, hold := range holdings {
-		jobs = append(jobs, job{partition: hold.Partition, size: sizeOf(hold.Residue), do: func(_ *step, p *partition) { p.hold(h.Incarnation, hold) }})
+		jobs = append(jobs, job{partition: hold.Partition, size: sizeOf(hold.Residue), do: func(_ *step, p *partition) { p.Hold(h.Incarnation, hold, time.Now()) }})
 	}
 	partitions, err := s.change(ctx, gen, h.Incarnation, jobs)
 	return told(partitions, h.Incarnation), s.failed("register", err)

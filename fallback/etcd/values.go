@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/internal/kept"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -50,17 +51,14 @@ func (f *fields) more() bool { return f.err == nil && len(f.list) > 0 }
 
 // partition is what the store keeps of one.
 type partition struct {
-	records.PartitionState
-	generation string              // of Locks, Written and wrote, which end with it
-	wrote      records.WriteNumber // the latest write of Written
-	written    bool                // since it was read: anything
-	changed    bool                // what Observe shows to all
+	kept.Partition
+	generation string // of Locks, Written and Wrote, which end with it
 }
 
 // decodePartition returns a partition as it is in a generation. Its value is a list of fields; residue and
 // written locks come last, the former counted.
 func decodePartition(p int, generation string, kv *mvccpb.KeyValue) (*partition, error) {
-	s := &partition{PartitionState: records.PartitionState{Partition: p}, generation: generation}
+	s := &partition{kept.Partition{PartitionState: records.PartitionState{Partition: p}}, generation}
 	if kv == nil {
 		return s, nil
 	}
@@ -77,13 +75,13 @@ func decodePartition(p int, generation string, kv *mvccpb.KeyValue) (*partition,
 		written = append(written, records.WrittenLock{ID: f.text(), Text: f.text()})
 	}
 	if of == generation {
-		s.Locks, s.wrote, s.Written = locks, wrote, written
+		s.Locks, s.Wrote, s.Written = locks, wrote, written
 	}
 	return s, f.err
 }
 
 func (s *partition) encode() string {
-	list := []string{number(s.Record.Epoch), s.Record.Owner, number(s.Moved), s.generation, s.Locks, number(s.wrote.Epoch), number(s.wrote.Number), strconv.Itoa(len(s.Residue))}
+	list := []string{number(s.Record.Epoch), s.Record.Owner, number(s.Moved), s.generation, s.Locks, number(s.Wrote.Epoch), number(s.Wrote.Number), strconv.Itoa(len(s.Residue))}
 	for _, r := range s.Residue {
 		list = append(list, r.Key, r.Holder, number(r.Token))
 	}
@@ -91,15 +89,6 @@ func (s *partition) encode() string {
 		list = append(list, l.ID, l.Text)
 	}
 	return stores.Join(list...)
-}
-
-// told returns the partition as an incarnation sees it: only the owner gets its locks.
-func (s *partition) told(incarnation string) records.PartitionState {
-	state := s.PartitionState
-	if incarnation == "" || incarnation != s.Record.Owner {
-		state.Locks, state.Written = "", nil
-	}
-	return state
 }
 
 func decodeSession(incarnation string, value []byte) (records.SessionState, error) {

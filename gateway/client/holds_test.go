@@ -123,18 +123,18 @@ func TestHoldErrors(t *testing.T) {
 func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		end      func(s *clienttest.Site, w *workertest.Worker, store *clienttest.CutStore)
+		end      func(s *clienttest.Site, w *workertest.Worker, store *workertest.CutStore)
 		min, max time.Duration // until fn's context ends
 	}{
-		{"the owner dies", func(s *clienttest.Site, w *workertest.Worker, _ *clienttest.CutStore) { s.Kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot be reached", func(s *clienttest.Site, w *workertest.Worker, _ *clienttest.CutStore) { s.Sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store", func(_ *clienttest.Site, _ *workertest.Worker, store *clienttest.CutStore) { store.Cut.Store(true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store, and dies later", func(s *clienttest.Site, w *workertest.Worker, store *clienttest.CutStore) {
-			store.Cut.Store(true)
+		{"the owner dies", func(s *clienttest.Site, w *workertest.Worker, _ *workertest.CutStore) { s.Kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot be reached", func(s *clienttest.Site, w *workertest.Worker, _ *workertest.CutStore) { s.Sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store", func(_ *clienttest.Site, _ *workertest.Worker, store *workertest.CutStore) { store.Set(true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store, and dies later", func(s *clienttest.Site, w *workertest.Worker, store *workertest.CutStore) {
+			store.Set(true)
 			time.Sleep(5 * time.Second)
 			s.Kill(w)
 		}, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner has lost its session", func(s *clienttest.Site, w *workertest.Worker, _ *clienttest.CutStore) {
+		{"the owner has lost its session", func(s *clienttest.Site, w *workertest.Worker, _ *workertest.CutStore) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 		}, 0, 2500 * time.Millisecond},
 		{"the client is closed", nil, 0, 0},
@@ -142,7 +142,7 @@ func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := clienttest.NewSite(t)
-				store := &clienttest.CutStore{Store: s.Store}
+				store := &workertest.CutStore{Store: s.Store}
 				w := s.Start(func(cfg *worker.Config) { cfg.Store = store })
 				c := s.NewClient()
 				err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -382,12 +382,12 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 	for _, method := range []string{":acquire", ":renew"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := clienttest.NewSite(t)
-			store := &clienttest.CutStore{Store: s.Store}
+			store := &workertest.CutStore{Store: s.Store}
 			w := s.Start(func(cfg *worker.Config) { cfg.Store = store })
 			c := s.NewClient()
 			_ = c.Do(t.Context(), "connected", func(gateway.Execution) error { return nil })
 			s.Delay(method, 1500*time.Millisecond)
-			store.Cut.Store(true)
+			store.Set(true)
 			ended := make(chan time.Time, 1)
 			go func() {
 				_ = w.Do(t.Context(), "other", func(x gateway.Execution) error {

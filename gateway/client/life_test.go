@@ -111,6 +111,28 @@ func TestClientOfABodyThatDoesNotCome(t *testing.T) {
 	}
 }
 
+// newDeadline returns a context whose deadline passes when pass is called.
+func newDeadline(t *testing.T) (ctx context.Context, pass func()) {
+	passed := make(chan struct{})
+	return deadline{t.Context(), passed}, sync.OnceFunc(func() { close(passed) })
+}
+
+type deadline struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.passed }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // A deadline that has passed is a timeout for net/http.
 func TestClientTimeout(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -119,7 +141,7 @@ func TestClientTimeout(t *testing.T) {
 		begun <- struct{}{}
 		<-release
 	}, func(t *testing.T, c *client.Client) {
-		ctx, pass := kit.Deadline(t)
+		ctx, pass := newDeadline(t)
 		go func() {
 			<-begun
 			pass()

@@ -8,8 +8,8 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -82,7 +82,7 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
-				store := &clienttest.CutStore{}
+				store := &workertest.CutStore{}
 				a := s.Start(func(cfg *worker.Config) {
 					store.Store = cfg.Store
 					cfg.Store = store
@@ -101,7 +101,7 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 				}()
 				synctest.Wait()
 				s.Mute(a)
-				store.Cut.Store(true)
+				store.Set(true)
 				_ = a.Member.Vanish()
 				b := s.Start()
 				b.AwaitServing(t, 16)

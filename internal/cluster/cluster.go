@@ -36,11 +36,16 @@ func Build(ctx context.Context, dir string, flags ...string) (Programs, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Programs{}, fmt.Errorf("cluster: go build: %w\n%s", err, out)
 	}
-	return Programs{Router: filepath.Join(dir, "router"), Worker: filepath.Join(dir, "worker")}, nil
+	return In(dir), nil
 }
 
 // Programs are the paths of the built programs.
 type Programs struct{ Router, Worker string }
+
+// In returns the programs that are in dir.
+func In(dir string) Programs {
+	return Programs{Router: filepath.Join(dir, "router"), Worker: filepath.Join(dir, "worker")}
+}
 
 // Process is a running router or worker.
 type Process struct {

@@ -7,13 +7,12 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	_ "embed"
-	"encoding/binary"
 	"encoding/hex"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/ring"
@@ -55,13 +54,8 @@ func (f features) link(cluster string) *load.Link {
 // benchPolicy is what routers ask for with requests of the route "bench". A worker that
 // does not understand it refuses them.
 func benchPolicy() []byte {
-	b := binary.AppendUvarint(nil, 0) // mode
-	for _, n := range []uint64{uint64(20 * time.Second), uint64(10 * time.Second), 1000, 100_000} {
-		b = binary.AppendUvarint(b, n) // timeout, max-wait, queue, burst
-	}
-	b = binary.BigEndian.AppendUint64(b, math.Float64bits(100_000)) // per key and second
-	b = append(binary.AppendUvarint(b, uint64(len("bench"))), "bench"...)
-	return binary.AppendUvarint(b, 0) // timed
+	p := policy.Policy{Route: "bench", Timeout: 20 * time.Second, MaxWait: 10 * time.Second, QueuePerKey: 1000, Rate: policy.Rate{PerSecond: 100_000, Burst: 100_000}}
+	return p.Append(nil)
 }
 
 // memberArgs are flags of any member.

@@ -6,11 +6,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"text/template"
@@ -136,7 +134,7 @@ func (h *hop) writeCertificate(dir string) error {
 	if err != nil {
 		return err
 	}
-	cert, key, err := ca.Issue(dir, "cert", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
+	cert, key, err := ca.Issue(dir, "cert", certs.Loopback)
 	if err != nil {
 		return err
 	}

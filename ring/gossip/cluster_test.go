@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/test/gossiptest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -45,14 +44,14 @@ func (l *logs) logger() *slog.Logger {
 // bed is a network in a bubble and the members on it.
 type bed struct {
 	t       *testing.T
-	net     *gossiptest.Network
+	net     *gossip.Network
 	members []*gossip.Cluster
 	logs    logs
 }
 
 // bubble runs f with a bed, and closes what f leaves.
 func bubble(t *testing.T, f func(t *testing.T, b *bed)) {
-	gossiptest.Bubble(t, func(t *testing.T, n *gossiptest.Network) {
+	gossip.Bubble(t, func(t *testing.T, n *gossip.Network) {
 		b := &bed{t: t, net: n}
 		defer func() {
 			for _, c := range b.members {

@@ -104,8 +104,7 @@ type Config struct {
 	// Logger receives what an operator should know. Default: none.
 	Logger *slog.Logger
 
-	// Transport replaces the network, for tests; see package gossiptest. nil
-	// means UDP and TCP on Bind.
+	// Transport replaces the network, for tests. nil means UDP and TCP on Bind.
 	Transport memberlist.Transport
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
-	"github.com/keyway-go/keyway/internal/test/gossiptest"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -171,7 +170,7 @@ func TestMemberName(t *testing.T) {
 // Two nodes of one name and boot id, which takes a broken source of randomness
 // or a copied memory, are reported by who knows one of them.
 func TestConflict(t *testing.T) {
-	gossiptest.Bubble(t, func(t *testing.T, n *gossiptest.Network) {
+	Bubble(t, func(t *testing.T, n *Network) {
 		var out bytes.Buffer
 		known := startNode(t, n, "10.0.0.1:7946", slog.New(slog.NewTextHandler(&out, nil)))
 		other := startNode(t, n, "10.0.0.2:7946", slog.New(slog.DiscardHandler))
@@ -199,7 +198,7 @@ func TestConflict(t *testing.T) {
 	})
 }
 
-func startNode(t *testing.T, n *gossiptest.Network, addr string, logger *slog.Logger) *Cluster {
+func startNode(t *testing.T, n *Network, addr string, logger *slog.Logger) *Cluster {
 	c, err := Start(t.Context(), Config{
 		Self:      ring.Member{Name: addr, Role: ring.RoleWorker},
 		Logger:    logger,

@@ -93,7 +93,7 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		forgotten = without
 	}
 	r.locks = locks.conclude(without, forgotten, cfg.TTL)
-	r.violations = slices.Concat(r.violations, r.locks.violations, locks.errs)
+	r.Violations = slices.Concat(r.Violations, r.locks.violations, locks.errs)
 	return r, nil
 }
 

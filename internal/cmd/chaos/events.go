@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -122,9 +121,14 @@ func (d *director) performOn(ctx context.Context, e *event, p *trial.Program, l 
 // restartRedis leaves the server down for a moment.
 func (d *director) restartRedis(ctx context.Context, lose bool) error {
 	redis := d.stage.redis
-	redis.End(syscall.SIGKILL)
+	redis.Kill()
 	trial.Sleep(ctx, trial.UpTo(d.rng, time.Second))
-	return redis.Again(context.WithoutCancel(ctx), lose)
+	if lose {
+		if err := redis.Clear(); err != nil {
+			return err
+		}
+	}
+	return redis.Start(context.WithoutCancel(ctx))
 }
 
 // failures returns what events and processes did wrong.

@@ -15,8 +15,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -42,8 +40,6 @@ func partOf(env func(string) string) func(context.Context) error {
 	}
 	return nil
 }
-
-var errViolated = errors.New("a promise was broken")
 
 const about = "Chaos tries the promises on real processes: a redis-server, a router, workers that come, go and die, and callers that lock keys.\n"
 
@@ -79,9 +75,5 @@ func runChaos(ctx context.Context, cfg config, dir string) error {
 		return err
 	}
 	r.print(cfg.Out)
-	if len(r.violations) == 0 {
-		fmt.Fprintf(cfg.Out, "no violation (seed %d)\n", cfg.Seed)
-		return nil
-	}
-	return errors.Join(r.printViolations(cfg.Out, dir), fmt.Errorf("%w: %d violations (seed %d)", errViolated, len(r.violations), cfg.Seed))
+	return r.Verdict(cfg.Out, cfg.Seed, dir, r.histories())
 }

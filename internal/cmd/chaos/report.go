@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,24 +15,17 @@ import (
 
 // report is what a campaign has shown.
 type report struct {
-	links      *links // nil unless they were troubled
-	locks      *lockReport
-	seen       trial.Record
-	requests   []*trial.Request
-	verdicts   []verdict
-	effects    []effect
-	excused    []trial.Finding // late sends of a paused worker, refused by their token
-	violations []string
-	bad        map[string]string // keys whose history is not that of a counter
-	operations int
-	usage      [trial.Ways]trial.Used
-	moves      [2]int // of a key between processes: all, and those of busy keys
-	begin      time.Duration
+	*trial.Judgement
+	links    *links // nil unless they were troubled
+	locks    *lockReport
+	seen     trial.Record
+	requests []*trial.Request
+	verdicts []verdict
+	effects  []effect
+	usage    [trial.Ways]trial.Used
+	moves    [2]int // of a key between processes: all, and those of busy keys
+	begin    time.Duration
 }
-
-// historyTimeout bounds what porcupine takes; a history that it cannot judge
-// by then is a violation.
-const historyTimeout = 2 * time.Minute
 
 func newReport(cfg config, s *stage, d *director, l *trial.Load, stopped []error) *report {
 	r := &report{seen: s.observer.Record(), requests: l.Requests()}
@@ -43,43 +35,28 @@ func newReport(cfg config, s *stage, d *director, l *trial.Load, stopped []error
 		}
 	}
 	r.links = s.links
-	r.check(newJudge(cfg, d.events, r.seen, r.requests, s.links.cuts()), historyTimeout)
-	r.violations = append(r.violations, d.failures()...)
-	for _, err := range stopped {
-		if err != nil {
-			r.violations = append(r.violations, err.Error())
-		}
-	}
+	r.check(newJudge(cfg, d.events, r.seen, r.requests, s.links.cuts()))
+	r.Violations = append(r.Violations, d.failures()...)
+	r.ViolateAll(stopped)
 	for w, u := range r.usage {
 		switch w := trial.Way(w); {
 		case w.ReachesNobody() && u.Executed > 0:
-			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q %d were executed", u.Sent, w, u.Executed))
+			r.Violate("of %d requests of the kind %q %d were executed", u.Sent, w, u.Executed)
 		case !w.ReachesNobody() && u.Executed == 0:
-			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q none was executed", u.Sent, w))
+			r.Violate("of %d requests of the kind %q none was executed", u.Sent, w)
 		}
 	}
 	if _, running, _ := s.observer.Counts(); running != 0 {
-		r.violations = append(r.violations, fmt.Sprintf("%d executions run although everything has ended", running))
+		r.Violate("%d executions run although everything has ended", running)
 	}
 	return r
 }
 
-// check draws the conclusions from what clients and observer have seen.
-func (r *report) check(j *judge, timeout time.Duration) {
-	ops, wrong := trial.Operations(r.requests, r.seen)
-	r.operations = len(ops)
+// check draws the conclusions from what clients and observer have seen. Excused are late sends of a paused worker, refused
+// by their token.
+func (r *report) check(j *judge) {
+	r.Judgement = trial.Judge(r.requests, r.seen, func(f trial.Finding) (excused, beyond bool) { return j.excused(f), false })
 	r.usage = trial.Usage(r.requests, r.seen)
-	for _, f := range slices.Concat(r.seen.Findings, wrong) {
-		if j.excused(f) {
-			r.excused = append(r.excused, f)
-			continue
-		}
-		r.violations = append(r.violations, fmt.Sprintf("%.3fs %s of %s: %s", f.At.Seconds(), f.Kind, f.Key, f.Detail))
-	}
-	r.bad = trial.Linearizable(ops, timeout)
-	for key, why := range r.bad {
-		r.violations = append(r.violations, fmt.Sprintf("the history of %s is not that of a counter: %s", key, why))
-	}
 	for _, q := range r.requests {
 		if q.OK() || q.Left() {
 			continue
@@ -87,14 +64,13 @@ func (r *report) check(j *judge, timeout time.Duration) {
 		v := j.classify(q)
 		r.verdicts = append(r.verdicts, v)
 		if !v.allowed {
-			r.violations = append(r.violations, fmt.Sprintf("%.3fs request %d for %s failed after %.3fs: %s (%s; %s)",
-				q.Send.Seconds(), q.Number, q.Key, q.Took().Seconds(), v.cause, v.after(), q.Note))
+			r.Violate("%.3fs request %d for %s failed after %.3fs: %s (%s; %s)", q.Send.Seconds(), q.Number, q.Key, q.Took().Seconds(), v.cause, v.after(), q.Note)
 		}
 	}
 	r.moves[0], r.moves[1] = j.moves()
 	r.effects = j.effects(r.requests, r.verdicts)
-	if len(ops) == 0 {
-		r.violations = append(r.violations, "nothing was executed")
+	if r.Operations == 0 {
+		r.Violate("nothing was executed")
 	}
 }
 
@@ -105,42 +81,19 @@ func (v verdict) after() string {
 	return fmt.Sprintf("%s of %s at %.3fs", v.event.Kind, cmp.Or(v.event.process, "redis"), v.event.begin.Seconds())
 }
 
-// count returns how many findings of a kind there are, and how many of them
-// are excused.
-func (r *report) count(k trial.FindingKind) (all, excused int) {
-	for _, f := range r.seen.Findings {
-		if f.Kind == k {
-			all++
-		}
-	}
-	for _, f := range r.excused {
-		if f.Kind == k {
-			excused++
-		}
-	}
-	return all, excused
-}
-
 func (r *report) print(out io.Writer) {
 	fmt.Fprintln(out)
 	r.printEvents(out)
 	r.printRequests(out)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
-	for k := range trial.Kinds {
-		all, excused := r.count(k)
-		fmt.Fprintf(w, "%s\t%d", k, all-excused)
-		if excused > 0 {
-			fmt.Fprintf(w, ", and %d sent late by a worker that had been paused, refused for the token", excused)
-		}
-		fmt.Fprintln(w)
-	}
+	r.PrintFindings(w, "sent late by a worker that had been paused, refused for the token")
 	if r.links != nil {
 		fmt.Fprintf(w, "links\t%v\n", r.links)
 	}
 	fmt.Fprintf(w, "keys moved\t%d times, %d times while a request ran and another one waited\n", r.moves[0], r.moves[1])
 	r.locks.print(w)
-	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.Keys), len(r.bad))
+	r.PrintHistories(w)
 }
 
 func (r *report) printEvents(out io.Writer) {
@@ -182,7 +135,7 @@ func (r *report) printRequests(out io.Writer) {
 		executions += len(c.History)
 	}
 	fmt.Fprintf(w, "requests\t%d\n200\t%d\nfailed\t%d\n", len(r.requests), ok, len(r.requests)-ok-left)
-	for _, cause := range sortedKeys(causes) {
+	for _, cause := range slices.Sorted(maps.Keys(causes)) {
 		fmt.Fprintf(w, "%s\t%d\n", cause, causes[cause])
 	}
 	for i, u := range r.usage {
@@ -193,39 +146,17 @@ func (r *report) printRequests(out io.Writer) {
 	fmt.Fprintf(w, "executions\t%d\n", executions)
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// maxPrinted bounds the violations that are printed; the file has all.
-const maxPrinted = 20
-
-// printViolations prints them and writes them to dir with what happened to
-// their keys.
-func (r *report) printViolations(out io.Writer, dir string) error {
-	for i, v := range r.violations {
-		if i == maxPrinted {
-			fmt.Fprintf(out, "… and %d more\n", len(r.violations)-i)
-			break
-		}
-		fmt.Fprintln(out, "VIOLATION:", v)
-	}
-	file := filepath.Join(dir, "violations.txt")
-	fmt.Fprintln(out, "all of them, and the histories of their keys:", file)
+// histories are what happened to the keys of violations.
+func (r *report) histories() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Times are seconds since the observer's start.\n\n%s\n", strings.Join(r.violations, "\n"))
+	fmt.Fprintln(&b, "\nTimes are seconds since the observer's start.")
 	for _, e := range r.effects {
 		fmt.Fprintf(&b, "%9.3f–%.3f %s %s\n", e.begin.Seconds(), e.end.Seconds(), e.act, e.process)
 	}
 	for _, key := range r.suspects() {
 		r.dump(&b, key)
 	}
-	return os.WriteFile(file, []byte(b.String()), 0o644)
+	return b.String()
 }
 
 // suspects are the keys of violations.
@@ -234,7 +165,7 @@ func (r *report) suspects() []string {
 	for _, f := range r.seen.Findings {
 		keys[f.Key] = true
 	}
-	for key := range r.bad {
+	for key := range r.Bad {
 		keys[key] = true
 	}
 	for _, v := range r.verdicts {
@@ -242,7 +173,7 @@ func (r *report) suspects() []string {
 			keys[v.request.Key] = true
 		}
 	}
-	return sortedKeys(keys)
+	return slices.Sorted(maps.Keys(keys))
 }
 
 // dump writes what clients and observer have seen of a key, in the order of

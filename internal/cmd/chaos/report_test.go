@@ -58,17 +58,17 @@ func tryFake(t *testing.T, exclusive bool, enough func(total int, found [trial.K
 	}}
 	l.Run(ctx)
 	r := &report{seen: o.Record(), requests: l.Requests()}
-	r.check(newJudge(config{}, nil, r.seen, r.requests, nil), time.Minute)
+	r.check(newJudge(config{}, nil, r.seen, r.requests, nil))
 	return r
 }
 
 func TestExclusionPasses(t *testing.T) {
 	r := tryFake(t, true, func(total int, _ [trial.Kinds]int) bool { return total >= 3000 })
-	for _, v := range r.violations {
+	for _, v := range r.Violations {
 		t.Error(v)
 	}
-	if r.operations < 2000 {
-		t.Errorf("only %d operations", r.operations)
+	if r.Operations < 2000 {
+		t.Errorf("only %d operations", r.Operations)
 	}
 }
 
@@ -77,16 +77,16 @@ func TestMissingExclusionIsCaught(t *testing.T) {
 		return found[trial.Overlap] > 0 && found[trial.LostUpdate] > 0
 	})
 	for _, k := range []trial.FindingKind{trial.Overlap, trial.LostUpdate} {
-		if n, _ := r.count(k); n == 0 {
+		if r.Found[k] == 0 {
 			t.Errorf("no %s found", k)
 		}
 	}
 	porcupineToo := false
-	for _, why := range r.bad {
+	for _, why := range r.Bad {
 		porcupineToo = porcupineToo || strings.HasPrefix(why, "porcupine: Illegal")
 	}
 	if !porcupineToo {
-		t.Errorf("porcupine found nothing: %v", r.bad)
+		t.Errorf("porcupine found nothing: %v", r.Bad)
 	}
 	var b strings.Builder
 	r.dump(&b, r.suspects()[0])

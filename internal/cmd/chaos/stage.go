@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/cluster/proc"
@@ -21,7 +20,7 @@ type stage struct {
 	cfg      config
 	dir      string // of logs and data
 	programs cluster.Programs
-	redis    *trial.Redis
+	redis    *trial.Store
 	router   *trial.Program
 	at       *cluster.Process // the router's
 	observer *trial.Observer
@@ -54,7 +53,7 @@ func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
 // build builds the programs, unless there are some already.
 func (c config) build(ctx context.Context, dir string) (cluster.Programs, error) {
 	if c.Programs != "" {
-		return cluster.Programs{Router: filepath.Join(c.Programs, "router"), Worker: filepath.Join(c.Programs, "worker")}, nil
+		return cluster.In(c.Programs), nil
 	}
 	var flags []string
 	if c.Race {
@@ -154,6 +153,6 @@ func (s *stage) kill() {
 	if s.links != nil {
 		s.links.close()
 	}
-	s.redis.End(syscall.SIGKILL)
+	s.redis.Kill()
 	s.observer.Close()
 }

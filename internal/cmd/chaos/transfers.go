@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway"
@@ -59,15 +58,15 @@ type entry struct {
 // bank keeps the balances, and judges.
 type bank struct {
 	*httptest.Server
-	mu         sync.Mutex // guards what follows
-	balance    [bankAccounts]int64
-	token      [bankAccounts]int64
-	holder     [bankAccounts]*entry
-	last       [bankAccounts]time.Time // when its last transfer began
-	gap        time.Duration           // longest time without one
-	begun      int
-	committed  int
-	violations []string
+	mu        sync.Mutex // guards what follows
+	balance   [bankAccounts]int64
+	token     [bankAccounts]int64
+	holder    [bankAccounts]*entry
+	last      [bankAccounts]time.Time // when its last transfer began
+	gap       time.Duration           // longest time without one
+	begun     int
+	committed int
+	seen      trial.Judgement
 }
 
 func newBank() *bank {
@@ -101,10 +100,10 @@ func (b *bank) beginLocked(e *entry) []int64 {
 	var values []int64
 	for i, key := range e.Keys {
 		if other := b.holder[key]; other != nil {
-			b.violations = append(b.violations, fmt.Sprintf("account %d is held by %s with token %d, and by %s with %d", key, other.Node, b.token[key], e.Node, e.Tokens[i]))
+			b.seen.Violate("account %d is held by %s with token %d, and by %s with %d", key, other.Node, b.token[key], e.Node, e.Tokens[i])
 		}
 		if e.Tokens[i] <= b.token[key] {
-			b.violations = append(b.violations, fmt.Sprintf("account %d: token %d after %d", key, e.Tokens[i], b.token[key]))
+			b.seen.Violate("account %d: token %d after %d", key, e.Tokens[i], b.token[key])
 		}
 		now := time.Now()
 		if !b.last[key].IsZero() {
@@ -156,7 +155,7 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer redis.End(syscall.SIGKILL)
+	defer redis.Kill()
 	lives := &trial.Lives{Dir: dir}
 	defer lives.Kill()
 	var join []string
@@ -205,7 +204,7 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 		}
 		b.dead(l.Label)
 		b.mu.Lock()
-		fmt.Fprintf(cfg.Out, "%v %s; %d transfers, %d violations, longest time of an account without one %v\n", how, p.Name, b.committed, len(b.violations), b.gap.Round(time.Millisecond))
+		fmt.Fprintf(cfg.Out, "%v %s; %d transfers, %d violations, longest time of an account without one %v\n", how, p.Name, b.committed, len(b.seen.Violations), b.gap.Round(time.Millisecond))
 		b.mu.Unlock()
 		if !trial.Sleep(ctx, trial.UpTo(rng, 2*cfg.TTL)) {
 			break
@@ -218,37 +217,33 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 	if err := errors.Join(trial.StopAll(nodes)...); err != nil {
 		return err
 	}
-	b.violations = append(b.violations, lives.Deaths()...)
-	return b.verdict(cfg)
+	b.seen.Violations = append(b.seen.Violations, lives.Deaths()...)
+	return b.verdict(cfg, dir)
 }
 
 // verdict says what the bank has seen. An account rests for at most a TTL when its
 // owner or a holder dies, and for one more when the other one follows meanwhile.
-func (b *bank) verdict(cfg config) error {
+func (b *bank) verdict(cfg config, dir string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var sum int64
 	for i, balance := range b.balance {
 		sum += balance
 		if rest := time.Since(b.last[i]); b.last[i].IsZero() || rest > 4*cfg.TTL {
-			b.violations = append(b.violations, fmt.Sprintf("account %d has rested for %v", i, rest))
+			b.seen.Violate("account %d has rested for %v", i, rest)
 		}
 	}
 	if sum != bankAccounts*bankStart {
-		b.violations = append(b.violations, fmt.Sprintf("%d in all accounts, %d at the start", sum, bankAccounts*bankStart))
+		b.seen.Violate("%d in all accounts, %d at the start", sum, bankAccounts*bankStart)
 	}
 	if limit := 5*cfg.TTL/2 + time.Second; b.gap > limit {
-		b.violations = append(b.violations, fmt.Sprintf("an account had no transfer for %v, want at most %v", b.gap, limit))
+		b.seen.Violate("an account had no transfer for %v, want at most %v", b.gap, limit)
 	}
 	fmt.Fprintf(cfg.Out, "%d transfers begun, %d made, %d in all accounts, longest time of an account without one %v\n", b.begun, b.committed, sum, b.gap.Round(time.Millisecond))
-	if len(b.violations) == 0 && b.committed > 0 {
-		fmt.Fprintf(cfg.Out, "no violation (seed %d)\n", cfg.Seed)
-		return nil
+	if b.committed == 0 {
+		b.seen.Violate("nothing was transferred")
 	}
-	for _, v := range b.violations[:min(len(b.violations), 20)] {
-		fmt.Fprintln(cfg.Out, "VIOLATION", v)
-	}
-	return fmt.Errorf("%w: %d violations, %d transfers (seed %d)", errViolated, len(b.violations), b.committed, cfg.Seed)
+	return b.seen.Verdict(cfg.Out, cfg.Seed, dir, "")
 }
 
 // runBankNode is a node's process.

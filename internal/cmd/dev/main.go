@@ -57,7 +57,7 @@ func run(free bool, stdout io.Writer) (err error) {
 		return err
 	}
 	defer log.Close()
-	d := &demo{out: stdout, log: log, programs: cluster.Programs{Router: filepath.Join(dir, "router"), Worker: filepath.Join(dir, "worker")}}
+	d := &demo{out: stdout, log: log, programs: cluster.In(dir)}
 
 	ctx, stop := untilSignal()
 	defer stop()
@@ -185,11 +185,11 @@ func (d *demo) describeEnd(p *cluster.Process) string {
 func (d *demo) stop() error {
 	var running []*cluster.Process
 	for _, w := range d.workers {
-		if isRunning(w) {
+		if w.Ended() == nil {
 			running = append(running, w)
 		}
 	}
-	if d.router == nil || len(running) == 0 && !isRunning(d.router) {
+	if d.router == nil || len(running) == 0 && d.router.Ended() != nil {
 		return nil
 	}
 	fmt.Fprintln(d.out, "stopping …")
@@ -203,19 +203,10 @@ func (d *demo) stop() error {
 		wg.Go(func() { errs[i] = p.Stop(ctx) })
 	}
 	wg.Wait()
-	if isRunning(d.router) {
+	if d.router.Ended() == nil {
 		errs[len(running)] = d.router.Stop(ctx)
 	}
 	return errors.Join(errs...)
-}
-
-func isRunning(p *cluster.Process) bool {
-	select {
-	case <-p.Done():
-		return false
-	default:
-		return true
-	}
 }
 
 func isFree(addr string) bool {

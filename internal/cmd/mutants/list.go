@@ -11,8 +11,10 @@ import (
 )
 
 // mutation is a rule taken away: lines of a file replaced by others. The tests
-// that guard the rule have to fail then.
+// that guard the rule have to fail then. One with a trap alone takes nothing away.
 type mutation struct {
+	list    string // directory of the package that lists it
+	trap    string // mistake that the tests are about, for a page's table; may be empty
 	rule    string // what no longer holds, in a few words
 	file    string // from the repository's root
 	test    string // as the list has it: what pkg, tests and flags say
@@ -41,13 +43,14 @@ func read(root string, names []string) (all []mutation, errs error) {
 			err := m.parse(entry)
 			switch {
 			case m == mutation{}: // comments
-			case err == nil && seen[m.rule]:
+			case err == nil && m.rule != "" && seen[m.rule]:
 				err = errors.New("is listed twice")
 				fallthrough
 			case err != nil:
-				errs = errors.Join(errs, fmt.Errorf("%s:%d: the rule %q %w", name, number, m.rule, err))
+				errs = errors.Join(errs, fmt.Errorf("%s:%d: the rule %q %w", name, number, cmp.Or(m.rule, m.trap), err))
 			default:
-				m.file, m.pkg = filepath.Join(".", pkg, m.file), cmp.Or(m.pkg, filepath.Join(".", pkg))
+				m.list = filepath.Join(".", pkg)
+				m.file, m.pkg = filepath.Join(m.list, m.file), cmp.Or(m.pkg, m.list)
 				all = append(all, m)
 			}
 			seen[m.rule] = true
@@ -57,7 +60,7 @@ func read(root string, names []string) (all []mutation, errs error) {
 }
 
 func (m *mutation) parse(entry string) error {
-	fields := map[string]*string{"rule": &m.rule, "file": &m.file, "test": &m.test, "covered": &m.covered}
+	fields := map[string]*string{"trap": &m.trap, "rule": &m.rule, "file": &m.file, "test": &m.test, "covered": &m.covered}
 	for line := range strings.SplitSeq(entry, "\n") {
 		name, value, _ := strings.Cut(line, ": ")
 		switch field := fields[name]; {
@@ -79,13 +82,16 @@ func (m *mutation) parse(entry string) error {
 		switch isTest := strings.HasPrefix(word, "Test") || strings.HasPrefix(word, "Fuzz"); {
 		case m.flags != "" || word[0] == '-':
 			m.flags += word + " "
-		case isTest && !strings.Contains(m.tests, "/"):
+		case isTest && (m.rule == "" || !strings.Contains(m.tests, "/")):
 			m.tests += word + " "
 		case isTest || m.pkg+m.tests != "":
 			return fmt.Errorf("has no test that can be run: %s", m.test)
 		default:
 			m.pkg = word
 		}
+	}
+	if m.trap != "" && *m == (mutation{trap: m.trap, test: m.test, pkg: m.pkg, tests: m.tests}) && m.tests != "" {
+		return nil
 	}
 	if *m != (mutation{}) && (m.rule == "" || m.tests == "" || m.old == m.new || !filepath.IsLocal(m.file)) {
 		return errors.New("lacks its name, a file in the package, the name of a test or lines that change something")
@@ -96,9 +102,12 @@ func (m *mutation) parse(entry string) error {
 // fits returns an error unless m fits the code below root: its lines stand in
 // the file once, and its tests exist.
 func (m mutation) fits(root string) error {
-	text, err := os.ReadFile(filepath.Join(root, m.file))
-	if err == nil {
-		_, err = m.apply(string(text))
+	var err error
+	if m.rule != "" {
+		var text []byte
+		if text, err = os.ReadFile(filepath.Join(root, m.file)); err == nil {
+			_, err = m.apply(string(text))
+		}
 	}
 	files, _ := filepath.Glob(filepath.Join(root, m.pkg, "*_test.go"))
 	var code []byte

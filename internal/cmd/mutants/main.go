@@ -21,9 +21,15 @@
 // package, from the repository's root, and behind them flags of go test, such as
 // -timeout=20s. The field covered says why no test fails without the rule, and
 // why it stays: such a mutation has to survive.
+//
+// An entry of the fields trap and test alone takes nothing away. It names a mistake
+// that others made, and the tests of it; -traps writes them into tables of a page:
+//
+//	go run ./internal/cmd/mutants -traps docs/protocol-checks.md
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -50,12 +56,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	only := f.String("only", "", "`regexp` of the rules and files to try; all by default")
 	jobs := f.Int("jobs", 2, "`number` of copies to work in at a time")
 	fit := f.Bool("fit", false, "only look whether all fit the code")
+	traps := f.String("traps", "", "`page` whose tables of traps are to be made anew, and nothing else")
 	if f.Parse(args) != nil {
 		return 2
 	}
 	pattern, err := regexp.Compile(*only)
 	if err != nil || *jobs < 1 || f.NArg() > 0 {
-		fmt.Fprintln(stderr, "mutants: want -only REGEXP and -jobs of at least 1, and nothing else but -fit")
+		fmt.Fprintln(stderr, "mutants: want -only REGEXP and -jobs of at least 1, and nothing else but -fit or -traps PAGE")
 		return 2
 	}
 	names, err := tracked(ctx, ".")
@@ -64,13 +71,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	list = slices.DeleteFunc(list, func(m mutation) bool { return !pattern.MatchString(m.rule) && !pattern.MatchString(m.file) })
 	for _, m := range list {
 		if misfit := m.fits("."); misfit != nil {
-			err = errors.Join(err, fmt.Errorf("%s (%s): %w", m.rule, m.file, misfit))
+			err = errors.Join(err, fmt.Errorf("%s (%s): %w", cmp.Or(m.rule, m.trap), m.file, misfit))
 		}
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "mutants: not all mutations fit:\n%v\n", err)
 		return 1
 	}
+	if *traps != "" {
+		if err := writeTraps(*traps, list); err != nil {
+			fmt.Fprintln(stderr, "mutants:", err)
+			return 1
+		}
+		return 0
+	}
+	list = slices.DeleteFunc(list, func(m mutation) bool { return m.rule == "" })
 	if *fit {
 		fmt.Fprintf(stdout, "%d mutations fit\n", len(list))
 		return 0

@@ -72,8 +72,29 @@ file: p.go
 test: in/q TestWindows
 -		return 1 + 1
 +		return 1 - 1
+
+trap: a
+test: TestF/a TestF/b
+
+trap: c
+test: in/q TestWindows
+
+trap: a
+test: in/q TestWindows
 `,
+	"page.md": "# Page\n<!-- traps of p, from its testdata/mutants.txt -->\nold\n<!-- end -->\nrest\n",
 }
+
+// tables is what is made of page.md.
+const tables = `# Page
+<!-- traps of p, from its testdata/mutants.txt -->
+| trap | test |
+|---|---|
+| a | ` + "`TestF/a`, `TestF/b`; `in/q`: `TestWindows`" + ` |
+| c | ` + "`in/q`: `TestWindows`" + ` |
+<!-- end -->
+rest
+`
 
 // wrong is lists of p that say something wrong, and what is said of it.
 var wrong = map[string]string{
@@ -89,6 +110,8 @@ var wrong = map[string]string{
 	"rule: a\nfile: q.go\ntest: TestF\n-}\n":         "q.go",
 	"rule: a\nfile: p.go\ntest: TestG\n-}\n":         "package p has no TestG",
 	"rule: a\nfile: p.go\ntest: TestF\n-return 0\n":  "does not stand exactly once in p/p.go",
+	"trap: a\ntest: TestG\n":                         "package p has no TestG",
+	"trap: a\n":                                      `the rule "a" lacks its name`,
 	"rule: a\nfile: p.go\ntest: TestF\n-\n":          "does not stand exactly once",
 }
 
@@ -133,11 +156,37 @@ func TestExample(t *testing.T) {
 	if code, out := call("-fit"); code != 0 || out != "7 mutations fit\n" {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
+	if code, out := call("-traps", "page.md"); code != 0 || out != "" {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	if page, err := os.ReadFile("page.md"); err != nil || string(page) != tables {
+		t.Errorf("the page is %q, %v", page, err)
+	}
 	for list, want := range wrong {
 		write("p/testdata/mutants.txt", list)
 		if code, out := call(); code != 1 || !strings.Contains(out, want) {
 			t.Errorf("%q: exit code %d, want 1 and %q:\n%s", list, code, want, out)
 		}
+	}
+}
+
+// TestPage: the tables of traps in docs/protocol-checks.md are what the lists say.
+func TestPage(t *testing.T) {
+	t.Chdir("../../..")
+	page, err := os.ReadFile("docs/protocol-checks.md")
+	if err != nil || !marked.Match(page) {
+		t.Fatalf("there is no table of traps: %v", err)
+	}
+	made := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(made, page, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"-traps", made}, &out, &out); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &out)
+	}
+	if now, err := os.ReadFile(made); err != nil || !bytes.Equal(now, page) {
+		t.Errorf("make the tables anew: go run ./internal/cmd/mutants -traps docs/protocol-checks.md (%v)", err)
 	}
 }
 

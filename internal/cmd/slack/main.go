@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -24,6 +23,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -88,19 +88,17 @@ type result struct {
 }
 
 func measure(ctx context.Context, dir string, programs cluster.Programs, ttl, length time.Duration, cores float64, clients int) (r *result, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := proc.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
-	redis := exec.CommandContext(ctx, "redis-server", "--port", port, "--save", "", "--dir", dir)
-	if err := redis.Start(); err != nil {
+	_, port, _ := net.SplitHostPort(addr)
+	redis, err := proc.Start(ctx, proc.Spec{Name: "redis", Program: "redis-server", Args: []string{"--port", port, "--save", "", "--dir", dir}, Dial: addr})
+	if err != nil {
 		return nil, err
 	}
-	defer redis.Wait()
-	defer redis.Process.Kill()
-	common := []string{"--redis", "redis://127.0.0.1:" + port, "--session-ttl", ttl.String(), "--new-cluster"}
+	defer redis.Kill()
+	common := []string{"--redis", "redis://" + addr, "--session-ttl", ttl.String(), "--new-cluster"}
 	ready, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	router, err := cluster.Start(ready, "router", programs.Router, io.Discard, append(common, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0")...)

@@ -3,7 +3,6 @@
 package admintest
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/status"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -42,10 +42,7 @@ type Site struct {
 	blocked sync.WaitGroup
 	release sync.Once
 	app     *kit.Blocking
-
-	mu    sync.Mutex
-	addrs map[string]string     // of workers, by what they announce
-	conns map[string][]net.Conn // to workers, likewise
+	pipes   clienttest.Pipes
 }
 
 // Worker is a worker of a [Site], with an app whose requests for /block run until
@@ -60,14 +57,14 @@ type Worker struct {
 func New(t *testing.T, token string) *Site {
 	t.Helper()
 	c := workertest.New(t, Partitions)
-	s := &Site{T: t, Cluster: c, app: &kit.Blocking{Release: make(chan struct{})}, addrs: make(map[string]string), conns: make(map[string][]net.Conn)}
+	s := &Site{T: t, Cluster: c, app: &kit.Blocking{Release: make(chan struct{})}}
 	var err error
 	s.Member, err = c.Hub.Join(ring.Member{Name: "router-1", Role: ring.RoleRouter, State: ring.StateActive, Addr: "router:80"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	table := kit.Must(routes.Parse("routes.yaml", []byte("routes:\n  - name: orders\n    match: {path: \"/orders/{key}\"}\n    key: path:/orders/{key}\n  - name: rest\n    key: [header:X-Key, query:k]\n")))
-	s.Router, err = router.New(router.Config{Members: s.Member, Routes: table, Dial: s.dial})
+	s.Router, err = router.New(router.Config{Members: s.Member, Routes: table, Dial: s.pipes.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,33 +86,13 @@ func (s *Site) serve(cfg admin.Config) string {
 	return server.URL
 }
 
-func (s *Site) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	s.mu.Lock()
-	at := s.addrs[addr]
-	s.mu.Unlock()
-	if at == "" {
-		return nil, fmt.Errorf("admintest: nobody has the address %s", addr)
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, network, at)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns[addr] = append(s.conns[addr], conn)
-	return conn, nil
-}
-
 // Start starts a worker, and waits until it serves what the ring gives it.
 func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 	s.T.Helper()
 	w := &Worker{Worker: s.Cluster.Start(change...)}
-	at := w.Listen(s.T, w.Handler(s.app))
-	s.mu.Lock()
-	s.addrs[w.Member.Self().Addr] = at
-	s.mu.Unlock()
+	w.Serve(s.T, s.pipes.Listen(w.Member.Self().Addr), w.Handler(s.app))
 	kit.Eventually(s.T, "the worker is ready", func() bool { return w.Ready() == nil })
-	w.Client = kit.Must(client.New(client.Config{Members: w.Member, Dial: s.dial}))
+	w.Client = kit.Must(client.New(client.Config{Members: w.Member, Dial: s.pipes.Dial}))
 	s.T.Cleanup(func() { w.Client.Close() })
 	s.T.Cleanup(s.Release) // before the worker ends
 	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: w.Client.Operator(w)})
@@ -124,14 +101,7 @@ func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 
 // Cut takes a worker's address away from who would connect to it anew, and ends the
 // connections that there are.
-func (s *Site) Cut(w *Worker) {
-	s.mu.Lock()
-	delete(s.addrs, w.Member.Self().Addr)
-	for _, conn := range s.conns[w.Member.Self().Addr] {
-		conn.Close()
-	}
-	s.mu.Unlock()
-}
+func (s *Site) Cut(w *Worker) { s.pipes.Sever(w.Member.Self().Addr, true) }
 
 // Kill ends a worker as if its machine were gone.
 func (s *Site) Kill(w *Worker) {

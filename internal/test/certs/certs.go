@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -40,6 +41,16 @@ func NewCA(dir, name string) (*CA, error) {
 	ca := &CA{File: filepath.Join(dir, name+".ca.pem"), cert: cert, key: key}
 	return ca, write(ca.File, "CERTIFICATE", der)
 }
+
+// Pool returns what trusts the CA, and nobody else.
+func (ca *CA) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	return pool
+}
+
+// Loopback makes a certificate one of a server at 127.0.0.1; see [CA.Issue].
+func Loopback(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} }
 
 // Issue makes a certificate for members of a cluster, to which change is applied
 // unless it is nil, and returns its files in dir.

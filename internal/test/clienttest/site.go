@@ -25,12 +25,11 @@ import (
 // them, in a bubble.
 type Site struct {
 	*workertest.Cluster
-	T    *testing.T
-	mu   sync.Mutex
-	at   map[string]*pipeListener // by address
-	conn map[string][]net.Conn    // clients' ends, by address
-	cut  map[string]bool          // addresses that nothing reaches
-	deaf map[string]bool          // addresses of which nothing is heard, by connections that are there
+	T       *testing.T
+	pipes   Pipes
+	clients int
+	mu      sync.Mutex
+	deaf    map[string]bool // addresses of which nothing is heard, by connections that are there
 
 	Slow time.Duration // what the answer to a call of the method late takes longer; see delay
 	late string
@@ -97,27 +96,14 @@ func (s *Site) Unmute(w *workertest.Worker) {
 // NewSite makes a site without workers.
 func NewSite(t *testing.T) *Site {
 	kit.EmptyPools(t)
-	return &Site{Cluster: workertest.New(t, 16), T: t, at: make(map[string]*pipeListener), conn: make(map[string][]net.Conn), cut: make(map[string]bool), deaf: make(map[string]bool)}
+	return &Site{Cluster: workertest.New(t, 16), T: t, deaf: make(map[string]bool)}
 }
 
 // Start starts a worker and waits until it serves.
 func (s *Site) Start(change ...func(*worker.Config)) *workertest.Worker {
 	s.T.Helper()
 	w := s.Cluster.Start(change...)
-	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-	s.mu.Lock()
-	s.at[w.Member.Self().Addr] = l
-	s.mu.Unlock()
-	server := w.NewServer(w.Handler(nil))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = server.Serve(l)
-	}()
-	s.T.Cleanup(func() {
-		server.Close()
-		<-ended
-	})
+	w.Serve(s.T, s.pipes.Listen(w.Member.Self().Addr), w.Handler(nil))
 	for w.Serving() == 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -128,7 +114,8 @@ func (s *Site) Start(change ...func(*worker.Config)) *workertest.Worker {
 func (s *Site) NewClient(change ...func(*client.Config)) *client.Client {
 	s.T.Helper()
 	s.mu.Lock()
-	name := fmt.Sprint("client", len(s.conn))
+	s.clients++
+	name := fmt.Sprint("client", s.clients)
 	s.mu.Unlock()
 	member := kit.Must(s.Hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
 	cfg := client.Config{Members: member, Dial: s.Dial}
@@ -141,38 +128,16 @@ func (s *Site) NewClient(change ...func(*client.Config)) *client.Client {
 }
 
 // Dial connects to a worker.
-func (s *Site) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	s.mu.Lock()
-	l, cut := s.at[addr], s.cut[addr]
-	s.mu.Unlock()
-	if l == nil || cut {
-		return nil, fmt.Errorf("nothing at %s", addr)
+func (s *Site) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	near, err := s.pipes.Dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
 	}
-	near, far := net.Pipe()
-	select {
-	case l.conns <- far:
-	case <-l.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	s.mu.Lock()
-	s.conn[addr] = append(s.conn[addr], near)
-	s.mu.Unlock()
 	return &wire{Conn: near, site: s, addr: addr}, nil
 }
 
 // Sever ends all connections to a worker, and allows new ones or not.
-func (s *Site) Sever(w *workertest.Worker, cut bool) {
-	addr := w.Member.Self().Addr
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cut[addr] = cut
-	for _, c := range s.conn[addr] {
-		c.Close()
-	}
-	s.conn[addr] = nil
-}
+func (s *Site) Sever(w *workertest.Worker, cut bool) { s.pipes.Sever(w.Member.Self().Addr, cut) }
 
 // Kill ends a worker as the death of its process does.
 func (s *Site) Kill(w *workertest.Worker) {
@@ -198,60 +163,19 @@ func IsFree(t *testing.T, w *workertest.Worker, key string) bool {
 	return w.Do(ctx, key, func(gateway.Execution) error { return nil }) == nil
 }
 
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
-
 // ClientOf returns a client whose only worker answers calls as handler does.
 func ClientOf(t *testing.T, handler link.HandlerFunc) *client.Client {
 	server := &link.Server{Config: link.Config{Cluster: "keyway", Digest: ring.Settings{TTL: kit.TTL}.Digest()}, Handler: handler}
-	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-	go server.Serve(l)
+	n := new(Pipes)
+	go server.Serve(n.Listen("owner"))
 	m := routertest.Member("owner", "owner")
 	m.Link = true
-	c := NewClient(t, client.Config{Members: routertest.NewCluster(t, m), Dial: func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		l.conns <- far
-		return near, nil
-	}})
+	c := NewClient(t, client.Config{Members: routertest.NewCluster(t, m), Dial: n.Dial})
 	t.Cleanup(func() {
 		c.Close()
 		server.Close()
 	})
 	return c
-}
-
-// CutStore is a store that can be cut off from its worker.
-type CutStore struct {
-	worker.Store
-	Cut atomic.Bool
-}
-
-// Renew implements [worker.Store].
-func (s *CutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
-	if s.Cut.Load() {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return s.Store.Renew(ctx, generation, incarnation, ttl)
 }
 
 // NewClient makes a client that is closed when the test ends.

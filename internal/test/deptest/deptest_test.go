@@ -33,7 +33,7 @@ var only = []struct {
 	by      []string
 	why     string
 }{
-	{memberlist, []string{"ring/gossip", "internal/test/gossiptest"}, "the gossip library has one door, so that it can be replaced"},
+	{memberlist, []string{"ring/gossip"}, "the gossip library has one door, so that it can be replaced"},
 	{etcd, []string{"fallback/etcd"}, "etcd has one door, so that the store can be replaced"},
 	{goRedis, []string{"fallback"}, "Redis has one door, so that the store can be replaced"},
 	{miniredis, []string{"fallback/store"}, "the embedded store is one of the stores"},
@@ -56,6 +56,7 @@ var pure = []struct {
 	{"ring", []string{xxhash, consistent}, impure, "a table is a function of its arguments"},
 	{"internal/lease", nil, impure, "whether a deadline has passed is a function of the readings it is given"},
 	{"ring/records", nil, impure, "what a store keeps is a value"},
+	{"internal/kept", nil, impure, "the rules of a store change what it keeps, and nothing else"},
 	{"internal/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
 	{"gateway/worker/internal/remote", nil, impure, "what becomes of a lock is explored on the machine that runs: its inputs carry the time, and its host acts for it"},
 	{"internal/holder", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -69,18 +70,35 @@ func Dial(t *testing.T, base string) net.Conn {
 	return conn
 }
 
+// Serve runs a server of a listener until the test ends.
+func Serve(t testing.TB, s interface {
+	Serve(l net.Listener) error
+	Close() error
+}, l net.Listener) {
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+}
+
 // Fetch sends a GET request with the given names and values of fields, and
 // returns the answer and its body.
 func Fetch(t *testing.T, target string, header ...string) (*http.Response, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := Must(http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	res, err := http.DefaultClient.Do(r)
+	return send(t, http.DefaultClient, r)
+}
+
+func send(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	res, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,21 +138,13 @@ func Client(t testing.TB, proto string) *http.Client {
 // the client sees a field of Keyway's own.
 func Do(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string) {
 	t.Helper()
-	res, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res, body := send(t, c, req)
 	for name := range res.Header {
 		if strings.HasPrefix(name, "Keyway-") {
 			t.Errorf("the client sees %s: %s", name, res.Header.Get(name))
 		}
 	}
-	return res, string(b)
+	return res, body
 }
 
 // Eventually waits for a condition, for up to a minute.
@@ -150,28 +160,6 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 		case <-ctx.Done():
 			t.Fatalf("never: %s", what)
 		}
-	}
-}
-
-// Deadline returns a context whose deadline passes when pass is called.
-func Deadline(t testing.TB) (ctx context.Context, pass func()) {
-	passed := make(chan struct{})
-	return deadline{t.Context(), passed}, sync.OnceFunc(func() { close(passed) })
-}
-
-type deadline struct {
-	context.Context
-	passed chan struct{}
-}
-
-func (d deadline) Done() <-chan struct{} { return d.passed }
-
-func (d deadline) Err() error {
-	select {
-	case <-d.passed:
-		return context.DeadlineExceeded
-	default:
-		return nil
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/kept"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
@@ -62,13 +63,8 @@ type data struct {
 }
 
 type partition struct {
-	record  records.Record
-	residue []records.Residue
-	moved   int64               // epoch of the latest move that wrote locks, or that there are none
-	locks   string              // that it wrote
-	written map[string]string   // by id: text of the locks that are kept
-	wrote   records.WriteNumber // of the latest write of those
-	version int64               // of the last change
+	kept.Partition
+	version int64 // of the last change
 }
 
 type session struct {
@@ -120,7 +116,7 @@ func (d data) clone() data {
 	d.partitions = maps.Clone(d.partitions)
 	for p, state := range d.partitions {
 		c := *state
-		c.residue, c.written = slices.Clone(c.residue), maps.Clone(c.written)
+		c.Residue, c.Written = slices.Clone(c.Residue), slices.Clone(c.Written)
 		d.partitions[p] = &c
 	}
 	d.sessions = maps.Clone(d.sessions)
@@ -183,7 +179,7 @@ func (m *Store) LoseKey(key string) {
 
 func (d *data) clearLocks() {
 	for _, p := range d.partitions {
-		p.locks, p.written, p.wrote = "", nil, records.WriteNumber{}
+		p.Locks, p.Written, p.Wrote = "", nil, records.WriteNumber{}
 	}
 }
 
@@ -299,51 +295,30 @@ type change struct {
 func (c *change) partition(p int) *partition {
 	state := c.data.partitions[p]
 	if state == nil {
-		state = &partition{}
+		state = &partition{Partition: kept.Partition{PartitionState: records.PartitionState{Partition: p}}}
 		c.data.partitions[p] = state
 	}
 	return state
 }
 
-func (c *change) touch(p *partition) {
+// done gives a partition that has changed the version of the step.
+func (c *change) done(p *partition) {
+	if !p.Changed {
+		return
+	}
 	if !c.touched {
 		c.touched = true
 		c.changedLocked()
 	}
-	p.version = c.data.version
-}
-
-func (c *change) own(p *partition, epoch int64, owner string) {
-	p.record = records.Record{Epoch: max(epoch, c.now.Unix()), Owner: owner}
-	c.touch(p)
-}
-
-func (c *change) put(p *partition, r records.Residue) {
-	if i := p.find(r.Key); i >= 0 {
-		p.residue[i] = r
-	} else {
-		p.residue = append(p.residue, r)
-	}
-	c.touch(p)
-}
-
-func (p *partition) find(key string) int {
-	return slices.IndexFunc(p.residue, func(r records.Residue) bool { return r.Key == key })
+	p.Changed, p.version = false, c.data.version
 }
 
 // state is what an incarnation is told of a partition: of its locks only the owner.
 func (c *change) state(inc string, p int) records.PartitionState {
 	s := records.PartitionState{Partition: p}
 	if state := c.data.partitions[p]; state != nil {
-		s.Record = state.record
-		s.Residue = slices.Clone(state.residue)
-		s.Moved = state.moved
-		if inc != "" && inc == state.record.Owner {
-			s.Locks = state.locks
-			for _, id := range slices.Sorted(maps.Keys(state.written)) {
-				s.Written = append(s.Written, records.WrittenLock{ID: id, Text: state.written[id]})
-			}
-		}
+		s = state.Told(inc)
+		s.Residue, s.Written = slices.Clone(s.Residue), slices.Clone(s.Written)
 	}
 	return s
 }

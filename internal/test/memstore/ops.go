@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/kept"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -46,7 +47,9 @@ func (m *Store) Register(ctx context.Context, gen string, s records.Session, ttl
 		c.changedLocked()
 		c.register(s, ttl)
 		for _, h := range holdings {
-			c.hold(s.Incarnation, h)
+			p := c.partition(h.Partition)
+			p.Hold(s.Incarnation, h, c.now)
+			c.done(p)
 		}
 		for _, h := range holdings {
 			states = append(states, c.state(s.Incarnation, h.Partition))
@@ -92,18 +95,6 @@ func (c *change) start(s records.Session) time.Time {
 	return last.at.Add(time.Duration(min(1<<min(last.deaths-2, 4), 10)) * c.settings.TTL)
 }
 
-func (c *change) hold(inc string, h records.Holding) {
-	p := c.partition(h.Partition)
-	if h.Epoch > 0 && (p.record.Epoch <= h.Epoch || p.record.Owner == inc) {
-		c.own(p, max(p.record.Epoch, h.Epoch)+1, inc)
-	}
-	for _, r := range h.Residue {
-		if i := p.find(r.Key); i < 0 || p.residue[i].Token <= r.Token {
-			c.put(p, r)
-		}
-	}
-}
-
 // Renew does as store.Store.Renew does.
 func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
 	return m.step(ctx, "renew", gen, func(c *change) error {
@@ -143,7 +134,10 @@ func (m *Store) Apply(ctx context.Context, gen, incarnation string, changes []re
 			return records.ErrSessionGone
 		}
 		for _, ch := range changes {
-			c.apply(incarnation, ch)
+			if p := c.partition(ch.Partition); p.Record == ch.From && kept.Allows(incarnation, ch, m.data.quarantine.After(c.now), c.live, c.released) {
+				p.Apply(incarnation, ch, c.now)
+				c.done(p)
+			}
 		}
 		for _, ch := range changes {
 			states = append(states, c.state(incarnation, ch.Partition))
@@ -153,53 +147,12 @@ func (m *Store) Apply(ctx context.Context, gen, incarnation string, changes []re
 	return states, err
 }
 
-func (c *change) apply(inc string, ch records.Change) {
-	p := c.partition(ch.Partition)
-	if p.record != ch.From || !c.allowed(inc, ch) {
-		return
-	}
-	owner := inc
-	if ch.Op == records.OpMove {
-		owner = ch.To
-		for _, r := range ch.Residue {
-			c.put(p, r)
-		}
-	}
-	c.own(p, max(ch.From.Epoch+1, ch.Floor), owner)
-	switch {
-	case ch.Op == records.OpMove && ch.Served >= p.moved:
-		p.moved, p.locks = p.record.Epoch, ch.Locks
-	case ch.Op != records.OpAdvance && ch.From.Owner == inc && ch.Served < p.moved && p.moved == ch.From.Epoch:
-		p.moved = p.record.Epoch
-	}
-}
-
-func (c *change) allowed(inc string, ch records.Change) bool {
-	owner := ch.From.Owner
-	switch ch.Op {
-	case records.OpClaim:
-		if owner == inc || owner != "" && c.released(owner) {
-			return true
-		}
-		return !c.data.quarantine.After(c.now) && (owner == "" || !c.live(owner))
-	case records.OpMove:
-		return owner == inc && c.live(ch.To)
-	case records.OpAdvance:
-		return owner == inc
-	}
-	return false
-}
-
 // Clear does as store.Store.Clear does.
 func (m *Store) Clear(ctx context.Context, gen string, partition int, residue []records.Residue) error {
 	return m.step(ctx, "clear", gen, func(c *change) error {
 		p := c.partition(partition)
-		for _, r := range residue {
-			if i := slices.Index(p.residue, r); i >= 0 {
-				p.residue = slices.Delete(p.residue, i, i+1)
-				c.touch(p)
-			}
-		}
+		p.Clear(residue)
+		c.done(p)
 		return nil
 	})
 }
@@ -208,8 +161,8 @@ func (m *Store) Clear(ctx context.Context, gen string, partition int, residue []
 func (m *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move) error {
 	return m.step(ctx, "clear locks", gen, func(c *change) error {
 		for _, move := range moves {
-			if p := c.data.partitions[move.Partition]; p != nil && p.moved == move.Epoch {
-				p.locks = ""
+			if p := c.data.partitions[move.Partition]; p != nil {
+				p.ClearLocks(move.Epoch)
 			}
 		}
 		return nil
@@ -224,29 +177,12 @@ func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 		}
 		for _, w := range writes {
 			p := c.partition(w.Partition)
-			later := p.wrote.Epoch != w.Number.Epoch || p.wrote.Number < w.Number.Number
-			if later && p.record == (records.Record{Epoch: w.Number.Epoch, Owner: incarnation}) {
-				p.write(w)
-			}
-			wrote = append(wrote, p.wrote)
+			p.Write(incarnation, w)
+			wrote = append(wrote, p.Wrote)
 		}
 		return nil
 	})
 	return wrote, err
-}
-
-func (p *partition) write(w records.LockWrite) {
-	p.wrote = w.Number
-	if p.written == nil {
-		p.written = make(map[string]string)
-	}
-	for _, l := range w.Locks {
-		if l.Text == "" {
-			delete(p.written, l.ID)
-		} else {
-			p.written[l.ID] = l.Text
-		}
-	}
 }
 
 // Observe does as store.Store.Observe does.

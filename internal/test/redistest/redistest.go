@@ -9,8 +9,9 @@
 package redistest
 
 import (
-	"bytes"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -20,19 +21,11 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
-)
 
-// TB is what a testing.TB does for this package. A program that is no test
-// brings its own.
-type TB interface {
-	Helper()
-	TempDir() string
-	Cleanup(func())
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-	Skip(args ...any)
-}
+	"github.com/keyway-go/keyway/internal/cluster/proc"
+)
 
 // How long a server may take to start, and a group of them to do something:
 // a Sentinel that was held up for 2 s does nothing for the next 30.
@@ -40,7 +33,7 @@ const patience = 60 * time.Second
 
 // Require returns if redis-server and redis-cli are installed; see the
 // package's comment.
-func Require(t TB) {
+func Require(t testing.TB) {
 	t.Helper()
 	for _, program := range []string{"redis-server", "redis-cli"} {
 		if _, err := exec.LookPath(program); err == nil {
@@ -56,22 +49,20 @@ func Require(t TB) {
 
 // Server is a redis-server on 127.0.0.1. It ends with its test.
 type Server struct {
-	t    TB
+	t    testing.TB
 	port int
 	dir  string
 	args []string
 	tls  *tls.Config // of clients; nil without TLS
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	exited chan struct{}
-	log    bytes.Buffer
+	mu  sync.Mutex
+	now *proc.Process // nil once it was ended
 }
 
 // Start starts a server on a free port. The configuration is given as on
 // redis-server's command line: "--appendonly", "yes". By default nothing is
 // persisted.
-func Start(t TB, config ...string) *Server {
+func Start(t testing.TB, config ...string) *Server {
 	t.Helper()
 	Require(t)
 	s := &Server{t: t, dir: t.TempDir(), args: config}
@@ -104,7 +95,7 @@ func (s *Server) startOnFreePort(args func(port int) []string) {
 
 // freePort stays below the range from which redis Cluster buses (port +
 // 10000) would leave the port numbers.
-func freePort(t TB) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	for {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -122,32 +113,31 @@ func freePort(t TB) int {
 }
 
 func (s *Server) start() error {
-	cmd := exec.Command("redis-server", s.args...)
-	exited := make(chan struct{})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log.Reset()
-	cmd.Stdout, cmd.Stderr = &s.log, &s.log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	go func() {
-		_ = cmd.Wait() // how it ended does not matter
-		close(exited)
-	}()
-	s.cmd, s.exited = cmd, exited
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		select {
-		case <-exited:
-			return fmt.Errorf("redistest: redis-server ended at once: %s", s.log.String())
-		case <-time.After(5 * time.Millisecond):
-		}
-		if s.answers() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	p, err := proc.Begin(proc.Spec{
+		Name: "redis-server", Program: "redis-server", Args: s.args,
+		Run: func(cmd *exec.Cmd) error {
+			cmd.SysProcAttr.Setpgid = false // so that Ctrl-C ends it with its test
+			return cmd.Start()
+		},
+		Serves: func(context.Context) error {
+			if !s.answers() {
+				return errSilent
+			}
 			return nil
-		}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("redistest: %w", err)
 	}
-	return fmt.Errorf("redistest: redis-server on port %d does not answer", s.port)
+	s.mu.Lock()
+	s.now = p
+	s.mu.Unlock()
+	return p.AwaitReady(ctx)
 }
+
+var errSilent = errors.New("redistest: no answer")
 
 // answers is false while the server still loads its data.
 func (s *Server) answers() bool {
@@ -187,35 +177,31 @@ func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 func (s *Server) end(how syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cmd == nil {
+	if s.now == nil {
 		return
 	}
-	s.signal(how)
+	_ = s.now.Signal(how) // it may have ended by itself
 	if how != syscall.SIGKILL {
-		s.signal(syscall.SIGCONT)
+		_ = s.now.Resume()
 	}
-	<-s.exited
-	s.cmd = nil
-}
-
-func (s *Server) signal(sig syscall.Signal) {
-	_ = s.cmd.Process.Signal(sig) // it may have ended by itself
+	<-s.now.Done()
+	s.now = nil
 }
 
 // Pause stops the process where it stands (SIGSTOP) until Resume.
-func (s *Server) Pause() { s.running(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
-func (s *Server) Resume() { s.running(syscall.SIGCONT) }
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
-func (s *Server) running(sig syscall.Signal) {
+func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cmd == nil {
+	if s.now == nil {
 		s.t.Fatal("redistest: the server is not running")
 	}
-	s.signal(sig)
+	_ = s.now.Signal(sig) // it may have ended by itself
 }
 
 // Restart kills the server and starts it on the same port with what its
@@ -273,7 +259,7 @@ func (s *Server) cli(args ...string) (string, error) {
 }
 
 // eventually polls until a condition of the servers holds.
-func eventually(t TB, what string, holds func() bool) {
+func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
 		if holds() {

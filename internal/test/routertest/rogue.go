@@ -3,6 +3,7 @@ package routertest
 import (
 	"bytes"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"net"
 	"testing"
@@ -43,18 +44,9 @@ func (c *RogueConn) Read(b []byte) (int, error) {
 
 // Sum returns what tells a body apart.
 func Sum(r io.Reader) string {
-	n, sum := 0, uint64(14695981039346656037)
-	buf := make([]byte, 32<<10)
-	for {
-		k, err := r.Read(buf)
-		for _, b := range buf[:k] {
-			sum = (sum ^ uint64(b)) * 1099511628211
-		}
-		n += k
-		if err != nil {
-			return fmt.Sprintf("%d bytes, %x, %v", n, sum, err)
-		}
-	}
+	h := fnv.New64a()
+	n, err := io.Copy(h, r)
+	return fmt.Sprintf("%d bytes, %x, %v", n, h.Sum64(), err)
 }
 
 // Zeros has no end.

@@ -3,7 +3,6 @@
 package routertest
 
 import (
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -219,9 +218,7 @@ func ThroughNetHTTP(t testing.TB, rt *router.Router) *Site { return siteOf(t, rt
 // siteOf makes h take requests behind the standard library's server.
 func siteOf(t testing.TB, h http.Handler) *Site {
 	s := httptest.NewUnstartedServer(h)
-	s.Config.Protocols = new(http.Protocols)
-	s.Config.Protocols.SetHTTP1(true)
-	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Config.Protocols = NetServer().Protocols
 	s.Start()
 	t.Cleanup(s.Close)
 	return &Site{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
@@ -272,14 +269,7 @@ func Get(t testing.TB, s *Site, key string) (*http.Response, string) {
 func Serve(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	t.Helper()
 	f := router.NewServer(rt, NetServer())
-	done := make(chan error, 1)
-	go func() { done <- f.Serve(l) }()
-	t.Cleanup(func() {
-		f.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("Serve: %v", err)
-		}
-	})
+	kit.Serve(t, f, l)
 	return f
 }
 

@@ -3,7 +3,6 @@ package workertest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,17 +43,12 @@ func Serve(t testing.TB, h http.Handler) *httptest.Server {
 func (w *Worker) Listen(t testing.TB, h http.Handler) string {
 	t.Helper()
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	s := w.NewServer(h)
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("Serve: %v", err)
-		}
-	})
+	w.Serve(t, l, h)
 	return l.Addr().String()
 }
+
+// Serve serves h at a listener as a worker does, until the test ends.
+func (w *Worker) Serve(t testing.TB, l net.Listener, h http.Handler) { kit.Serve(t, w.NewServer(h), l) }
 
 // StartApart starts a worker with a store of its own that the others do not
 // see yet.

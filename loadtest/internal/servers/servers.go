@@ -57,14 +57,11 @@ func Router(name, program, clusterName, redis string, args ...string) proc.Spec 
 // Worker describes a worker of a cluster, which finds the others at a gossip address, ""
 // for none, with its records in the Redis at host:port. It listens on free addresses.
 func Worker(name, program, clusterName, redis, join string, args ...string) proc.Spec {
+	args = append([]string{"--name", name}, args...)
 	if join != "" {
-		args = append([]string{"--join", join}, args...)
+		args = append(args, "--join", join)
 	}
-	return proc.Spec{
-		Name: name, Program: program, Ready: cluster.ReadyLine,
-		Args: append([]string{"--name", name, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
-			"--redis", "redis://" + redis, "--cluster", clusterName, "--new-cluster"}, args...),
-	}
+	return Router(name, program, clusterName, redis, args...)
 }
 
 // Addrs returns where a router or worker takes requests and gossip, each as

@@ -50,7 +50,8 @@ type cast struct {
 
 	hosts   map[string]*fabric.Host // r1…, p1…, w1…, c1… by name
 	mounts  []string                // directories that are disks of their own
-	nodes   []*node                 // one on each r
+	store   *trial.Store            // a node on each r
+	clocks  map[string]*clock.Clock // of programs, and of each redis-server, by host
 	routers []*program
 	workers []*program
 	lives   trial.Lives
@@ -61,7 +62,7 @@ type cast struct {
 
 // newCast makes the network and builds the programs.
 func newCast(ctx context.Context, cfg config, dir string) (*cast, error) {
-	c := &cast{cfg: cfg, dir: dir, network: fabric.NewSwitch(uint64(cfg.Seed)), observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}, hosts: make(map[string]*fabric.Host), rules: make(map[pair][]*fabric.Rule)}
+	c := &cast{cfg: cfg, dir: dir, network: fabric.NewSwitch(uint64(cfg.Seed)), observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}, hosts: make(map[string]*fabric.Host), store: new(trial.Store), clocks: make(map[string]*clock.Clock), rules: make(map[pair][]*fabric.Rule)}
 	for _, group := range []struct {
 		prefix   string
 		n, first int
@@ -79,7 +80,7 @@ func newCast(ctx context.Context, cfg config, dir string) (*cast, error) {
 		}
 	}
 	if cfg.Programs != "" {
-		c.programs = cluster.Programs{Router: filepath.Join(cfg.Programs, "router"), Worker: filepath.Join(cfg.Programs, "worker")}
+		c.programs = cluster.In(cfg.Programs)
 		return c, nil
 	}
 	overlay, err := clock.Overlay(dir)
@@ -95,10 +96,10 @@ func (c *cast) at(host string, port uint16) string {
 	return netip.AddrPortFrom(c.hosts[host].Addr, port).String()
 }
 
-// names returns the hosts whose names begin with one of the letters.
-func (c *cast) names(letters string) (list []string) {
+// names returns the hosts whose names begin with one of the letters, but for some.
+func (c *cast) names(letters string, but ...string) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.hosts)) {
-		if strings.Contains(letters, name[:1]) {
+		if strings.Contains(letters, name[:1]) && !slices.Contains(but, name) {
 			list = append(list, name)
 		}
 	}
@@ -148,13 +149,22 @@ func (c *cast) start(ctx context.Context) error {
 type program struct {
 	*trial.Program
 	cast  *cast
-	clock *clock.Clock
 	limit atomic.Value // GOMEMLIMIT
+}
+
+// newClock makes the clock of what runs on a host.
+func (c *cast) newClock(host string) (file string, err error) {
+	file = filepath.Join(c.dir, host, "clock")
+	made, err := clock.New(file)
+	if err == nil {
+		c.clocks[host] = made
+	}
+	return file, err
 }
 
 func (c *cast) newProgram(name, path string, args ...string) (*program, error) {
 	dir := filepath.Join(c.dir, name)
-	clk, err := clock.New(filepath.Join(dir, "clock"))
+	file, err := c.newClock(name)
 	if err != nil {
 		return nil, err
 	}
@@ -162,15 +172,15 @@ func (c *cast) newProgram(name, path string, args ...string) (*program, error) {
 	for _, other := range c.names("pw") {
 		seeds = append(seeds, c.at(other, gossipPort))
 	}
-	args = append(args, "--store", c.storeURL(), "--session-ttl", c.cfg.TTL.String(), "--gossip", c.at(name, gossipPort),
+	args = append(args, "--store", c.store.URL(), "--session-ttl", c.cfg.TTL.String(), "--gossip", c.at(name, gossipPort),
 		"--gossip-open", "--join", strings.Join(seeds, ","))
 	if c.cfg.Verbose {
 		args = append(args, "--log-level", "debug")
 	}
-	p := &program{cast: c, clock: clk}
+	p := &program{cast: c}
 	p.limit.Store("off")
 	p.Program = &trial.Program{Name: name, Lives: &c.lives, Spec: func(label string, life int) (proc.Spec, error) {
-		more := []string{clock.Env + "=" + filepath.Join(dir, "clock"), "GOMAXPROCS=2", "GOMEMLIMIT=" + p.limit.Load().(string), path}
+		more := []string{clock.Env + "=" + file, "GOMAXPROCS=2", "GOMEMLIMIT=" + p.limit.Load().(string), path}
 		more = append(more, args...)
 		if path == c.programs.Worker {
 			url, err := c.observer.Listen(label, "unix", filepath.Join(dir, fmt.Sprintf("app-%d.sock", life)))
@@ -217,11 +227,9 @@ func (c *cast) stop() (errs []error) {
 // close ends everything that still runs.
 func (c *cast) close() {
 	c.lives.Kill()
-	for _, p := range slices.Concat(c.workers, c.routers) {
-		_ = p.clock.Close()
-	}
-	for _, n := range c.nodes {
-		n.close()
+	c.store.Kill()
+	for _, clk := range c.clocks {
+		_ = clk.Close()
 	}
 	c.observer.Close()
 	_ = c.network.Close()

@@ -7,32 +7,44 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/cmd/chaos/clock"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/fabric"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
-// hit returns the program on the fault's host.
-func (f *fault) hit(c *cast) (*program, error) {
-	for _, p := range append(c.workers[:len(c.workers):len(c.workers)], c.routers...) {
-		if p.Name == f.host {
-			return p, nil
-		}
+// action carries a fault out.
+type action func(ctx context.Context, c *cast, f *fault) error
+
+// onProgram plays a fault on the program of its host.
+func onProgram(with func(ctx context.Context, c *cast, f *fault, p *program) error) action {
+	return func(ctx context.Context, c *cast, f *fault) error {
+		all := slices.Concat(c.workers, c.routers)
+		i := slices.IndexFunc(all, func(p *program) bool { return p.Name == f.host })
+		return with(ctx, c, f, all[i])
 	}
-	return nil, fmt.Errorf("no program on host %q", f.host)
+}
+
+// onLeader plays a fault on the node that leads the store.
+func onLeader(with func(ctx context.Context, c *cast, f *fault, n *trial.Node) error) action {
+	return func(ctx context.Context, c *cast, f *fault) error {
+		n, err := c.store.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		f.process = n.Name
+		return with(ctx, c, f, n)
+	}
 }
 
 // hold lets a fault last. It ends early with ctx.
 func (f *fault) hold(ctx context.Context) { trial.Sleep(ctx, f.lasts) }
 
-func killProgram(ctx context.Context, c *cast, f *fault) error {
-	p, err := f.hit(c)
-	if err != nil {
-		return err
-	}
+func killProgram(ctx context.Context, c *cast, f *fault, p *program) error {
 	l, err := p.Kill()
 	if err != nil {
 		return err
@@ -43,11 +55,7 @@ func killProgram(ctx context.Context, c *cast, f *fault) error {
 	return p.start(context.WithoutCancel(ctx))
 }
 
-func pauseProgram(ctx context.Context, c *cast, f *fault) error {
-	p, err := f.hit(c)
-	if err != nil {
-		return err
-	}
+func pauseProgram(ctx context.Context, c *cast, f *fault, p *program) error {
 	l, err := p.Alive()
 	if err != nil {
 		return err
@@ -60,11 +68,7 @@ func pauseProgram(ctx context.Context, c *cast, f *fault) error {
 	return l.Resume()
 }
 
-func restartProgram(ctx context.Context, c *cast, f *fault) error {
-	p, err := f.hit(c)
-	if err != nil {
-		return err
-	}
+func restartProgram(ctx context.Context, c *cast, f *fault, p *program) error {
 	if err := p.Stop(); err != nil {
 		return err
 	}
@@ -74,13 +78,9 @@ func restartProgram(ctx context.Context, c *cast, f *fault) error {
 
 // squeeze lets a worker run with so little memory that it collects garbage all
 // the time.
-func squeeze(ctx context.Context, c *cast, f *fault) error {
-	p, err := f.hit(c)
-	if err != nil {
-		return err
-	}
+func squeeze(ctx context.Context, c *cast, f *fault, p *program) error {
 	p.limit.Store("12MiB")
-	err = restartProgram(ctx, c, f)
+	err := restartProgram(ctx, c, f, p)
 	f.hold(ctx)
 	p.limit.Store("off")
 	return errors.Join(err, p.Stop(), p.start(context.WithoutCancel(ctx)))
@@ -88,24 +88,18 @@ func squeeze(ctx context.Context, c *cast, f *fault) error {
 
 // upgrade restarts everything, one after the other: followers of the store, its leader after
 // another one has taken its place, Sentinels, workers and routers.
-func upgrade(ctx context.Context, c *cast, f *fault) error {
+func upgrade(ctx context.Context, c *cast, f *fault, old *trial.Node) error {
 	ctx = context.WithoutCancel(ctx)
-	old, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	renew := func(n *node) error {
-		for _, d := range n.daemons() {
+	renew := func(n *trial.Node) error {
+		for _, d := range n.Daemons() {
 			d.End(syscall.SIGTERM)
 		}
-		for _, d := range n.daemons() {
-			if err := d.Start(); err != nil {
-				return err
-			}
+		if err := n.Start(); err != nil {
+			return err
 		}
-		return trial.Await(ctx, "all nodes follow after "+n.name+" was upgraded", c.whole)
+		return trial.Await(ctx, "all nodes follow after "+n.Name+" was upgraded", c.store.Whole)
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.store.Nodes {
 		if n != old {
 			if err := renew(n); err != nil {
 				return err
@@ -113,14 +107,14 @@ func upgrade(ctx context.Context, c *cast, f *fault) error {
 		}
 	}
 	if c.cfg.Store == overRedis { // etcd's leader passes its place on when it ends
-		if err := switchMaster(ctx, c, f); err != nil {
+		if err := switchMaster(ctx, c, f, old); err != nil {
 			return err
 		}
 	}
 	if err := renew(old); err != nil {
 		return err
 	}
-	for _, p := range append(c.workers[:len(c.workers):len(c.workers)], c.routers...) {
+	for _, p := range slices.Concat(c.workers, c.routers) {
 		if err := errors.Join(p.Stop(), p.start(ctx)); err != nil {
 			return err
 		}
@@ -129,96 +123,63 @@ func upgrade(ctx context.Context, c *cast, f *fault) error {
 	return nil
 }
 
-func killLeader(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	f.process = n.name
-	n.server.End(syscall.SIGKILL)
+func killLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	n.Server.End(syscall.SIGKILL)
 	f.hold(ctx)
 	return c.back(ctx, n)
 }
 
 // back starts a node's server again and waits until all is as before. A server
 // that does not take its append-only file gets it mended, as an operator would.
-func (c *cast) back(ctx context.Context, n *node) error {
-	if !n.server.Runs() {
-		if err := n.server.Start(); err != nil {
+func (c *cast) back(ctx context.Context, n *trial.Node) error {
+	if !n.Server.Runs() {
+		if err := n.Server.Start(); err != nil {
 			return err
 		}
 	}
-	return trial.Await(context.WithoutCancel(ctx), "the store is whole after "+n.name+" is back", func() bool {
-		if !n.server.Runs() {
+	return trial.Await(context.WithoutCancel(ctx), "the store is whole after "+n.Name+" is back", func() bool {
+		if !n.Server.Runs() {
 			if c.cfg.Store == overRedis {
-				n.mend()
+				mend(n)
 			}
-			_ = n.server.Start() // or the next time
+			_ = n.Server.Start() // or the next time
 		}
-		return c.whole()
+		return c.store.Whole()
 	})
 }
 
-func pauseLeader(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	f.process = n.name
-	n.server.Signal(syscall.SIGSTOP)
+func pauseLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	n.Server.Signal(syscall.SIGSTOP)
 	f.hold(ctx)
-	n.server.Signal(syscall.SIGCONT)
+	n.Server.Signal(syscall.SIGCONT)
 	return c.back(ctx, n)
 }
 
 // loseWrites cuts the replicas off from the master, which goes on acknowledging
 // writes for a moment, and kills it.
-func loseWrites(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	f.process = n.name
-	heal := c.apply(pairs([]string{n.name}, c.others(n), bothWays), fabric.Rule{Cut: true})
+func loseWrites(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	heal := c.apply(pairs([]string{n.Name}, c.names("r", n.Name), bothWays), fabric.Rule{Cut: true})
 	trial.Sleep(ctx, time.Second+time.Duration(f.amount*float64(time.Second)/2))
-	n.server.End(syscall.SIGKILL)
+	n.Server.End(syscall.SIGKILL)
 	heal()
 	f.hold(ctx)
 	return c.back(ctx, n)
 }
 
-func (c *cast) others(n *node) (names []string) {
-	for _, name := range c.names("r") {
-		if name != n.name {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func switchMaster(ctx context.Context, c *cast, f *fault) error {
-	old, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	f.process = old.name
+func switchMaster(ctx context.Context, c *cast, _ *fault, old *trial.Node) error {
 	return errors.Join(trial.Await(ctx, "Sentinels let another master take over", func() bool {
-		_, _ = old.cli(sentinelPort, "sentinel", "failover", masterName)
-		now := c.elected()
+		old.Ask(old.Beside, "sentinel", "failover", trial.MasterName)
+		now := c.store.Elected()
 		return now != nil && now != old
-	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.whole))
+	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.store.Whole))
 }
 
-func killFollower(ctx context.Context, c *cast, f *fault) error {
-	m, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	names := c.others(m)
+func killFollower(ctx context.Context, c *cast, f *fault, leader *trial.Node) error {
+	names := c.names("r", leader.Name)
 	f.process = names[int(f.amount*float64(len(names)))]
-	for _, n := range c.nodes {
-		if n.name == f.process {
-			n.server.End(syscall.SIGKILL)
+	for _, n := range c.store.Nodes {
+		if n.Name == f.process {
+			n.Server.End(syscall.SIGKILL)
 			f.hold(ctx)
 			return c.back(ctx, n)
 		}
@@ -227,25 +188,20 @@ func killFollower(ctx context.Context, c *cast, f *fault) error {
 }
 
 func killSentinel(ctx context.Context, c *cast, f *fault) error {
-	for _, n := range c.nodes {
-		if n.name == f.host {
-			n.sentinel.End(syscall.SIGKILL)
+	for _, n := range c.store.Nodes {
+		if n.Name == f.host {
+			n.Sentinel.End(syscall.SIGKILL)
 			f.hold(ctx)
-			return n.sentinel.Start()
+			return n.Sentinel.Start()
 		}
 	}
 	return nil
 }
 
 // cutFrom cuts the host off from one host of those letters, or from all.
-func cutFrom(letters string, one bool) func(ctx context.Context, c *cast, f *fault) error {
+func cutFrom(letters string, one bool) action {
 	return func(ctx context.Context, c *cast, f *fault) error {
-		var far []string
-		for _, name := range c.names(letters) {
-			if name != f.host {
-				far = append(far, name)
-			}
-		}
+		far := c.names(letters, f.host)
 		if one {
 			far = far[int(f.amount*float64(len(far))):][:1]
 		}
@@ -256,35 +212,24 @@ func cutFrom(letters string, one bool) func(ctx context.Context, c *cast, f *fau
 	}
 }
 
-func cutLeader(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	f.process = n.name
-	return c.cutGroup(ctx, f, n, []string{n.name})
+func cutLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	return c.cutGroup(ctx, f, n, n.Name)
 }
 
 // cutLeaderAndWorker leaves a worker alone with the store's leader. A Redis master acknowledges
 // its writes as long as min-replicas-max-lag lets it.
 func cutLeaderAndWorker(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
+	n, err := c.store.Leader(ctx)
 	if err != nil {
 		return err
 	}
 	f.way = bothWays
-	f.note = "with leader " + n.name
-	return c.cutGroup(ctx, f, n, []string{n.name, f.host})
+	f.note = "with leader " + n.Name
+	return c.cutGroup(ctx, f, n, n.Name, f.host)
 }
 
-func (c *cast) cutGroup(ctx context.Context, f *fault, n *node, near []string) error {
-	var far []string
-	for _, name := range c.names("rpwc") {
-		if name != near[0] && name != near[len(near)-1] {
-			far = append(far, name)
-		}
-	}
-	heal := c.apply(pairs(near, far, f.way), fabric.Rule{Cut: true})
+func (c *cast) cutGroup(ctx context.Context, f *fault, n *trial.Node, near ...string) error {
+	heal := c.apply(pairs(near, c.names("rpwc", near...), f.way), fabric.Rule{Cut: true})
 	f.hold(ctx)
 	heal()
 	return c.back(ctx, n)
@@ -307,135 +252,93 @@ func trouble(ctx context.Context, c *cast, f *fault) error {
 		r.Rate = int(float64(worst.Rate) * (1.1 - share))
 	}
 	f.note = fmt.Sprintf("%+v", r)
-	var far []string
-	for _, name := range c.names("rpwc") {
-		if name != f.host {
-			far = append(far, name)
-		}
-	}
-	defer c.apply(pairs([]string{f.host}, far, bothWays), r)()
+	defer c.apply(pairs([]string{f.host}, c.names("rpwc", f.host), bothWays), r)()
 	f.hold(ctx)
 	return nil
 }
 
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }
 
-// stepClock sets a worker's wall clock ahead or back by up to three TTLs, and
-// right again.
-func stepClock(ctx context.Context, c *cast, f *fault) error {
-	p, err := f.hit(c)
-	if err != nil {
-		return err
-	}
+// step sets a wall clock ahead or back by up to three TTLs, and right again.
+func (f *fault) step(ctx context.Context, c *cast, wall *clock.Clock) {
 	by := scale(6*c.cfg.TTL, f.amount-0.5).Round(time.Millisecond)
 	f.note = by.String()
-	p.clock.Step(by)
+	wall.Step(by)
 	f.hold(ctx)
-	p.clock.Step(-by)
+	wall.Step(-by)
+}
+
+func stepClock(ctx context.Context, c *cast, f *fault, p *program) error {
+	f.step(ctx, c, c.clocks[p.Name])
 	return nil
 }
 
-// slowClock lets a worker's clocks run slower or faster: by 2 %, or beyond the
+func stepRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	f.step(ctx, c, c.clocks[n.Name])
+	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.store.Whole)
+}
+
+// rate lets the clocks of a host run slower or faster: by up to 2 %, or beyond the
 // margin by 10 to 60 %.
-func slowClock(ctx context.Context, c *cast, f *fault) error {
-	p, err := f.hit(c)
-	if err != nil {
-		return err
-	}
+func (f *fault) rate(ctx context.Context, clocks *clock.Clock) {
 	by := 0.04*f.amount - 0.02
 	if f.kind.beyond {
 		by = f.amount - 0.5 + math.Copysign(0.1, f.amount-0.5)
 	}
+	f.note = fmt.Sprintf("%+.1f %%", 100*by)
+	clocks.Rate(1 + by)
+	f.hold(ctx)
+	clocks.Rate(1)
+}
+
+func slowClock(ctx context.Context, c *cast, f *fault, p *program) error {
 	if l, err := p.Alive(); err == nil {
 		f.process = l.Label
 	}
-	f.note = fmt.Sprintf("%+.1f %%", 100*by)
-	p.clock.Rate(1 + by)
-	f.hold(ctx)
-	p.clock.Rate(1)
+	f.rate(ctx, c.clocks[p.Name])
 	return nil
 }
 
-// stepRedis sets the wall clock of the master ahead or back by up to three TTLs,
-// and right again.
-func stepRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	by := scale(6*c.cfg.TTL, f.amount-0.5).Round(time.Millisecond)
-	f.process, f.note = n.name, by.String()
-	n.clock.Step(by)
-	f.hold(ctx)
-	n.clock.Step(-by)
-	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.whole)
-}
-
-// slowRedis lets the clocks of the master run slower or faster by up to 2 %.
-func slowRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	by := 0.04*f.amount - 0.02
-	f.process, f.note = n.name, fmt.Sprintf("%+.1f %%", 100*by)
-	n.clock.Rate(1 + by)
-	f.hold(ctx)
-	n.clock.Rate(1)
+func slowRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	f.rate(ctx, c.clocks[n.Name])
 	return nil
 }
 
-// fill fills the disk of a directory until the returned function is called.
-func fill(dir string) (empty func() error, err error) {
+// fill keeps the disk of a directory full for a while.
+func (f *fault) fill(ctx context.Context, dir string) error {
 	name := filepath.Join(dir, "filler")
 	out, err := os.Create(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer out.Close()
-	for block := make([]byte, 64<<10); ; {
-		if _, err := out.Write(block); errors.Is(err, syscall.ENOSPC) {
-			return func() error { return os.Remove(name) }, nil
-		} else if err != nil {
-			return nil, err
-		}
+	for block := make([]byte, 64<<10); err == nil; {
+		_, err = out.Write(block)
 	}
+	if errors.Is(err, syscall.ENOSPC) {
+		f.hold(ctx)
+		err = nil
+	}
+	return errors.Join(err, os.Remove(name))
 }
 
-func fillRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
-	}
-	f.process = n.name
-	empty, err := fill(n.dir)
-	if err != nil {
-		return err
-	}
-	f.hold(ctx)
-	return errors.Join(empty(), c.back(ctx, n))
+func fillRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	return errors.Join(f.fill(ctx, n.Data), c.back(ctx, n))
 }
 
 func fillBodies(ctx context.Context, c *cast, f *fault) error {
-	empty, err := fill(filepath.Join(c.dir, f.host, "bodies"))
-	if err != nil {
-		return err
-	}
-	f.hold(ctx)
-	return empty()
+	return f.fill(ctx, filepath.Join(c.dir, f.host, "bodies"))
 }
 
 // boundRedis leaves the master no memory for more.
-func boundRedis(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.leader(ctx)
-	if err != nil {
-		return err
+func boundRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+	for _, bytes := range []string{"1", "0"} { // 0 is no bound
+		if answer := n.Ask(n.Addr, "config", "set", "maxmemory", bytes); answer != "OK" {
+			return fmt.Errorf("%s is asked to set maxmemory, and answers %q", n.Name, answer)
+		}
+		if bytes == "1" {
+			f.hold(ctx)
+		}
 	}
-	f.process = n.name
-	if _, err := n.cli(redisPort, "config", "set", "maxmemory", "1"); err != nil {
-		return err
-	}
-	f.hold(ctx)
-	_, err = n.cli(redisPort, "config", "set", "maxmemory", "0")
-	return err
+	return nil
 }

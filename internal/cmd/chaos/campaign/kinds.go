@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,7 +26,7 @@ type kind struct {
 	redis  bool    // only over Redis
 	spared bool    // over etcd not a request may fail
 	beyond bool    // it lies outside of the conditions of exclusion (S1); tokens must still rise (S2)
-	play   func(ctx context.Context, c *cast, f *fault) error
+	play   action
 }
 
 var (
@@ -44,19 +43,19 @@ var kinds []*kind
 
 func init() {
 	kinds = []*kind{
-		{name: "kill-worker", target: "w", lasts: [2]int{0, 14}, fails: broken, ran: true, play: killProgram},
-		{name: "pause-worker", target: "w", lasts: [2]int{3, 16}, fails: resumed, ran: true, settle: 0.5, late: true, play: pauseProgram},
-		{name: "restart-worker", target: "w", lasts: [2]int{0, 10}, play: restartProgram},
-		{name: "kill-router", target: "p", lasts: [2]int{0, 10}, fails: lost, play: killProgram},
-		{name: "pause-router", target: "p", lasts: [2]int{2, 12}, fails: []int{noAnswer, http.StatusBadGateway}, settle: 0.5, play: pauseProgram},
-		{name: "restart-router", target: "p", lasts: [2]int{0, 5}, play: restartProgram},
+		{name: "kill-worker", target: "w", lasts: [2]int{0, 14}, fails: broken, ran: true, play: onProgram(killProgram)},
+		{name: "pause-worker", target: "w", lasts: [2]int{3, 16}, fails: resumed, ran: true, settle: 0.5, late: true, play: onProgram(pauseProgram)},
+		{name: "restart-worker", target: "w", lasts: [2]int{0, 10}, play: onProgram(restartProgram)},
+		{name: "kill-router", target: "p", lasts: [2]int{0, 10}, fails: lost, play: onProgram(killProgram)},
+		{name: "pause-router", target: "p", lasts: [2]int{2, 12}, fails: []int{noAnswer, http.StatusBadGateway}, settle: 0.5, play: onProgram(pauseProgram)},
+		{name: "restart-router", target: "p", lasts: [2]int{0, 5}, play: onProgram(restartProgram)},
 
-		{name: "kill-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: killLeader},
+		{name: "kill-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: onLeader(killLeader)},
 		// Not spared: an etcd leader ends live sessions when it resumes, before 3.4.31 and 3.5.13.
-		{name: "pause-store-leader", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: pauseLeader},
-		{name: "lose-writes", redis: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: loseWrites},
-		{name: "switch-redis-master", redis: true, play: switchMaster},
-		{name: "kill-store-follower", lasts: [2]int{3, 12}, beside: true, play: killFollower},
+		{name: "pause-store-leader", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: onLeader(pauseLeader)},
+		{name: "lose-writes", redis: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: onLeader(loseWrites)},
+		{name: "switch-redis-master", redis: true, play: onLeader(switchMaster)},
+		{name: "kill-store-follower", lasts: [2]int{3, 12}, beside: true, play: onLeader(killFollower)},
 		{name: "kill-sentinel", redis: true, target: "r", lasts: [2]int{3, 12}, beside: true, play: killSentinel},
 
 		{name: "cut-worker-router", target: "w", lasts: [2]int{2, 14}, fails: unknown, settle: 1, play: cutFrom("p", true)},
@@ -64,7 +63,7 @@ func init() {
 		{name: "cut-worker-worker", target: "w", lasts: [2]int{2, 14}, beside: true, play: cutFrom("w", true)},
 		{name: "cut-router-store", target: "p", lasts: [2]int{2, 14}, beside: true, play: cutFrom("r", false)},
 		{name: "cut-client-router", target: "c", lasts: [2]int{2, 10}, fails: lost, settle: 1, play: cutFrom("p", true)},
-		{name: "cut-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: cutLeader},
+		{name: "cut-store-leader", spared: true, lasts: [2]int{8, 14}, fails: severed, settle: 1, play: onLeader(cutLeader)},
 		{name: "isolate-worker", target: "w", lasts: [2]int{2, 16}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
 		{name: "isolate-router", target: "p", lasts: [2]int{2, 14}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
 		{name: "cut-leader-and-worker", target: "w", lasts: [2]int{8, 16}, fails: unknown, settle: 2, play: cutLeaderAndWorker},
@@ -74,18 +73,18 @@ func init() {
 		{name: "reorder", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
 		{name: "bandwidth", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
 
-		{name: "clock-step-worker", target: "w", lasts: [2]int{5, 12}, fails: severed, settle: 1, play: stepClock},
-		{name: "clock-rate-worker", target: "w", lasts: [2]int{10, 20}, beside: true, play: slowClock},
-		{name: "clock-rate-beyond", target: "w", lasts: [2]int{10, 20}, fails: unsafe, settle: 1, beyond: true, play: slowClock},
-		{name: "clock-step-redis", redis: true, lasts: [2]int{5, 12}, fails: severed, settle: 2, play: stepRedis},
-		{name: "clock-rate-redis", redis: true, lasts: [2]int{5, 12}, play: slowRedis},
+		{name: "clock-step-worker", target: "w", lasts: [2]int{5, 12}, fails: severed, settle: 1, play: onProgram(stepClock)},
+		{name: "clock-rate-worker", target: "w", lasts: [2]int{10, 20}, beside: true, play: onProgram(slowClock)},
+		{name: "clock-rate-beyond", target: "w", lasts: [2]int{10, 20}, fails: unsafe, settle: 1, beyond: true, play: onProgram(slowClock)},
+		{name: "clock-step-redis", redis: true, lasts: [2]int{5, 12}, fails: severed, settle: 2, play: onLeader(stepRedis)},
+		{name: "clock-rate-redis", redis: true, lasts: [2]int{5, 12}, play: onLeader(slowRedis)},
 
-		{name: "disk-full-redis", redis: true, lasts: [2]int{3, 10}, fails: severed, settle: 1, play: fillRedis},
-		{name: "memory-full-redis", redis: true, lasts: [2]int{3, 10}, play: boundRedis},
+		{name: "disk-full-redis", redis: true, lasts: [2]int{3, 10}, fails: severed, settle: 1, play: onLeader(fillRedis)},
+		{name: "memory-full-redis", redis: true, lasts: [2]int{3, 10}, play: onLeader(boundRedis)},
 		{name: "disk-full-bodies", target: "p", lasts: [2]int{3, 10}, beside: true, play: fillBodies},
-		{name: "memory-worker", target: "w", lasts: [2]int{5, 10}, play: squeeze},
+		{name: "memory-worker", target: "w", lasts: [2]int{5, 10}, play: onProgram(squeeze)},
 
-		{name: "upgrade", fails: nil, play: upgrade},
+		{name: "upgrade", fails: nil, play: onLeader(upgrade)},
 	}
 }
 

@@ -35,8 +35,6 @@ import (
 // insideEnv marks the process within the namespaces.
 const insideEnv = "CAMPAIGN_INSIDE"
 
-var errViolated = errors.New("a promise was broken")
-
 func main() { os.Exit(Main()) }
 
 // Main is the program; its tests run it, too.
@@ -160,6 +158,6 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 			return err
 		}
 		r.print(stdout)
-		return r.verdict(stdout, cfg, dir)
+		return r.Verdict(stdout, cfg.Seed, dir, "")
 	})
 }

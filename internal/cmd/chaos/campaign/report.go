@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -27,12 +25,8 @@ type report struct {
 	late     time.Duration // of this process, at most
 	starved  []*fault
 
-	failures   []failure
-	found      [trial.Kinds]int
-	excused    [trial.Kinds]int
-	operations int
-	bad        map[string]string // keys whose history is not that of a counter
-	violations []string
+	*trial.Judgement
+	failures []failure
 }
 
 // failure is a request that was not answered 200.
@@ -40,10 +34,6 @@ type failure struct {
 	*trial.Request
 	fault *fault // that allows it; nil: none does
 }
-
-// historyTimeout bounds the check of histories; what it cannot judge by then is
-// a violation.
-const historyTimeout = 2 * time.Minute
 
 // finish draws the conclusions; stopped is how the programs ended.
 func (r *report) finish(loads []*trial.Load, stopped []error) {
@@ -53,24 +43,10 @@ func (r *report) finish(loads []*trial.Load, stopped []error) {
 	for _, l := range loads {
 		r.requests = append(r.requests, l.Requests()...)
 	}
-	ops, wrong := trial.Operations(r.requests, r.seen)
-	r.operations = len(ops)
-	beyond := make(map[string]bool) // keys with a finding that lies outside of what is promised
-	for _, f := range slices.Concat(r.seen.Findings, wrong) {
-		r.found[f.Kind]++
-		if excuse := r.excuse(f); excuse != nil {
-			r.excused[f.Kind]++
-			beyond[f.Key] = beyond[f.Key] || excuse.kind.beyond
-			continue
-		}
-		r.violate("%.3fs %s of %s: %s", f.At.Seconds(), f.Kind, f.Key, f.Detail)
-	}
-	r.bad = trial.Linearizable(ops, historyTimeout)
-	for key, why := range r.bad {
-		if !beyond[key] {
-			r.violate("the history of %s is not that of a counter: %s", key, why)
-		}
-	}
+	r.Judgement = trial.Judge(r.requests, r.seen, func(f trial.Finding) (excused, beyond bool) {
+		excuse := r.excuse(f)
+		return excuse != nil, excuse != nil && excuse.kind.beyond
+	})
 	for _, q := range r.requests {
 		if q.OK() {
 			continue
@@ -78,24 +54,20 @@ func (r *report) finish(loads []*trial.Load, stopped []error) {
 		f := failure{q, r.allows(q)}
 		r.failures = append(r.failures, f)
 		if f.fault == nil {
-			r.violate("%.3fs request %d for %s failed after %.3fs: status %d, ran at %s (%s)", q.Send.Seconds(), q.Number, q.Key, q.Took().Seconds(), q.Status, r.ran(q), q.Note)
+			r.Violate("%.3fs request %d for %s failed after %.3fs: status %d, ran at %s (%s)", q.Send.Seconds(), q.Number, q.Key, q.Took().Seconds(), q.Status, r.ran(q), q.Note)
 		}
 	}
 	for _, f := range r.faults {
 		if f.err != nil && !r.starving(f) {
-			r.violate("%v at %.3fs: %v", f, f.begin.Seconds(), f.err)
+			r.Violate("%v at %.3fs: %v", f, f.begin.Seconds(), f.err)
 		}
 	}
 	for _, death := range r.cast.lives.Deaths() {
-		r.violate("%s", death)
+		r.Violate("%s", death)
 	}
-	for _, err := range stopped {
-		if err != nil {
-			r.violate("%v", err)
-		}
-	}
-	if _, running, _ := r.cast.observer.Counts(); running != 0 || len(ops) == 0 {
-		r.violate("%d executions run although everything has ended, %d operations", running, len(ops))
+	r.ViolateAll(stopped)
+	if _, running, _ := r.cast.observer.Counts(); running != 0 || r.Operations == 0 {
+		r.Violate("%d executions run although everything has ended, %d operations", running, r.Operations)
 	}
 }
 
@@ -103,10 +75,6 @@ func (r *report) finish(loads []*trial.Load, stopped []error) {
 // it may have come to nothing.
 func (r *report) starving(f *fault) bool {
 	return slices.ContainsFunc(r.starved, func(s *fault) bool { return s.begin <= f.end && s.until(r.cfg.TTL) >= f.begin })
-}
-
-func (r *report) violate(format string, args ...any) {
-	r.violations = append(r.violations, fmt.Sprintf(format, args...))
 }
 
 // ran returns the process at which a request was executed, or nothing.
@@ -216,14 +184,8 @@ func (r *report) print(out io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "faults\t%d, %d of them planned moves\n", len(r.faults)-len(r.starved), planned)
-	for k := range trial.Kinds {
-		fmt.Fprintf(w, "%s\t%d", k, r.found[k]-r.excused[k])
-		if r.excused[k] > 0 {
-			fmt.Fprintf(w, ", and %d outside of the conditions", r.excused[k])
-		}
-		fmt.Fprintln(w)
-	}
-	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.Keys), len(r.bad))
+	r.PrintFindings(w, "outside of the conditions")
+	r.PrintHistories(w)
 	fmt.Fprintf(w, "this process\tlate by %v at most, by half a second or more %d times\n", r.late.Round(time.Millisecond), len(r.starved))
 	fmt.Fprintf(w, "frames\t%d forwarded, %d lost, %d duplicated, %d delayed\n", r.frames.Forwarded, r.frames.Lost, r.frames.Duplicated, r.frames.Delayed)
 }
@@ -271,23 +233,4 @@ func statuses(failed map[int]int) string {
 		return "none"
 	}
 	return strings.Join(list, ", ")
-}
-
-// printed is how many violations are printed; the file has them all.
-const printed = 20
-
-// verdict prints the violations and returns an error if there are any.
-func (r *report) verdict(out io.Writer, cfg config, dir string) error {
-	if len(r.violations) == 0 {
-		fmt.Fprintf(out, "no violation (seed %d)\n", cfg.Seed)
-		return nil
-	}
-	file := filepath.Join(dir, "violations.txt")
-	if err := os.WriteFile(file, []byte(strings.Join(r.violations, "\n")+"\n"), 0o644); err != nil {
-		return err
-	}
-	for _, v := range r.violations[:min(len(r.violations), printed)] {
-		fmt.Fprintln(out, "VIOLATION", v)
-	}
-	return fmt.Errorf("%w: %d violations (seed %d), see %s", errViolated, len(r.violations), cfg.Seed, file)
 }

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os/exec"
 	"path/filepath"
-	"syscall"
+	"strings"
+	"time"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/clock"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -15,69 +18,68 @@ const (
 	overEtcd  = "etcd"  // three etcd
 )
 
-// node is one of the store's servers on its host.
-type node struct {
-	cast     *cast
-	name     string // of the host
-	dir      string // on a disk of its own
-	server   *trial.Daemon
-	clock    *clock.Clock  // of a redis-server; nil over etcd
-	sentinel *trial.Daemon // nil over etcd
-}
+const (
+	redisDisk = 48 << 20        // bytes
+	etcdDisk  = 256 << 20       // bytes: room for the two files of 64 MB that an etcd writes ahead
+	downAfter = 3 * time.Second // until Sentinels take a silent master for dead
+	maxLag    = 2               // seconds for which a master without replicas acknowledges writes
+)
 
-func (n *node) file(name string) string { return filepath.Join(n.cast.dir, n.name, name) }
-
-// daemons are the node's processes.
-func (n *node) daemons() []*trial.Daemon {
-	if n.sentinel == nil {
-		return []*trial.Daemon{n.server}
-	}
-	return []*trial.Daemon{n.server, n.sentinel}
-}
-
-func (n *node) close() {
-	for _, d := range n.daemons() {
-		d.End(syscall.SIGKILL)
-	}
-	if n.clock != nil {
-		_ = n.clock.Close()
-	}
-}
-
-// startStore starts a node on each host and returns when the store is whole.
+// startStore starts a node on each host, whose data are on a disk of its own, and returns when the store is whole.
 func (c *cast) startStore(ctx context.Context) error {
+	disk, port, beside := redisDisk, uint16(redisPort), uint16(sentinelPort)
 	if c.cfg.Store == overEtcd {
-		return c.startEtcd(ctx)
+		disk, port, beside = etcdDisk, etcdPort, etcdPeerPort
 	}
-	return c.startRedis(ctx)
+	for _, name := range c.names("r") {
+		n := &trial.Node{Name: name, Dir: filepath.Join(c.dir, name), Addr: c.at(name, port), Beside: c.at(name, beside), In: c.hosts[name].Do}
+		n.Data = filepath.Join(n.Dir, "data")
+		if err := c.mountTmpfs(n.Data, disk); err != nil {
+			return err
+		}
+		c.store.Nodes = append(c.store.Nodes, n)
+	}
+	if c.cfg.Store == overEtcd {
+		c.store = trial.NewEtcd(c.store.Nodes)
+	} else if err := c.setRedis(); err != nil {
+		return err
+	}
+	return c.store.Start(ctx)
 }
 
-// storeURL is what the programs get.
-func (c *cast) storeURL() string {
-	if c.cfg.Store == overEtcd {
-		return c.etcdURL()
+// setRedis makes the first node a master, and the others its replicas, with a Sentinel beside each.
+func (c *cast) setRedis() error {
+	preload, err := clock.Preload(c.dir)
+	if err != nil {
+		return err
 	}
-	return c.redisURL()
+	master := c.hosts["r1"].Addr
+	for _, n := range c.store.Nodes {
+		addr := c.hosts[n.Name].Addr
+		server := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\nsave \"\"\nappendonly yes\nappendfsync everysec\n"+
+			"maxmemory-policy noeviction\nmin-replicas-to-write 1\nmin-replicas-max-lag %d\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nrepl-timeout 10\n",
+			redisPort, addr, n.Data, maxLag)
+		if addr != master {
+			server += fmt.Sprintf("replicaof %s %d\n", master, redisPort)
+		}
+		sentinel := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\nsentinel monitor %s %s %d 2\nsentinel down-after-milliseconds %s %d\n"+
+			"sentinel failover-timeout %s 10000\nsentinel parallel-syncs %s 2\n",
+			sentinelPort, addr, n.Dir, trial.MasterName, master, redisPort, trial.MasterName, downAfter.Milliseconds(), trial.MasterName, trial.MasterName)
+		file, err := c.newClock(n.Name)
+		if err != nil {
+			return err
+		}
+		n.Env = []string{"LD_PRELOAD=" + preload, clock.Env + "=" + file}
+		if err := n.Redis(server, sentinel); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// leader returns the node that leads the store, once there is one.
-func (c *cast) leader(ctx context.Context) (n *node, err error) {
-	err = trial.Await(ctx, "the store has a leader", func() bool { n = c.elected(); return n != nil })
-	return n, err
-}
-
-// elected returns the node that leads the store, or nil.
-func (c *cast) elected() *node {
-	if c.cfg.Store == overEtcd {
-		return c.etcdLeader()
-	}
-	return c.redisMaster()
-}
-
-// whole reports whether the store has a leader and all other nodes follow it.
-func (c *cast) whole() bool {
-	if c.cfg.Store == overEtcd {
-		return c.etcdWhole()
-	}
-	return c.redisWhole()
+// mend cuts off what a full disk has left of the last write of a Redis.
+func mend(n *trial.Node) {
+	cmd := exec.Command("redis-check-aof", "--fix", filepath.Join(n.Data, "appendonlydir", "appendonly.aof.manifest"))
+	cmd.Stdin = strings.NewReader("y\ny\n")
+	_ = cmd.Run()
 }

@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg.programs = cluster.Programs{Router: filepath.Join(*dir, "router"), Worker: filepath.Join(*dir, "worker")}
+	cfg.programs = cluster.In(*dir)
 	if *dir == "" {
 		if cfg.programs, err = cluster.Build(ctx, logs, "-ldflags=-s"); err != nil {
 			return err
@@ -117,7 +117,7 @@ func loadAverage() string {
 }
 
 // tryOut tries a fault and returns the text of its line from the third cell on, and an error if that is not as it should be.
-func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (*backend, error), dir string) (text string, err error) {
+func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (*trial.Store, error), dir string) (text string, err error) {
 	if !strings.Contains(cfg.help, r.flag) {
 		return "not built | – | – | – | – |", nil
 	}
@@ -131,7 +131,7 @@ func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (
 			return "", err
 		}
 		b, err := newStore(dir)
-		if err == nil && r.led && b.leads == nil {
+		if err == nil && r.led && !b.IsLed() {
 			return "– | – | – | – | – |", nil
 		}
 		var c cell
@@ -151,7 +151,7 @@ func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (
 }
 
 // try plays a fault with a store and judges it.
-func (r row) try(ctx context.Context, cfg config, b *backend, dir string) (cell, error) {
+func (r row) try(ctx context.Context, cfg config, b *trial.Store, dir string) (cell, error) {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(cfg.stderr, "%s %s: %s\n", time.Now().Format(time.TimeOnly), filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), fmt.Sprintf(format, args...))
 	}

@@ -108,43 +108,57 @@ func (s *site) deploy(ctx context.Context, members []*trial.Program) error {
 
 // killLeader kills the store's leader. It comes back a TTL later.
 func killLeader(ctx context.Context, s *site) error {
-	m, err := s.store.machine(ctx, true)
+	n, err := s.node(ctx, true)
 	if err != nil {
 		return err
 	}
-	m.daemons[0].End(syscall.SIGKILL)
+	n.Server.End(syscall.SIGKILL)
 	err = s.wait(ctx, s.TTL+s.calm())
-	return errors.Join(err, m.daemons[0].Start(), s.wait(ctx, s.TTL+s.calm()))
+	return errors.Join(err, n.Server.Start(), s.wait(ctx, s.TTL+s.calm()))
+}
+
+// node returns the store's leader, or the last other node.
+func (s *site) node(ctx context.Context, leader bool) (n *trial.Node, err error) {
+	var elected *trial.Node
+	err = trial.Await(ctx, "the store has a leader", func() bool { elected = s.store.Elected(); return elected != nil && s.store.Whole() })
+	for _, other := range s.store.Nodes {
+		if (other == elected) == leader {
+			n = other
+		}
+	}
+	return n, err
 }
 
 // freeze stops all of the machine of the store's leader, or of another node. Nobody answers there, and no connection
 // is closed. It goes on a TTL later.
 func (s *site) freeze(ctx context.Context, leader bool) error {
-	m, err := s.store.machine(ctx, leader)
+	n, err := s.node(ctx, leader)
 	if err != nil {
 		return err
 	}
-	m.signal(syscall.SIGSTOP)
+	for _, d := range n.Daemons() {
+		d.Signal(syscall.SIGSTOP)
+	}
 	err = s.wait(ctx, s.TTL+s.calm())
-	m.signal(syscall.SIGCONT)
+	for _, d := range n.Daemons() {
+		d.Signal(syscall.SIGCONT)
+	}
 	return errors.Join(err, s.wait(ctx, s.TTL+s.calm()))
 }
 
 // without kills the whole store and starts it again after d, maybe without its data. It returns two TTLs later, when a
 // quarantine is over.
 func (s *site) without(ctx context.Context, d time.Duration, empty bool) error {
-	s.store.kill()
-	for _, m := range s.store.machines {
-		if empty {
-			if err := errors.Join(os.RemoveAll(m.data), os.Mkdir(m.data, 0o700)); err != nil {
-				return err
-			}
+	s.store.Kill()
+	if empty {
+		if err := s.store.Clear(); err != nil {
+			return err
 		}
 	}
 	if err := s.wait(ctx, d); err != nil {
 		return err
 	}
-	return errors.Join(s.store.start(ctx), s.wait(ctx, 2*s.TTL))
+	return errors.Join(s.store.Start(ctx), s.wait(ctx, 2*s.TTL))
 }
 
 func pauseWorker(ctx context.Context, s *site) error {

@@ -33,7 +33,7 @@ const (
 type site struct {
 	config
 	dir      string
-	store    *backend
+	store    *trial.Store
 	observer *trial.Observer
 	load     *trial.Load
 	lives    trial.Lives
@@ -45,9 +45,9 @@ type site struct {
 
 // newSite starts a store and members, and returns when requests are answered. more, unless it is nil, returns further
 // arguments of a worker.
-func newSite(ctx context.Context, cfg config, dir string, store *backend, more func(s *site, name string) []string) (*site, error) {
+func newSite(ctx context.Context, cfg config, dir string, store *trial.Store, more func(s *site, name string) []string) (*site, error) {
 	s := &site{config: cfg, dir: dir, store: store, observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}}
-	if err := store.start(ctx); err != nil {
+	if err := store.Start(ctx); err != nil {
 		return s, err
 	}
 	var gossip [routers]string
@@ -60,7 +60,7 @@ func newSite(ctx context.Context, cfg config, dir string, store *backend, more f
 		}
 	}
 	member := func(name, program string, args ...string) *trial.Program {
-		args = append([]string{"--store", store.url, "--session-ttl", s.TTL.String(), "--join", gossip[0] + "," + gossip[1]}, args...)
+		args = append([]string{"--store", store.URL(), "--session-ttl", s.TTL.String(), "--join", gossip[0] + "," + gossip[1]}, args...)
 		return &trial.Program{Name: name, Lives: &s.lives, Spec: func(string, int) (proc.Spec, error) {
 			return proc.Spec{Program: program, Args: args, Ready: cluster.ReadyLine}, nil
 		}}
@@ -96,7 +96,7 @@ func newSite(ctx context.Context, cfg config, dir string, store *backend, more f
 // close ends all processes.
 func (s *site) close() {
 	s.lives.Kill()
-	s.store.kill()
+	s.store.Kill()
 	s.observer.Close()
 }
 

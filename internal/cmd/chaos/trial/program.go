@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -288,60 +287,10 @@ func Await(ctx context.Context, what string, holds func() bool) error {
 	return nil
 }
 
-// Get returns the answer of an HTTP server, or nothing if it does not answer.
-func Get(client *http.Client, addr, path string) string {
-	res, err := client.Get("http://" + addr + path)
-	if err != nil {
-		return ""
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(res.Body)
-	return string(body)
-}
-
-// Redis is a redis-server that loses nothing which it has acknowledged.
-type Redis struct {
-	Daemon
-	addr, data string
-}
-
-// StartRedis starts one, whose log and data are in dir.
-func StartRedis(ctx context.Context, dir string) (*Redis, error) {
-	addr, err := proc.FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	_, port, _ := net.SplitHostPort(addr)
-	r := &Redis{addr: addr, data: filepath.Join(dir, "redis")}
-	r.Log = r.data + ".log"
-	r.Args = []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", r.data, "--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"}
-	if err := r.Again(ctx, true); err != nil {
-		r.End(syscall.SIGKILL)
-		return nil, err
-	}
-	return r, nil
-}
-
-// URL is redis://host:port.
-func (r *Redis) URL() string { return "redis://" + r.addr }
-
-// Again starts a server that has ended, with what it has kept or empty.
-func (r *Redis) Again(ctx context.Context, empty bool) error {
-	if empty {
-		if err := errors.Join(os.RemoveAll(r.data), os.Mkdir(r.data, 0o700)); err != nil {
-			return err
-		}
-	}
-	if err := r.Start(); err != nil {
-		return err
-	}
-	return Await(ctx, "redis-server answers", func() bool { return Ask(r.addr, "ping") == "PONG" })
-}
-
-// Ask asks a Redis or a Sentinel. It returns nothing if that does not answer within a second.
+// Ask asks a Redis or a Sentinel. It returns nothing if that does not answer within 2 s.
 func Ask(addr string, command ...string) string {
 	host, port, _ := net.SplitHostPort(addr)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	out, _ := osexec.CommandContext(ctx, "redis-cli", append([]string{"-h", host, "-p", port}, command...)...).Output()
 	return strings.TrimSpace(string(out))

@@ -1,16 +1,4 @@
-// Package gossiptest is a network in memory for tests of gossip. It loses
-// packets, cuts links and comes and goes as a test wants, and it works in a
-// testing/synctest bubble, where minutes of an outage pass in no time:
-//
-//	gossiptest.Bubble(t, func(t *testing.T, net *gossiptest.Network) {
-//		a, err := gossip.Start(t.Context(), gossip.Config{
-//			Self:      ring.Member{Name: "a", Role: ring.RoleWorker},
-//			Transport: net.Listen("10.0.0.1:7946"),
-//		})
-//		…
-//		a.Close()
-//	})
-package gossiptest
+package gossip
 
 import (
 	"fmt"
@@ -23,8 +11,11 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Network connects the transports that were made by its Listen. Its methods
-// may be called by any number of goroutines.
+// Network is a network in memory, for all tests of this package. It loses
+// packets, cuts links and comes and goes as a test wants, and it works in a
+// testing/synctest bubble, where minutes of an outage pass in no time. It
+// connects the transports that were made by its Listen. Its methods may be
+// called by any number of goroutines.
 type Network struct {
 	mu    sync.Mutex
 	rand  *rand.Rand
@@ -53,7 +44,7 @@ func (n *Network) Listen(addr string) *Transport {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.hosts[addr] != nil {
-		panic("gossiptest: address in use: " + addr)
+		panic("address in use: " + addr)
 	}
 	t := &Transport{
 		net:     n,

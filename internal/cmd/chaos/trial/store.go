@@ -1,0 +1,268 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
+)
+
+// MasterName is what Sentinels call their master.
+const MasterName = "keyway"
+
+// Store is a store of one Redis, or of several with a Sentinel each, or of etcds. Its nodes are killed, frozen and started
+// again.
+type Store struct {
+	Nodes []*Node
+	etcd  bool
+}
+
+// Node is a server of a store, and maybe a Sentinel.
+type Node struct {
+	Name   string
+	Dir    string                   // of logs and settings
+	Data   string                   // directory of the server's data
+	Addr   string                   // host:port of the server
+	Beside string                   // host:port of the Sentinel, or by which an etcd speaks to its peers; may be empty
+	Env    []string                 // of the server
+	In     func(func() error) error // calls a function where the node is, such as in a network namespace; nil: here
+
+	Server   *Daemon
+	Sentinel *Daemon // nil for none
+}
+
+// NewNode makes a node on this machine below dir, with an address beside its own if it is one of several.
+func NewNode(dir, name string, several bool) (n *Node, err error) {
+	n = &Node{Name: name, Dir: filepath.Join(dir, name)}
+	n.Data = filepath.Join(n.Dir, "data")
+	if n.Addr, err = proc.FreeAddr(); err == nil && several {
+		n.Beside, err = proc.FreeAddr()
+	}
+	return n, errors.Join(err, os.MkdirAll(n.Data, 0o700))
+}
+
+func (n *Node) daemon(log string, args ...string) *Daemon {
+	return &Daemon{In: n.In, Log: filepath.Join(n.Dir, log), Args: args}
+}
+
+// Redis makes the node a Redis with these settings, and a Sentinel unless its settings are empty.
+func (n *Node) Redis(server, sentinel string) error {
+	file := filepath.Join(n.Dir, "redis.conf")
+	n.Server = n.daemon("redis.log", append(n.Env, "redis-server", file)...)
+	if err := os.WriteFile(file, []byte(server), 0o600); err != nil || sentinel == "" {
+		return err
+	}
+	file = filepath.Join(n.Dir, "sentinel.conf")
+	n.Sentinel = n.daemon("sentinel.log", "redis-sentinel", file)
+	return os.WriteFile(file, []byte(sentinel), 0o600)
+}
+
+// StartRedis starts a Redis below dir that loses nothing which it has acknowledged.
+func StartRedis(ctx context.Context, dir string) (*Store, error) {
+	n, err := NewNode(dir, "redis", false)
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(n.Addr)
+	if err := n.Redis(fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsave \"\"\nappendonly yes\nappendfsync always\nmaxmemory-policy noeviction\n", port, n.Data), ""); err != nil {
+		return nil, err
+	}
+	s := &Store{Nodes: []*Node{n}}
+	if err := s.Start(ctx); err != nil {
+		s.Kill()
+		return nil, err
+	}
+	return s, nil
+}
+
+// NewEtcd makes the nodes an etcd with its default elections.
+func NewEtcd(nodes []*Node) *Store {
+	peers := make([]string, len(nodes))
+	for i, n := range nodes {
+		peers[i] = n.Name + "=http://" + n.Beside
+	}
+	for _, n := range nodes {
+		client, peer := "http://"+n.Addr, "http://"+n.Beside
+		n.Server = n.daemon("etcd.log", "etcd", "--name", n.Name, "--data-dir", filepath.Join(n.Data, "etcd"), "--logger", "zap",
+			"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(peers, ","))
+	}
+	return &Store{nodes, true}
+}
+
+// URL is what programs get by --store.
+func (s *Store) URL() string {
+	var addrs, beside []string
+	for _, n := range s.Nodes {
+		addrs, beside = append(addrs, n.Addr), append(beside, n.Beside)
+	}
+	switch {
+	case s.etcd:
+		return "etcd://" + strings.Join(addrs, ",")
+	case s.IsLed():
+		return "redis-sentinel://" + beside[0] + "?master=" + MasterName + "&addr=" + strings.Join(beside[1:], "&addr=")
+	}
+	return "redis://" + addrs[0]
+}
+
+// IsLed reports whether one of the nodes leads the others.
+func (s *Store) IsLed() bool { return len(s.Nodes) > 1 }
+
+// Daemons are the node's processes.
+func (n *Node) Daemons() (all []*Daemon) {
+	for _, d := range []*Daemon{n.Server, n.Sentinel} {
+		if d != nil {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// Start starts the node's processes.
+func (n *Node) Start() error {
+	for _, d := range n.Daemons() {
+		if err := d.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start starts all nodes, and returns when the store is whole.
+func (s *Store) Start(ctx context.Context) error {
+	for _, n := range s.Nodes {
+		if err := n.Start(); err != nil {
+			return err
+		}
+	}
+	return Await(ctx, "the store is whole", func() bool { return s.Whole() && s.met() })
+}
+
+// Kill ends all processes.
+func (s *Store) Kill() {
+	for _, n := range s.Nodes {
+		for _, d := range n.Daemons() {
+			d.End(syscall.SIGKILL)
+		}
+	}
+}
+
+// Clear deletes the data of nodes that have ended.
+func (s *Store) Clear() error {
+	for _, n := range s.Nodes {
+		if err := errors.Join(os.RemoveAll(n.Data), os.Mkdir(n.Data, 0o700)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do calls f where the node is.
+func (n *Node) do(f func() error) error {
+	if n.In == nil {
+		return f()
+	}
+	return n.In(f)
+}
+
+// Ask asks the node's Redis or Sentinel, see [Ask].
+func (n *Node) Ask(addr string, command ...string) (answer string) {
+	_ = n.do(func() error { // then there is no answer
+		answer = Ask(addr, command...)
+		return nil
+	})
+	return answer
+}
+
+// get returns what the node's etcd answers, on its host: nothing if it does not answer within a second.
+func (n *Node) get(path string) string {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		return conn, n.do(func() error {
+			conn, err = new(net.Dialer).DialContext(ctx, network, addr)
+			return err
+		})
+	}}
+	res, err := (&http.Client{Timeout: time.Second, Transport: transport}).Get("http://" + n.Addr + path)
+	if err != nil {
+		return ""
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	return string(body)
+}
+
+// Leader returns the node that leads the store, once there is one.
+func (s *Store) Leader(ctx context.Context) (n *Node, err error) {
+	err = Await(ctx, "the store has a leader", func() bool { n = s.Elected(); return n != nil })
+	return n, err
+}
+
+// Elected returns the node that leads the store, or nil: the one etcd that says that it does, or whom most Sentinels take
+// for the master.
+func (s *Store) Elected() (leader *Node) {
+	if s.etcd {
+		for _, n := range s.Nodes {
+			if strings.Contains(n.get("/metrics"), "\netcd_server_is_leader 1\n") {
+				if leader != nil {
+					return nil
+				}
+				leader = n
+			}
+		}
+		return leader
+	}
+	votes := make(map[string]int)
+	for _, n := range s.Nodes {
+		votes[strings.ReplaceAll(n.Ask(n.Beside, "sentinel", "get-master-addr-by-name", MasterName), "\n", ":")]++
+	}
+	for _, n := range s.Nodes {
+		if votes[n.Addr] > len(s.Nodes)/2 {
+			return n
+		}
+	}
+	return nil
+}
+
+// Whole reports whether the store takes writes, and has a leader whom all others follow if it is led.
+func (s *Store) Whole() bool {
+	if !s.IsLed() {
+		return s.Nodes[0].Ask(s.Nodes[0].Addr, "ping") == "PONG"
+	}
+	leader := s.Elected()
+	if leader == nil {
+		return false
+	}
+	if s.etcd {
+		for _, n := range s.Nodes {
+			if !strings.Contains(n.get("/health"), `"true"`) {
+				return false
+			}
+		}
+		return true
+	}
+	info := leader.Ask(leader.Addr, "info", "replication")
+	return strings.Contains(info, "role:master") && strings.Count(info, "state=online") == len(s.Nodes)-1
+}
+
+// met reports whether all Sentinels know each other and all replicas.
+func (s *Store) met() bool {
+	others := len(s.Nodes) - 1
+	for _, n := range s.Nodes {
+		if n.Sentinel == nil {
+			continue
+		}
+		info := n.Ask(n.Beside, "sentinel", "master", MasterName)
+		if !strings.Contains(info, fmt.Sprintf("num-other-sentinels\n%d", others)) || !strings.Contains(info, fmt.Sprintf("num-slaves\n%d", others)) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,99 @@
+package trial
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrViolated is what a trial fails with.
+var ErrViolated = errors.New("a promise was broken")
+
+// Judgement is what a trial has shown.
+type Judgement struct {
+	Violations     []string
+	Found, Excused [Kinds]int
+	Operations     int
+	Bad            map[string]string // keys whose history is not that of a counter, and why
+
+	keys int
+}
+
+// historyTimeout bounds what porcupine takes; a history that it cannot judge
+// by then is a violation.
+const historyTimeout = 2 * time.Minute
+
+// Judge compares what clients and observer have seen. A finding that excuse takes lies outside of what is promised. So may
+// the history of its key, if it is beyond.
+func Judge(requests []*Request, seen Record, excuse func(Finding) (excused, beyond bool)) *Judgement {
+	ops, wrong := Operations(requests, seen)
+	j := &Judgement{Operations: len(ops), Bad: Linearizable(ops, historyTimeout), keys: len(seen.Keys)}
+	outside := make(map[string]bool) // keys
+	for _, f := range slices.Concat(seen.Findings, wrong) {
+		j.Found[f.Kind]++
+		if excused, beyond := excuse(f); excused {
+			j.Excused[f.Kind]++
+			outside[f.Key] = outside[f.Key] || beyond
+			continue
+		}
+		j.Violate("%.3fs %s of %s: %s", f.At.Seconds(), f.Kind, f.Key, f.Detail)
+	}
+	for key, why := range j.Bad {
+		if !outside[key] {
+			j.Violate("the history of %s is not that of a counter: %s", key, why)
+		}
+	}
+	return j
+}
+
+// Violate notes that a promise was broken.
+func (j *Judgement) Violate(format string, args ...any) {
+	j.Violations = append(j.Violations, fmt.Sprintf(format, args...))
+}
+
+// ViolateAll notes the errors that there are.
+func (j *Judgement) ViolateAll(errs []error) {
+	for _, err := range errs {
+		if err != nil {
+			j.Violate("%v", err)
+		}
+	}
+}
+
+// PrintFindings prints how many findings of each kind there are; excuse says what those were that were excused.
+func (j *Judgement) PrintFindings(w io.Writer, excuse string) {
+	for k := range Kinds {
+		fmt.Fprintf(w, "%s\t%d", k, j.Found[k]-j.Excused[k])
+		if j.Excused[k] > 0 {
+			fmt.Fprintf(w, ", and %d %s", j.Excused[k], excuse)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// PrintHistories prints what was compared with a counter.
+func (j *Judgement) PrintHistories(w io.Writer) {
+	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", j.Operations, j.keys, len(j.Bad))
+}
+
+// printed is how many violations are printed; the file has them all.
+const printed = 20
+
+// Verdict prints the violations, and returns an error if there are any. A file in dir has them all, and more.
+func (j *Judgement) Verdict(out io.Writer, seed int64, dir, more string) error {
+	if len(j.Violations) == 0 {
+		fmt.Fprintf(out, "no violation (seed %d)\n", seed)
+		return nil
+	}
+	for _, v := range j.Violations[:min(len(j.Violations), printed)] {
+		fmt.Fprintln(out, "VIOLATION:", v)
+	}
+	file := filepath.Join(dir, "violations.txt")
+	err := os.WriteFile(file, []byte(strings.Join(j.Violations, "\n")+"\n"+more), 0o644)
+	return errors.Join(err, fmt.Errorf("%w: %d violations (seed %d), see %s", ErrViolated, len(j.Violations), seed, file))
+}
