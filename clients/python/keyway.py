@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import math
 import random
@@ -108,7 +109,7 @@ class Keyway:
 
     def _repeat(self, method, lock, limit, query=None, until=0.0, cancel=None):
         """Repeats a request until it is answered, or limit has passed. Returns when it was sent, and the answer."""
-        for n in range(1 << 62):
+        for n in itertools.count():
             wait = min(max(until - time.monotonic(), 0), _ROUND)
             patience = wait + min(max((limit - time.monotonic() - wait) / 2, 0.01), self.timeout)
             url = self.urls[self._at % len(self.urls)]
