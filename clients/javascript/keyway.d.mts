@@ -1,3 +1,9 @@
+declare global {
+  interface SymbolConstructor {
+    readonly asyncDispose: unique symbol; // of TypeScript 5.2
+  }
+}
+
 /** Times are in milliseconds. */
 export interface Options {
   /** How long the keys stay locked after this process has died. Default: the session TTL of the cluster. */

@@ -92,14 +92,15 @@ export class Keyway {
 
   /** Repeats a request until it is answered, or limit has passed. Returns when it was sent, and the answer. */
   async #repeat(method, claim, limit, query = {}, until = 0, signal = undefined) {
+    let failure;
     for (let n = 0; ; n++) {
       signal?.throwIfAborted();
       const wait = Math.min(Math.max(until - now(), 0), ROUND);
-      const patience = wait + Math.min(Math.max((limit - now() - wait) / 2, 10), this.timeout);
+      const time = limit - now() - wait;
+      const patience = wait + Math.max(Math.min(time / 2, this.timeout), Math.min(time, 100), 10);
       const url = this.#urls[this.#at % this.#urls.length];
       const sent = moment();
       let pause = Math.min(50 * 2 ** n, 1000) * (0.5 + Math.random() / 2);
-      let failure;
       claim.posts += method === "POST";
       try {
         const full = new URLSearchParams({ ...query, ...(wait && { wait: ms(wait) }) });
@@ -109,7 +110,7 @@ export class Keyway {
         failure = refusal(url, claim, status, answer);
         pause = Math.max(pause, after);
       } catch (error) {
-        failure = error;
+        failure = failure?.status ? failure : error; // an answer says more
       }
       signal?.throwIfAborted();
       if (failure.status && failure.status !== 429 && (failure.status < 500 || failure.status === 508)) throw failure;
@@ -125,7 +126,7 @@ export class Keyway {
 
   async #ask(url, method, id, patience, signal) {
     const attempt = new AbortController();
-    const stop = () => attempt.abort();
+    const stop = () => attempt.abort(new Error("no answer in time"));
     const timer = setTimeout(stop, patience);
     signal?.addEventListener("abort", stop);
     try {

@@ -109,9 +109,11 @@ class Keyway:
 
     def _repeat(self, method, lock, limit, query=None, until=0.0, cancel=None):
         """Repeats a request until it is answered, or limit has passed. Returns when it was sent, and the answer."""
+        failure = None
         for n in itertools.count():
             wait = min(max(until - time.monotonic(), 0), _ROUND)
-            patience = wait + min(max((limit - time.monotonic() - wait) / 2, 0.01), self.timeout)
+            rest = limit - time.monotonic() - wait
+            patience = wait + max(min(rest / 2, self.timeout), min(rest, 0.1), 0.01)
             url = self.urls[self._at % len(self.urls)]
             pause, sent = min(0.05 * 2 ** min(n, 9), 1) * random.uniform(0.5, 1), _now()
             self._sleep(0, lock, cancel)
@@ -121,16 +123,16 @@ class Keyway:
                 status, answer, after = self._ask(url, method, full, lock._id, patience, cancel)
                 if status == 204 or status == 200 and answer["ttl_ms"] > 0 and all(answer["tokens"][key] for key in lock.keys):
                     return sent, answer
-                error = _refusal(url, lock, status, answer)
+                failure = _refusal(url, lock, status, answer)
                 if status < 500 and status != 429 or status == 508:
-                    raise error
+                    raise failure
                 pause = max(pause, after)
-            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as e:
-                error = e
+            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError) as error:
+                failure = failure if isinstance(failure, KeywayError) else error  # an answer says more
             self._at += 1
             rest = limit - time.monotonic()
             if rest <= 0:
-                raise Unavailable(f"keyway: {lock}: no answer to {method} in time, at last from {url.geturl()}: {error!r}. Ask again later, or check the routers and their --locks")
+                raise Unavailable(f"keyway: {lock}: no answer to {method} in time, at last from {url.geturl()}: {failure}. Ask again later, or check the routers and their --locks")
             self._sleep(max(min(pause, rest / 4), 0.01), lock, cancel)
 
     def _sleep(self, pause, lock, cancel):
