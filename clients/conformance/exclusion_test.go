@@ -72,7 +72,7 @@ func (j *judge) call(t *testing.T, client string, d *driver, stop <-chan struct{
 		l := d.end(by.id)
 		if l.Error != "" {
 			t.Errorf("%s: locking %s: %s %s", client, key, l.Error, l.Text)
-			continue
+			return
 		}
 		if j.took(t, client, key, by, l.Tokens[key]) {
 			work := rand.N(20 * time.Millisecond)

@@ -66,7 +66,7 @@ func TestPagePython(t *testing.T) {
 	p := newPage(t, clients[0], "../python/keyway.py")
 	fenced, behind := p.blocks("python")
 	const open = "import sqlite3\nwith sqlite3.connect('orders.db') as db:\n    "
-	p.run("python3", "-c", open+"db.execute('CREATE TABLE orders (id, state, token)'); db.execute(\"INSERT INTO orders VALUES (42, 'new', 0)\")")
+	p.run("python3", "-c", open+"db.execute('CREATE TABLE orders (id INTEGER, state, token)'); db.execute(\"INSERT INTO orders VALUES (42, 'new', 0)\")")
 	p.write("ship.py", fenced)
 	written := func() (token int64) {
 		t.Helper()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -181,6 +182,16 @@ func (p *proxy) requests() []request {
 	return slices.Clone(p.seen)
 }
 
+// count returns how many requests of a method have come.
+func (p *proxy) count(method string) (n int) {
+	for _, r := range p.requests() {
+		if r.method == method {
+			n++
+		}
+	}
+	return n
+}
+
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.seen = append(p.seen, request{r.Method, r.Header.Get("Idempotency-Key")})
@@ -206,7 +217,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	defer res.Body.Close()
-	w.Header().Set("Content-Type", res.Header.Get("Content-Type"))
+	maps.Copy(w.Header(), res.Header)
 	w.WriteHeader(res.StatusCode)
 	_, _ = io.Copy(w, res.Body) // the client may have left
 }

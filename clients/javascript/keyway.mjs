@@ -97,7 +97,7 @@ export class Keyway {
       signal?.throwIfAborted();
       const wait = Math.min(Math.max(until - now(), 0), ROUND);
       const time = limit - now() - wait;
-      const patience = wait + Math.max(Math.min(time / 2, this.timeout), Math.min(time, 100), 10);
+      const patience = wait + Math.max(Math.min(time / 2, this.timeout), 100);
       const url = this.#urls[this.#at % this.#urls.length];
       const sent = moment();
       let pause = Math.min(50 * 2 ** n, 1000) * (0.5 + Math.random() / 2);
@@ -200,7 +200,7 @@ class Lock {
   async #renew() {
     while (await this.#pause(this.#claim.rest(1 / 3)) && !this.signal.aborted) {
       try {
-        this.#claim.take(await this.#repeat("PUT", this.#claim, now() + this.#claim.rest(WARN), this.#claim.ttl));
+        this.#claim.take(await this.#repeat("PUT", this.#claim, now() + this.#claim.rest(WARN), this.#claim.ttl, 0, this.#done.signal));
       } catch (error) {
         if (error instanceof LostError) this.#lose(error);
         else await this.#pause(this.#claim.lease / 20);

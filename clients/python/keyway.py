@@ -113,7 +113,7 @@ class Keyway:
         for n in itertools.count():
             wait = min(max(until - time.monotonic(), 0), _ROUND)
             rest = limit - time.monotonic() - wait
-            patience = wait + max(min(rest / 2, self.timeout), min(rest, 0.1), 0.01)
+            patience = wait + max(min(rest / 2, self.timeout), 0.1)
             url = self.urls[self._at % len(self.urls)]
             pause, sent = min(0.05 * 2 ** min(n, 9), 1) * random.uniform(0.5, 1), _now()
             self._sleep(0, lock, cancel)
@@ -146,7 +146,7 @@ class Keyway:
         else:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=patience)
         done = threading.Event()
-        if cancel:
+        if cancel and method == "POST":
             threading.Thread(target=_cut, args=(connection, cancel, done), daemon=True).start()
         try:
             path = f"{url.path.rstrip('/')}/v1/locks?{urlencode(query, doseq=True)}"
@@ -224,7 +224,7 @@ class Lock:
     def _renew(self):
         while not self._done.wait(max(self._rest(1 / 3), 0)) and not self.lost.is_set():
             try:
-                self._take(*self._keyway._repeat("PUT", self, time.monotonic() + self._rest(_WARN), self._ttl))
+                self._take(*self._keyway._repeat("PUT", self, time.monotonic() + self._rest(_WARN), self._ttl, cancel=self._done))
             except Lost:
                 self._lose()
             except KeywayError:
