@@ -44,7 +44,7 @@ type stage struct {
 // driver starts a driver behind a proxy.
 func (s *stage) driver(next func(*http.Request) fate) (*driver, *proxy) {
 	p := s.newProxy(next)
-	return s.client.start(s.t, 20, p), p
+	return s.client.start(s.t, settled.Seconds(), p), p
 }
 
 func (s *stage) wish() wish { return wish{keys: []string{s.key}} }
@@ -230,11 +230,11 @@ func answersLost(s *stage) {
 	d.must("", other, "unlock")
 }
 
-// repeated: copies of requests, also late ones, change nothing.
+// repeated: copies of requests do not change a lock. A copy that locks the key again after its unlock does so for its ttl at most.
 func repeated(s *stage) {
-	d, p := s.driver(func(r *http.Request) fate { return fate{repeat: true, again: 300 * time.Millisecond} })
+	d, p := s.driver(func(*http.Request) fate { return fate{repeat: true, again: 300 * time.Millisecond} })
 	for range 5 {
-		held, l := d.lock("", wish{ttl: 30, wait: 10, keys: []string{s.key}})
+		held, l := d.lock("", wish{wait: 10, keys: []string{s.key}})
 		if st := s.state(s.key); st.Token != l.Tokens[s.key] {
 			s.t.Errorf("the key is %+v, the lock has token %d", st, l.Tokens[s.key])
 		}
@@ -246,7 +246,7 @@ func repeated(s *stage) {
 
 // otherRouter: a router that does not answer is left for another one.
 func otherRouter(s *stage) {
-	bad := s.newProxy(func(r *http.Request) fate { return fate{silence: true} })
+	bad := s.newProxy(func(*http.Request) fate { return fate{silence: true} })
 	good := s.newProxy(faithful)
 	for range 4 { // begins with either
 		d := s.client.start(s.t, 2, bad, good)

@@ -108,7 +108,7 @@ func TestExclusion(t *testing.T) {
 			continue // TestClients says so
 		}
 		for range 2 {
-			d := c.start(t, 20, s.newProxy(unreliable), s.newProxy(unreliable))
+			d := c.start(t, settled.Seconds(), s.newProxy(unreliable), s.newProxy(unreliable))
 			for range 4 {
 				callers.Go(func() { j.call(t, c.name, d, stop) })
 			}

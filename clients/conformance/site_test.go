@@ -74,8 +74,20 @@ func newSite(t *testing.T) *site {
 	for i := range 2 {
 		s.startWorker(fmt.Sprint("w", i))
 	}
+	for i := range 50 {
+		kit.Eventually(t, "the keys have owners", func() bool {
+			res, err := s.forward(t.Context(), http.MethodGet, fmt.Sprint("/v1/locks/any-", i), authorized)
+			if err == nil {
+				res.Body.Close()
+			}
+			return err == nil && res.StatusCode == http.StatusOK
+		})
+	}
 	return s
 }
+
+// authorized are the fields of a request that may lock.
+var authorized = http.Header{"Authorization": {"Bearer " + token}}
 
 func (s *site) startWorker(name string) {
 	s.t.Helper()
@@ -109,7 +121,7 @@ type state struct {
 
 func (s *site) state(key string) (st state) {
 	s.t.Helper()
-	res, err := s.forward(s.t.Context(), http.MethodGet, "/v1/locks/"+url.PathEscape(key), http.Header{"Authorization": {"Bearer " + token}})
+	res, err := s.forward(s.t.Context(), http.MethodGet, "/v1/locks/"+url.PathEscape(key), authorized)
 	if err != nil {
 		s.t.Fatal(err)
 	}
