@@ -13,7 +13,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
-// page is a directory in which what docs/clients.md shows runs.
+// page is a directory for the programs of docs/clients.md.
 type page struct {
 	t   *testing.T
 	dir string

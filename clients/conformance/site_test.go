@@ -163,7 +163,7 @@ type proxy struct {
 	seen []request
 }
 
-// request is one that a client has made.
+// request is a request of a client.
 type request struct{ method, id string }
 
 // newProxy starts a proxy. next says what becomes of each request.
