@@ -72,7 +72,7 @@ export class Keyway {
         try {
           claim.take(await repeat("POST", claim, limit, query, until, signal));
           if (since(claim.sent) > claim.lease / 10) { // the answer does not say when its ttl_ms began
-            claim.take(await repeat("PUT", claim, now() + claim.lease / 2, claim.ttl));
+            claim.take(await repeat("PUT", claim, limit, claim.ttl));
           }
           return new Lock(claim, repeat, this.timeout);
         } catch (error) {

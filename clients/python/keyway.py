@@ -89,7 +89,7 @@ class Keyway:
                     lock._take(*self._repeat("POST", lock, limit, query, until, cancel))
                     sent, lease = lock._held
                     if _since(sent) > lease / 10:  # the answer does not say when its ttl_ms began
-                        lock._take(*self._repeat("PUT", lock, time.monotonic() + lease / 2, lock._ttl))
+                        lock._take(*self._repeat("PUT", lock, limit, lock._ttl))
                     lock._start()
                     return lock
                 except (Locked, Lost) as error:
