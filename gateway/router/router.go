@@ -89,6 +89,10 @@ type Config struct {
 	// DialTimeout.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
+	// Own connects to the worker of this process, which has the same Members: [worker.Server.Dial].
+	// Requests for that worker's keys then stay in the process. Default: there is no such worker.
+	Own func(context.Context) (net.Conn, error)
+
 	// PeerTLS makes connections to workers use mutual TLS; the settings of Members must say so too.
 	// Default: they are not encrypted.
 	PeerTLS *gateway.PeerTLS
@@ -157,7 +161,7 @@ func (c Config) complete() (_ Config, err error) {
 
 // options returns what of c concerns the workers.
 func (c *Config) options() send.Options {
-	return send.Options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, PeerTLS: c.PeerTLS, Logger: c.Logger}
+	return send.Options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, Own: c.Own, PeerTLS: c.PeerTLS, Logger: c.Logger}
 }
 
 // bodyBytes is how much of a body has to come within each ClientTimeout.

@@ -45,6 +45,7 @@ func (w *Worker) Listen(t testing.TB, h http.Handler) string {
 	t.Helper()
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	s := w.NewServer(h)
+	w.Server = s
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -107,6 +108,7 @@ type Worker struct {
 	*worker.Worker
 	Ring   ring.Config
 	Member *hub.Handle
+	Server *worker.Server // of the last Listen
 }
 
 // Start starts a worker named by its number, whose Config the changes have been
@@ -136,7 +138,7 @@ func (c *Cluster) StartNamed(name string, change ...func(*worker.Config)) *Worke
 		c.T.Fatal(err)
 	}
 	c.T.Cleanup(func() { w.Close() })
-	return &Worker{w, c.Ring, member}
+	return &Worker{Worker: w, Ring: c.Ring, Member: member}
 }
 
 // AwaitServing waits until w owns every partition.
