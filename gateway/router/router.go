@@ -201,8 +201,9 @@ type Router struct {
 	spans    *spans.Maker      // nil for none
 	observes bool              // there is an access log, or spans
 
-	changing sync.Mutex // guards lineage, and the table's changes
+	changing sync.Mutex // guards lineage, unloaded, and the table's changes
 	lineage  routes.Lineage
+	unloaded error // why the file that Reload read last is not in force
 
 	trafficMu sync.Mutex
 	traffic   map[string]*traffic // by the routes' names; guarded by trafficMu
@@ -294,10 +295,16 @@ func (rt *Router) Close() error {
 // Workers returns the connections to the workers, for a lockservice.Service.
 func (rt *Router) Workers() *send.Workers { return rt.workers }
 
-// Ready returns nil when there is a worker to send requests to. The error wraps
-// [ring.ErrSettings] if there are workers, but of another store than the
-// router's, or if there is a [ring.View.KeyConflict].
+// errLeaving says that a router is not ready because its server ends.
+var errLeaving = errors.New("leaving")
+
+// Ready returns nil when there is a worker to send requests to, and no [Server] of the router has
+// been told to leave. The error wraps [ring.ErrSettings] if there are workers, but of another store
+// than the router's, or if there is a [ring.View.KeyConflict].
 func (rt *Router) Ready() error {
+	if rt.isLeaving() {
+		return errLeaving
+	}
 	view := rt.cfg.Members.View()
 	if view.KeyConflict != nil {
 		return view.KeyConflict
@@ -309,6 +316,17 @@ func (rt *Router) Ready() error {
 		return hop.OtherStore(rt.cfg.Members.Settings().Store, refused[0])
 	}
 	return routing.ErrNoWorker
+}
+
+func (rt *Router) isLeaving() bool {
+	rt.serversMu.Lock()
+	defer rt.serversMu.Unlock()
+	for s := range rt.servers {
+		if s.is(leaving) {
+			return true
+		}
+	}
+	return false
 }
 
 // Lookup returns where requests for a key go first: to the owner that workers have reported, or
