@@ -8,10 +8,12 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/offered"
@@ -42,7 +44,8 @@ type Node struct {
 	worker   *worker.Worker
 	handler  *handler
 	server   *worker.Server
-	web      *http.Server // of admin
+	door     atomic.Pointer[router.Router] // of Handler; nil for none
+	web      *http.Server                  // of admin
 	pages    adminPages
 
 	ctx     context.Context // of witness
@@ -141,8 +144,7 @@ func (n *Node) leaveRing(ctx context.Context) error {
 // this node owns the key; otherwise their error is a [*NotOwnerError].
 func (n *Node) Local() *worker.Worker { return n.worker }
 
-// Members returns the node's view of the cluster, also for a router.Router in
-// this process.
+// Members returns the node's view of the cluster.
 func (n *Node) Members() gateway.Members { return n.members }
 
 // Describe implements [prometheus.Collector].
@@ -153,7 +155,7 @@ func (n *Node) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector]: it collects the metrics of the node's worker,
-// membership and store, which docs/metrics.md describes. Config.Admin serves them at /metrics;
+// membership, store and Handler, which docs/metrics.md describes. Config.Admin serves them at /metrics;
 // register the node in a registry of the program to have them there. Several nodes of one process
 // then need a distinguishing label each, such as [prometheus.WrapRegistererWith] adds.
 func (n *Node) Collect(ch chan<- prometheus.Metric) {
@@ -166,6 +168,9 @@ func (n *Node) collectors() []prometheus.Collector {
 	parts := []prometheus.Collector{n.worker, n.members}
 	if store, ok := n.store.(prometheus.Collector); ok {
 		parts = append(parts, store)
+	}
+	if door := n.door.Load(); door != nil {
+		parts = append(parts, door)
 	}
 	return parts
 }

@@ -215,21 +215,44 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 
 // serve takes requests.
 func (n *Node) serve() error {
+	if err := n.setPages(); err != nil {
+		return err
+	}
+	n.server = n.worker.NewServer(n.handler)
+	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
+	return nil
+}
+
+// setPages sets what Config.Admin shows.
+func (n *Node) setPages() error {
 	registry := metrics.NewRegistry(n)
 	for _, part := range n.cfg.Metrics {
 		if err := registry.Register(part); err != nil {
 			return bad("Config.Metrics: %w", err)
 		}
 	}
-	n.server = n.worker.NewServer(n.handler)
-	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
-	if n.admin != nil {
-		n.pages.set(admin.New(admin.Config{
-			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.Client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
-			Metrics: registry, Hot: n.worker.HotKeys,
-		}))
+	if n.admin == nil {
+		return nil
 	}
+	cfg := admin.Config{
+		Members: n.members, Ready: n.ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.Client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
+		Metrics: registry, Hot: n.worker.HotKeys,
+	}
+	if door := n.door.Load(); door != nil {
+		cfg.Lookup, cfg.Routes = door.Lookup, door.RoutesStatus
+	}
+	n.pages.set(admin.New(cfg))
 	return nil
+}
+
+// ready is admin.Config.Ready.
+func (n *Node) ready() error {
+	if door := n.door.Load(); door != nil {
+		if err := door.Ready(); err != nil {
+			return err
+		}
+	}
+	return n.worker.Ready()
 }
 
 // await waits until the worker serves what the ring gives it, or until it waits for
@@ -278,6 +301,9 @@ func (n *Node) release() {
 	n.stop()
 	if n.server != nil {
 		n.server.Close()
+	}
+	if door := n.door.Load(); door != nil {
+		door.Close()
 	}
 	if n.web != nil {
 		n.web.Close()

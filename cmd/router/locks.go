@@ -19,15 +19,15 @@ func newLockService(through *router.Router, config router.Config, o *options) *l
 // newLocksServer returns the server of --locks, which is to serve these listeners.
 func (p *running) newLocksServer(listeners []net.Listener) *lockservice.Server {
 	general, scheme := process.NewServer(nil, p.logger), "http"
-	if p.o.public.given() {
-		general.TLSConfig, scheme = p.o.public.serverConfig(), "https"
+	if general.TLSConfig = p.o.door.TLS(); general.TLSConfig != nil {
+		scheme = "https"
 	}
 	for _, l := range listeners {
 		tcp, isTCP := l.Addr().(*net.TCPAddr)
 		switch reachable := isTCP && !tcp.IP.IsLoopback(); {
 		case reachable && p.o.locksToken == "":
 			p.logger.Warn("only this machine can use the lock service (--locks), as there is no --locks-token", "addr", l.Addr())
-		case reachable && !p.o.public.given():
+		case reachable && general.TLSConfig == nil:
 			p.logger.Warn("who sees the network of the lock service (--locks) reads its token (--locks-token): let it be one of your own, or set --tls-cert", "addr", l.Addr())
 		}
 		p.logger.Info("the lock service is ready", "url", process.URL(l, scheme)+"/v1/locks/")

@@ -11,8 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/admin"
@@ -20,12 +18,11 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/door"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/process"
-	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/tracing"
-	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -52,16 +49,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopLog()
 	stopPeers := o.FollowPeerTLS(logger)
 	defer stopPeers()
-	listeners, err := listen("listen", o.listen)
+	listeners, err := door.Listen("listen", o.listen)
 	if err != nil {
 		return err
 	}
-	defer closeAll(listeners)
-	locks, err := listen("locks", o.locks)
+	defer door.CloseAll(listeners)
+	locks, err := door.Listen("locks", o.locks)
 	if err != nil {
 		return err
 	}
-	defer closeAll(locks)
+	defer door.CloseAll(locks)
 	operators, err := process.Listen("admin", o.admin)
 	if err != nil {
 		return err
@@ -99,13 +96,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	follower := &offered.Follower{Store: store.client, Members: members, Logger: logger}
 	defer follower.Follow()()
 
-	config := o.config
-	config.Members, config.PeerTLS, config.Upgrades, config.Logger = members, o.PeerTLS, o.Upgrades, logger
-	config.NoHold = config.Hold == 0
-	if config.AccessLog, err = o.openAccessLog(logger); err != nil {
+	stopAccessLog, err := o.door.OpenLog(&o.Common, logger)
+	if err != nil {
 		return err
 	}
-	defer closeAccessLog(config.AccessLog)
+	defer stopAccessLog()
+	config := o.door.Config
+	config.Members, config.Logger = members, logger
 	traces := o.Traces.Start(stdout, logger)
 	defer traces.Close()
 	config.TracerProvider, config.TraceKeys = traces.TracerProvider(), o.TraceKeys
@@ -114,24 +111,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer router.Close()
-	stopRoutes := o.followRoutes(router, logger)
-	defer stopRoutes()
 	p := &running{o: o, logger: logger, store: store, follower: follower, members: members, router: router, locks: newLockService(router, config, o), traces: traces}
 	return p.serve(ctx, stdout, listeners, locks, operators)
-}
-
-// listen listens on all of the addresses that a flag holds, or on none.
-func listen(flagName string, addrs []string) ([]net.Listener, error) {
-	var all []net.Listener
-	for _, addr := range addrs {
-		l, err := process.Listen(flagName, addr)
-		if err != nil {
-			closeAll(all)
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, nil
 }
 
 // tcpAddr returns the address of the first listener that others can reach, an empty
@@ -145,13 +126,7 @@ func tcpAddr(listeners []net.Listener) net.Addr {
 	return new(net.TCPAddr)
 }
 
-func closeAll(listeners []net.Listener) {
-	for _, l := range listeners {
-		l.Close()
-	}
-}
-
-// running is a started router. Only leaving changes, when the router begins to drain.
+// running is a started router.
 type running struct {
 	o        *options
 	logger   *slog.Logger
@@ -161,29 +136,13 @@ type running struct {
 	router   *router.Router
 	locks    *lockservice.Service
 	traces   *tracing.Tracing
-	leaving  atomic.Bool
 }
 
 // serve serves requests until ctx ends, and then waits for the running ones.
 func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks []net.Listener, operators net.Listener) error {
 	failed := make(chan error, len(listeners)+len(locks)+1)
-	general, scheme := process.NewServer(p.router, p.logger), "http"
-	if p.o.public.given() {
-		general.TLSConfig, scheme = p.o.public.serverConfig(), "https"
-		stopPublic := p.o.FollowCertificate(p.o.public.files, &p.o.public, p.logger)
-		defer stopPublic()
-	}
-	requests := router.NewServer(p.router, general)
+	requests := p.o.door.Open(&p.o.Common, p.router, listeners, failed, p.logger)
 	defer requests.Close()
-	serve := requests.Serve
-	if p.o.public.given() {
-		serve = func(l net.Listener) error { return requests.ServeTLS(l, "", "") }
-	}
-	var urls []string
-	for _, l := range listeners {
-		urls = append(urls, process.URL(l, scheme))
-		go func() { failed <- serve(l) }()
-	}
 	locksServer := p.newLocksServer(locks)
 	defer locksServer.Close()
 	for _, l := range locks {
@@ -191,13 +150,13 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	}
 	adminServer := process.NewServer(admin.New(admin.Config{
 		Members: p.members, Ready: p.ready, Store: p.store.client.Trouble, Lookup: p.router.Lookup,
-		Routes:  func() status.RoutesStatus { return p.o.routesFile.status(p.router) },
+		Routes:  p.router.RoutesStatus,
 		Metrics: metrics.NewRegistry(p.router, p.locks, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken, Hosts: p.o.AdminHosts,
 	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(operators) }()
 
-	fmt.Fprint(stdout, cli.StateLine("router ready", strings.Join(urls, " "), operators.Addr().String(), p.members.Addr()))
+	fmt.Fprint(stdout, cli.StateLine("router ready", requests.URLs, operators.Addr().String(), p.members.Addr()))
 	defer process.TellSupervisor(ctx, p.logger)()
 	select {
 	case err := <-failed:
@@ -207,16 +166,15 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	return p.leave(context.WithoutCancel(ctx), requests, locksServer)
 }
 
-func (p *running) leave(ctx context.Context, requests *router.Server, locks *lockservice.Server) error {
-	p.leaving.Store(true)
+func (p *running) leave(ctx context.Context, requests *door.Door, locks *lockservice.Server) error {
+	requests.Leave() // from which on p.ready fails
 	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
 		p.logger.Debug("cannot announce leaving", "error", err)
 	}
 	drain, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
 	defer cancel()
-	requests.Leave()
-	wake.Sleep(p.o.notice, drain.Done())
+	requests.Announce(drain)
 	locksEnded := make(chan error, 1)
 	go func() { locksEnded <- locks.Shutdown(drain) }()
 	err := cmp.Or(requests.Shutdown(drain), <-locksEnded)
@@ -234,9 +192,6 @@ func (p *running) leave(ctx context.Context, requests *router.Server, locks *loc
 }
 
 func (p *running) ready() error {
-	if p.leaving.Load() {
-		return errors.New("leaving")
-	}
 	if err := p.follower.Ready(); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/door"
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/internal/wake"
 )
@@ -52,6 +53,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer listener.Close()
+	public, err := door.Listen("public", o.public)
+	if err != nil {
+		return err
+	}
+	defer door.CloseAll(public)
 	if o.name == "" {
 		if o.name, err = process.MachineName(listener.Addr()); err != nil {
 			return fmt.Errorf("%w: choose a name with --name", err)
@@ -85,21 +91,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return ended(ctx, err)
 	}
 	defer node.Close()
-	scheme := "http://"
-	if o.PeerTLS != nil {
-		scheme = "https://"
-	}
-	saying, stop := context.WithCancel(ctx)
-	var said sync.WaitGroup
-	defer said.Wait()
-	defer stop()
-	said.Go(func() {
-		sayReady(saying, node.Local(), func(state string) {
-			fmt.Fprint(stdout, cli.StateLine("worker "+state, scheme+node.Addr(), node.AdminAddr(), node.GossipAddr()))
+	return o.serve(ctx, node, public, logger, func(requests string) (stop func()) {
+		saying, cancel := context.WithCancel(ctx)
+		var said sync.WaitGroup
+		said.Go(func() {
+			sayReady(saying, node.Local(), func(state string) {
+				fmt.Fprint(stdout, cli.StateLine("worker "+state, requests, node.AdminAddr(), node.GossipAddr()))
+			})
 		})
+		untold := process.TellSupervisor(ctx, logger)
+		return func() {
+			untold()
+			cancel()
+			said.Wait()
+		}
 	})
-	defer process.TellSupervisor(ctx, logger)()
-	return node.Serve(ctx, nil)
 }
 
 // sayReady says that the worker is ready; while its app does not answer, first that it

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/door"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
 
@@ -18,6 +19,8 @@ requests; workers and routers find each other by gossip.`
 // options are the flags of cmd/worker. After parsing, only an empty name is set, before the start.
 type options struct {
 	cli.Common
+	door                        door.Options // of public
+	public                      []string     // of --public; none for no door
 	listen, advertise, admin    string
 	upstreamURL                 string
 	direct, supervise           bool
@@ -32,7 +35,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o, defaults := new(options), worker.Limits{}.WithDefaults()
 	f := cli.NewFlags("worker", about)
 	f.Group("Requests")
-	f.Address(&o.listen, "listen", "127.0.0.1:0", "`address` that takes requests; port 0 takes a free one")
+	f.Address(&o.listen, "listen", "127.0.0.1:0", "`address` that takes requests from routers and other members; port 0 takes a free one")
+	f.Addresses(&o.public, "public", nil, "`addresses` that take requests from clients, for all keys, as a router does (docs/routing.md): host:port or unix:///path, several separated by commas. Requests for keys of other workers are sent on to these. None: clients need a router")
 	f.String(&o.advertise, "advertise", "", "host or host:port `address` at which routers reach it, if it is not --listen")
 	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port, h2c://host:port or unix:///path; without it the demo app answers")
 	f.String(&o.app.UpstreamHealth, "upstream-health", "", "`path` of the app of --upstream, such as /healthz, that answers GET with 2xx or 3xx within a second while the app is up: the worker has keys only then. Default: it is up if a connection to it can be made")
@@ -62,7 +66,11 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.lockFile, "lock-file", "", "`path` of a file that the worker keeps locked while it lives. A free lock proves to its next start that it is dead, so that its partitions are taken over at once; with --upstream after 0.15 of --session-ttl, in which the app must end requests whose connection is closed")
 	f.Bool(&o.supervise, "supervise", "run the worker as a child of this process, and start it again at once when it dies; needs --lock-file, and Linux")
 	f.String(&o.witness, "witness", "", "`pattern` of the lock files of other workers of this machine, such as /run/keyway/*.lock: when one of them dies, its partitions are taken over at once; with --upstream there after 0.15 of --session-ttl")
+	o.door.Define(f, "Public")
 	if err := o.Parse(f, args, stdout); err != nil {
+		return nil, err
+	}
+	if err := o.readDoor(f); err != nil {
 		return nil, err
 	}
 	if o.upstreamURL != "" {
@@ -85,4 +93,14 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		return nil, cli.Usagef("--batch is %q, want a path such as /batch", o.app.Batch)
 	}
 	return o, nil
+}
+
+// readDoor reads the flags of --public, which have no meaning without it.
+func (o *options) readDoor(f *cli.Flags) error {
+	if len(o.public) == 0 {
+		return nil
+	}
+	o.door.Config.MaxConnections, o.door.Config.MaxBody = o.limits.MaxConnections, o.limits.MaxBody
+	o.door.Config.BodyFiles, o.door.Config.BodyDir, o.door.Config.Upgrades = o.limits.BodyFiles, o.limits.BodyDir, o.Upgrades
+	return o.door.Read(f, o.Keys)
 }

@@ -89,6 +89,10 @@ type Config struct {
 	// DialTimeout.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
+	// Own connects to the worker of this process, which has the same Members: [worker.Server.Dial].
+	// Requests for that worker's keys then stay in the process. Default: there is no such worker.
+	Own func(context.Context) (net.Conn, error)
+
 	// PeerTLS makes connections to workers use mutual TLS; the settings of Members must say so too.
 	// Default: they are not encrypted.
 	PeerTLS *gateway.PeerTLS
@@ -157,7 +161,7 @@ func (c Config) complete() (_ Config, err error) {
 
 // options returns what of c concerns the workers.
 func (c *Config) options() send.Options {
-	return send.Options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, PeerTLS: c.PeerTLS, Logger: c.Logger}
+	return send.Options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, Own: c.Own, PeerTLS: c.PeerTLS, Logger: c.Logger}
 }
 
 // bodyBytes is how much of a body has to come within each ClientTimeout.
@@ -197,8 +201,9 @@ type Router struct {
 	spans    *spans.Maker      // nil for none
 	observes bool              // there is an access log, or spans
 
-	changing sync.Mutex // guards lineage, and the table's changes
+	changing sync.Mutex // guards lineage, unloaded, and the table's changes
 	lineage  routes.Lineage
+	unloaded error // why the file that Reload read last is not in force
 
 	trafficMu sync.Mutex
 	traffic   map[string]*traffic // by the routes' names; guarded by trafficMu
@@ -290,10 +295,16 @@ func (rt *Router) Close() error {
 // Workers returns the connections to the workers, for a lockservice.Service.
 func (rt *Router) Workers() *send.Workers { return rt.workers }
 
-// Ready returns nil when there is a worker to send requests to. The error wraps
-// [ring.ErrSettings] if there are workers, but of another store than the
-// router's, or if there is a [ring.View.KeyConflict].
+// errLeaving says that a router is not ready because its server ends.
+var errLeaving = errors.New("leaving")
+
+// Ready returns nil when there is a worker to send requests to, and no [Server] of the router has
+// been told to leave. The error wraps [ring.ErrSettings] if there are workers, but of another store
+// than the router's, or if there is a [ring.View.KeyConflict].
 func (rt *Router) Ready() error {
+	if rt.isLeaving() {
+		return errLeaving
+	}
 	view := rt.cfg.Members.View()
 	if view.KeyConflict != nil {
 		return view.KeyConflict
@@ -305,6 +316,17 @@ func (rt *Router) Ready() error {
 		return hop.OtherStore(rt.cfg.Members.Settings().Store, refused[0])
 	}
 	return routing.ErrNoWorker
+}
+
+func (rt *Router) isLeaving() bool {
+	rt.serversMu.Lock()
+	defer rt.serversMu.Unlock()
+	for s := range rt.servers {
+		if s.is(leaving) {
+			return true
+		}
+	}
+	return false
 }
 
 // Lookup returns where requests for a key go first: to the owner that workers have reported, or

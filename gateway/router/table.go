@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -16,13 +17,15 @@ import (
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
 // table is the routes that are in force.
 type table struct {
 	*routes.Table
-	routes []*route // in the table's order
+	routes []*route  // in the table's order
+	since  time.Time // when it came into force
 }
 
 // route is a route with the router's state for it. It does not change; bucket, upstream and traffic
@@ -47,7 +50,7 @@ func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 	for _, r := range t.Routes() {
 		keys = append(append(keys, r.Keys...), r.Tenant...)
 	}
-	out := &table{Table: t}
+	out := &table{Table: t, since: time.Now()}
 	for _, r := range t.Routes() {
 		upgrades := r.Upgrades
 		if upgrades == nil {
@@ -152,6 +155,33 @@ func (rt *Router) SetRoutes(t *routes.Table) error {
 		before.closeUnused(next)
 	}
 	return nil
+}
+
+// Reload reads a file of routes and puts it in force, as SetRoutes does with a table.
+func (rt *Router) Reload(file string) error {
+	t, err := routes.Load(file)
+	if err == nil {
+		err = rt.SetRoutes(t)
+	}
+	rt.changing.Lock()
+	defer rt.changing.Unlock()
+	rt.unloaded = err
+	return err
+}
+
+// RoutesStatus returns the routes in force, and why the file that Reload read last is not.
+func (rt *Router) RoutesStatus() status.RoutesStatus {
+	rt.changing.Lock()
+	defer rt.changing.Unlock()
+	t := rt.table.Load()
+	s := status.RoutesStatus{File: t.File(), Digest: fmt.Sprintf("%016x", t.Digest()), Loaded: t.since}
+	if rt.unloaded != nil {
+		s.Error = strings.ReplaceAll(rt.unloaded.Error(), "\n", "; ")
+	}
+	for _, r := range t.routes {
+		s.Names = append(s.Names, r.Name)
+	}
+	return s
 }
 
 // Routes returns the table that is in force.

@@ -72,10 +72,15 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 			t.Fatal(err)
 		}
 		all = append(all, entrance{kind + ", own port", "http://" + addr, false, w})
-		for _, hop := range []string{"link", "HTTP"} {
+		for _, hop := range []string{"link", "HTTP", "link in memory"} {
 			cfg := router.Config{Keys: keys}
-			if cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr)); hop == "link" {
+			switch hop {
+			case "link":
 				cfg.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+			case "HTTP":
+				cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr))
+			default:
+				cfg.Members, cfg.Own = w.Member, w.Server.Dial
 			}
 			change(&cfg, &worker.Config{})
 			for _, e := range routerEntrances(t, kind+", "+hop, cfg) {

@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -24,11 +25,12 @@ type Server struct {
 	worker  *Worker
 	link    *link.Server
 	http    *http.Server
-	share   int          // connections that may wait for their first bytes, or to be accepted
-	limit   *conns.Limit // of those that the http.Server serves
-	served  conns.Served // of the http.Server
-	members sync.Map     // of the http.Server's connections, those just accepted that are members'; to *membership
-	reloads atomic.Int64 // of Config.PeerTLS, from 1
+	share   int           // connections that may wait for their first bytes, or to be accepted
+	limit   *conns.Limit  // of those that the http.Server serves
+	served  conns.Served  // of the http.Server
+	members sync.Map      // of the http.Server's connections, those just accepted that are members'; to *membership
+	reloads atomic.Int64  // of Config.PeerTLS, from 1
+	serves  chan struct{} // closed when it takes connections
 }
 
 // linkShare returns how many of the connections are reserved for routers' links. As many others may
@@ -45,6 +47,7 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 		worker: w,
 		link:   &link.Server{Handler: w.linkHandler(h), Config: config, MaxConns: share},
 		share:  share,
+		serves: make(chan struct{}),
 		http: &http.Server{
 			Protocols:         new(http.Protocols),
 			MaxHeaderBytes:    hop.MaxHeaderBytes,
@@ -79,6 +82,7 @@ func (s *Server) Serve(l net.Listener) error {
 	s.worker.warnIfOpen(l.Addr())
 	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, TLS: s.worker.serverTLS(), Plain: s.worker.takesPlain(), Pending: s.share, Logger: s.worker.log})
 	s.link.Plain = others
+	close(s.serves)
 	if s.worker.cfg.PeerTLS != nil {
 		defer s.worker.cfg.PeerTLS.OnReload(func() {
 			s.reloads.Add(1)
@@ -93,6 +97,19 @@ func (s *Server) Serve(l net.Listener) error {
 		return http.ErrServerClosed
 	}
 	return err
+}
+
+// Dial connects a router of this process to the server, in memory, for router.Config.Own. Such a
+// connection is a member's like any other. It waits until the server serves.
+func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
+	select {
+	case <-s.serves:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	near, far := netutil.Pipe()
+	go func() { _ = s.link.ServeConn(far) }() // it logs why it ends
+	return near, nil
 }
 
 // Shutdown takes no more requests and waits for running ones until ctx ends.

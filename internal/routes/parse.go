@@ -30,7 +30,7 @@ func Parse(name string, data []byte) (*Table, error) {
 		return nil, &yamlfile.Error{File: name, Text: "no routes: begin with routes:"}
 	}
 	t := newTable(list)
-	t.digest = xxhash.Sum64(data)
+	t.digest, t.file = xxhash.Sum64(data), name
 	return t, nil
 }
 

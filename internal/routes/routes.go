@@ -37,6 +37,7 @@ type Table struct {
 	hosts  bool     // some route has some
 	keys   gateway.KeySources
 	digest uint64
+	file   string // "" for none
 }
 
 // Route says how requests that match it are treated. It does not change.
@@ -109,6 +110,9 @@ func ForKeys(keys gateway.KeySources, without WithoutKey) *Table {
 	}
 	return t
 }
+
+// File returns the name of the file that the table was read from, "" for none.
+func (t *Table) File() string { return t.file }
 
 func newTable(list []*Route) *Table {
 	t := &Table{routes: list}

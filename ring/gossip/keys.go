@@ -13,15 +13,15 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Routers of a cluster must take one key from each request. Each router announces its key sources,
-// and since when they are in force. New sources are first announced as not in force, and then every
-// other router is asked. If two routers change at one moment, at least one of them thus sees the
+// Routers of a cluster must take one key from each request, workers with a public door among them.
+// Each announces its key sources, and since when they are in force. New sources are first announced
+// as not in force, and then every other router is asked. If two routers change at one moment, at least one of them thus sees the
 // other's sources. Routers that cannot see each other may still come to differ. When they meet, the
 // router whose sources came in force later must send no requests, see [ring.View.KeyConflict].
 // Their clocks need not agree for that: both compare the same two numbers.
 
-// keys are the Settings.KeySource of a router, as it announces it. Other members have the zero
-// value.
+// keys are the Settings.KeySource of a router, as it announces it. Members that take no requests
+// from clients have the zero value.
 type keys struct {
 	source string
 	since  int64 // when it came in force, in Unix milliseconds, or notInForce
@@ -66,17 +66,27 @@ func (c *Cluster) AnnounceKeySource(source string) error {
 func (c *Cluster) askRouters() error {
 	ctx, cancel := context.WithTimeout(c.ctx, askPatience)
 	defer cancel()
+	var routers []ring.Member
+	if err := c.ask(func(o *owner) error { routers = o.routers(); return nil }); err != nil {
+		return err
+	}
 	var all sync.WaitGroup
-	members := c.View().Members
-	failed := make([]error, len(members))
-	for i, m := range members {
-		if m.Role != ring.RoleRouter || m.Gossip == c.identity.Gossip {
-			continue
-		}
+	failed := make([]error, len(routers))
+	for i, m := range routers {
 		all.Go(func() { failed[i] = c.askRouter(ctx, m) })
 	}
 	all.Wait()
 	return errors.Join(failed...)
+}
+
+// routers returns the other members that take requests from clients, or may.
+func (o *owner) routers() (all []ring.Member) {
+	for _, p := range o.peers {
+		if p.Role == ring.RoleRouter || p.keys.source != "" {
+			all = append(all, p.Member)
+		}
+	}
+	return all
 }
 
 // askRouter exchanges all news with m, unless m goes meanwhile.

@@ -389,22 +389,39 @@ func TestAnnounceKeySource(t *testing.T) {
 }
 
 // routers starts two routers with the same routes, "1", and returns routes that follow on
-// them and do not agree with each other.
-func (b *bed) routers() (c, d *gossip.Cluster, two, other string) {
+// them and do not agree with each other. As workers they announce their routes when they have
+// started.
+func (b *bed) routers(role ring.Role) (c, d *gossip.Cluster, two, other string) {
 	b.t.Helper()
 	first, second := b.config(0), b.config(0)
+	first.Self.Role, second.Self.Role = role, role
 	first.Settings.KeySource = ring.RoutesKeySource([]string{"1"})
 	second.Settings.KeySource = first.Settings.KeySource
 	second.Self.Name, second.Seeds = "router-2", []string{address(0)}
 	c, d = b.start(first, address(0)), b.start(second, address(1))
+	for _, m := range []*gossip.Cluster{c, d} {
+		if role != ring.RoleWorker {
+			continue
+		}
+		if err := m.AnnounceKeySource(first.Settings.KeySource); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 	return c, d, ring.RoutesKeySource([]string{"1", "2"}), ring.RoutesKeySource([]string{"1", "3"})
 }
 
-// Of two routers that change their routes at one moment, to different ones, one at most does.
+// Of two routers that change their routes at one moment, to different ones, one at most does; so it
+// is with workers that have a public door.
 func TestTrapRoutersChangeAtOneMoment(t *testing.T) {
+	for _, role := range []ring.Role{ring.RoleRouter, ring.RoleWorker} {
+		t.Run(role.String(), func(t *testing.T) { testRoutersChangeAtOneMoment(t, role) })
+	}
+}
+
+func testRoutersChangeAtOneMoment(t *testing.T, role ring.Role) {
 	for _, later := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
 		bubble(t, func(t *testing.T, b *bed) {
-			c, d, two, other := b.routers()
+			c, d, two, other := b.routers(role)
 			time.Sleep(5 * time.Second)
 			done := make(chan error, 1)
 			go func() { done <- c.AnnounceKeySource(two) }()
@@ -432,7 +449,7 @@ func TestTrapRoutersChangeAtOneMoment(t *testing.T) {
 // later is to send nothing from when they meet, until the other one has gone.
 func TestTrapRoutersMeetAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
-		c, d, two, other := b.routers()
+		c, d, two, other := b.routers(ring.RoleRouter)
 		b.net.Partition([]string{address(0)}, []string{address(1)})
 		b.eventually(10*time.Second, "they lose each other", func() bool { return len(c.View().Members) == 1 && len(d.View().Members) == 1 })
 		if err := d.AnnounceKeySource(other); err != nil {
@@ -462,7 +479,7 @@ func TestTrapRoutersMeetAgain(t *testing.T) {
 // Routes do not change while another router is there that cannot be asked.
 func TestRouterThatCannotBeAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
-		c, d, two, _ := b.routers()
+		c, d, two, _ := b.routers(ring.RoleRouter)
 		b.start(b.config(2), address(2)) // by which they go on seeing each other
 		b.eventually(5*time.Second, "all agree", func() bool { return agree(b.members, 3) })
 		b.net.Cut(address(0), address(1))

@@ -20,7 +20,8 @@ type Options struct {
 	Members gateway.Members // of the workers' cluster
 	gateway.Limits
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
-	PeerTLS *gateway.PeerTLS // nil for none
+	Own     func(context.Context) (net.Conn, error) // connects to the worker of this process, in memory; nil for none
+	PeerTLS *gateway.PeerTLS                        // nil for none
 	Logger  *slog.Logger
 }
 
@@ -68,6 +69,9 @@ func (o Options) workers() *Workers {
 	ws := &Workers{Members: o.Members, Ring: o.Members.Settings().WithDefaults().Ring}
 	ws.Routes = routing.New(o.Members, ws.Ring.Partitions, o.Hold, o.MaxHeld)
 	ws.peers.dial, ws.peers.conns, ws.peers.links = o.Dial, o.ConnsPerWorker, o.LinksPerWorker
+	if o.Own != nil {
+		ws.peers.own, ws.peers.ownName = o.Own, o.Members.Self().Name
+	}
 	if o.PeerTLS != nil {
 		ws.peers.tls, ws.peers.plain = o.PeerTLS.ClientConfig(), o.PeerTLS.Optional()
 		ws.peers.stop = o.PeerTLS.OnReload(func() { ws.peers.drop(func(string) bool { return true }) })

@@ -78,6 +78,7 @@ var without = []struct {
 	{"gateway/router/internal/proxyheader", []string{"gateway", "internal"}, "", "how a connection begins is the same whatever comes then"},
 	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "internal/handoff", "internal/keytable", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
 	{"gateway/router", []string{"gateway/admin"}, "", "what is asked and ordered by people is wired by the program"},
+	{"internal/door", []string{"gateway/client", "gateway/lockservice", "gateway/worker", "gateway/admin"}, "", "clients are served the same way with a worker in the process and without"},
 	{"gateway/client", []string{"gateway/admin"}, "", "what is asked and ordered by people is wired by the program"},
 	{"gateway/worker", []string{"gateway/admin"}, "", "what is asked and ordered by people is wired by the program"},
 	{"gateway/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},

@@ -48,7 +48,10 @@ func (w *Worker) Listen(t testing.TB, h http.Handler) string {
 }
 
 // Serve serves h at a listener as a worker does, until the test ends.
-func (w *Worker) Serve(t testing.TB, l net.Listener, h http.Handler) { kit.Serve(t, w.NewServer(h), l) }
+func (w *Worker) Serve(t testing.TB, l net.Listener, h http.Handler) {
+	w.Server = w.NewServer(h)
+	kit.Serve(t, w.Server, l)
+}
 
 // StartApart starts a worker with a store of its own that the others do not
 // see yet.
@@ -101,6 +104,7 @@ type Worker struct {
 	*worker.Worker
 	Ring   ring.Config
 	Member *hub.Handle
+	Server *worker.Server // of the last Serve
 }
 
 // Start starts a worker named by its number, whose Config the changes have been
@@ -130,7 +134,7 @@ func (c *Cluster) StartNamed(name string, change ...func(*worker.Config)) *Worke
 		c.T.Fatal(err)
 	}
 	c.T.Cleanup(func() { w.Close() })
-	return &Worker{w, c.Ring, member}
+	return &Worker{Worker: w, Ring: c.Ring, Member: member}
 }
 
 // AwaitServing waits until w owns every partition.

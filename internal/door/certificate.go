@@ -1,4 +1,4 @@
-package main
+package door
 
 import (
 	"crypto/tls"
@@ -8,7 +8,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 )
 
-// certificate is that of --tls-cert and --tls-key, for clients. It implements [cli.Certificate].
+// certificate is that of --tls-cert and --tls-key. It implements [cli.Certificate].
 type certificate struct {
 	certFile, keyFile string
 	files             *cli.Files

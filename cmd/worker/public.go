@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/internal/door"
+)
+
+// serve serves the node until ctx ends, and the listeners of --public with it. The door leaves first: its requests for the
+// node's own keys then still run here.
+func (o *options) serve(ctx context.Context, node *keyway.Node, public []net.Listener, logger *slog.Logger, ready func(requests string) (stop func())) error {
+	scheme := "http://"
+	if o.PeerTLS != nil {
+		scheme = "https://"
+	}
+	if len(public) == 0 {
+		defer ready(scheme + node.Addr())()
+		return node.Serve(ctx, nil)
+	}
+	stopAccessLog, err := o.door.OpenLog(&o.Common, logger)
+	if err != nil {
+		return err
+	}
+	defer stopAccessLog()
+	router, err := node.Handler(nil, o.door.Config)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	failed := make(chan error, len(public))
+	d := o.door.Open(&o.Common, router, public, failed, logger)
+	defer d.Close()
+	defer ready(d.URLs)()
+	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	go func() {
+		select {
+		case err := <-failed:
+			end(fmt.Errorf("the server of --public ended: %w", err))
+		case <-ctx.Done():
+			o.leave(d, logger)
+			end(nil)
+		case <-serving.Done():
+		}
+	}()
+	err = node.Serve(serving, nil)
+	if cause := context.Cause(serving); err == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return err
+}
+
+// leave ends the door. Requests that still run after half of --drain-timeout go on while the keys are handed over.
+func (o *options) leave(d *door.Door, logger *slog.Logger) {
+	grace := max(o.DrainTimeout/2, 1)
+	logger.Info("leaving: finishing the requests that run", "grace", grace)
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	d.Announce(ctx)
+	if err := d.Shutdown(ctx); err != nil {
+		logger.Warn("requests of clients still run; the keys are handed over meanwhile", "error", err)
+	}
+}

@@ -1,0 +1,25 @@
+package door
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/cli"
+)
+
+// followRoutes puts the file of --routes in force when it changes, and on SIGHUP, until stop is
+// called. With mistakes, or with other keys than those in force, it changes nothing.
+func (o *Options) followRoutes(c *cli.Common, rt *router.Router, logger *slog.Logger) (stop func()) {
+	if o.routesSeen == nil {
+		return func() {}
+	}
+	return c.Follow(o.routesSeen, func() {
+		if err := rt.Reload(o.routesFile); err != nil {
+			logger.Error("the routes stay as they are", "file", o.routesFile, "error", oneLine(err))
+			return
+		}
+		table := rt.Routes()
+		logger.Info("routes are in force", "file", o.routesFile, "routes", len(table.Routes()), "digest", fmt.Sprintf("%016x", table.Digest()))
+	})
+}
