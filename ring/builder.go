@@ -80,7 +80,7 @@ func (b *Builder) become(set []string) (circle *consistent.Consistent, err error
 		b.circle.Remove(name)
 	}
 	for _, name := range joined {
-		if !b.note(name) {
+		if !b.notePoints(name) {
 			return b.rebuild(set), nil
 		}
 		b.circle.Add(member(name))
@@ -98,7 +98,7 @@ func (b *Builder) rebuild(set []string) *consistent.Consistent {
 	all := make([]consistent.Member, len(set))
 	for i, name := range set {
 		all[i] = member(name)
-		distinct = b.note(name) && distinct
+		distinct = b.notePoints(name) && distinct
 	}
 	circle := consistent.New(all, consistent.Config{
 		Hasher:            b.hasher,
@@ -119,8 +119,8 @@ func (b *Builder) reset() {
 	b.circle, b.members, b.points = nil, nil, make(map[uint64]struct{})
 }
 
-// note records the points of a member. It reports false if one is taken.
-func (b *Builder) note(name string) bool {
+// notePoints records the points of a member. It reports false if one is taken.
+func (b *Builder) notePoints(name string) bool {
 	distinct := true
 	for h := range b.hashes(name) {
 		if _, taken := b.points[h]; taken {

@@ -49,7 +49,7 @@ func TestJoinsWhoKeepsTheStore(t *testing.T) {
 	if gen, err := s.client.Generation(t.Context()); err != nil || gen == "" {
 		t.Errorf("the store of the node: %q, %v", gen, err)
 	}
-	if err := s.begin(t.Context()); err != nil {
+	if err := s.beginGeneration(t.Context()); err != nil {
 		t.Error(err)
 	}
 

@@ -89,8 +89,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer members.Close()
-	defer store.end()
-	if err := store.begin(ctx); err != nil {
+	defer store.endStore()
+	if err := store.beginGeneration(ctx); err != nil {
 		return err
 	}
 	follower := &offered.Follower{Store: store.client, Members: members, Logger: logger}
@@ -163,10 +163,10 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 		return fmt.Errorf("the server ended: %w", err)
 	case <-ctx.Done():
 	}
-	return p.leave(context.WithoutCancel(ctx), requests, locksServer)
+	return p.leaveCluster(context.WithoutCancel(ctx), requests, locksServer)
 }
 
-func (p *running) leave(ctx context.Context, requests *door.Door, locks *lockservice.Server) error {
+func (p *running) leaveCluster(ctx context.Context, requests *door.Door, locks *lockservice.Server) error {
 	requests.Leave() // from which on p.ready fails
 	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
@@ -184,7 +184,7 @@ func (p *running) leave(ctx context.Context, requests *door.Door, locks *lockser
 	}
 	end, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	p.store.end()
+	p.store.endStore()
 	if left := p.members.Leave(end); left != nil {
 		p.logger.Warn("cannot leave gossip: the others will notice", "error", left)
 	}

@@ -70,9 +70,9 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 	return s, nil
 }
 
-// begin begins a store of the router's own, unless --new-cluster has. Its quarantine counts from
+// beginGeneration begins a store of the router's own, unless --new-cluster has. Its quarantine counts from
 // now, since no other process has --gossip's address or offers a store there any more.
-func (s *backend) begin(ctx context.Context) error {
+func (s *backend) beginGeneration(ctx context.Context) error {
 	if s.embedded == nil {
 		return nil
 	}
@@ -81,9 +81,9 @@ func (s *backend) begin(ctx context.Context) error {
 	return s.own.Begin(ctx)
 }
 
-// end ends a store of the router's own. It has to come before gossip's end, after
+// endStore ends a store of the router's own. It has to come before gossip's endStore, after
 // which another process may have --gossip's address and begin a store.
-func (s *backend) end() {
+func (s *backend) endStore() {
 	if s.embedded != nil {
 		s.embedded.Close()
 	}
@@ -93,5 +93,5 @@ func (s *backend) close() {
 	if s.client != nil {
 		s.client.Close()
 	}
-	s.end()
+	s.endStore()
 }

@@ -61,9 +61,9 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	answer.Partition, _ = strconv.Atoi(r.Header.Get(gateway.HeaderPartition))
 
-	k, overlap := d.begin(key)
+	k, overlap := d.beginExecution(key)
 	answer.Overlap = overlap
-	defer d.end(k)
+	defer d.endExecution(k)
 	if hold > 0 && !wake.Sleep(hold, r.Context().Done()) {
 		return
 	}
@@ -80,7 +80,7 @@ func parseHold(s string) (time.Duration, error) {
 	return hold, nil
 }
 
-func (d *demo) begin(key string) (k *demoKey, overlap bool) {
+func (d *demo) beginExecution(key string) (k *demoKey, overlap bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	k = d.keys[key]
@@ -105,7 +105,7 @@ func (d *demo) counted(k *demoKey) int64 {
 	return k.count
 }
 
-func (d *demo) end(k *demoKey) {
+func (d *demo) endExecution(k *demoKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	k.running--

@@ -159,9 +159,9 @@ func TestDemoApp(t *testing.T) {
 		t.Errorf("no key: %d", out.Code)
 	}
 	// It would notice an overlap.
-	k, _ := d.begin("busy")
+	k, _ := d.beginExecution("busy")
 	if _, a := ask("/", "busy"); !a.Overlap {
 		t.Error("an overlap goes unnoticed")
 	}
-	d.end(k)
+	d.endExecution(k)
 }

@@ -49,7 +49,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 		if since < v.meta.revision {
 			since = 0
 		}
-		r, err := s.look(ctx, v, since, len(suspects) > 0)
+		r, err := s.readChanges(ctx, v, since, len(suspects) > 0)
 		if err != nil {
 			return records.Snapshot{}, err
 		}
@@ -166,8 +166,8 @@ func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspe
 	return snapshot, nil
 }
 
-// look asks for what differs from a view, and the partitions that changed after a version.
-func (s *Store) look(ctx context.Context, v view, since int64, stamps bool) (reply, error) {
+// readChanges asks for what differs from a view, and the partitions that changed after a version.
+func (s *Store) readChanges(ctx context.Context, v view, since int64, stamps bool) (reply, error) {
 	get, prefix, keys := clientv3.OpGet, clientv3.WithPrefix(), clientv3.WithKeysOnly()
 	sessions, partitions := s.key("changed/sessions"), s.key("changed/partitions")
 	then := []clientv3.Op{

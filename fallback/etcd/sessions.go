@@ -94,7 +94,7 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 			return err
 		}
 		if ours := stores.SettingsText(s.settings); ours != st.meta.settings {
-			if err := s.begin(ctx, st.meta, ours); err != nil {
+			if err := s.beginGeneration(ctx, st.meta, ours); err != nil {
 				return err
 			}
 			return records.ErrGeneration
@@ -187,7 +187,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 		return nil
 	})
 	if err == nil {
-		err = s.ask(ctx, func(ctx context.Context) error {
+		err = s.askEtcd(ctx, func(ctx context.Context) error {
 			_, err := s.renewal.KeepAliveOnce(ctx, lease)
 			return err
 		})

@@ -137,9 +137,9 @@ func (s *Store) Close() error {
 	return err
 }
 
-// ask carries out f, which sends one request to etcd, and repeats it with another member of etcd if it
+// askEtcd carries out f, which sends one request to etcd, and repeats it with another member of etcd if it
 // has got no answer in time. The store is absent only when that does not help.
-func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
+func (s *Store) askEtcd(ctx context.Context, f func(context.Context) error) error {
 	var why error // of the latest attempt that got an answer
 	for began := time.Now(); ; {
 		if err := ctx.Err(); err != nil {
@@ -191,7 +191,7 @@ func (s *Store) failed(call string, err error) error {
 
 // grant returns a lease, in whole seconds.
 func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, err error) {
-	err = s.ask(ctx, func(ctx context.Context) error {
+	err = s.askEtcd(ctx, func(ctx context.Context) error {
 		lease, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
 		if err == nil {
 			id = lease.ID

@@ -55,7 +55,7 @@ func (s *Store) transact(ctx context.Context, client *clientv3.Client, gen strin
 		if len(compare) > 0 && resp.Succeeded {
 			return nil
 		}
-		st := take(reads, resp.Responses)
+		st := sortReads(reads, resp.Responses)
 		compare, ops = nil, reads
 		st.meta, err = s.enter(ctx, resp, st.read[s.key("meta")], gen)
 		if errors.Is(err, errBegun) {
@@ -78,8 +78,8 @@ func unchanged(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
 }
 
-// take sorts what reads have read.
-func take(reads []clientv3.Op, responses []*pb.ResponseOp) *step {
+// sortReads sorts what reads have read.
+func sortReads(reads []clientv3.Op, responses []*pb.ResponseOp) *step {
 	st := &step{now: time.Now(), read: map[string]*mvccpb.KeyValue{}, lists: map[string][]*mvccpb.KeyValue{}, count: map[string]int64{}}
 	for i, read := range reads {
 		key, got := string(read.KeyBytes()), responses[i].GetResponseRange()
@@ -106,7 +106,7 @@ func (s *Store) commit(ctx context.Context, client *clientv3.Client, compare []c
 	s.mu.Lock()
 	life, least := s.life, s.revision
 	s.mu.Unlock()
-	err = s.ask(ctx, func(ctx context.Context) (err error) {
+	err = s.askEtcd(ctx, func(ctx context.Context) (err error) {
 		r.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
 		return err
 	})
@@ -161,7 +161,7 @@ func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen str
 	}
 	s.mu.Unlock()
 	if kv == nil || m.cluster != r.Header.ClusterId || r.behind && known {
-		return m, cmp.Or(s.begin(ctx, m, m.settings), errBegun)
+		return m, cmp.Or(s.beginGeneration(ctx, m, m.settings), errBegun)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,9 +176,9 @@ func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen str
 	return m, err
 }
 
-// begin begins a generation in place of an old one, unless another process has. The sessions of the new one
+// beginGeneration begins a generation in place of an old one, unless another process has. The sessions of the new one
 // must have settings, by default the store's own. The quarantine lasts for the longer one of the two TTLs.
-func (s *Store) begin(ctx context.Context, old meta, settings string) error {
+func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) error {
 	there, err := s.get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
 }
 
 func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (r *clientv3.GetResponse, err error) {
-	err = s.ask(ctx, func(ctx context.Context) (err error) {
+	err = s.askEtcd(ctx, func(ctx context.Context) (err error) {
 		r, err = s.client.Get(ctx, key, opts...)
 		return err
 	})

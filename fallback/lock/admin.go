@@ -58,14 +58,14 @@ func (l *Locker) repeat(ctx context.Context, call func() error) error {
 // queued is how many callers of this process queue for a key.
 func (l *Locker) queued(key string) int {
 	s := l.turns.Inspect(key)
-	if s.Token != 0 && !slices.ContainsFunc(l.all(false), func(h *hold) bool { return h.has(s.Token) }) {
+	if s.Token != 0 && !slices.ContainsFunc(l.all(false), func(h *heldClaim) bool { return h.has(s.Token) }) {
 		return s.Waiters + 1 // and one that contends
 	}
 	return s.Waiters
 }
 
 // has reports whether a caller works with the hold in that turn.
-func (h *hold) has(turn int64) bool {
+func (h *heldClaim) has(turn int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.turn == turn
@@ -91,7 +91,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, e
 	if !l.enter() {
 		return State{}, ErrClosed
 	}
-	defer l.leave()
+	defer l.leaveCall()
 	before, err := l.State(ctx, key)
 	if err != nil {
 		return State{}, err

@@ -65,7 +65,7 @@ func (h *Hooks) of(what happening) func(Event) {
 
 // emit counts an event of a caller with ctx, tells the hook for it, and logs it.
 func (l *Locker) emit(ctx context.Context, what happening, level slog.Level, e Event) {
-	l.counts.note(ctx, what, e)
+	l.counts.countEvent(ctx, what, e)
 	if hook := l.cfg.Hooks.of(what); hook != nil {
 		hook(e)
 	}

@@ -81,7 +81,7 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	if !l.enter() {
 		return nil, ErrClosed
 	}
-	defer l.leave()
+	defer l.leaveCall()
 	w := want{ctx: ctx, parent: ctx, names: slices.Clone(handle.Keys), read: handle.Owner[0] == 'r', opts: locking.Options{
 		TTL: handle.TTL.Truncate(time.Millisecond), Label: cmp.Or(l.cfg.Label, labelOf(handle.Owner)),
 	}}

@@ -14,9 +14,9 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// hold is a granted claim, until it is released. Callers of one process may use it one after the
+// heldClaim is a granted claim, until it is released. Callers of one process may use it one after the
 // other. Its state machine, lock, decides under mu whether it is renewed, lost or released.
-type hold struct {
+type heldClaim struct {
 	l     *Locker
 	names []string
 	opts  locking.Options // with which it was taken
@@ -32,7 +32,7 @@ type hold struct {
 // tenure is one caller's time with a hold; reentrant calls share it. It lasts until cause is set:
 // by the last Unlock, by Detach or Close, or when the lock may be lost.
 type tenure struct {
-	hold   *hold
+	hold   *heldClaim
 	token  int64
 	since  time.Time
 	parent context.Context
@@ -46,7 +46,7 @@ type tenure struct {
 
 // hold starts a hold and its first tenure.
 func (l *Locker) hold(w want, c *claim, turn int64, granted holder.Lock, now lease.Instant) *Lock {
-	h := &hold{l: l, names: c.names, opts: w.opts, io: make(chan struct{}, 1), lock: granted, claim: c, turn: turn}
+	h := &heldClaim{l: l, names: c.names, opts: w.opts, io: make(chan struct{}, 1), lock: granted, claim: c, turn: turn}
 	h.lock.Begin(now)
 	k, pause := h.admitLocked(w, now), h.pauseLocked(now)
 	l.mu.Lock()
@@ -57,7 +57,7 @@ func (l *Locker) hold(w want, c *claim, turn int64, granted holder.Lock, now lea
 }
 
 // admitLocked makes the tenure of a caller.
-func (h *hold) admitLocked(w want, now lease.Instant) *Lock {
+func (h *heldClaim) admitLocked(w want, now lease.Instant) *Lock {
 	h.tenure = &tenure{hold: h, token: h.lock.Token(), since: h.l.base.Add(now.Mono), parent: w.parent, count: 1}
 	h.l.counts.held.Add(1)
 	return &Lock{tenure: h.tenure}
@@ -88,7 +88,7 @@ func (l *Locker) tick() {
 	if !l.enter() {
 		return
 	}
-	defer l.leave()
+	defer l.leaveCall()
 	pause := l.cfg.TTL
 	for _, h := range l.all(true) {
 		pause = min(pause, h.tick())
@@ -101,7 +101,7 @@ func (l *Locker) tick() {
 }
 
 // all returns the holds that are not released or lost. fired says that the timer for them has fired.
-func (l *Locker) all(fired bool) []*hold {
+func (l *Locker) all(fired bool) []*heldClaim {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if fired {
@@ -111,7 +111,7 @@ func (l *Locker) all(fired bool) []*hold {
 }
 
 // tick does what is due, and returns the pause until the next time.
-func (h *hold) tick() (pause time.Duration) {
+func (h *heldClaim) tick() (pause time.Duration) {
 	renewal := h.lock.Tick
 	select {
 	case h.io <- struct{}{}:
@@ -139,7 +139,7 @@ func (h *hold) tick() (pause time.Duration) {
 }
 
 // pauseLocked is how soon tick is to run: in any case soon enough to see that the wall clock has run on.
-func (h *hold) pauseLocked(now lease.Instant) time.Duration {
+func (h *heldClaim) pauseLocked(now lease.Instant) time.Duration {
 	pause := h.lock.Pause()
 	if left := h.lock.Left(now, h.lock.Token()); left > 0 {
 		pause = max(min(pause, left), time.Millisecond)
@@ -149,7 +149,7 @@ func (h *hold) pauseLocked(now lease.Instant) time.Duration {
 
 // decide makes the state machine take a step. If that ends the work, it ends the tenure with the
 // cause, and the next caller of this process contends.
-func (h *hold) decide(cause error, step func() holder.Decision) holder.Decision {
+func (h *heldClaim) decide(cause error, step func() holder.Decision) holder.Decision {
 	h.mu.Lock()
 	d := step()
 	what := lost
@@ -171,7 +171,7 @@ func (h *hold) decide(cause error, step func() holder.Decision) holder.Decision 
 }
 
 // forget has nothing more happen to a hold by itself, and the next caller of this process contend.
-func (l *Locker) forget(h *hold, turn int64) {
+func (l *Locker) forget(h *heldClaim, turn int64) {
 	l.mu.Lock()
 	delete(l.holds, h)
 	l.mu.Unlock()
@@ -197,7 +197,7 @@ func (t *tenure) alone(ctx context.Context, call func() error) error {
 }
 
 // extend renews the hold for another TTL, or for its present one if ttl is 0.
-func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
+func (h *heldClaim) extend(ctx context.Context, ttl time.Duration) error {
 	h.mu.Lock()
 	h.lock.Extend(ttl)
 	h.mu.Unlock()
@@ -216,7 +216,7 @@ func answer(state int64) holder.Answer {
 }
 
 // renew makes the call of a renewal that is due.
-func (h *hold) renew(ctx context.Context) error {
+func (h *heldClaim) renew(ctx context.Context) error {
 	h.mu.Lock()
 	if term := h.lock.Term(); term != h.claim.ttl {
 		h.claim = h.claim.lasting(term)
@@ -258,7 +258,7 @@ func (h *hold) renew(ctx context.Context) error {
 func forcedError(c *claim) error { return fmt.Errorf("%w %s", ErrForced, *c.forced.Load()) }
 
 // retake takes a lock again that is gone. Its caller keeps the token, so a resource that has seen a later one refuses it.
-func (h *hold) retake(ctx context.Context, c *claim) (holder.Decision, error) {
+func (h *heldClaim) retake(ctx context.Context, c *claim) (holder.Decision, error) {
 	sent := h.l.now()
 	g, err := h.l.server.acquire(ctx, c, true)
 	return h.decide(ErrLost, func() holder.Decision {
@@ -287,6 +287,6 @@ func (t *tenure) finishLocked(cause error) {
 }
 
 // check ends the hold if its time is over, even if the timer has not fired.
-func (h *hold) check() {
+func (h *heldClaim) check() {
 	h.decide(ErrLost, func() holder.Decision { return h.lock.Check(h.l.now()) })
 }

@@ -28,7 +28,7 @@ func (l *Locker) queue(w want) (*Lock, error) {
 	case err == nil:
 		return l.lead(w, turn)
 	case h != nil:
-		k, _ := h.begin(w, 0)
+		k, _ := h.beginTenure(w, 0)
 		l.decline(k)
 	}
 	switch {
@@ -44,7 +44,7 @@ func (l *Locker) queue(w want) (*Lock, error) {
 
 // passedOn takes the hold of a key that was passed on, nil if none was. A caller without a turn
 // gets it only if no other caller has the turn.
-func (l *Locker) passedOn(key string, turn int64) *hold {
+func (l *Locker) passedOn(key string, turn int64) *heldClaim {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.passed[key]
@@ -57,8 +57,8 @@ func (l *Locker) passedOn(key string, turn int64) *hold {
 
 // follow takes a hold over. A caller that wants other options, or that was stopped so that others may have the lock by now,
 // releases the hold and contends. A done context always loses.
-func (l *Locker) follow(w want, turn int64, h *hold) (*Lock, error) {
-	k, begun := h.begin(w, turn)
+func (l *Locker) follow(w want, turn int64, h *heldClaim) (*Lock, error) {
+	k, begun := h.beginTenure(w, turn)
 	switch {
 	case begun && w.ctx.Err() == nil:
 		l.acquired(w, k, true)
@@ -80,9 +80,9 @@ func (l *Locker) follow(w want, turn int64, h *hold) (*Lock, error) {
 	return l.lead(w, turn)
 }
 
-// begin begins the work of the next caller, if the hold is what it wants and others cannot have the lock. Otherwise the
+// beginTenure begins the work of the next caller, if the hold is what it wants and others cannot have the lock. Otherwise the
 // caller keeps its turn.
-func (h *hold) begin(w want, turn int64) (k *Lock, begun bool) {
+func (h *heldClaim) beginTenure(w want, turn int64) (k *Lock, begun bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.l.now()

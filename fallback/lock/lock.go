@@ -117,7 +117,7 @@ func (k *Lock) unlock(ctx context.Context) (others bool, err error) {
 	}
 	t := k.tenure
 	h := t.hold
-	r, last, local := h.l.end(t)
+	r, last, local := h.l.endHandle(t)
 	if !last {
 		return false, nil
 	}
@@ -147,8 +147,8 @@ type unlocking struct {
 	until time.Time
 }
 
-// end ends one of the handles of a tenure. With the last, the next caller of this process gets the lock, or it is released.
-func (l *Locker) end(t *tenure) (r unlocking, last, local bool) {
+// endHandle ends one of the handles of a tenure. With the last, the next caller of this process gets the lock, or it is released.
+func (l *Locker) endHandle(t *tenure) (r unlocking, last, local bool) {
 	h := t.hold
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +207,7 @@ func freed(is bool) holder.Answer {
 func (r unlocking) repeat(first error) error {
 	h := r.t.hold
 	h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
-	switch err := h.l.free(r.claim, r.used, r.until); {
+	switch err := h.l.releaseClaim(r.claim, r.used, r.until); {
 	case err == nil, errors.Is(err, errNotHeld):
 		return r.answered(h.l.now(), freed(err == nil), true, first)
 	default:

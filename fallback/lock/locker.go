@@ -39,12 +39,12 @@ type Locker struct {
 	shut    sync.Once     // the server's close
 
 	mu     sync.Mutex
-	passed map[string]*hold   // by key: that the next caller of this process takes over
-	holds  map[*hold]struct{} // that are neither released nor lost
-	timer  *time.Timer        // of tick, which looks at them
-	looks  time.Duration      // since base, when it fires; 0 if it does not
-	active int                // calls and goroutines that Close waits for
-	ended  *sync.Cond         // active is 0
+	passed map[string]*heldClaim   // by key: that the next caller of this process takes over
+	holds  map[*heldClaim]struct{} // that are neither released nor lost
+	timer  *time.Timer             // of tick, which looks at them
+	looks  time.Duration           // since base, when it fires; 0 if it does not
+	active int                     // calls and goroutines that Close waits for
+	ended  *sync.Cond              // active is 0
 	closed bool
 }
 
@@ -62,7 +62,7 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 func newLocker(server lockServer, cfg Config) *Locker {
 	l := &Locker{
 		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
-		passed: map[string]*hold{}, holds: map[*hold]struct{}{},
+		passed: map[string]*heldClaim{}, holds: map[*heldClaim]struct{}{},
 	}
 	l.node, _ = server.(*lockNode)
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
@@ -119,7 +119,7 @@ func (l *Locker) enter() bool {
 	return true
 }
 
-func (l *Locker) leave() {
+func (l *Locker) leaveCall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.active--
@@ -134,7 +134,7 @@ func (l *Locker) spawn(f func()) {
 	l.active++
 	l.mu.Unlock()
 	go func() {
-		defer l.leave()
+		defer l.leaveCall()
 		f()
 	}()
 }
@@ -143,7 +143,7 @@ func (l *Locker) spawn(f func()) {
 // answer is lost is repeated; after three failures the last error is returned. opts are as for
 // Lock.
 func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return l.take(ctx, []string{key}, false, false, opts)
+	return l.acquireNames(ctx, []string{key}, false, false, opts)
 }
 
 // Lock takes the lock of a key. It waits until ctx ends, and then returns ctx's cause. If Redis
@@ -161,11 +161,11 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option
 //
 // It returns ErrOrder if other Lockers of the same Prefix disagree about FIFO.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return l.take(ctx, []string{key}, false, true, opts)
+	return l.acquireNames(ctx, []string{key}, false, true, opts)
 }
 
-// take is every way to acquire: names are sorted and distinct.
-func (l *Locker) take(ctx context.Context, names []string, read, wait bool, opts []locking.Option) (*Lock, error) {
+// acquireNames is every way to acquire: names are sorted and distinct.
+func (l *Locker) acquireNames(ctx context.Context, names []string, read, wait bool, opts []locking.Option) (*Lock, error) {
 	began := time.Now()
 	o, err := l.options(opts)
 	if err != nil {
@@ -180,7 +180,7 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool, opts
 	if !l.enter() {
 		return nil, ErrClosed
 	}
-	defer l.leave()
+	defer l.leaveCall()
 	l.counts.asking.Add(1)
 	defer l.counts.asking.Add(-1)
 	if err := l.agree(ctx); err != nil {
@@ -338,7 +338,7 @@ func (l *Locker) abandon(c *claim, granted bool) {
 		return
 	}
 	until := time.Now().Add(max(c.ttl, l.cfg.TTL))
-	l.spawn(func() { _ = l.free(c, 0, until) })
+	l.spawn(func() { _ = l.releaseClaim(c, 0, until) })
 }
 
 // replicate returns nil once as many replicas have the lock as the caller wants.
@@ -359,7 +359,7 @@ func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
 	done := make(chan struct{})
 	l.spawn(func() {
 		defer close(done)
-		_ = l.free(c, 0, time.Now().Add(c.ttl))
+		_ = l.releaseClaim(c, 0, time.Now().Add(c.ttl))
 	})
 	select {
 	case <-done:
@@ -372,9 +372,9 @@ func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
 // errNotHeld: nothing of the claim was there to release.
 var errNotHeld = errors.New("not held")
 
-// free releases a claim and repeats it until an answer comes or the time is
+// releaseClaim releases a claim and repeats it until an answer comes or the time is
 // over. It returns nil, errNotHeld, or what failed last.
-func (l *Locker) free(c *claim, used int64, until time.Time) error {
+func (l *Locker) releaseClaim(c *claim, used int64, until time.Time) error {
 	for failures := 0; ; {
 		// Impatient at first: the answer may be lost, and repeating is harmless.
 		patience := min(200*time.Millisecond<<min(failures, 10), l.cfg.Timeout)

@@ -48,7 +48,7 @@ func outcome(ctx context.Context, e Event) int {
 	return hasFailed
 }
 
-func (c *counts) note(ctx context.Context, what happening, e Event) {
+func (c *counts) countEvent(ctx context.Context, what happening, e Event) {
 	c.events[what].Add(1)
 	switch what {
 	case acquired:

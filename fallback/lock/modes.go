@@ -11,13 +11,13 @@ import (
 // TryRLock takes the lock of a key for reading, shared with other readers, or returns
 // locking.ErrLocked if a writer holds it or waits for it.
 func (l *Locker) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return l.take(ctx, []string{key}, true, false, opts)
+	return l.acquireNames(ctx, []string{key}, true, false, opts)
 }
 
 // RLock takes the lock of a key for reading, as Lock does for writing. A waiting writer keeps out
 // readers that come later.
 func (l *Locker) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return l.take(ctx, []string{key}, true, true, opts)
+	return l.acquireNames(ctx, []string{key}, true, true, opts)
 }
 
 // Downgrade turns a lock that Lock or TryLock took into one for reading, without letting another
@@ -79,5 +79,5 @@ func (l *Locker) takeAll(ctx context.Context, keys []string, wait bool, opts []l
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: no key to lock", errConfig)
 	}
-	return l.take(ctx, distinct(keys), false, wait, opts)
+	return l.acquireNames(ctx, distinct(keys), false, wait, opts)
 }

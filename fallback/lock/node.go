@@ -95,7 +95,7 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	var err error
 	switch {
 	case first && c.plain():
-		return n.take(ctx, c)
+		return n.tryClaim(ctx, c)
 	case c.fifo:
 		reply, err = n.run(ctx, c, &scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
 	case c.read:
@@ -117,8 +117,8 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	}
 }
 
-// take is the first try of a claim on one lock.
-func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
+// tryClaim is the first try of a claim on one lock.
+func (n *lockNode) tryClaim(ctx context.Context, c *claim) (grant, error) {
 	value, err := intReply(n.run(ctx, c, &scripts.take, []any{
 		nil, nil, 3, c.gone(), c.locks[0], c.naming.key("fence:", c.names[0]), c.owner, c.ttl.Milliseconds(), c.reserve + 1,
 	}))

@@ -86,7 +86,7 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 func (w *lockWire) call(ctx context.Context, s *lockScript, args []any) (reply any, sent bool, err error) {
 	if w.enter() {
 		reply, err = w.callInPlace(ctx, &wireCall{script: s, args: args})
-		w.leave()
+		w.leavePlace()
 		return reply, err != nil && !refusal(err), err
 	}
 	c := &wireCall{script: s, args: args, done: make(chan struct{})}
@@ -118,7 +118,7 @@ func (w *lockWire) enter() bool {
 	return true
 }
 
-func (w *lockWire) leave() {
+func (w *lockWire) leavePlace() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.placed--

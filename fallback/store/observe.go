@@ -45,7 +45,7 @@ const tombstone = time.Hour
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	known, hinted := s.content.Load(), s.hinted.Load()
 	if known.generation == gen && known.version == since && hinted <= since && len(suspects) == 0 && !s.sharded {
-		snapshot, err := s.look(ctx, known)
+		snapshot, err := s.readUnchanged(ctx, known)
 		if err != nil || snapshot.Version == since && snapshot.Generation == gen {
 			return snapshot, err
 		}
@@ -68,9 +68,9 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 	return changed.Snapshot, nil
 }
 
-// look returns the snapshot of a store that has not changed since the version of known. If it has
+// readUnchanged returns the snapshot of a store that has not changed since the version of known. If it has
 // changed, only Generation and Version are right.
-func (s *Store) look(ctx context.Context, known *content) (records.Snapshot, error) {
+func (s *Store) readUnchanged(ctx context.Context, known *content) (records.Snapshot, error) {
 	var meta *redis.SliceCmd
 	var clock *redis.TimeCmd
 	if _, err := call(ctx, s, func() ([]redis.Cmder, error) {

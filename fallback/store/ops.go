@@ -88,7 +88,7 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	gen := d.text()
 	id := d.storeID()
 	wait, owned, server, uptime := d.number(), d.number(), d.text(), d.number()
-	if err := d.end(); err != nil {
+	if err := d.endValues(); err != nil {
 		return "", s.failed("generation", err)
 	}
 	s.newCluster.Store(false)

@@ -23,7 +23,7 @@ type decoder struct {
 func decode[T any](values []any, read func(*decoder) T) (value T, err error) {
 	d := decoder{values: values}
 	all := read(&d)
-	if err := d.end(); err != nil {
+	if err := d.endValues(); err != nil {
 		return value, err
 	}
 	return all, nil
@@ -88,8 +88,8 @@ func (d *decoder) each(f func(list *decoder)) {
 	d.err = list.err
 }
 
-// end returns the first error; values left over are one.
-func (d *decoder) end() error {
+// endValues returns the first error; values left over are one.
+func (d *decoder) endValues() error {
 	if len(d.values) > 0 {
 		d.fail("%d values are left over", len(d.values))
 	}

@@ -252,7 +252,7 @@ func (s *Store) differ(values []any) error {
 	if !errors.Is(difference, ring.ErrSettings) {
 		d.fail("%v", difference)
 	}
-	if err := d.end(); err != nil {
+	if err := d.endValues(); err != nil {
 		return err
 	}
 	return difference

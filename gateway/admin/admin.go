@@ -131,11 +131,11 @@ func (a *admin) pages() []page {
 		{"GET /members", http.HandlerFunc(a.members), true, readers},
 		{"GET /ring", http.HandlerFunc(a.ring), true, readers},
 		{"GET /lookup", http.HandlerFunc(a.lookup), true, readers},
-		{"GET /explain", a.ask(a.explain), asks, readers},
-		{"GET /workers", a.ask(a.workers), asks, readers},
-		{"GET /moves", a.ask(a.moves), asks, readers},
-		{"GET /hot", a.ask(a.hot), asks, readers},
-		{"GET /locks", a.ask(a.locks), asks, readers},
+		{"GET /explain", a.limitAsking(a.explain), asks, readers},
+		{"GET /workers", a.limitAsking(a.workers), asks, readers},
+		{"GET /moves", a.limitAsking(a.moves), asks, readers},
+		{"GET /hot", a.limitAsking(a.hot), asks, readers},
+		{"GET /locks", a.limitAsking(a.locks), asks, readers},
 		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil, readers},
 		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},
 		{"POST /unlock", http.HandlerFunc(a.unlock), asks, writers},
@@ -174,8 +174,8 @@ func (a *admin) guarded(p page) http.Handler {
 	})
 }
 
-// ask limits a handler that asks workers to a number of concurrent requests.
-func (a *admin) ask(h http.HandlerFunc) http.Handler {
+// limitAsking limits a handler that asks workers to a number of concurrent requests.
+func (a *admin) limitAsking(h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case a.asking <- struct{}{}:

@@ -48,11 +48,11 @@ func (c *Client) do(ctx context.Context, key string, w want, fn func(gateway.Exe
 			return err
 		}
 	}
-	l, err := c.take(ctx, ctx, key, w)
+	l, err := c.acquireKey(ctx, ctx, key, w)
 	if err != nil {
 		return err
 	}
-	defer l.end(nil)
+	defer l.endHold(nil)
 	return fn(gateway.NewExecution(l, 0, l.key, l.token))
 }
 
@@ -71,7 +71,7 @@ func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Conte
 // Each key of another worker costs one round trip over the link, one after the other. DoAll
 // returns fn's error, or the error of Do for the key that could not be held.
 func (c *Client) DoAll(ctx context.Context, keys []string, fn func(gateway.Execution) error) error {
-	l, err := takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.take(ctx, ctx, key, untilHeld) })
+	l, err := takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.acquireKey(ctx, ctx, key, untilHeld) })
 	if err != nil {
 		return err
 	}

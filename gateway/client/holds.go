@@ -34,12 +34,12 @@ type holdings struct {
 	mu        sync.Mutex // guards what follows, and the holds' own
 	closed    bool
 	all       map[*held]struct{}
-	byKey     map[string]*held   // the one taken last of each key, while it is in all
-	timer     *time.Timer        // of tick; nil while there is nothing to do
-	pause     time.Duration      // until the timer runs tick again
-	lines     map[lineKey]*line  // those with a call under way
-	following map[int]struct{}   // partitions whose owner is asked for, to renew holds there
-	releasing map[callee][]*held // holds to release; with a goroutine each
+	byKey     map[string]*held        // the one taken last of each key, while it is in all
+	timer     *time.Timer             // of tick; nil while there is nothing to do
+	pause     time.Duration           // until the timer runs tick again
+	lines     map[lineKey]*callerLine // those with a call under way
+	following map[int]struct{}        // partitions whose owner is asked for, to renew holds there
+	releasing map[callee][]*held      // holds to release; with a goroutine each
 }
 
 // held is a key that is held at another member. The state machine lock decides whether it is
@@ -50,7 +50,7 @@ type held struct {
 	shared bool
 	label  string
 	holder *holdings
-	line   *line // of the callers that have it in turn; nil if one caller asked alone
+	line   *callerLine // of the callers that have it in turn; nil if one caller asked alone
 
 	// Guarded by holder.mu.
 	lock      holder.Lock
@@ -64,7 +64,7 @@ type held struct {
 
 func (hs *holdings) init(c *Client, ttl time.Duration) {
 	hs.client, hs.base, hs.ttl, hs.policy = c, time.Now(), ttl, holder.Policy{TTL: ttl}
-	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*line)
+	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*callerLine)
 	hs.all, hs.byKey = make(map[*held]struct{}), make(map[string]*held)
 	hs.following, hs.releasing = make(map[int]struct{}), make(map[callee][]*held)
 	hs.ctx, hs.stop = context.WithCancel(context.Background())
@@ -113,9 +113,9 @@ func (hs *holdings) lookLocked(pause time.Duration) {
 	}
 }
 
-// end ends the work of h's caller. If another caller takes over h, it reports passed. Otherwise the
+// endHold ends the work of h's caller. If another caller takes over h, it reports passed. Otherwise the
 // owner is told to release h; told, unless it is nil, gets the answer.
-func (hs *holdings) end(h *held, told chan<- error) (passed bool) {
+func (hs *holdings) endHold(h *held, told chan<- error) (passed bool) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if h.cancel(errLetGo); hs.closed {

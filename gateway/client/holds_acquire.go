@@ -30,8 +30,8 @@ type acquisition struct {
 	caller context.Context // of the work
 	traced context.Context // caller with the span of the call, if it has one
 	key    string
-	line   *line // of the callers that it asks for; nil for one caller alone
-	turns  int   // their number, without the first
+	line   *callerLine // of the callers that it asks for; nil for one caller alone
+	turns  int         // their number, without the first
 
 	id     holds.ID
 	held   *held        // once the key is held elsewhere
@@ -174,16 +174,16 @@ func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
 	return routing.Outcome{Err: err}
 }
 
-// settle ends the uncertainty about workers that may hold the key. If one does, the others
+// settleUnsure ends the uncertainty about workers that may hold the key. If one does, the others
 // do not, as it is the same hold that goes along with its partition: to release it anywhere
 // would end it, even later.
-func (a *acquisition) settle() {
+func (a *acquisition) settleUnsure() {
 	for _, p := range a.unsure {
 		if a.held != nil {
 			p.Leave()
 		} else {
 			hs := &a.client.holder
-			hs.end(a.hold(p, ring.Member{}, holder.New(&hs.policy, hs.now(), holder.Grant{Lease: a.ttl})), nil)
+			hs.endHold(a.hold(p, ring.Member{}, holder.New(&hs.policy, hs.now(), holder.Grant{Lease: a.ttl})), nil)
 		}
 	}
 	a.unsure = nil
@@ -204,7 +204,7 @@ func (a *acquisition) giveBack() {
 		a.local.free()
 		return
 	}
-	a.client.holder.end(a.held, nil)
+	a.client.holder.endHold(a.held, nil)
 }
 
 // confirmed reports whether the key is held, after a wait however long. It renews a hold for as long as the owner may

@@ -35,7 +35,7 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 	}
 	body := holds.AppendRefs(nil, refs)
 	if to.peer == nil {
-		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.take(method, list, a) })
+		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.takeAnswer(method, list, a) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, hs.due())
 	defer cancel()
@@ -46,13 +46,13 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 	case a.Status != http.StatusOK:
 		err = fmt.Errorf("client: %s of holds: %d %s", method, a.Status, a.Body)
 	default:
-		err = hs.take(method, list, a)
+		err = hs.takeAnswer(method, list, a)
 	}
 	return !errors.Is(err, link.ErrNotStarted), err
 }
 
-// take takes the answer to a call about holds.
-func (hs *holdings) take(method string, list []*held, a send.OwnerAnswer) (err error) {
+// takeAnswer takes the answer to a call about holds.
+func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) (err error) {
 	var r holds.Renewal
 	if method == holds.Renew {
 		r, err = holds.ParseRenewal(a.Body, len(list))

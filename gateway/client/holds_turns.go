@@ -10,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 )
 
-// line is the callers of one process that wait for a lock at another member while a call for one or
+// callerLine is the callers of one process that wait for a lock at another member while a call for one or
 // several of them is under way. When the call has ended, one further call asks for all callers that
 // arrived meanwhile. The owner reserves a token for each. The callers work one after the other with
 // one hold, which passes from Unlock to the next caller without a call. The next call is made when
@@ -18,7 +18,7 @@ import (
 //
 // A call takes its place in the owner's queue after all of its callers have arrived. It therefore
 // overtakes no caller that asked before them.
-type line struct {
+type callerLine struct {
 	lineKey
 	waiting list.List   // of *turn
 	after   *held       // whose turns are waited for before the next call; nil while one is under way
@@ -42,10 +42,10 @@ const mostInLine = 1024
 // longestInLine bounds the wait for a turn of a caller whose wait the owner bounds. Only the owner knows its bound.
 const longestInLine = 30 * time.Second
 
-// turn is a caller's place: first in a line, then in the call for the line's callers, then behind
+// callerTurn is a caller's place: first in a line, then in the call for the line's callers, then behind
 // the caller that works with their hold. settled is closed when the caller has the key or err is
-// set. The caller that gives up removes its turn from at.
-type turn struct {
+// set. The caller that gives up removes its callerTurn from at.
+type callerTurn struct {
 	traced  context.Context // with the span of its call, if there is one
 	settled chan struct{}   // closed when the caller has the key, or err is set
 
@@ -59,7 +59,7 @@ type turn struct {
 }
 
 // moveLocked moves t to another list, at its end or its front.
-func (t *turn) moveLocked(to *list.List, front bool, left func()) {
+func (t *callerTurn) moveLocked(to *list.List, front bool, left func()) {
 	if t.at != nil {
 		t.at.Remove(t.place)
 	}
@@ -71,7 +71,7 @@ func (t *turn) moveLocked(to *list.List, front bool, left func()) {
 }
 
 // settleLocked ends the wait of t, with an error or, if h is not nil, with the key.
-func (t *turn) settleLocked(h *held, err error) {
+func (t *callerTurn) settleLocked(h *held, err error) {
 	t.at.Remove(t.place)
 	t.at, t.place, t.left = nil, nil, nil
 	if t.held, t.err = h, err; h != nil {
@@ -82,7 +82,7 @@ func (t *turn) settleLocked(h *held, err error) {
 
 func settleAllLocked(waiting *list.List, err error) {
 	for waiting.Len() > 0 {
-		waiting.Front().Value.(*turn).settleLocked(nil, err)
+		waiting.Front().Value.(*callerTurn).settleLocked(nil, err)
 	}
 }
 
@@ -98,24 +98,24 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 
 // enter decides how a caller asks for a key. It returns a new line, which the caller must leave after its call; or a place
 // in an existing line; or neither, if the caller asks alone.
-func (hs *holdings) enter(traced context.Context, k lineKey) (l *line, t *turn) {
+func (hs *holdings) enter(traced context.Context, k lineKey) (l *callerLine, t *callerTurn) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	switch l = hs.lines[k]; {
 	case hs.closed, l != nil && l.waiting.Len() >= mostInLine:
 		return nil, nil
 	case l == nil:
-		l = &line{lineKey: k}
+		l = &callerLine{lineKey: k}
 		hs.lines[k] = l
 		return l, nil
 	}
-	t = &turn{traced: traced, settled: make(chan struct{})}
+	t = &callerTurn{traced: traced, settled: make(chan struct{})}
 	t.moveLocked(&l.waiting, false, nil)
 	return nil, t
 }
 
-// leave ends the call of a line, with an error or nil.
-func (hs *holdings) leave(l *line, err error) {
+// leaveLine ends the call of a line, with an error or nil.
+func (hs *holdings) leaveLine(l *callerLine, err error) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.leaveLocked(l, err)
@@ -123,7 +123,7 @@ func (hs *holdings) leave(l *line, err error) {
 
 // leaveLocked is leave. A call for the callers that wait is made now. If no owner can be reached, each of them asks alone
 // instead, for as long as its own wait lasts.
-func (hs *holdings) leaveLocked(l *line, err error) {
+func (hs *holdings) leaveLocked(l *callerLine, err error) {
 	if _, unreachable := errors.AsType[*routing.UnreachableError](err); unreachable {
 		settleAllLocked(&l.waiting, errAskAlone)
 	}
@@ -132,9 +132,9 @@ func (hs *holdings) leaveLocked(l *line, err error) {
 		return
 	}
 	ctx, cancel := context.WithCancel(hs.ctx)
-	together, traced := new(list.List), l.waiting.Front().Value.(*turn).traced
+	together, traced := new(list.List), l.waiting.Front().Value.(*callerTurn).traced
 	for l.waiting.Len() > 0 && together.Len() < holds.MaxTurns {
-		l.waiting.Front().Value.(*turn).moveLocked(together, false, cancel)
+		l.waiting.Front().Value.(*callerTurn).moveLocked(together, false, cancel)
 	}
 	turns := together.Len() - 1
 	hs.wg.Go(func() {
@@ -151,10 +151,10 @@ var (
 
 // askTogether asks the owner for several waiters, within the span of the first, and gives the first
 // of them the key.
-func (hs *holdings) askTogether(ctx, traced context.Context, l *line, together *list.List, turns int) {
+func (hs *holdings) askTogether(ctx, traced context.Context, l *callerLine, together *list.List, turns int) {
 	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
 	err := hs.client.workers.Routes.Route(ctx, hs.client.workers.Ring.Partition(l.key), a.attempt)
-	a.settle()
+	a.settleUnsure()
 	if err == nil && !a.confirmed() {
 		a.giveBack()
 		err = errAskAgain
@@ -181,7 +181,7 @@ func (hs *holdings) askTogether(ctx, traced context.Context, l *line, together *
 }
 
 // gatherLocked has the next call for l made when the last turn of h begins, or soon.
-func (hs *holdings) gatherLocked(l *line, h *held) {
+func (hs *holdings) gatherLocked(l *callerLine, h *held) {
 	l.after = h
 	l.gather = time.AfterFunc(gather, func() {
 		hs.mu.Lock()
@@ -203,7 +203,7 @@ func (hs *holdings) gatheredLocked(h *held) {
 
 // giveLocked gives the key to the first that waits for a turn of h.
 func (h *held) giveLocked() {
-	h.turns.Front().Value.(*turn).settleLocked(h, nil)
+	h.turns.Front().Value.(*callerTurn).settleLocked(h, nil)
 	if h.turns.Len() == 0 {
 		h.holder.gatheredLocked(h)
 	}
@@ -222,7 +222,7 @@ func (hs *holdings) disbandLocked(h *held) {
 		hs.lines[l.lineKey] = l
 	}
 	for h.turns.Len() > 0 {
-		h.turns.Back().Value.(*turn).moveLocked(&l.waiting, true, nil)
+		h.turns.Back().Value.(*callerTurn).moveLocked(&l.waiting, true, nil)
 	}
 	if !waits {
 		hs.leaveLocked(l, nil)
@@ -230,7 +230,7 @@ func (hs *holdings) disbandLocked(h *held) {
 }
 
 // takeTurn waits for the turn of a caller, and begins it.
-func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *turn) (*Lock, error) {
+func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *callerTurn) (*Lock, error) {
 	hs := &c.holder
 	var tooLong <-chan time.Time
 	if w.impatient {
@@ -255,14 +255,14 @@ func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *turn
 	}
 	inner, begun := hs.start(ctx, t.held, t.token)
 	if !begun {
-		hs.end(t.held, nil)
+		hs.endHold(t.held, nil)
 		return nil, errAskAgain
 	}
 	return &Lock{client: c, key: key, token: t.token, ctx: inner, held: t.held}, nil
 }
 
 // giveUp ends the wait of a caller.
-func (hs *holdings) giveUp(t *turn) {
+func (hs *holdings) giveUp(t *callerTurn) {
 	hs.mu.Lock()
 	h := t.held
 	if t.at != nil {
@@ -274,6 +274,6 @@ func (hs *holdings) giveUp(t *turn) {
 	}
 	hs.mu.Unlock()
 	if h != nil {
-		hs.end(h, nil)
+		hs.endHold(h, nil)
 	}
 }

@@ -226,8 +226,8 @@ func (s *localStream) SendPending() error {
 	return s.over
 }
 
-func (s *localStream) SendEnd()        { s.end(io.EOF, s.fields) }
-func (s *localStream) Abort(err error) { s.end(err, nil) }
+func (s *localStream) SendEnd()        { s.endAnswer(io.EOF, s.fields) }
+func (s *localStream) Abort(err error) { s.endAnswer(err, nil) }
 
 // readyLocked lets the caller see what there is.
 func (s *localStream) readyLocked() {
@@ -235,8 +235,8 @@ func (s *localStream) readyLocked() {
 	wake.Up(s.readable)
 }
 
-// end ends the answer, unless it has ended.
-func (s *localStream) end(err error, trailer link.Fields) {
+// endAnswer ends the answer, unless it has ended.
+func (s *localStream) endAnswer(err error, trailer link.Fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over == nil {
@@ -309,7 +309,7 @@ func (r *localReply) Trailer() link.Fields {
 // Close implements [io.Closer]. It ends the context of a handler that still runs.
 func (r *localReply) Close() error {
 	s := (*localStream)(r)
-	s.end(http.ErrBodyReadAfterClose, nil)
+	s.endAnswer(http.ErrBodyReadAfterClose, nil)
 	s.mu.Lock()
 	s.pending, s.taken = nil, 0
 	s.mu.Unlock()

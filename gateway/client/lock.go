@@ -68,7 +68,7 @@ func (c *Client) lockAs(ctx context.Context, key string, w want, opts []locking.
 	}
 	if w.try {
 		w.wait = 0
-		return c.take(ctx, ctx, key, w)
+		return c.acquireKey(ctx, ctx, key, w)
 	}
 	return c.lock(ctx, key, w, time.Now().Add(w.wait))
 }
@@ -82,7 +82,7 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 		defer cancel()
 	}
 	for {
-		l, err := c.take(wait, ctx, key, w)
+		l, err := c.acquireKey(wait, ctx, key, w)
 		switch {
 		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.workers.Members.View().Table.Members()) == 0:
 			return nil, fmt.Errorf("%w: key %q: this member knows no worker of the cluster: give it the nodes' Join or Redis", gateway.ErrUnavailable, key)
@@ -143,9 +143,9 @@ func (w *want) apply(opts []locking.Option) error {
 // takeRounds is how often a key is asked for anew that was lost before it was taken.
 const takeRounds = 3
 
-// take holds key for a caller, which waits under the context wait and works under a descendant of
+// acquireKey holds key for a caller, which waits under the context wait and works under a descendant of
 // ctx.
-func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
+func (c *Client) acquireKey(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
 	if err := keysource.Check(key); err != nil {
 		return nil, fmt.Errorf("client: key %.64q: %w", key, err)
 	}
@@ -210,7 +210,7 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		case t != nil:
 			return c.takeTurn(wait, ctx, key, w, t)
 		case l != nil:
-			defer func() { c.holder.leave(l, err) }()
+			defer func() { c.holder.leaveLine(l, err) }()
 		}
 	}
 	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
@@ -219,7 +219,7 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		forOwner = min(forOwner, c.holder.ttl/5)
 	}
 	err = c.workers.Routes.RouteWithin(wait, c.workers.Ring.Partition(key), forOwner, a.attempt)
-	a.settle()
+	a.settleUnsure()
 	switch {
 	case err != nil:
 		return nil, err
@@ -364,10 +364,10 @@ func (l *Lock) beginUnlock() (u unlocking) {
 		u.err = l.unlockedBefore()
 	case l.held == nil || l.within:
 		u.err = l.lost()
-		l.end(nil)
+		l.endHold(nil)
 	default:
 		u.told = make(chan error, 1)
-		if passed := l.end(u.told); passed {
+		if passed := l.endHold(u.told); passed {
 			u.told = nil
 		}
 	}
@@ -414,13 +414,13 @@ func (l *Lock) lost() error {
 	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)
 }
 
-// end frees the key, unless l is within an outer hold of it. told, unless it is nil, gets the
+// endHold frees the key, unless l is within an outer hold of it. told, unless it is nil, gets the
 // answer of an owner elsewhere; not if the key passes to another caller.
-func (l *Lock) end(told chan<- error) (passed bool) {
+func (l *Lock) endHold(told chan<- error) (passed bool) {
 	switch {
 	case l.within:
 	case l.held != nil:
-		return l.client.holder.end(l.held, told)
+		return l.client.holder.endHold(l.held, told)
 	default:
 		l.free()
 	}

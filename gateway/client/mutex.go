@@ -33,12 +33,12 @@ func (c *Client) NewMutex(key string, opts ...locking.Option) *Mutex {
 
 // Lock locks the mutex as [Client.Lock] does. If this Mutex is locked already it returns
 // [locking.ErrLocked] at once; if another Mutex of the key is, it waits.
-func (m *Mutex) Lock(ctx context.Context) error { return m.take(ctx, m.client.Lock) }
+func (m *Mutex) Lock(ctx context.Context) error { return m.acquireLock(ctx, m.client.Lock) }
 
 // TryLock is Lock without a wait, as [Client.TryLock].
-func (m *Mutex) TryLock(ctx context.Context) error { return m.take(ctx, m.client.TryLock) }
+func (m *Mutex) TryLock(ctx context.Context) error { return m.acquireLock(ctx, m.client.TryLock) }
 
-func (m *Mutex) take(ctx context.Context, lock func(context.Context, string, ...locking.Option) (*Lock, error)) error {
+func (m *Mutex) acquireLock(ctx context.Context, lock func(context.Context, string, ...locking.Option) (*Lock, error)) error {
 	m.mu.Lock()
 	if m.used {
 		m.mu.Unlock()

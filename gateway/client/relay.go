@@ -94,23 +94,23 @@ func (b *relayedReply) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		err = fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err)
-		b.end(err)
+		b.endCall(err)
 		return n, b.call.failure(err)
 	}
 	if err != nil {
-		b.end(nil)
+		b.endCall(nil)
 	}
 	return n, err
 }
 
 func (b *relayedReply) Close() error {
 	err := b.ReadCloser.Close()
-	b.end(nil)
+	b.endCall(nil)
 	return err
 }
 
-// end ends the call, which has failed with err or has its answer.
-func (b *relayedReply) end(err error) {
+// endCall ends the call, which has failed with err or has its answer.
+func (b *relayedReply) endCall(err error) {
 	b.call.endSpans(err)
 	b.unread()
 	if b.call.unwatch != nil {

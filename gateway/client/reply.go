@@ -60,12 +60,12 @@ func (r *reply) Read(p []byte) (int, error) {
 		}
 		err = r.failure(err)
 	}
-	r.end(err)
+	r.endBody(err)
 	return n, err
 }
 
-// end ends the use of the body; err is what a Read returns from now on.
-func (r *reply) end(err error) {
+// endBody ends the use of the body; err is what a Read returns from now on.
+func (r *reply) endBody(err error) {
 	r.mu.Lock()
 	r.over = true
 	r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *reply) giveUp(err error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	if r.err == nil {
-		r.end(err)
+		r.endBody(err)
 	}
 }
 

@@ -48,7 +48,7 @@ func (l *Lock) each() []*Lock { return append([]*Lock{l}, l.others...) }
 // endAll frees the keys, without a wait for their owners.
 func (l *Lock) endAll() {
 	for _, one := range slices.Backward(l.each()) {
-		one.end(nil)
+		one.endHold(nil)
 	}
 }
 

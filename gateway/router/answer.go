@@ -33,8 +33,8 @@ type downstream interface {
 	// if it is the end. flush sends what write has taken.
 	write(piece []byte, end bool) error
 	flush() error
-	// end ends the body with trailers.
-	end(trailer link.Fields) error
+	// endAnswer ends the body with trailers.
+	endAnswer(trailer link.Fields) error
 	// abort ends an answer so that the client does not take it for the whole.
 	abort()
 	send.Carrier
@@ -113,7 +113,7 @@ func (a *answer) copyBody(c downstream, f http1.Framing) error {
 		case left > 0 && !chunked: // the client must see that there should be more
 			return send.ErrLength
 		case len(trailer) > 0:
-			return c.end(trailer)
+			return c.endAnswer(trailer)
 		default:
 			return nil
 		}

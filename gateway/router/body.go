@@ -38,8 +38,8 @@ func (b *incoming) asItComes() io.Reader { return &send.Limited{Reader: b.paced,
 // small reports whether the body is read with the first attempt.
 func (b *incoming) small() bool { return b.paced != nil && !b.stream && b.kept.Spool == nil }
 
-// begin reads the body, unless it is small or streamed. Its error is that of keep.
-func (b *incoming) begin(upgrade bool) error {
+// beginBody reads the body, unless it is small or streamed. Its error is that of keep.
+func (b *incoming) beginBody(upgrade bool) error {
 	n := b.in.ContentLength
 	switch {
 	case b.paced == nil:
@@ -61,7 +61,7 @@ func (b *incoming) keep(ahead []byte) (err error) {
 	return err
 }
 
-func (b *incoming) end() {
+func (b *incoming) endBody() {
 	if b.paced != nil && b.paced.pace != nil {
 		b.paced.pace.End()
 	}

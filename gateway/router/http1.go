@@ -110,7 +110,7 @@ func (c *http1Conn) stage() (s stage, expires int64) {
 
 func (c *http1Conn) close() {
 	c.conn.Close()
-	c.end()
+	c.endWork()
 }
 
 func (c *http1Conn) check(now int64, p phase) {
@@ -125,7 +125,7 @@ func (c *http1Conn) check(now int64, p phase) {
 	case late:
 		_ = c.conn.SetDeadline(netutil.Past)
 	case s == stageWorking && c.sock.HungUp():
-		c.end()
+		c.endWork()
 	}
 }
 
@@ -151,8 +151,8 @@ func (c *http1Conn) EndUnused() {
 	}
 }
 
-// begin starts the stage of a request's head, when its first bytes have arrived.
-func (c *http1Conn) begin() {
+// beginHead starts the stage of a request's head, when its first bytes have arrived.
+func (c *http1Conn) beginHead() {
 	c.waking.Lock()
 	defer c.waking.Unlock()
 	c.enter(stageHead, headTicks)
@@ -162,15 +162,15 @@ func (c *http1Conn) begin() {
 	}
 }
 
-// end ends what is done for the client.
-func (c *http1Conn) end() {
+// endWork ends what is done for the client.
+func (c *http1Conn) endWork() {
 	c.cancel(send.ErrClientLeft)
 	c.carrier.interrupt()
 }
 
 func (c *http1Conn) serve() {
 	defer c.server.forget(c)
-	defer c.end()
+	defer c.endWork()
 	for {
 		switch c.readHead() {
 		case http1.Done:
@@ -209,7 +209,7 @@ func (c *http1Conn) readHead() http1.Verdict {
 		}
 		if c.have > 1 || c.have == 1 && c.in[0] != '\r' {
 			if s, _ := c.stage(); s != stageHead {
-				c.begin()
+				c.beginHead()
 			}
 			if v := c.head.Parse(c.in[:c.have]); v != http1.More {
 				return v
@@ -245,7 +245,7 @@ func (c *http1Conn) room() []byte {
 	case c.have == len(c.in):
 		bigger := make([]byte, 2*len(c.in))
 		copy(bigger, c.in[:c.have])
-		c.free()
+		c.freeBuffer()
 		c.in = bigger
 	}
 	return c.in[c.have:]
@@ -254,11 +254,11 @@ func (c *http1Conn) room() []byte {
 // drop gives the buffer back if nothing is in it.
 func (c *http1Conn) drop() {
 	if c.have == 0 {
-		c.free()
+		c.freeBuffer()
 	}
 }
 
-func (c *http1Conn) free() {
+func (c *http1Conn) freeBuffer() {
 	if len(c.in) == inSize {
 		inPool.Put((*[inSize]byte)(c.in))
 	}
@@ -276,7 +276,7 @@ func (c *http1Conn) next() {
 // server. read holds the bytes without an answer.
 func (c *http1Conn) handOver(read []byte) {
 	read = bytes.Clone(read)
-	c.free()
+	c.freeBuffer()
 	_ = c.conn.SetDeadline(time.Time{})
 	if c.server.speaksH2(read) {
 		serveH2(c.server, c.conn, read, c)

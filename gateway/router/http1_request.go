@@ -41,7 +41,7 @@ var (
 // connection was handed over instead, and keep that another request may follow.
 func (c *http1Conn) answer() (handed, keep bool) {
 	r := http1Requests.Get().(*http1Request)
-	defer r.free()
+	defer r.recycle()
 	r.conn, r.unread = c, http1Body{conn: c}
 	r.init(c.ctx, c.server.router, r, &c.source)
 	r.Request.Method, r.Request.Target, r.Request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
@@ -67,9 +67,9 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	return true, false
 }
 
-// free makes r ready for another request.
-func (r *http1Request) free() {
-	r.upstreamRequest.free()
+// recycle makes r ready for another request.
+func (r *http1Request) recycle() {
+	r.upstreamRequest.recycle()
 	r.drop()
 	r.conn, r.unread, r.chunked, r.keep = nil, http1Body{}, false, false
 	http1Requests.Put(r)
@@ -99,7 +99,7 @@ func (r *http1Request) field(name, value string) { r.out = http1.AppendField(r.o
 func (r *http1Request) interim() {
 	r.out = append(r.out, "\r\n"...)
 	if r.flush() != nil {
-		r.conn.end()
+		r.conn.endWork()
 	}
 	r.drop() // the answer may take long
 }
@@ -132,12 +132,12 @@ func (r *http1Request) write(piece []byte, end bool) error {
 		r.out = append(r.out, piece...)
 	}
 	if end {
-		return r.end(nil)
+		return r.endAnswer(nil)
 	}
 	return nil
 }
 
-func (r *http1Request) end(trailer link.Fields) error {
+func (r *http1Request) endAnswer(trailer link.Fields) error {
 	if r.chunked {
 		var lines []byte
 		for name, value := range trailer.All() {

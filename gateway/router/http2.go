@@ -84,17 +84,17 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	if !s.isSimple() || !s.serve(stream) {
 		c.serveHTTP(stream, s.taken())
 	}
-	s.free()
+	s.recycle()
 }
 
-// free makes s ready for another request.
-func (s *h2Stream) free() {
+// recycle makes s ready for another request.
+func (s *h2Stream) recycle() {
 	s.stream.OnFail(nil)
 	if s.Request.Body != nil {
 		s.stream.Keep(nil)
 	}
 	clear(s.out[:cap(s.out)])
-	s.upstreamRequest.free()
+	s.upstreamRequest.recycle()
 	s.stream, s.headed, s.gone = nil, false, false
 	h2Streams.Put(s)
 }
@@ -149,7 +149,7 @@ func (s *h2Stream) flush() error {
 	return s.write(nil, false)
 }
 
-func (s *h2Stream) end(trailer link.Fields) error {
+func (s *h2Stream) endAnswer(trailer link.Fields) error {
 	s.out = s.out[:0]
 	for name, value := range trailer.All() {
 		s.field(name, value)

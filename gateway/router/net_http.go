@@ -96,17 +96,17 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		w.refuse(r, partition, body, err)
 		return
 	}
-	defer body.end()
+	defer body.endBody()
 	direct := rules.Upgrade(r.Header) != "" || d.upstream
 	var err error
 	if direct {
 		var release func()
-		if release, err = rt.onward.take(rt, w.source.addr); err == nil {
+		if release, err = rt.onward.takeConnection(rt, w.source.addr); err == nil {
 			defer release()
 		}
 	}
 	if err == nil {
-		err = body.begin(direct)
+		err = body.beginBody(direct)
 	}
 	for err == nil && !direct {
 		done, read := w.forward(r, d, body)
@@ -146,7 +146,7 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 	rt, x := w.router, new(upstreamRequest)
 	x.init(r.Context(), rt, w, w.source)
 	defer x.reset()
-	x.note(w.observed)
+	x.noteIn(w.observed)
 	defer func() {
 		w.accounting.by = x.By()
 		w.observed.answered(x.problem, &x.Answer)
@@ -332,9 +332,9 @@ func (w *clientWriter) write(piece []byte, _ bool) (err error) {
 
 func (w *clientWriter) flush() error { return w.FlushError() }
 
-// end implements downstream. It flushes first: net/http gives a small body that
+// endAnswer implements downstream. It flushes first: net/http gives a small body that
 // it holds a length, and then no trailers.
-func (w *clientWriter) end(trailer link.Fields) error {
+func (w *clientWriter) endAnswer(trailer link.Fields) error {
 	if err := w.flush(); err != nil {
 		return err
 	}

@@ -90,8 +90,8 @@ func (o *observation) timed(list link.Fields) {
 	}
 }
 
-// end ends the request's spans and has a line written about it. It has come so long ago.
-func (o *observation) end(rt *Router, by send.Way, status int, took time.Duration) {
+// endRequest ends the request's spans and has a line written about it. It has come so long ago.
+func (o *observation) endRequest(rt *Router, by send.Way, status int, took time.Duration) {
 	log := rt.cfg.AccessLog
 	if status == 0 {
 		status = send.StatusClientGone

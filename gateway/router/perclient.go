@@ -55,9 +55,9 @@ type onward struct {
 // errOnwardFull: there are as many such connections as there may be, of all or of the client.
 var errOnwardFull = errors.New("router: too many tunnels and requests without a key (--max-connections, --max-connections-per-client)")
 
-// take counts one more connection for the client at that address, until release is called.
+// takeConnection counts one more connection for the client at that address, until release is called.
 // Idle connections make room for it.
-func (o *onward) take(rt *Router, remote string) (release func(), err error) {
+func (o *onward) takeConnection(rt *Router, remote string) (release func(), err error) {
 	client := rt.countedClient(remote)
 	bounded := client.IsValid()
 	o.mu.Lock()

@@ -34,8 +34,8 @@ type trafficPart struct {
 	received, sent atomic.Int64 // bytes of bodies, from clients and to them
 }
 
-// end counts a request that was answered with that status, and has taken so long.
-func (t *trafficPart) end(by send.Way, status int, took time.Duration) {
+// countAnswer counts a request that was answered with that status, and has taken so long.
+func (t *trafficPart) countAnswer(by send.Way, status int, took time.Duration) {
 	t.answered[by][classOf(status)].Add(1)
 	t.took.Observe(took)
 }
@@ -80,9 +80,9 @@ func (w *clientWriter) account() {
 	if a := &w.accounting; !a.done {
 		a.done = true
 		took := w.router.now() - a.began
-		a.part.end(a.by, w.status, took)
+		a.part.countAnswer(a.by, w.status, took)
 		if w.observed != nil {
-			w.observed.end(w.router, a.by, w.status, took)
+			w.observed.endRequest(w.router, a.by, w.status, took)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 			rt.counters.requests.Add(stripe, 1)
 			x.traffic.received.Add(10)
 			x.countSent(100)
-			x.traffic.end(send.ByLink, http.StatusOK, rt.now()-began)
+			x.traffic.countAnswer(send.ByLink, http.StatusOK, rt.now()-began)
 		}
 	})
 }

@@ -73,9 +73,9 @@ func (x *upstreamRequest) reset() {
 	x.try, x.memory, x.Dispatch.Spare, x.stripe = try, memory, list, stripe
 }
 
-// free is reset for a request whose answer has been written: no other goroutine refers to its
+// recycle is reset for a request whose answer has been written: no other goroutine refers to its
 // parts.
-func (x *upstreamRequest) free() {
+func (x *upstreamRequest) recycle() {
 	response := x.Response
 	x.reset()
 	if response != nil {
@@ -139,7 +139,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	x.traffic = &d.route.traffic.parts[x.stripe]
 	x.follow(&d)
 	if rt.observes {
-		x.note(rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader))
+		x.noteIn(rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader))
 		x.noted.decided(&d, x.Partition)
 	}
 	x.appendFields()
@@ -166,11 +166,11 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		x.traffic.received.Add(r.ContentLength)
 	}
 	took := rt.now() - began
-	x.traffic.end(x.By(), x.Answer.Status, took)
+	x.traffic.countAnswer(x.By(), x.Answer.Status, took)
 	if o := x.noted; o != nil {
 		o.received.Store(r.ContentLength)
 		o.answered(x.problem, &x.Answer)
-		o.end(rt, x.By(), x.Answer.Status, took)
+		o.endRequest(rt, x.By(), x.Answer.Status, took)
 	}
 	return true
 }
@@ -260,8 +260,8 @@ func (x *upstreamRequest) reply(a *answer) {
 	a.send(x.client, x.source, x.Request.Method)
 }
 
-// note has what becomes of the request noted in o, unless it is nil.
-func (x *upstreamRequest) note(o *observation) { x.noted, x.Observed = o, o.onward() }
+// noteIn has what becomes of the request noted in o, unless it is nil.
+func (x *upstreamRequest) noteIn(o *observation) { x.noted, x.Observed = o, o.onward() }
 
 // attempt sends the request to a worker, unless its client has given up too much.
 func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {

@@ -129,7 +129,7 @@ func (h *appHealth) run(ctx context.Context, r appRecord, tell func(appstate.Sta
 		case isOwnFault(err): // it says nothing about the app
 			timer.Reset(probeEvery)
 		default:
-			timer.Reset(r.note(now, err))
+			timer.Reset(r.noteProbe(now, err))
 			h.state.Store(r.state(h.app, now, err))
 		}
 		tell(h.state.Load().State)
@@ -168,8 +168,8 @@ type appRecord struct {
 	crashes  int       // in a row
 }
 
-// note takes a probe's outcome, and returns when to probe again.
-func (r *appRecord) note(now time.Time, err error) time.Duration {
+// noteProbe takes a probe's outcome, and returns when to probe again.
+func (r *appRecord) noteProbe(now time.Time, err error) time.Duration {
 	switch {
 	case err == nil && !r.up:
 		r.up, r.since, r.failures = true, now, 0

@@ -298,7 +298,7 @@ func (s *sidecar) noAnswerLink(ctx context.Context, w *link.ResponseWriter, r *l
 // connection is done with, which the proxy itself does not wait for.
 func (s *sidecar) viaProxy(rw http.ResponseWriter, r *http.Request) {
 	a := new(appAnswer)
-	defer a.end()
+	defer a.endBody()
 	s.proxy.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), appAnswerKey{}, a)))
 	if a.brokeOff {
 		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
@@ -326,7 +326,7 @@ func (a *appAnswer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (a *appAnswer) end() {
+func (a *appAnswer) endBody() {
 	if a.ReadCloser != nil {
 		a.Close()
 	}

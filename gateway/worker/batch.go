@@ -111,8 +111,8 @@ const (
 	answered              // item has the result, or failed says why there is none
 )
 
-// call is one call of Do, in one of the states above.
-type call[In, Out any] struct {
+// batchCall is one batchCall of Do, in one of the states above.
+type batchCall[In, Out any] struct {
 	wait    keytable.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
 	ctx     context.Context
@@ -156,7 +156,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how keyed.Ask
 	case c.state.Load() == left:
 		return nil, cmp.Or(context.Cause(ctx), c.failed, err)
 	case c.state.Load() == begun:
-		c.batch.leave()
+		c.batch.removeCaller()
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), gateway.ErrMayHaveRun)
 	}
 	if !leads {
@@ -171,10 +171,10 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how keyed.Ask
 	return item, failed
 }
 
-func (b *Batcher[In, Out]) newCall(ctx context.Context, in In) *call[In, Out] {
-	c, _ := b.calls.Get().(*call[In, Out])
+func (b *Batcher[In, Out]) newCall(ctx context.Context, in In) *batchCall[In, Out] {
+	c, _ := b.calls.Get().(*batchCall[In, Out])
 	if c == nil {
-		c = &call[In, Out]{batcher: b, done: make(chan struct{}, 1)}
+		c = &batchCall[In, Out]{batcher: b, done: make(chan struct{}, 1)}
 		c.wait.Value = c
 	}
 	c.ctx, c.item, c.size = ctx, &Item[In, Out]{In: in}, b.size(in)
@@ -182,7 +182,7 @@ func (b *Batcher[In, Out]) newCall(ctx context.Context, in In) *call[In, Out] {
 }
 
 // keep keeps c for reuse. Neither its key nor a batch may refer to it any more.
-func (b *Batcher[In, Out]) keep(c *call[In, Out]) {
+func (b *Batcher[In, Out]) keep(c *batchCall[In, Out]) {
 	c.ctx, c.share, c.timing, c.item, c.batch, c.failed = nil, nil, nil, nil, nil, nil
 	c.state.Store(queued)
 	b.calls.Put(c)
@@ -212,8 +212,8 @@ type batch struct {
 	detached bool // goes on without callers
 }
 
-// leave takes one caller off the batch, and reports whether it was the last one.
-func (b *batch) leave() bool {
+// removeCaller takes one caller off the batch, and reports whether it was the last one.
+func (b *batch) removeCaller() bool {
 	if b.callers.Add(-1) > 0 {
 		return false
 	}
@@ -231,7 +231,7 @@ func (b *batch) leave() bool {
 // run runs the batch that first leads, with the key of x held, and frees that. A
 // call within an execution that holds the key already has a batch to itself: other
 // callers wait until that execution has ended.
-func (b *Batcher[In, Out]) run(x keyed.Execution, first *call[In, Out]) {
+func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 	nested := x.Nested()
 	if !nested {
 		x.LeaveChain()
@@ -241,7 +241,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *call[In, Out]) {
 		baggage, _ := keyed.AddHeld(nil, x.Key) // to none a key can always be added
 		x.Carry(baggage)
 	}
-	calls := append(make([]*call[In, Out], 0, 8), first)
+	calls := append(make([]*batchCall[In, Out], 0, 8), first)
 	ba := &batch{x: x, part: x.Partition(), detached: b.detach}
 	var err error
 	returned := false
@@ -293,7 +293,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *call[In, Out]) {
 }
 
 // linkCalls links the span of a batch's execution to the calls that joined the first one.
-func linkCalls[In, Out any](x keyed.Execution, calls []*call[In, Out]) {
+func linkCalls[In, Out any](x keyed.Execution, calls []*batchCall[In, Out]) {
 	var others []*timing
 	for _, c := range calls[1:] {
 		if c.state.Load() == begun {
@@ -319,7 +319,7 @@ func failure(x keyed.Execution, r any, returned bool, err error) error {
 }
 
 // gather adds calls that wait for the key to those of a batch.
-func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*call[In, Out]) []*call[In, Out] {
+func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*batchCall[In, Out]) []*batchCall[In, Out] {
 	bytes := 0
 	for _, c := range calls {
 		bytes += c.size
@@ -328,7 +328,7 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*call[In, Out]) []*
 		return calls
 	}
 	x.Take(func(i *keytable.Item) (take, more bool) {
-		c, ok := i.Value.(*call[In, Out])
+		c, ok := i.Value.(*batchCall[In, Out])
 		if !ok || c.batcher != b || bytes+c.size > b.cfg.MaxBytes {
 			return false, false
 		}
@@ -351,7 +351,7 @@ func (b *Batcher[In, Out]) linger(x keyed.Execution, n int) {
 
 // mayBegin reports whether the call's origin knows that it begins. If not, failed
 // says why.
-func (c *call[In, Out]) mayBegin() bool {
+func (c *batchCall[In, Out]) mayBegin() bool {
 	if c.share == nil {
 		return true
 	}
@@ -364,7 +364,7 @@ func (c *call[In, Out]) mayBegin() bool {
 
 // begin begins a batch with those calls whose callers have not left, and returns
 // their items.
-func begin[In, Out any](ba *batch, calls []*call[In, Out]) []*Item[In, Out] {
+func begin[In, Out any](ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out] {
 	items := make([]*Item[In, Out], 0, len(calls))
 	ba.callers.Store(1)
 	for _, c := range calls {
@@ -385,7 +385,7 @@ func begin[In, Out any](ba *batch, calls []*call[In, Out]) []*Item[In, Out] {
 			ba.callers.Add(-1)
 		}
 	}
-	if ba.leave() {
+	if ba.removeCaller() {
 		return nil
 	}
 	return items

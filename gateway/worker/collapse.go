@@ -92,15 +92,15 @@ func (c *collapsible) leads(x keyed.Execution) (leads bool) {
 		return false
 	}
 	c.began = c.worker.collapses.Add(1)
-	c.take(x, func(*collapsible) (take, more bool) {
+	c.takeWaiting(x, func(*collapsible) (take, more bool) {
 		leads = true
 		return false, false
 	})
 	return leads
 }
 
-// take offers accept the requests that wait for the answer to c, see [keytable.Table.Take].
-func (c *collapsible) take(x keyed.Execution, accept func(*collapsible) (take, more bool)) {
+// takeWaiting offers accept the requests that wait for the answer to c, see [keytable.Table.Take].
+func (c *collapsible) takeWaiting(x keyed.Execution, accept func(*collapsible) (take, more bool)) {
 	x.Take(func(i *keytable.Item) (take, more bool) {
 		other, ok := i.Value.(*collapsible)
 		switch {
@@ -117,7 +117,7 @@ func (c *collapsible) take(x keyed.Execution, accept func(*collapsible) (take, m
 func (c *collapsible) give(x keyed.Execution, answer *answers.Recorder) {
 	var taken []*collapsible
 	answer.End()
-	c.take(x, func(other *collapsible) (take, more bool) {
+	c.takeWaiting(x, func(other *collapsible) (take, more bool) {
 		other.answer = answer.Share()
 		taken = append(taken, other)
 		return true, true
@@ -127,9 +127,9 @@ func (c *collapsible) give(x keyed.Execution, answer *answers.Recorder) {
 	}
 }
 
-// leave ends the use of what c has been given, if it leaves with another answer. c may
+// leaveAnswer ends the use of what c has been given, if it leaves with another answer. c may
 // be nil.
-func (c *collapsible) leave() {
+func (c *collapsible) leaveAnswer() {
 	if c != nil && c.wait.Taken() {
 		c.answer.Close()
 	}

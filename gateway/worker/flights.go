@@ -99,7 +99,7 @@ func (w *Worker) fly(fl *flight, fn func(gateway.Execution) (any, error)) (v any
 	}
 	defer w.keys.Release(x)
 	defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
-	if f.begin(fl) {
+	if f.beginFlight(fl) {
 		x.Join(fl)
 		v, err = fn(x.Public())
 	} else {
@@ -109,8 +109,8 @@ func (w *Worker) fly(fl *flight, fn func(gateway.Execution) (any, error)) (v any
 	return v, err
 }
 
-// begin records that the function runs from now on, unless all callers have left.
-func (f *flights) begin(fl *flight) bool {
+// beginFlight records that the function runs from now on, unless all callers have left.
+func (f *flights) beginFlight(fl *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fl.begun = fl.callers > 0
@@ -144,7 +144,7 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 		}
 		return r.Val, r.Shared, again, r.Err
 	}
-	if w.flights.leave(fl) {
+	if w.flights.leaveFlight(fl) {
 		err = fmt.Errorf("%w: %w", err, gateway.ErrMayHaveRun)
 	}
 	return nil, false, false, err
@@ -159,9 +159,9 @@ func (f *flights) alone(fl *flight, err error) bool {
 	return fl.apart || !fl.begun && deadlock
 }
 
-// leave takes a caller off a flight that is not done, and reports whether the
+// leaveFlight takes a caller off a flight that is not done, and reports whether the
 // function may run all the same. The last one ends it.
-func (f *flights) leave(fl *flight) (mayRun bool) {
+func (f *flights) leaveFlight(fl *flight) (mayRun bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fl.callers--

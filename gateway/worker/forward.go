@@ -156,10 +156,10 @@ func (h Held) CheckClaim(fields []http1.Field) {
 // answer is a stream that continues without the key, Begin returns a function that ends it,
 // otherwise nil.
 func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (end func()) {
-	timingOf(h.Context.Execution()).note(status)
+	timingOf(h.Context.Execution()).noteStatus(status)
 	h.CheckClaim(fields)
 	if hasEventStream(fields) {
-		if open := letGo(h.Context.Execution()); open != nil {
+		if open := detachStream(h.Context.Execution()); open != nil {
 			return open.End
 		}
 	}

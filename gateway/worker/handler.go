@@ -171,7 +171,7 @@ func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, 
 	x, err := h.worker.keys.Admit(ctx, key, how)
 	switch {
 	case err != nil:
-		c.leave()
+		c.leaveAnswer()
 		return x, nil, err
 	case x.IsNone():
 		h.worker.counts.shared.Add(1)
@@ -314,8 +314,8 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 	case !a.wrote && errors.Is(context.Cause(r.Context()), gateway.ErrTimeout):
 		a.handler.worker.counts.own(problem.TimedOut).ServeHTTP(a, r)
 	}
-	a.begin()
-	t.note(http.StatusOK) // of an answer that the handler has not begun
+	a.beginAnswer()
+	t.noteStatus(http.StatusOK) // of an answer that the handler has not begun
 	fields.CleanTrailers(a.Header())
 }
 
@@ -344,7 +344,7 @@ func (b *trailedBody) Read(p []byte) (int, error) {
 }
 
 func (a *appWriter) WriteHeader(status int) {
-	a.begin()
+	a.beginAnswer()
 	if status == http.StatusSwitchingProtocols && a.upgrade == "" && !a.wrote {
 		clear(a.Header())
 		a.handler.worker.counts.own(problem.Switched).ServeHTTP(a.ResponseWriter, a.request)
@@ -352,13 +352,13 @@ func (a *appWriter) WriteHeader(status int) {
 		return
 	}
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		a.letGo(status)
+		a.detachStream(status)
 	}
 	a.ResponseWriter.WriteHeader(status)
 	a.wrote = a.wrote || status >= 200
 }
 
-func (a *appWriter) begin() {
+func (a *appWriter) beginAnswer() {
 	if !a.wrote {
 		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && a.held != (keyed.Execution{}) {
 			a.handler.worker.checkClaim(a.held, said[0], len(said))
@@ -371,8 +371,8 @@ func (a *appWriter) begin() {
 }
 
 func (a *appWriter) Write(b []byte) (int, error) {
-	a.begin()
-	a.letGo(http.StatusOK)
+	a.beginAnswer()
+	a.detachStream(http.StatusOK)
 	a.wrote = true
 	if a.gone {
 		return len(b), nil
@@ -388,8 +388,8 @@ func (a *appWriter) Write(b []byte) (int, error) {
 // ReadFrom keeps the server's own fast path for copying.
 func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
 	if rf, ok := a.ResponseWriter.(io.ReaderFrom); ok && !a.handler.detach {
-		a.begin()
-		a.letGo(http.StatusOK)
+		a.beginAnswer()
+		a.detachStream(http.StatusOK)
 		a.wrote = true
 		return rf.ReadFrom(r)
 	}
@@ -398,8 +398,8 @@ func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
 
 // Flush implements [http.Flusher].
 func (a *appWriter) Flush() {
-	a.begin()
-	a.letGo(http.StatusOK)
+	a.beginAnswer()
+	a.detachStream(http.StatusOK)
 	a.wrote = true
 	_ = http.NewResponseController(a.ResponseWriter).Flush()
 }
@@ -413,7 +413,7 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	a.letGo(http.StatusSwitchingProtocols)
+	a.detachStream(http.StatusSwitchingProtocols)
 	a.wrote = true
 	if a.stream != nil {
 		conn = tunnel(a.stream, conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it

@@ -163,8 +163,8 @@ func (t *timing) Begin(ctx context.Context, p *keyed.Partition, key string, toke
 	return ctx
 }
 
-// note records the status of the execution's answer.
-func (t *timing) note(status int) {
+// noteStatus records the status of the execution's answer.
+func (t *timing) noteStatus(status int) {
 	if t != nil && t.status == 0 {
 		t.status = status
 	}

@@ -31,8 +31,8 @@ func hasEventStream(fields []http1.Field) bool {
 	return false
 }
 
-// letGo is [keyed.Execution.LetGo], and ends the execution's span.
-func letGo(x keyed.Execution) *keyed.Stream {
+// detachStream is [keyed.Execution.LetGo], and ends the execution's span.
+func detachStream(x keyed.Execution) *keyed.Stream {
 	t := timingOf(x)
 	s := x.LetGo()
 	if s != nil {
@@ -60,16 +60,16 @@ func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Co
 	return out
 }
 
-// letGo frees the key of an answer that begins with that status, if it is a stream.
-func (a *appWriter) letGo(status int) {
+// detachStream frees the key of an answer that begins with that status, if it is a stream.
+func (a *appWriter) detachStream(status int) {
 	if a.wrote || a.held == (keyed.Execution{}) {
 		return
 	}
-	timingOf(a.held).note(status)
+	timingOf(a.held).noteStatus(status)
 	if status != http.StatusSwitchingProtocols && !isEventStream(a.Header().Get("Content-Type")) {
 		return
 	}
-	if a.stream = letGo(a.held); a.stream != nil {
+	if a.stream = detachStream(a.held); a.stream != nil {
 		a.held = keyed.Execution{}
 	}
 }

@@ -168,7 +168,7 @@ func (l *Log) write() {
 	defer l.flush()
 	said := int64(0)
 	for range l.wake {
-		lines, reopen, closed := l.take()
+		lines, reopen, closed := l.takeLines()
 		if reopen {
 			l.change()
 		}
@@ -184,8 +184,8 @@ func (l *Log) write() {
 	}
 }
 
-// take returns the queued lines and orders. The lines are valid until the next call.
-func (l *Log) take() (lines []byte, reopen, closed bool) {
+// takeLines returns the queued lines and orders. The lines are valid until the next call.
+func (l *Log) takeLines() (lines []byte, reopen, closed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lines, reopen = l.lines, l.reopen

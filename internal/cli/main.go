@@ -79,7 +79,7 @@ func (h *hangups) watch(logger *slog.Logger) (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for range hangups {
-			h.take(logger)
+			h.takeHangup(logger)
 		}
 	})
 	return func() {
@@ -89,7 +89,7 @@ func (h *hangups) watch(logger *slog.Logger) (stop func()) {
 	}
 }
 
-func (h *hangups) take(logger *slog.Logger) {
+func (h *hangups) takeHangup(logger *slog.Logger) {
 	h.mu.Lock()
 	calls := slices.Clone(h.calls)
 	h.mu.Unlock()

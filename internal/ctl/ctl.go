@@ -43,8 +43,8 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
 It exits with 0, with 1 if what was asked for failed, and with 2 for a mistake in the
 arguments.`
 
-// ask is one call of ctl: its flags and arguments, and where to print.
-type ask struct {
+// question is one call of ctl: its flags and arguments, and where to print.
+type question struct {
 	admin   string
 	token   string
 	asJSON  bool
@@ -66,20 +66,20 @@ type ask struct {
 type command struct {
 	name string
 	args int // how many it takes
-	run  func(a *ask, args []string) error
+	run  func(a *question, args []string) error
 }
 
 func commands() []command {
 	return []command{
-		{"members", 0, (*ask).members}, {"ring", 0, (*ask).ring}, {"workers", 0, (*ask).workers}, {"moves", 0, (*ask).moves}, {"hot", 0, (*ask).hot},
-		{"locks", 0, (*ask).locks}, {"unlock", 1, (*ask).unlock}, {"explain", 1, (*ask).explain}, {"drain", 1, (*ask).drain}, {"undrain", 1, (*ask).undrain}, {"health", 0, (*ask).health},
-		{"version", 0, (*ask).version},
+		{"members", 0, (*question).members}, {"ring", 0, (*question).ring}, {"workers", 0, (*question).workers}, {"moves", 0, (*question).moves}, {"hot", 0, (*question).hot},
+		{"locks", 0, (*question).locks}, {"unlock", 1, (*question).unlock}, {"explain", 1, (*question).explain}, {"drain", 1, (*question).drain}, {"undrain", 1, (*question).undrain}, {"health", 0, (*question).health},
+		{"version", 0, (*question).version},
 	}
 }
 
 // Run is the command ctl of a program whose admin address is at admin by default.
 func Run(ctx context.Context, program, admin string, args []string, stdout io.Writer) error {
-	a := &ask{name: program + " ctl", ctx: ctx, stdout: stdout}
+	a := &question{name: program + " ctl", ctx: ctx, stdout: stdout}
 	var tokenFile string
 	f := cli.NewFlags(a.name, about)
 	f.Group("Where")
@@ -132,7 +132,7 @@ func split(args []string) (words, flags []string) {
 	return words, flags
 }
 
-func (a *ask) dispatch(words []string) error {
+func (a *question) dispatch(words []string) error {
 	var names []string
 	for _, c := range commands() {
 		names = append(names, c.name)
@@ -157,7 +157,7 @@ func (a *ask) dispatch(words []string) error {
 
 // base returns the URL of the admin address. One that stands for all addresses of a
 // machine is reached at the loopback's.
-func (a *ask) base() string {
+func (a *question) base() string {
 	host, port, _ := net.SplitHostPort(a.admin)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -172,7 +172,7 @@ func (a *ask) base() string {
 const maxAnswer = 64 << 20
 
 // call sends a request, and returns the body of its answer if that is 200.
-func (a *ask) call(method, path string, query url.Values) ([]byte, error) {
+func (a *question) call(method, path string, query url.Values) ([]byte, error) {
 	ctx := a.ctx
 	if path != "/drain" {
 		var cancel context.CancelFunc
@@ -217,12 +217,12 @@ func (a *ask) call(method, path string, query url.Values) ([]byte, error) {
 }
 
 // get asks for a page.
-func (a *ask) get(path string, query url.Values, into any) (shown bool, err error) {
-	return a.ask(http.MethodGet, path, query, into)
+func (a *question) get(path string, query url.Values, into any) (shown bool, err error) {
+	return a.askRouter(http.MethodGet, path, query, into)
 }
 
-// ask sends a request and decodes the answer. With --json it shows it, and reports that it did.
-func (a *ask) ask(method, path string, query url.Values, into any) (shown bool, err error) {
+// askRouter sends a request and decodes the answer. With --json it shows it, and reports that it did.
+func (a *question) askRouter(method, path string, query url.Values, into any) (shown bool, err error) {
 	body, err := a.call(method, path, query)
 	if err != nil {
 		return false, err
@@ -237,14 +237,14 @@ func (a *ask) ask(method, path string, query url.Values, into any) (shown bool, 
 	return false, nil
 }
 
-func (a *ask) drain(args []string) error { return a.order("/drain", args[0]) }
+func (a *question) drain(args []string) error { return a.order("/drain", args[0]) }
 
-func (a *ask) undrain(args []string) error { return a.order("/undrain", args[0]) }
+func (a *question) undrain(args []string) error { return a.order("/undrain", args[0]) }
 
-func (a *ask) unlock(args []string) error {
+func (a *question) unlock(args []string) error {
 	host, _ := os.Hostname()
 	var released []status.LockRow
-	if shown, err := a.ask(http.MethodPost, "/unlock", url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}}, &released); err != nil || shown {
+	if shown, err := a.askRouter(http.MethodPost, "/unlock", url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}}, &released); err != nil || shown {
 		return err
 	}
 	if err := a.showLocks(released, nil); err != nil {
@@ -253,14 +253,14 @@ func (a *ask) unlock(args []string) error {
 	return a.lines([]string{"These locks are released. Their holders find them gone."})
 }
 
-func (a *ask) order(path, worker string) error {
+func (a *question) order(path, worker string) error {
 	body, err := a.call(http.MethodPost, path, url.Values{"worker": {worker}})
 	text := strings.TrimSpace(string(body))
 	return a.said(err, worker+": "+text, map[string]string{"worker": worker, "done": text})
 }
 
 // said shows what a process has answered in words, with --json as an object.
-func (a *ask) said(err error, text string, object map[string]string) error {
+func (a *question) said(err error, text string, object map[string]string) error {
 	switch {
 	case err != nil:
 		return err
@@ -270,7 +270,7 @@ func (a *ask) said(err error, text string, object map[string]string) error {
 	return a.line(text)
 }
 
-func (a *ask) health([]string) error {
+func (a *question) health([]string) error {
 	path := "/healthz"
 	if a.ready {
 		path = "/readyz"
@@ -280,7 +280,7 @@ func (a *ask) health([]string) error {
 	return a.said(err, text, map[string]string{"health": text})
 }
 
-func (a *ask) version([]string) error {
+func (a *question) version([]string) error {
 	_, err := io.WriteString(a.stdout, cli.Version(a.name))
 	return err
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // table writes rows in columns; the first row is the heads.
-func (a *ask) table(rows [][]string) error {
+func (a *question) table(rows [][]string) error {
 	lines := columns(rows)
 	lines[0] = a.bold(lines[0])
 	_, err := fmt.Fprintln(a.stdout, strings.Join(lines, "\n"))
@@ -43,12 +43,12 @@ func columns(rows [][]string) []string {
 }
 
 // line writes a line of what the cluster says; only --json shows that as it came.
-func (a *ask) line(text string) error {
+func (a *question) line(text string) error {
 	_, err := fmt.Fprintln(a.stdout, console.Printable(text))
 	return err
 }
 
-func (a *ask) members([]string) error {
+func (a *question) members([]string) error {
 	var page struct {
 		Members []struct {
 			Name, Role, State, Address, Gossip, View string
@@ -69,7 +69,7 @@ func (a *ask) members([]string) error {
 	return a.table(rows)
 }
 
-func (a *ask) ring([]string) error {
+func (a *question) ring([]string) error {
 	var page struct {
 		Digest     string
 		Partitions int
@@ -100,7 +100,7 @@ func share(n, of int) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(of, 1)))
 }
 
-func (a *ask) workers([]string) error {
+func (a *question) workers([]string) error {
 	var page struct{ Workers []status.WorkerRow }
 	if shown, err := a.get("/workers", nil, &page); err != nil || shown {
 		return err
@@ -142,7 +142,7 @@ func (a *ask) workers([]string) error {
 }
 
 // lines writes lines below a table.
-func (a *ask) lines(lines []string) error {
+func (a *question) lines(lines []string) error {
 	for i, text := range lines {
 		if i == 0 {
 			fmt.Fprintln(a.stdout)
@@ -165,7 +165,7 @@ func storeText(s status.StoreStatus) string {
 	return "ok"
 }
 
-func (a *ask) moves([]string) error {
+func (a *question) moves([]string) error {
 	var page struct {
 		Moves  []status.RecentMove
 		Silent []string
@@ -183,7 +183,7 @@ func (a *ask) moves([]string) error {
 	return a.showSilent(rows, page.Silent)
 }
 
-func (a *ask) hot([]string) error {
+func (a *question) hot([]string) error {
 	var page struct {
 		Keys   []status.HotKeyAt
 		Silent []string
@@ -198,7 +198,7 @@ func (a *ask) hot([]string) error {
 	return a.showSilent(rows, page.Silent)
 }
 
-func (a *ask) locks([]string) error {
+func (a *question) locks([]string) error {
 	var page status.LockPage
 	query := url.Values{}
 	if a.after != "" {
@@ -213,7 +213,7 @@ func (a *ask) locks([]string) error {
 	return a.lines([]string{fmt.Sprintf("There are more: --after %q shows the next ones.", page.Next)})
 }
 
-func (a *ask) showLocks(locks []status.LockRow, silent []string) error {
+func (a *question) showLocks(locks []status.LockRow, silent []string) error {
 	rows := [][]string{{"KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN"}}
 	for _, l := range locks {
 		left := time.Duration(l.LeaseSeconds * float64(time.Second)).Round(time.Second)
@@ -223,7 +223,7 @@ func (a *ask) showLocks(locks []status.LockRow, silent []string) error {
 }
 
 // showSilent shows a table, and names the workers that did not answer.
-func (a *ask) showSilent(rows [][]string, silent []string) error {
+func (a *question) showSilent(rows [][]string, silent []string) error {
 	if err := a.table(rows); err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (a *ask) showSilent(rows [][]string, silent []string) error {
 	return a.lines(notes)
 }
 
-func (a *ask) explain(args []string) error {
+func (a *question) explain(args []string) error {
 	query := url.Values{}
 	if a.request == "" {
 		query.Set("key", args[0])
@@ -252,7 +252,7 @@ func (a *ask) explain(args []string) error {
 	return a.showExplanation(&e)
 }
 
-func (a *ask) showExplanation(e *status.Explanation) error {
+func (a *question) showExplanation(e *status.Explanation) error {
 	var rows [][]string
 	add := func(name, format string, args ...any) {
 		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})

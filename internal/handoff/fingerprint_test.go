@@ -303,7 +303,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.mono(m.doneAt, 0)
 	f.mono(m.settled, 0)
 	f.mono(m.scanAt, 0)
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.release, &m.releasePeer} {
+	for _, c := range []*storeCall{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.release, &m.releasePeer} {
 		f.bools(c.id != 0)
 		f.mono(c.next, 0)
 		if c.id != 0 {

@@ -94,7 +94,7 @@ func (z *fuzzer) input() Input {
 }
 
 func (z *fuzzer) reply() Reply {
-	calls := []*call{&z.m.fetch, &z.m.register, &z.m.renew, &z.m.observe, &z.m.apply, &z.m.clear, &z.m.writeLocks, &z.m.release}
+	calls := []*storeCall{&z.m.fetch, &z.m.register, &z.m.renew, &z.m.observe, &z.m.apply, &z.m.clear, &z.m.writeLocks, &z.m.release}
 	r := Reply{ID: calls[z.int(len(calls))].id, Err: z.err(), Generation: []string{"g0", "g1"}[z.int(2)]}
 	if len(z.m.writing) > 0 && z.int(2) == 0 {
 		r.Wrote = []records.WriteNumber{z.m.writing[0].Number}

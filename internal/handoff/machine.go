@@ -73,7 +73,7 @@ type Machine struct {
 	confirmed  uint64 // digest of the View when the session was last renewed
 	doneAt     time.Duration
 
-	fetch, register, renew, observe, apply, clear, clearLocks, writeLocks, release, releasePeer call
+	fetch, register, renew, observe, apply, clear, clearLocks, writeLocks, release, releasePeer storeCall
 
 	view    View
 	settled time.Duration // Mono from which the View counts as settled
@@ -128,8 +128,8 @@ type partition struct {
 	epoch   int64          // at which we serve it, or served it last
 }
 
-// call is a store call of one kind: at most one is under way at a time.
-type call struct {
+// storeCall is a store storeCall of one kind: at most one is under way at a time.
+type storeCall struct {
 	id   uint64        // of the one under way; 0 for none
 	sent Instant       // when it was asked for
 	next time.Duration // Mono from which the next may be sent
@@ -182,7 +182,7 @@ func New(cfg Config) (*Machine, error) {
 func (m *Machine) Step(now Instant, in Input) []Effect {
 	m.now = now
 	m.checkDeadlines()
-	m.take(in)
+	m.takeInput(in)
 	m.checkDeadlines()
 	m.act()
 	out := m.out
@@ -190,8 +190,8 @@ func (m *Machine) Step(now Instant, in Input) []Effect {
 	return out
 }
 
-// take lets one input change what the machine knows.
-func (m *Machine) take(in Input) {
+// takeInput lets one input change what the machine knows.
+func (m *Machine) takeInput(in Input) {
 	switch in := in.(type) {
 	case Tick:
 	case View:
@@ -223,13 +223,13 @@ func (m *Machine) act() {
 	switch m.phase {
 	case phaseStarting:
 		if m.leaveBy {
-			m.end()
+			m.endIncarnation()
 		} else {
 			m.join()
 		}
 	case phaseLive:
 		m.keepAlive()
-		m.look()
+		m.observeStore()
 		m.scan()
 		m.releaseDead()
 		m.sweep()
@@ -249,7 +249,7 @@ func (m *Machine) act() {
 func (m *Machine) Next(now Instant) time.Duration {
 	at := time.Duration(math.MaxInt64)
 	soon := func(t time.Duration) { at = min(at, t) }
-	due := func(c *call) {
+	due := func(c *storeCall) {
 		if c.id == 0 {
 			soon(c.next)
 		}
@@ -312,8 +312,8 @@ func (m *Machine) valid(p int) bool { return p >= 0 && p < len(m.parts) }
 // emit adds an effect to those of this Step.
 func (m *Machine) emit(e Effect) { m.out = append(m.out, e) }
 
-// begin marks a call as under way and returns its ID.
-func (m *Machine) begin(c *call) uint64 {
+// beginCall marks a call as under way and returns its ID.
+func (m *Machine) beginCall(c *storeCall) uint64 {
 	m.lastID++
 	c.id, c.sent = m.lastID, m.now
 	return m.lastID
@@ -321,11 +321,11 @@ func (m *Machine) begin(c *call) uint64 {
 
 // ready reports whether a call may be sent: none is under way and its time
 // has come.
-func (m *Machine) ready(c *call) bool { return c.id == 0 && m.now.Mono >= c.next }
+func (m *Machine) ready(c *storeCall) bool { return c.id == 0 && m.now.Mono >= c.next }
 
 // answered ends the call if r answers it; otherwise it reports false. The
 // next call may be sent after wait.
-func (m *Machine) answered(c *call, r Reply, wait time.Duration) bool {
+func (m *Machine) answered(c *storeCall, r Reply, wait time.Duration) bool {
 	if r.ID == 0 || c.id != r.ID {
 		return false
 	}

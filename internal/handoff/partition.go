@@ -188,7 +188,7 @@ func (m *Machine) scan() {
 	m.scanAt = m.nextScan()
 	if len(m.changes) > 0 {
 		m.recheck = true
-		m.emit(Apply{ID: m.begin(&m.apply), Generation: m.generation, Incarnation: m.me(), Changes: m.changes})
+		m.emit(Apply{ID: m.beginCall(&m.apply), Generation: m.generation, Incarnation: m.me(), Changes: m.changes})
 		return
 	}
 	for _, p := range leave[:min(len(leave), m.cfg.Batch)] {

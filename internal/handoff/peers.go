@@ -42,10 +42,10 @@ type heard struct {
 // closeTogether divides the TTL into parts; of the beats in one part the machine keeps two at most.
 const closeTogether = 64
 
-// look observes the store when that is due.
-func (m *Machine) look() {
+// observeStore observes the store when that is due.
+func (m *Machine) observeStore() {
 	if m.observe.id == 0 && m.now.Mono >= m.nextLook() {
-		m.emit(Observe{ID: m.begin(&m.observe), Generation: m.generation, Incarnation: m.me(), Since: m.snapshot.Version, Suspects: m.suspects()})
+		m.emit(Observe{ID: m.beginCall(&m.observe), Generation: m.generation, Incarnation: m.me(), Since: m.snapshot.Version, Suspects: m.suspects()})
 		m.again = false
 	}
 }
@@ -344,7 +344,7 @@ func (m *Machine) releaseDead() {
 		m.deadPeer = ""
 		return
 	}
-	m.emit(Release{ID: m.begin(&m.releasePeer), Incarnation: m.deadPeer})
+	m.emit(Release{ID: m.beginCall(&m.releasePeer), Incarnation: m.deadPeer})
 }
 
 // released reports whether an incarnation gave its session up after its last

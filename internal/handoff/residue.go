@@ -81,7 +81,7 @@ func (m *Machine) sweep() {
 		}
 	}
 	m.sent = len(rs)
-	m.emit(Clear{ID: m.begin(&m.clear), Generation: m.generation, Partition: p, Residue: rs})
+	m.emit(Clear{ID: m.beginCall(&m.clear), Generation: m.generation, Partition: p, Residue: rs})
 }
 
 func (m *Machine) takeClear(r Reply) {

@@ -36,10 +36,10 @@ func (m *Machine) join() {
 	switch {
 	case m.register.id != 0 || !m.ready(&m.fetch):
 	case m.generation == "":
-		m.emit(FetchGeneration{ID: m.begin(&m.fetch)})
+		m.emit(FetchGeneration{ID: m.beginCall(&m.fetch)})
 	case m.closing == 0 && m.ready(&m.register):
 		m.emit(Register{
-			ID:         m.begin(&m.register),
+			ID:         m.beginCall(&m.register),
 			Generation: m.generation,
 			Session:    m.cfg.Session,
 			Holdings:   m.holdings(),
@@ -74,7 +74,7 @@ func (m *Machine) holdings() []records.Holding {
 func (m *Machine) keepAlive() {
 	if m.ready(&m.renew) || m.jumped && m.renew.id == 0 {
 		m.jumped = false
-		m.emit(Renew{ID: m.begin(&m.renew), Generation: m.generation, Incarnation: m.me()})
+		m.emit(Renew{ID: m.beginCall(&m.renew), Generation: m.generation, Incarnation: m.me()})
 	}
 }
 
@@ -214,8 +214,8 @@ func (m *Machine) reassert() {
 
 // forget drops every call under way.
 func (m *Machine) forget() {
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.writeLocks, &m.releasePeer} {
-		*c = call{}
+	for _, c := range []*storeCall{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.writeLocks, &m.releasePeer} {
+		*c = storeCall{}
 	}
 	m.failed = false
 	m.jumped = false
@@ -251,13 +251,13 @@ func (m *Machine) lose(err error) {
 // successors then need not wait until it would have expired.
 func (m *Machine) finish() {
 	if m.drained() {
-		m.end()
+		m.endIncarnation()
 	}
 }
 
-// end gives up for good. A lost incarnation says nothing of its lease again,
+// endIncarnation gives up for good. A lost incarnation says nothing of its lease again,
 // for its successor may have one by now.
-func (m *Machine) end() {
+func (m *Machine) endIncarnation() {
 	if m.lease != (Lease{}) {
 		m.lease = Lease{}
 		m.emit(LeaseChanged{})
@@ -283,11 +283,11 @@ func (m *Machine) giveUp() {
 	}
 	switch {
 	case m.now.Mono >= m.doneAt:
-		m.release = call{}
+		m.release = storeCall{}
 		m.setPhase(phaseReleased)
 		m.emit(Done{})
 	case m.ready(&m.release):
-		m.emit(Release{ID: m.begin(&m.release), Incarnation: m.me()})
+		m.emit(Release{ID: m.beginCall(&m.release), Incarnation: m.me()})
 	}
 }
 

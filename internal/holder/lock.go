@@ -114,11 +114,11 @@ func (l *Lock) Confirm(now lease.Instant) Decision {
 	case l.within(now, l.due()):
 		return Begin
 	}
-	return l.ask()
+	return l.askRenewal()
 }
 
-// ask decides whom to ask to renew l, and records that the call is under way.
-func (l *Lock) ask() Decision {
+// askRenewal decides whom to askRenewal to renew l, and records that the call is under way.
+func (l *Lock) askRenewal() Decision {
 	if l.course == away {
 		l.setCourse(seeking)
 		return Seek
@@ -164,7 +164,7 @@ func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
 	case d != Wait, !l.held(), now.Mono-l.sent.Mono < l.due():
 		return d
 	case l.course == known, l.course == away && !busy:
-		return l.ask()
+		return l.askRenewal()
 	}
 	return Wait
 }
@@ -185,12 +185,12 @@ func (l *Lock) Renewed(now, sent lease.Instant, a Answer, p Promise) Decision {
 	if l.policy.Keeper == Store {
 		term, l.asked = l.Term(), Never
 	}
-	return l.take(now, sent, a, term, p)
+	return l.takeAnswer(now, sent, a, term, p)
 }
 
-// take takes what an owner answers. An answer that comes after the deadline may be that of another owner, after others
+// takeAnswer takes what an owner answers. An answer that comes after the deadline may be that of another owner, after others
 // had the key.
-func (l *Lock) take(now, sent lease.Instant, a Answer, term time.Duration, p Promise) Decision {
+func (l *Lock) takeAnswer(now, sent lease.Instant, a Answer, term time.Duration, p Promise) Decision {
 	if d := l.Check(now); d != Wait || l.state > working {
 		return d
 	}
@@ -265,7 +265,7 @@ func (l *Lock) Extended(now, sent lease.Instant, g Grant, repeated bool) Decisio
 	case seeking:
 		l.setCourse(renewing)
 	}
-	d := l.take(now, sent, Held, g.Lease, g.Promise)
+	d := l.takeAnswer(now, sent, Held, g.Lease, g.Promise)
 	if !repeated {
 		l.asked = Never
 	}

@@ -55,7 +55,7 @@ func (l *Lock) End(now lease.Instant, waits bool) Decision {
 // Answered takes the answer to a release. repeated says that an earlier call may have had its effect. After Inquire, the
 // answer is Taken if the lock was released by force, else Held.
 func (l *Lock) Answered(now lease.Instant, a Answer, repeated bool) Decision {
-	l.note(a, repeated)
+	l.noteAnswer(a, repeated)
 	told := TellNotOwner
 	switch {
 	case a == Elsewhere || a == Released:
@@ -72,8 +72,8 @@ func (l *Lock) Answered(now lease.Instant, a Answer, repeated bool) Decision {
 	return told
 }
 
-// note writes down what calls have done, or may have.
-func (l *Lock) note(a Answer, repeated bool) {
+// noteAnswer writes down what calls have done, or may have.
+func (l *Lock) noteAnswer(a Answer, repeated bool) {
 	switch {
 	case a == Released && l.state != freed:
 		l.setState(freed)
@@ -85,7 +85,7 @@ func (l *Lock) note(a Answer, repeated bool) {
 // Unanswered records that a release has no answer. repeated says that it may have had its effect,
 // elsewhere that the worker that was asked does not own the partition.
 func (l *Lock) Unanswered(repeated, elsewhere bool) Decision {
-	l.note(Gone, repeated)
+	l.noteAnswer(Gone, repeated)
 	if elsewhere {
 		return ReleaseAtOwner
 	}

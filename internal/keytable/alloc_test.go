@@ -45,7 +45,7 @@ func handOver(t *testing.T, table *Table) {
 	_, w, _ := table.enter("k", nil, Wait{})
 	table.Unlock("k", token)
 	<-w.woken
-	token, err := table.settle(w, nil)
+	token, err := table.endWait(w, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func handOver(t *testing.T, table *Table) {
 func giveUp(table *Table) {
 	token, _, _ := table.enter("k", nil, Wait{})
 	_, w, _ := table.enter("k", nil, Wait{})
-	_, _ = table.settle(w, context.Canceled)
+	_, _ = table.endWait(w, context.Canceled)
 	table.Unlock("k", token)
 }
 
@@ -76,7 +76,7 @@ func TestIdleSize(t *testing.T) {
 	table.Unlock("k", token)
 	for _, w := range waiters {
 		<-w.woken
-		token, _ := table.settle(w, nil)
+		token, _ := table.endWait(w, nil)
 		table.Unlock("k", token)
 	}
 	for i := range 100 {

@@ -91,7 +91,7 @@ func (t *Table) Take(key string, token int64, accept func(*Item) (take, more boo
 		take, more = accept(e.first.item)
 		w := e.pop()
 		if take {
-			t.Queue.leave(w.client)
+			t.Queue.leaveShare(w.client)
 			w.state.Store(joined)
 		} else {
 			w.next, left = left, w

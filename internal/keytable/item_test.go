@@ -120,7 +120,7 @@ func TestListedTakesNothing(t *testing.T) {
 		return true, true
 	})
 	table.Unlock("k", token)
-	if token, err := table.settle(w, nil); token != 10 || err != nil {
+	if token, err := table.endWait(w, nil); token != 10 || err != nil {
 		t.Errorf("the item's caller got %d, %v", token, err)
 	}
 }
@@ -140,7 +140,7 @@ func TestItemIsUsedAgain(t *testing.T) {
 		table.Unlock("k", token)
 		item.Finish()
 		<-w.woken
-		if token, err := table.settle(w, nil); token != 0 || err != nil || !item.Taken() {
+		if token, err := table.endWait(w, nil); token != 0 || err != nil || !item.Taken() {
 			t.Fatalf("%d, %v, taken %v", token, err, item.Taken())
 		}
 		item.w.state.Store(waiting)
@@ -150,7 +150,7 @@ func TestItemIsUsedAgain(t *testing.T) {
 		_, w, _ := table.enter("k", &item, Wait{})
 		table.Unlock("k", token)
 		<-w.woken
-		token, err := table.settle(w, nil)
+		token, err := table.endWait(w, nil)
 		if token == 0 || err != nil || item.Taken() {
 			t.Fatalf("%d, %v, taken %v", token, err, item.Taken())
 		}

@@ -109,7 +109,7 @@ func TestMaxWaitPassesAGrantOn(t *testing.T) {
 	if !table.giveUp(first) {
 		t.Fatal("it did not wait")
 	}
-	if token, err := table.settle(second, nil); token != 3 || err != nil {
+	if token, err := table.endWait(second, nil); token != 3 || err != nil {
 		t.Errorf("the next: %d, %v", token, err)
 	}
 	table.Unlock("k", 3)

@@ -37,7 +37,7 @@ func holdMany(t testing.TB, tables []Table) (end func()) {
 			key, table := strconv.Itoa(i), &tables[i%len(tables)]
 			table.Unlock(key, token)
 			if i%20 == 10 {
-				next, err := table.settle(waiters[i/10], nil)
+				next, err := table.endWait(waiters[i/10], nil)
 				if err != nil {
 					t.Fatal(err)
 				}

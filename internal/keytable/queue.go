@@ -84,8 +84,8 @@ func (q *Queue) join(perKey int, how Wait) error {
 	}
 }
 
-// leave counts a waiter of that client less.
-func (q *Queue) leave(client uint64) {
+// leaveShare counts a waiter of that client less.
+func (q *Queue) leaveShare(client uint64) {
 	q.waiting.Add(-1)
 	if share := q.share(client); share != nil {
 		share.Add(-1)
@@ -112,7 +112,7 @@ const (
 // may still be on its way to it.
 type waiter struct {
 	entry      *entry
-	line       line          // of its client, if it is the first
+	line       clientLine    // of its client, if it is the first
 	next, prev *waiter       // in that line; once out of it, next chains waiters to be woken
 	token      int64         // set when granted
 	item       *Item         // that the waiter belongs to; nil for a Lock

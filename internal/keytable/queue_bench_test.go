@@ -36,8 +36,8 @@ func BenchmarkQueue(b *testing.B) {
 			t, token := crowd(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				_, next, _ := t.leave("k", token)
-				token, _ = t.settle(next, nil)
+				_, next, _ := t.endExecution("k", token)
+				token, _ = t.endWait(next, nil)
 				_, _, _ = t.enter("k", nil, Wait{Client: next.client, PerKey: 2 * callers})
 			}
 		})

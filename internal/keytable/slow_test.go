@@ -34,7 +34,7 @@ func TestSlow(t *testing.T) {
 	check("others", later, 9, true, fmt.Sprint("a", a, false, 1), fmt.Sprint("b", b, true, 0))
 	check("all told of", later, 9, true)
 	table.Unlock("a", a)
-	token, err := table.settle(w, nil)
+	token, err := table.endWait(w, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (tok
 			continue
 		}
 		w.unlimit()
-		return t.settle(w, ctx.Err())
+		return t.endWait(w, ctx.Err())
 	}
 }
 
@@ -140,7 +140,7 @@ func (t *Table) Unlock(key string, token int64) (listed bool) {
 	var next *waiter
 	ok := token != anyToken
 	if ok {
-		listed, next, ok = t.leave(key, token)
+		listed, next, ok = t.endExecution(key, token)
 	}
 	if !ok {
 		panic(fmt.Sprintf("localmutex: Unlock of key %.64q, which is not held with token %d", key, token))
@@ -151,7 +151,7 @@ func (t *Table) Unlock(key string, token int64) (listed bool) {
 
 // UnlockAny is Unlock for any token. It reports whether an execution held key, and never panics.
 func (t *Table) UnlockAny(key string) bool {
-	_, next, ok := t.leave(key, anyToken)
+	_, next, ok := t.endExecution(key, anyToken)
 	wake(next)
 	return ok
 }
@@ -331,14 +331,14 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 // displaceLocked sends w away.
 func (t *Table) displaceLocked(w *waiter) {
 	w.entry.remove(w)
-	t.Queue.leave(w.client)
+	t.Queue.leaveShare(w.client)
 	w.state.Store(displaced)
 	wake(w)
 }
 
-// settle ends the wait of w, which has been woken or whose context is done
+// endWait ends the wait of w, which has been woken or whose context is done
 // with the error done.
-func (t *Table) settle(w *waiter, done error) (token int64, err error) {
+func (t *Table) endWait(w *waiter, done error) (token int64, err error) {
 	if done != nil {
 		t.giveUp(w)
 		return 0, done
@@ -372,7 +372,7 @@ func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
 	switch w.state.Load() {
 	case waiting:
 		e.remove(w)
-		t.Queue.leave(w.client)
+		t.Queue.leaveShare(w.client)
 		t.recycleLocked(w)
 		return t.admitLocked(e), true
 	case granted:
@@ -385,10 +385,10 @@ func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
 // anyToken is no token.
 const anyToken = 0
 
-// leave ends the execution that holds key with token, which may be anyToken.
+// endExecution ends the execution that holds key with token, which may be anyToken.
 // It returns whom to wake, and ok false if there is no such
 // execution.
-func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bool) {
+func (t *Table) endExecution(key string, token int64) (listed bool, next *waiter, ok bool) {
 	t.mu.Lock()
 	e := t.keys.find(key)
 	if e == nil || !e.claimed() || (e.token != token && token != anyToken) {
@@ -434,7 +434,7 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 	for e := range t.keys.all {
 		for w := e.first; w != nil; w = e.first {
 			e.remove(w)
-			t.Queue.leave(w.client)
+			t.Queue.leaveShare(w.client)
 			w.state.Store(refused)
 			w.next, bounced = bounced, w
 		}
@@ -482,7 +482,7 @@ func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 func (t *Table) admitLocked(e *entry) (admitted *waiter) {
 	for e.first != nil && t.admitsLocked(e, e.first.shared) {
 		w := e.pop()
-		t.Queue.leave(w.client)
+		t.Queue.leaveShare(w.client)
 		w.token = t.grantLocked(e, w.shared)
 		w.state.Store(granted)
 		if !w.shared {

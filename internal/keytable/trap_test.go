@@ -42,13 +42,13 @@ func TestGrantOfCancelledWaiterIsPassedOn(t *testing.T) {
 	if len(second.woken) != 1 || len(third.woken) != 0 {
 		t.Fatal("the second was not woken, or the third was")
 	}
-	if token, err := table.settle(second, context.Canceled); token != 0 || err != context.Canceled {
+	if token, err := table.endWait(second, context.Canceled); token != 0 || err != context.Canceled {
 		t.Errorf("the cancelled waiter got %d, %v", token, err)
 	}
 	if len(third.woken) != 1 {
 		t.Fatal("the grant was not passed on")
 	}
-	token, err := table.settle(third, nil)
+	token, err := table.endWait(third, nil)
 	if token != 3 || err != nil {
 		t.Errorf("the next waiter got %d, %v", token, err)
 	}
@@ -139,7 +139,7 @@ func TestCloseTakesBackGrant(t *testing.T) {
 			if want == nil {
 				want = ErrClosed
 			}
-			if token, err := table.settle(second, done); token != 0 || err != want {
+			if token, err := table.endWait(second, done); token != 0 || err != want {
 				t.Errorf("the waiter got %d, %v; want %v", token, err, want)
 			}
 			if table.Unlock("k", token) {
@@ -177,10 +177,10 @@ func TestUnlockBeforeLockReturned(t *testing.T) {
 	token, _, _ := table.enter("k", nil, Wait{})
 	_, second, _ := table.enter("k", nil, Wait{})
 	table.Unlock("k", token)
-	if _, _, ok := table.leave("k", token+1); ok {
+	if _, _, ok := table.endExecution("k", token+1); ok {
 		t.Error("a grant that nobody has taken was unlocked")
 	}
-	if token, err := table.settle(second, nil); token != 2 || err != nil {
+	if token, err := table.endWait(second, nil); token != 2 || err != nil {
 		t.Errorf("the waiter got %d, %v", token, err)
 	}
 }

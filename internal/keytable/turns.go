@@ -1,8 +1,8 @@
 package keytable
 
-// line is the callers of one client that wait for a key, in the order of arrival. Its first caller
-// carries it. A caller without a client is a line by itself.
-type line struct {
+// clientLine is the callers of one client that wait for a key, in the order of arrival. Its first caller
+// carries it. A caller without a client is a clientLine by itself.
+type clientLine struct {
 	ahead, behind *waiter // the first callers of the lines that have their turns before and after it
 	last          *waiter
 	len           int
@@ -63,7 +63,7 @@ func (e *entry) push(w *waiter) {
 	e.waiters++
 	first := e.line(w.client)
 	if first == nil {
-		w.line = line{last: w, len: 1}
+		w.line = clientLine{last: w, len: 1}
 		e.join(w, e.last)
 		e.carry(w)
 		return
@@ -79,11 +79,11 @@ func (e *entry) push(w *waiter) {
 func (e *entry) pushFirst(w *waiter) {
 	w.entry, w.prev, w.next = e, nil, nil
 	e.waiters++
-	w.line = line{last: w, len: 1}
+	w.line = clientLine{last: w, len: 1}
 	if first := e.line(w.client); first != nil {
 		e.part(first)
 		w.line.last, w.line.len = first.line.last, first.line.len+1
-		w.next, first.prev, first.line = first, w, line{}
+		w.next, first.prev, first.line = first, w, clientLine{}
 		e.lines.grown(w.line.len)
 	}
 	e.join(w, nil)
@@ -131,7 +131,7 @@ func (e *entry) remove(w *waiter) {
 			delete(e.lines.first, w.client)
 		}
 	}
-	w.prev, w.next, w.line = nil, nil, line{}
+	w.prev, w.next, w.line = nil, nil, clientLine{}
 }
 
 // join gives w's line its turn behind that of ahead, or before all.

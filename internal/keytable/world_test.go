@@ -224,7 +224,7 @@ func (w *world) settle(c *caller) {
 		c.w, c.phase = nil, "ended"
 		return
 	}
-	token, err := w.table.settle(c.w, nil)
+	token, err := w.table.endWait(c.w, nil)
 	if along := c.item != nil && c.item.Taken(); err != nil || along {
 		if token != 0 || along && (err != nil || c.item.w.state.Load() != finished) {
 			w.fault("LockItem returned %d, %v, taken %v, finished %v", token, err, along, c.item.w.state.Load() == finished)
@@ -344,7 +344,7 @@ func (w *world) share(key string, token int64) {
 }
 
 func (w *world) unlock(c *caller) {
-	listed, next, ok := w.table.leave(c.key, c.token)
+	listed, next, ok := w.table.endExecution(c.key, c.token)
 	if !ok {
 		w.fault("%q is not held with token %d", c.key, c.token)
 	}

@@ -78,7 +78,7 @@ func (f *Follower) compare(ctx context.Context) (known bool) {
 	view := f.Members.View()
 	worker, found := usesStore(view)
 	if !found {
-		f.note(f.Store.Ping(ctx))
+		f.noteReading(f.Store.Ping(ctx))
 		if f.Alone && len(view.Workers()) == 0 {
 			f.addPeers(ctx)
 		}
@@ -89,10 +89,10 @@ func (f *Follower) compare(ctx context.Context) (known bool) {
 		_, err = f.Store.Generation(ctx)
 	}
 	if err != nil {
-		f.note(fmt.Errorf("%w (worker %q at %s uses store %v)", err, worker.Name, worker.Gossip, worker.StoreID))
+		f.noteReading(fmt.Errorf("%w (worker %q at %s uses store %v)", err, worker.Name, worker.Gossip, worker.StoreID))
 		return false
 	}
-	f.note(nil)
+	f.noteReading(nil)
 	id := f.Store.Settings().Store
 	if err := f.Members.Announce(func(self *ring.Member) { self.StoreID = id }); err != nil {
 		f.Logger.Debug("cannot announce the store's identity", "error", err)
@@ -115,9 +115,9 @@ func usesStore(view *ring.View) (worker ring.Member, found bool) {
 	return ring.Member{}, false
 }
 
-// note keeps for Ready what is wrong with the store: that it could not be asked
+// noteReading keeps for Ready what is wrong with the store: that it could not be asked
 // changes nothing.
-func (f *Follower) note(err error) {
+func (f *Follower) noteReading(err error) {
 	if err != nil && !errors.Is(err, ring.ErrSettings) {
 		f.Logger.Debug("cannot ask the store", "error", err)
 		return

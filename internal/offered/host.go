@@ -52,7 +52,7 @@ type Host struct {
 // error is about the configuration.
 func StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 	h := &Host{cfg: cfg}
-	hosts, err := h.begin(ctx, cfg.NewCluster)
+	hosts, err := h.becomeHost(ctx, cfg.NewCluster)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 // run tries to become the host.
 func (h *Host) run() {
 	for wake.Sleep(hostInterval*3/4+mathrand.N(hostInterval/2), h.retired.Done()) {
-		hosts, err := h.begin(h.retired, false)
+		hosts, err := h.becomeHost(h.retired, false)
 		switch {
 		case hosts:
 			return
@@ -76,8 +76,8 @@ func (h *Host) run() {
 	}
 }
 
-// begin becomes the host, unless another process has the address.
-func (h *Host) begin(ctx context.Context, newCluster bool) (hosts bool, err error) {
+// becomeHost becomes the host, unless another process has the address.
+func (h *Host) becomeHost(ctx context.Context, newCluster bool) (hosts bool, err error) {
 	members, err := gossip.Start(ctx, gossip.Config{
 		Settings: h.cfg.Settings,
 		Self:     ring.Member{Name: "store-" + h.cfg.Name[:min(len(h.cfg.Name), 100)], Role: ring.RoleRouter, State: ring.StateActive},
@@ -109,7 +109,7 @@ func (h *Host) offer(ctx context.Context, members *gossip.Cluster, newCluster bo
 	if err != nil {
 		return nil, err
 	}
-	err = begin(ctx, embedded.URL(), store.Config{Settings: members.Settings(), NewCluster: newCluster})
+	err = beginGeneration(ctx, embedded.URL(), store.Config{Settings: members.Settings(), NewCluster: newCluster})
 	if err == nil {
 		err = members.Announce(func(self *ring.Member) { self.Store = embedded.URL() })
 	}
@@ -120,7 +120,7 @@ func (h *Host) offer(ctx context.Context, members *gossip.Cluster, newCluster bo
 	return embedded, nil
 }
 
-func begin(ctx context.Context, url string, cfg store.Config) error {
+func beginGeneration(ctx context.Context, url string, cfg store.Config) error {
 	s, err := store.New(url, cfg)
 	if err != nil {
 		return err

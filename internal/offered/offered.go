@@ -58,7 +58,7 @@ func Open(ctx context.Context, m Members, open func(url string, known ring.Store
 func (s *Store) follow(ctx context.Context, enough func() bool) error {
 	for {
 		changed := s.members.Changed()
-		s.look()
+		s.followOffer()
 		if enough() {
 			return nil
 		}
@@ -70,11 +70,11 @@ func (s *Store) follow(ctx context.Context, enough func() bool) error {
 	}
 }
 
-// look takes the one store that is offered. While none is that can be used, or
+// followOffer takes the one store that is offered. While none is that can be used, or
 // the routers disagree, it keeps the one it has. Routers that use another store than this
 // worker count when no other offers one: a router that was started as a new
 // cluster is one of them.
-func (s *Store) look() {
+func (s *Store) followOffer() {
 	view := s.members.View()
 	offers, places := storesOf(view.Members)
 	if len(offers) == 0 {

@@ -90,13 +90,13 @@ func (l *logLimits) holds(to slog.Handler, r slog.Record) bool {
 		k.logged = now
 		return false
 	default:
-		k.held = &heldLine{record: r.Clone(), to: to, due: time.AfterFunc(left, func() { l.end(k) })}
+		k.held = &heldLine{record: r.Clone(), to: to, due: time.AfterFunc(left, func() { l.endKind(k) })}
 	}
 	return true
 }
 
-// end logs what is held of a kind.
-func (l *logLimits) end(k *logKind) {
+// endKind logs what is held of a kind.
+func (l *logLimits) endKind(k *logKind) {
 	l.mu.Lock()
 	held := k.held
 	k.held, k.logged = nil, time.Now()
@@ -116,6 +116,6 @@ func (l *logLimits) flush() {
 	kinds := slices.Collect(maps.Values(l.kinds))
 	l.mu.Unlock()
 	for _, k := range kinds {
-		l.end(k)
+		l.endKind(k)
 	}
 }

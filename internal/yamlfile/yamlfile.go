@@ -119,21 +119,21 @@ func syntaxError(name string, err error) error {
 
 func (d *Document) errorAt(n ast.Node, text string) *Error {
 	e := &Error{File: d.name, Text: text}
-	if at := begin(n); at != nil {
+	if at := positionOf(n); at != nil {
 		e.Line, e.Column = at.Line, at.Column
 	}
 	return e
 }
 
-// begin returns where a value begins, nil if that is not known.
-func begin(n ast.Node) *token.Position {
+// positionOf returns where a value begins, nil if that is not known.
+func positionOf(n ast.Node) *token.Position {
 	switch v := n.(type) {
 	case *ast.MappingNode:
 		if len(v.Values) > 0 {
-			return begin(v.Values[0])
+			return positionOf(v.Values[0])
 		}
 	case *ast.MappingValueNode:
-		return begin(v.Key)
+		return positionOf(v.Key)
 	}
 	if t := n.GetToken(); t != nil {
 		return t.Position
@@ -169,7 +169,7 @@ func (n Node) IsSet() bool { return n.node != nil }
 // Line returns where the value begins, from 1; 0 if that is not known.
 func (n Node) Line() int {
 	if n.node != nil {
-		if at := begin(n.node); at != nil {
+		if at := positionOf(n.node); at != nil {
 			return at.Line
 		}
 	}

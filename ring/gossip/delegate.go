@@ -54,7 +54,7 @@ func putBounded(m map[string]error, node string, err error) {
 	}
 }
 
-func (in *inbox) take() (n news) {
+func (in *inbox) takeNews() (n news) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	n, in.news = in.news, newNews()

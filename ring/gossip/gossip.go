@@ -185,7 +185,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.Close()
 		return nil, err
 	}
-	if err := c.ask((*owner).settle); err != nil {
+	if err := c.askOwner((*owner).settleKeys); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, leaveAtStart)
 		defer cancel()
 		_ = c.Leave(ctx) // else the others notice
@@ -360,7 +360,7 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 // Announce fails with ErrConfig if the description is invalid or longer than about 400 bytes, and
 // with another error once the Cluster has been left or closed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
-	return c.ask(func(o *owner) error { return o.change(change, 0) })
+	return c.askOwner(func(o *owner) error { return o.change(change, 0) })
 }
 
 // Bury tells all members that the processes of incarnations are dead, so that they leave the views
@@ -402,7 +402,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 		return nil
 	}
 	wait := patience(ctx, 500*time.Millisecond)
-	err := c.ask(func(o *owner) error {
+	err := c.askOwner(func(o *owner) error {
 		return o.change(func(m *ring.Member) { m.State = ring.StateLeaving }, wait)
 	})
 	wake.Sleep(passOn, ctx.Done()) // peers that learn of it from others should do so before they learn that it is gone

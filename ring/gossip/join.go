@@ -149,7 +149,7 @@ func (j *joiner) round() []error {
 		return nil
 	}
 	for i, addr := range due {
-		j.note(addr, outcomes[i], time.Now())
+		j.noteTry(addr, outcomes[i], time.Now())
 	}
 	return slices.DeleteFunc(outcomes, func(err error) bool { return err == errSelf })
 }
@@ -204,10 +204,10 @@ func (j *joiner) attempt(addr string) error {
 	return failures[max(refusal, 0)]
 }
 
-// note decides when addr is tried again, and warns of a seed while it knows no other
+// noteTry decides when addr is tried again, and warns of a seed while it knows no other
 // member. A seed that does not answer is tried
 // in every round, anything else less and less often.
-func (j *joiner) note(addr string, err error, now time.Time) {
+func (j *joiner) noteTry(addr string, err error, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	t, known := j.targets[addr]

@@ -53,13 +53,13 @@ func (c *Cluster) AnnounceKeySource(source string) error {
 	c.announcing.Lock()
 	defer c.announcing.Unlock()
 	source = shortKeySource(source)
-	if err := c.ask(func(o *owner) error { return o.propose(source) }); err != nil {
+	if err := c.askOwner(func(o *owner) error { return o.propose(source) }); err != nil {
 		return err
 	}
 	if err := c.askRouters(); err != nil {
-		return errors.Join(err, c.ask(func(o *owner) error { o.withdraw(); return nil }))
+		return errors.Join(err, c.askOwner(func(o *owner) error { o.withdraw(); return nil }))
 	}
-	return c.ask((*owner).settle)
+	return c.askOwner((*owner).settleKeys)
 }
 
 // askRouters exchanges all news with each other router.
@@ -67,7 +67,7 @@ func (c *Cluster) askRouters() error {
 	ctx, cancel := context.WithTimeout(c.ctx, askPatience)
 	defer cancel()
 	var routers []ring.Member
-	if err := c.ask(func(o *owner) error { routers = o.routers(); return nil }); err != nil {
+	if err := c.askOwner(func(o *owner) error { routers = o.routers(); return nil }); err != nil {
 		return err
 	}
 	var all sync.WaitGroup
@@ -123,8 +123,8 @@ func (o *owner) withdraw() {
 	o.spread(unwaited)
 }
 
-// settle puts the keys that are announced in force, unless those of a peer do not agree.
-func (o *owner) settle() error {
+// settleKeys puts the keys that are announced in force, unless those of a peer do not agree.
+func (o *owner) settleKeys() error {
 	if o.announced.source == "" {
 		return nil
 	}

@@ -195,13 +195,13 @@ func (r *newsroom) tell(self string, s status) <-chan struct{} {
 		r.nodes[self] = n
 	}
 	n.version, n.news = s.version, encodeNews(self, s)
-	n.end()
+	n.endNews()
 	done := make(chan struct{})
 	n.done = done
 	if len(r.nodes) > 1 {
 		r.repeat(n)
 	} else {
-		n.end()
+		n.endNews()
 	}
 	return done
 }
@@ -238,7 +238,7 @@ func (r *newsroom) repeat(n *node) {
 	}
 }
 
-func (n *node) end() {
+func (n *node) endNews() {
 	if n.done != nil {
 		close(n.done)
 		n.done = nil
@@ -263,7 +263,7 @@ func (r *newsroom) next(overhead, limit int) (messages [][]byte) {
 		if n.repeats--; n.repeats > 0 {
 			again = append(again, n)
 		} else {
-			n.end()
+			n.endNews()
 		}
 	}
 	r.queue = append(slices.Delete(r.queue, 0, i), again...)

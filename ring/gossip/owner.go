@@ -42,8 +42,8 @@ type request struct {
 	reply chan error
 }
 
-// ask returns when the owner has carried out do.
-func (c *Cluster) ask(do func(*owner) error) error {
+// askOwner returns when the owner has carried out do.
+func (c *Cluster) askOwner(do func(*owner) error) error {
 	r := request{do, make(chan error, 1)}
 	select {
 	case c.requests <- r:
@@ -206,7 +206,7 @@ func (o *owner) spread(wait time.Duration) {
 
 // catchUp takes the inbox's news into the view.
 func (o *owner) catchUp() {
-	n := o.c.inbox.take()
+	n := o.c.inbox.takeNews()
 	for node, m := range n.members {
 		if m != nil {
 			o.keep(node, *m)

@@ -61,7 +61,7 @@ func (c *followedConn) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-func (c *followedConn) letGo() { c.hijacked.Store(true) }
+func (c *followedConn) noteHijacked() { c.hijacked.Store(true) }
 
 // LetGoOfHijacked makes the server's connections be followed no further once
 // they are hijacked.

@@ -160,15 +160,15 @@ func (c *Admitted) Count(client netip.Addr) int {
 func (c *Admitted) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
-		c.limit.leave(c)
+		c.limit.leaveClient(c)
 		c.limit.open.Add(-1)
 		c.limit.Dismiss()
 	}
 	return err
 }
 
-// leave ends counting a connection as one of its client's.
-func (l *Limit) leave(c *Admitted) {
+// leaveClient ends counting a connection as one of its client's.
+func (l *Limit) leaveClient(c *Admitted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !c.counted.IsValid() {

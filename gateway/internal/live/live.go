@@ -64,7 +64,7 @@ func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%d watch already", MaxViewers), http.StatusServiceUnavailable)
 		return
 	}
-	defer s.leave(v)
+	defer s.removeViewer(v)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx
@@ -112,8 +112,8 @@ func (s *Stream) join() *viewer {
 	return v
 }
 
-// leave ends a viewer's watching, and the goroutine with that of the last one.
-func (s *Stream) leave(v *viewer) {
+// removeViewer ends a viewer's watching, and the goroutine with that of the last one.
+func (s *Stream) removeViewer(v *viewer) {
 	s.mu.Lock()
 	delete(s.viewers, v)
 	s.present--

@@ -82,7 +82,7 @@ func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
 		if o.isLocal(m) {
 			pages[i] = o.local.Locks(after)
 		} else {
-			errs[i] = o.ask(ctx, m, calls.Locks, after, nil, &pages[i])
+			errs[i] = o.askMember(ctx, m, calls.Locks, after, nil, &pages[i])
 		}
 	})
 	order := func(a, b string) int {
@@ -129,7 +129,7 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 	case o.isLocal(m):
 		rows, err = o.local.Unlock(ctx, key, by)
 	default:
-		err = o.ask(ctx, m, calls.Unlock, key, []byte(by), &rows)
+		err = o.askMember(ctx, m, calls.Unlock, key, []byte(by), &rows)
 	}
 	for i := range rows {
 		rows[i].At = m.Name
@@ -144,7 +144,7 @@ func (o *Operator) status(ctx context.Context, m ring.Member) (s status.WorkerSt
 	if o.isLocal(m) {
 		return o.local.Status(), nil
 	}
-	err = o.ask(ctx, m, calls.Status, "", nil, &s)
+	err = o.askMember(ctx, m, calls.Status, "", nil, &s)
 	return s, err
 }
 
@@ -152,8 +152,8 @@ func (o *Operator) isLocal(m ring.Member) bool {
 	return o.local != nil && o.local.Incarnation() == m.Incarnation
 }
 
-// ask makes a call that is answered at once, with JSON.
-func (o *Operator) ask(ctx context.Context, m ring.Member, method, key string, body []byte, into any) error {
+// askMember makes a call that is answered at once, with JSON.
+func (o *Operator) askMember(ctx context.Context, m ring.Member, method, key string, body []byte, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	answer, err := o.call(ctx, m, method, key, body)
@@ -253,7 +253,7 @@ func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s st
 	if o.isLocal(m) {
 		return o.local.Explain(key)
 	}
-	err = o.ask(ctx, m, calls.Explain, key, nil, &s)
+	err = o.askMember(ctx, m, calls.Explain, key, nil, &s)
 	return s, err
 }
 

@@ -25,7 +25,7 @@ func (r *Routes) RouteAny(ctx context.Context, patience time.Duration, attempt A
 		return ErrHoldFull
 	}
 	began := time.Now()
-	defer r.leave(nowhere, began)
+	defer r.endWait(nowhere, began)
 	attempt = attempt.since(began)
 	over := time.After(patience)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -66,8 +66,8 @@ func (h *holding) join(p int) (*waitlist, bool) {
 	return l, true
 }
 
-// leave ends a wait that has begun at that time.
-func (h *holding) leave(p int, began time.Time) {
+// endWait ends a wait that has begun at that time.
+func (h *holding) endWait(p int, began time.Time) {
 	h.Holding.Add(-1)
 	if h.Waited != nil {
 		h.Waited(time.Since(began))
@@ -103,7 +103,7 @@ type waiter struct {
 // wait makes rounds until the request is settled or its patience ends. If it ends during a round,
 // and something has changed meanwhile, one more follows. Waiting for its turn at an owner does not
 // use up its patience. seen is the basis of the last round, and why its error.
-func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
+func (w *waiter) wait(ctx context.Context, seen sight, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
 	if w.patience <= 0 {
 		return r.unreachable(p, why)
@@ -113,7 +113,7 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 		return ErrHoldFull
 	}
 	began := time.Now()
-	defer r.leave(p, began)
+	defer r.endWait(p, began)
 	until := began.Add(w.patience)
 	held := attempt.since(began)
 	attempt = func(t Target) Outcome {
@@ -135,11 +135,11 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
-			case last || r.look(p) == seen:
+			case last || r.lookUp(p) == seen:
 				return r.unreachable(p, why)
 			}
 		}
-		seen = r.look(p)
+		seen = r.lookUp(p)
 		done, err := w.round(ctx, attempt)
 		if done {
 			return err
@@ -150,14 +150,14 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 
 // sleep returns true when a round may have a better end than the last one,
 // which went by seen, and false when ctx is done or the time has come.
-func (w *waiter) sleep(ctx context.Context, until time.Time, seen look) bool {
+func (w *waiter) sleep(ctx context.Context, until time.Time, seen sight) bool {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	w.routes.mu.Lock()
 	reopened := w.list.reopened
 	w.routes.mu.Unlock()
 	changed := w.routes.members.Changed()
-	if w.routes.look(w.partition) != seen {
+	if w.routes.lookUp(w.partition) != seen {
 		w.pause = firstPause
 		return ctx.Err() == nil
 	}

@@ -111,7 +111,7 @@ func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
 
 // RouteWithin is Route for a request that waits for as long as patience.
 func (r *Routes) RouteWithin(ctx context.Context, p int, patience time.Duration, attempt Attempt) error {
-	seen := r.look(p)
+	seen := r.lookUp(p)
 	done, err := r.round(ctx, p, attempt)
 	if done {
 		return err
@@ -120,14 +120,14 @@ func (r *Routes) RouteWithin(ctx context.Context, p int, patience time.Duration,
 	return w.wait(ctx, seen, err, attempt)
 }
 
-// look is what decides where a round goes.
-type look struct {
+// sight is what decides where a round goes.
+type sight struct {
 	view *ring.View
 	hint *Hint
 }
 
-func (r *Routes) look(p int) look {
-	return look{r.members.View(), r.hints[p].Load()}
+func (r *Routes) lookUp(p int) sight {
+	return sight{r.members.View(), r.hints[p].Load()}
 }
 
 // round tries the owner that was learned and the one by the ring, and follows
@@ -182,7 +182,7 @@ func (r *Routes) count(v Verdict) {
 // is worth another try once its epoch is higher than at the last one, or else
 // the owner by the ring.
 func (r *Routes) next(p int, past []Hint) (Target, bool) {
-	now := r.look(p)
+	now := r.lookUp(p)
 	var epoch int64
 	if now.hint != nil {
 		epoch = now.hint.Epoch

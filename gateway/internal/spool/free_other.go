@@ -4,5 +4,5 @@ package spool
 
 import "math"
 
-// free returns how many bytes are free in dir: that is not known.
-func free(string) int64 { return math.MaxInt64 }
+// freeBytes returns how many bytes are free in dir: that is not known.
+func freeBytes(string) int64 { return math.MaxInt64 }

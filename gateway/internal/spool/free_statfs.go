@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// free returns how many bytes are free in dir; if that is not known, very many.
-func free(dir string) int64 {
+// freeBytes returns how many bytes are freeBytes in dir; if that is not known, very many.
+func freeBytes(dir string) int64 {
 	var at syscall.Statfs_t
 	if err := syscall.Statfs(dir, &at); err != nil {
 		return math.MaxInt64

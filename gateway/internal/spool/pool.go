@@ -53,7 +53,7 @@ func (c Config) complete() (_ Config, err error) {
 
 // DefaultFiles returns the default of Config.Files for a Config.Dir.
 func DefaultFiles(dir string) int64 {
-	return max(1, min(4<<30, free(cmp.Or(dir, os.TempDir()))/2))
+	return max(1, min(4<<30, freeBytes(cmp.Or(dir, os.TempDir()))/2))
 }
 
 // How much memory a spool takes: firstMemory, then so many times what it has.
@@ -139,7 +139,7 @@ func (p *Pool) InUse(r Resource) int64 { return p.used[r].Load() }
 // Bound returns how much of a resource may be taken.
 func (p *Pool) Bound(r Resource) int64 { return p.bounds[r] }
 
-func (p *Pool) take(r Resource, n int64) bool {
+func (p *Pool) takeBytes(r Resource, n int64) bool {
 	if p.used[r].Add(n) > p.bounds[r] {
 		p.used[r].Add(-n)
 		return false

@@ -65,7 +65,7 @@ func (s *Spool) Write(b []byte) (n int, err error) {
 	if err == nil && tooLong {
 		err = ErrTooLong
 	}
-	s.leave()
+	s.removeUser()
 	return n, err
 }
 
@@ -241,8 +241,8 @@ func (s *Spool) Close() error {
 	return nil
 }
 
-// leave ends the use of memory and file.
-func (s *Spool) leave() {
+// removeUser ends the use of memory and file.
+func (s *Spool) removeUser() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users--
@@ -266,7 +266,7 @@ func (s *Spool) freeLocked() {
 
 // takeLocked charges pool and account.
 func (s *Spool) takeLocked(r Resource, n int64) bool {
-	if !s.pool.take(r, n) {
+	if !s.pool.takeBytes(r, n) {
 		return false
 	}
 	if s.account != nil && !s.account.Take(r, n) {

@@ -94,7 +94,7 @@ const (
 func (s *Server) NewConn(nc net.Conn, handler func(*Stream)) *Conn {
 	c := &Conn{srv: s, nc: nc, handler: handler, streams: make(map[uint32]*Stream), allowance: allowanceMax, receive: connReceive, credit: defaultWindow, window: defaultWindow}
 	c.sock = sock.Open(nc, c.room, c.lend)
-	c.decoder = hpack.NewDecoder(4096, c.block.take)
+	c.decoder = hpack.NewDecoder(4096, c.block.addField)
 	c.decoder.SetMaxStringLength(2 * s.MaxHeaderBytes)
 	c.out.encoder = hpack.NewEncoder(&c.out)
 	c.rest.L = &c.mu
@@ -108,7 +108,7 @@ func (c *Conn) Serve(read []byte) {
 	c.mu.Lock()
 	c.hello()
 	c.mu.Unlock()
-	c.end(c.run(read))
+	c.endConnection(c.run(read))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.running > 0 || c.out.writing {
@@ -196,9 +196,9 @@ func (c *Conn) await() {
 	}
 }
 
-// end ends the streams and the connection after reading has failed with err. If the client is at
+// endConnection ends the streams and the connection after reading has failed with err. If the client is at
 // fault, it is told why, and gets time to read that.
-func (c *Conn) end(err error) {
+func (c *Conn) endConnection(err error) {
 	broken, ok := errors.AsType[*connError](err)
 	c.mu.Lock()
 	if ok && c.leaving != lingering {

@@ -91,8 +91,8 @@ func freeFields(list *[]Field) {
 	fieldLists.Put(list)
 }
 
-// begin prepares b for a block.
-func (b *block) begin(p purpose, f frame, limit int) {
+// beginBlock prepares b for a block.
+func (b *block) beginBlock(p purpose, f frame, limit int) {
 	*b = block{
 		open: true, purpose: p, stream: f.stream, end: f.has(flagEndStream), left: limit, limit: limit, room: 2*limit + maxFrame,
 		trailer: p == purposeTrailer, length: -1, crumbs: b.crumbs[:0], fields: fieldLists.Get().(*[]Field),
@@ -109,7 +109,7 @@ const excess = 4
 // flood reports whether more was decoded than a client has reason to send.
 func (b *block) flood() bool { return b.count > excess*maxFields || b.size > excess*b.limit }
 
-func (b *block) take(f Field) {
+func (b *block) addField(f Field) {
 	size := len(f.Name) + len(f.Value) + 32
 	b.count++
 	b.size += size

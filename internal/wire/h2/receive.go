@@ -100,7 +100,7 @@ func (c *Conn) headers(f frame, p []byte) error {
 	if ownParent && purpose != purposeIgnore {
 		purpose, code = purposeReset, ProtocolError
 	}
-	c.block.begin(purpose, f, c.srv.MaxHeaderBytes)
+	c.block.beginBlock(purpose, f, c.srv.MaxHeaderBytes)
 	c.block.code, c.block.extended = code, c.srv.ExtendedConnect
 	return c.fragment(f, p)
 }
@@ -156,18 +156,18 @@ func (c *Conn) fragment(f frame, p []byte) error {
 	}
 	b.open = false
 	b.finish()
-	st, err := c.take(b)
+	st, err := c.takeBlock(b)
 	freeFields(b.fields)
 	b.fields, b.request = nil, Request{}
 	if st != nil {
-		c.srv.begin(st)
+		c.srv.beginStream(st)
 	}
 	return err
 }
 
-// take acts on a list of fields that is complete. It returns a stream whose handler is to
+// takeBlock acts on a list of fields that is complete. It returns a stream whose handler is to
 // run.
-func (c *Conn) take(b *block) (*Stream, error) {
+func (c *Conn) takeBlock(b *block) (*Stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

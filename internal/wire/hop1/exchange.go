@@ -191,7 +191,7 @@ func (x *Exchange) readHead() error {
 			if x.heads += x.head.Size; x.heads > maxHead {
 				return x.fail(errTooLarge)
 			}
-			return x.begin()
+			return x.beginAnswer()
 		case x.heads+x.w-x.r > maxHead:
 			return x.fail(errTooLarge)
 		}
@@ -219,8 +219,8 @@ func (x *Exchange) makeRoom() {
 	x.r = 0
 }
 
-// begin begins the answer whose head has been parsed.
-func (x *Exchange) begin() error {
+// beginAnswer begins the answer whose head has been parsed.
+func (x *Exchange) beginAnswer() error {
 	h := &x.head
 	x.Status, x.ContentLength, x.Fields = h.Status, h.ContentLength, h.Fields
 	switch {
@@ -296,7 +296,7 @@ func (x *Exchange) readGeneral() error {
 	n, _ := ahead.Read(x.buf[x.w:])
 	x.r, x.w = 0, x.w+n
 	x.head = http1.ResponseHead{Status: res.StatusCode, Fields: generalFields(res), ContentLength: res.ContentLength, Chunked: len(res.TransferEncoding) > 0}
-	return x.begin()
+	return x.beginAnswer()
 }
 
 // generalFields returns the fields of a head that net/http has parsed, without

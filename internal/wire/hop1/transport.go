@@ -159,7 +159,7 @@ func (t *trip) write() {
 	case err != nil:
 		t.interrupt(fmt.Errorf("%w: %w", ErrBrokeOff, err))
 	}
-	out.begin()
+	out.beginAnswer()
 	t.sent <- err
 }
 
@@ -176,11 +176,11 @@ func (w *tripWriter) Write(b []byte) (n int, err error) {
 	if n == 0 && !w.begun {
 		w.t.unsent = w.err
 	}
-	w.begin()
+	w.beginAnswer()
 	return n, w.err
 }
 
-func (w *tripWriter) begin() {
+func (w *tripWriter) beginAnswer() {
 	if !w.begun {
 		w.begun = true
 		close(w.t.begun)
@@ -226,7 +226,7 @@ func (t *trip) readHead() (*http.Response, error) {
 			return nil, fmt.Errorf("%w: it changes protocols", errMalformed)
 		case res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols:
 			t.limit.N = 1<<63 - 1
-			t.begin(res)
+			t.beginAnswer(res)
 			return res, nil
 		case res.StatusCode == http.StatusContinue:
 			if trace != nil && trace.Got100Continue != nil {
@@ -241,8 +241,8 @@ func (t *trip) readHead() (*http.Response, error) {
 	}
 }
 
-// begin begins the answer whose head has been read.
-func (t *trip) begin(res *http.Response) {
+// beginAnswer begins the answer whose head has been read.
+func (t *trip) beginAnswer(res *http.Response) {
 	t.close = res.Close
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols:

@@ -68,9 +68,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		res.Body = x
 		return res, nil
 	case errors.Is(err, hop1.ErrNotStarted):
-		x.end(0)
+		x.endExchange(0)
 	default:
-		x.end(t.Grace)
+		x.endExchange(t.Grace)
 	}
 	return nil, err
 }
@@ -165,17 +165,17 @@ func (x *exchange) Close() error {
 	x.stop()
 	x.cancel()
 	if x.whole.Load() {
-		x.end(0)
+		x.endExchange(0)
 		return nil
 	}
 	err := x.body.Close()
-	x.end(x.transport.Grace)
+	x.endExchange(x.transport.Grace)
 	return err
 }
 
-// end ends the use of the transport, at most that much later. Further calls wait for
+// endExchange ends the use of the transport, at most that much later. Further calls wait for
 // the first.
-func (x *exchange) end(grace time.Duration) {
+func (x *exchange) endExchange(grace time.Duration) {
 	x.once.Do(func() {
 		x.cancel()
 		defer func() { <-x.transport.turns }()

@@ -89,7 +89,7 @@ func (c *Chunked) step(b byte) bool {
 	case chunkSize, chunkPad, chunkExt:
 		return c.sizeLine(b)
 	case chunkLF:
-		return b == '\n' && c.begin()
+		return b == '\n' && c.beginChunk()
 	case chunkDataCR:
 		c.place = chunkDataLF
 		return b == '\r'
@@ -129,8 +129,8 @@ func unhex(b byte) byte {
 	return b | 0x20 - 'a' + 10
 }
 
-// begin begins a chunk, whose size is left, or the trailers.
-func (c *Chunked) begin() bool {
+// beginChunk begins a chunk, whose size is left, or the trailers.
+func (c *Chunked) beginChunk() bool {
 	c.digits = 0
 	c.excess = max(c.excess-16-2*min(c.left, maxExcess), 0)
 	c.place = chunkData

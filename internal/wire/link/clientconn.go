@@ -391,7 +391,7 @@ func (cc *clientConn) head(h header) error {
 		if err != nil {
 			return err
 		}
-		if st != nil && st.take(h, p) {
+		if st != nil && st.takeFrame(h, p) {
 			return nil
 		}
 	}

@@ -53,9 +53,9 @@ func newClientStream(ctx context.Context, cc *clientConn, req *Request) *clientS
 	return st
 }
 
-// free makes the stream's memory ready for another one, unless it was given up: then
+// recycle makes the stream's memory ready for another one, unless it was given up: then
 // the connection's reader may still come to it.
-func (st *clientStream) free() {
+func (st *clientStream) recycle() {
 	st.mu.Lock()
 	unused := st.complete
 	st.mu.Unlock()
@@ -86,9 +86,9 @@ func (q *interimHeads) next() (head responseHead, ok bool) {
 	return head, true
 }
 
-// take takes the payload of a response, trailers or refused frame. It
+// takeFrame takes the payload of a response, trailers or refused frame. It
 // reports whether it was in order.
-func (st *clientStream) take(h header, p []byte) bool {
+func (st *clientStream) takeFrame(h header, p []byte) bool {
 	switch h.kind {
 	case kindRefused:
 		refusal, err := decodeRefusal(p)

@@ -67,7 +67,7 @@ func (d *decoder) uint() uint64 {
 
 // uint64 takes a number of eight bytes, which is no varint.
 func (d *decoder) uint64() uint64 {
-	b := d.take(8)
+	b := d.takeBytes(8)
 	if b == nil {
 		return 0
 	}
@@ -76,7 +76,7 @@ func (d *decoder) uint64() uint64 {
 
 // byte takes a byte that must not be above most.
 func (d *decoder) byte(most byte) byte {
-	b := d.take(1)
+	b := d.takeBytes(1)
 	if b == nil || b[0] > most {
 		d.bad = true
 		return 0
@@ -84,7 +84,7 @@ func (d *decoder) byte(most byte) byte {
 	return b[0]
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) takeBytes(n int) []byte {
 	if len(d.rest) < n {
 		d.bad = true
 		return nil
@@ -94,8 +94,8 @@ func (d *decoder) take(n int) []byte {
 	return b
 }
 
-// end makes it a failure if anything is left.
-func (d *decoder) end() { d.bad = d.bad || len(d.rest) > 0 }
+// endFields makes it a failure if anything is left.
+func (d *decoder) endFields() { d.bad = d.bad || len(d.rest) > 0 }
 
 // int takes a number that must be an int64 and not negative.
 func (d *decoder) int() int64 {

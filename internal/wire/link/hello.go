@@ -53,10 +53,10 @@ func decodeHello(p []byte) (hello, error) {
 	if h.version == Version {
 		h.proves = d.byte(1) == 1
 		h.purpose = purpose(d.byte(byte(purposePlain)))
-		copy(h.nonce[:], d.take(nonceLen))
+		copy(h.nonce[:], d.takeBytes(nonceLen))
 		h.settings = d.string()
 		h.proof = d.string()
-		d.end()
+		d.endFields()
 	}
 	if d.bad || len(h.proof) != 0 && len(h.proof) != proofLen {
 		return hello{}, fmt.Errorf("hello: %w", errMalformed)
@@ -76,7 +76,7 @@ func (m *proven) append(b []byte) []byte { return appendString(appendString(b, m
 func decodeProven(p []byte) (proven, error) {
 	d := decoder{rest: append([]byte(nil), p...)}
 	m := proven{settings: d.string(), proof: d.string()}
-	if d.end(); d.bad || len(m.proof) != 0 && len(m.proof) != proofLen {
+	if d.endFields(); d.bad || len(m.proof) != 0 && len(m.proof) != proofLen {
 		return proven{}, fmt.Errorf("proof: %w", errMalformed)
 	}
 	return m, nil
@@ -106,7 +106,7 @@ func (s *settings) append(b []byte) []byte {
 func decodeSettings(p string) (settings, error) {
 	d := decoder{rest: []byte(p)}
 	s := settings{digest: d.uint64(), cluster: d.string(), streams: d.int(), header: d.int(), store: d.uint64(), sees: d.string()}
-	if d.end(); d.bad {
+	if d.endFields(); d.bad {
 		return settings{}, fmt.Errorf("settings: %w", errMalformed)
 	}
 	return s, nil

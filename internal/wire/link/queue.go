@@ -106,9 +106,9 @@ func (q *queue) appendLocked(a, b []byte) (end int64) {
 	return end
 }
 
-// take returns the queued frames, nil if there are none or another goroutine writes. last, its
+// takeFrames returns the queued frames, nil if there are none or another goroutine writes. last, its
 // former result, has been written.
-func (q *queue) take(last []byte) []byte {
+func (q *queue) takeFrames(last []byte) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if last != nil {
@@ -151,7 +151,7 @@ func (q *queue) run(w io.Writer, done <-chan struct{}) error {
 		}
 		for {
 			runtime.Gosched()
-			if b = q.take(b); b == nil {
+			if b = q.takeFrames(b); b == nil {
 				break
 			}
 			if err := q.write(w, b); err != nil {

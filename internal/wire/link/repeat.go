@@ -25,16 +25,16 @@ func (r *Request) startCopy(st *clientStream) {
 	}
 	c := u.copies
 	u.mu.Unlock()
-	c.begin()
+	c.beginCopy()
 	go func() {
-		defer c.end()
+		defer c.endCopy()
 		if err := r.copy(st); err != nil {
 			st.abandon(fmt.Errorf("link: reading the request's body: %w", err))
 		}
 	}()
 }
 
-func (c *copies) begin() {
+func (c *copies) beginCopy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running++; c.running == 1 {
@@ -42,7 +42,7 @@ func (c *copies) begin() {
 	}
 }
 
-func (c *copies) end() {
+func (c *copies) endCopy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running--; c.running == 0 {

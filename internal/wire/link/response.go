@@ -16,7 +16,7 @@ type Response struct {
 // Release gives the memory of the answer back for others: neither the Response nor
 // anything that it has led to, such as the text of its fields, may be used any more. It may
 // be left out. It comes after Body.Close, and after the end of Request.BodyDone.
-func (r *Response) Release() { r.Body.st.free() }
+func (r *Response) Release() { r.Body.st.recycle() }
 
 // Body is the body of a Response. It is for one goroutine at a time. Reading
 // fails once the context given to Do is done.

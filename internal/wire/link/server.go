@@ -120,11 +120,11 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	sc := &serverConn{srv: s, remote: nc.RemoteAddr().String(), streams: make(map[uint64]*serverStream)}
 	sc.init(nc, &s.cfg)
 	sc.unread = sc.unreadAnswer
-	if err := s.begin(sc); err != nil {
+	if err := s.addConn(sc); err != nil {
 		netutil.CloseNow(nc)
 		return err
 	}
-	defer s.end(sc)
+	defer s.removeConn(sc)
 	err := sc.run()
 	if err != nil && !errors.Is(err, ErrClosed) && s.tells(err) {
 		s.cfg.Logger.Warn("link: connection ended", "peer", nc.RemoteAddr(), "error", err)
@@ -132,8 +132,8 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	return err
 }
 
-// begin registers a connection, if there is room for it.
-func (s *Server) begin(sc *serverConn) error {
+// addConn registers a connection, if there is room for it.
+func (s *Server) addConn(sc *serverConn) error {
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
@@ -164,8 +164,8 @@ func (s *Server) greeted(sc *serverConn) {
 	s.greeting.Remove(sc.greeting)
 }
 
-// end unregisters a connection.
-func (s *Server) end(sc *serverConn) {
+// removeConn unregisters a connection.
+func (s *Server) removeConn(sc *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked(sc)

@@ -243,15 +243,15 @@ func (sc *serverConn) request(h header) error {
 		sc.control(kindReset, h.stream, uint64(CodeProtocol))
 		return nil
 	}
-	sc.begin(newServerStream(sc, h, head))
+	sc.beginStream(newServerStream(sc, h, head))
 	return nil
 }
 
 // maxIdle is how many goroutines of a connection wait for their next request.
 const maxIdle = 64
 
-// begin runs the handler of a stream.
-func (sc *serverConn) begin(st *serverStream) {
+// beginStream runs the handler of a stream.
+func (sc *serverConn) beginStream(st *serverStream) {
 	sc.mu.Lock()
 	sc.streams[st.id] = st
 	sc.running++

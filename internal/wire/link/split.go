@@ -139,9 +139,9 @@ func (s *splitter) removeLocked(w *newcomer) {
 	wake.Up(s.fewer)
 }
 
-// end ends the wait of a connection, and reports whether it has not been given
+// endWait ends the wait of a connection, and reports whether it has not been given
 // up.
-func (s *splitter) end(w *newcomer) bool {
+func (s *splitter) endWait(w *newcomer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -156,10 +156,10 @@ func (s *splitter) end(w *newcomer) bool {
 // sort classifies a connection and hands it on.
 func (s *splitter) sort(w *newcomer) {
 	conn, p := s.classify(w.nc)
-	if p != nil && p.Put(conn, w.gone, func() bool { return s.end(w) }) {
+	if p != nil && p.Put(conn, w.gone, func() bool { return s.endWait(w) }) {
 		return
 	}
-	if s.end(w) {
+	if s.endWait(w) {
 		netutil.CloseNow(w.nc)
 	}
 }

@@ -70,7 +70,7 @@ func (c *Conn) sendClose() { _, _ = c.Conn.Write(c.leaving) }
 // Write implements [net.Conn]. Once the client has been told to go away, it accepts bytes and drops
 // them.
 func (c *Conn) Write(b []byte) (int, error) {
-	part := c.begin(b)
+	part := c.beginWrite(b)
 	if len(part) > 0 {
 		if n, err := c.Conn.Write(part); err != nil {
 			return n, err
@@ -86,8 +86,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// begin begins a Write, and returns the part of b to send.
-func (c *Conn) begin(b []byte) []byte {
+// beginWrite begins a Write, and returns the part of b to send.
+func (c *Conn) beginWrite(b []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.writing = true

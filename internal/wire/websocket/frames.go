@@ -25,7 +25,7 @@ func (f *Frames) Take(b []byte) int {
 		f.have++
 		n++
 		if f.headed() {
-			f.begin()
+			f.beginFrame()
 		}
 	}
 	if f.lost {
@@ -76,8 +76,8 @@ func (f *Frames) headed() bool {
 	return f.have == 2
 }
 
-// begin reads the head of a frame.
-func (f *Frames) begin() {
+// beginFrame reads the head of a frame.
+func (f *Frames) beginFrame() {
 	switch n := f.head[1] & lengthMask; n {
 	case length16:
 		f.payload = uint64(binary.BigEndian.Uint16(f.head[2:]))

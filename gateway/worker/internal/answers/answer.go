@@ -125,7 +125,7 @@ func (a *Plain) Write(p []byte) (int, error) {
 			*a.small = append(*a.small, p...)
 			return len(p), nil
 		}
-		a.begin()
+		a.beginSending()
 	}
 	if a.put(p); a.failed != nil {
 		return 0, a.failed
@@ -133,8 +133,8 @@ func (a *Plain) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// begin begins to send what there is.
-func (a *Plain) begin() {
+// beginSending begins to send what there is.
+func (a *Plain) beginSending() {
 	a.over = a.room.backlog(a.client, a.sendHead, a.send)
 	if a.small != nil {
 		a.put(*a.small)
@@ -210,7 +210,7 @@ func (a *Plain) FlushError() error {
 		a.WriteHeader(http.StatusOK)
 	}
 	if a.over == nil && !a.hijacked {
-		a.begin()
+		a.beginSending()
 	}
 	return a.failed // what is written from now on is sent at once
 }

@@ -63,7 +63,7 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 	r := runs.Get().(*run)
 	r.part, r.parent, r.token, r.cancels = p, ctx, token, cancels
 	if p.sampled(token) {
-		r.look(key, waited)
+		r.noteStart(key, waited)
 	}
 	if r.trace = how.Trace; r.trace != nil {
 		r.parent = r.trace.Begin(ctx, p, key, token)
@@ -124,7 +124,7 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 // won is called when a key is held from now on.
 func (k *Keys) won(p *Partition, token int64) {
 	if !k.slow.on.Load() {
-		k.slow.begin()
+		k.slow.beginLooks()
 	}
 	p.minted(token)
 }
@@ -215,7 +215,7 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 // Release ends x and frees its key, once: it may be called again.
 func (k *Keys) Release(x Execution) {
 	r := x.run
-	ctx, ok := r.end(x.life)
+	ctx, ok := r.endLife(x.life)
 	if !ok {
 		return
 	}
@@ -224,8 +224,8 @@ func (k *Keys) Release(x Execution) {
 		k.Counts.ran(r)
 	}
 	r.reset()
-	if ctx == nil || !ctx.end() {
-		p.free(x.Key, token, outer)
+	if ctx == nil || !ctx.endExecution() {
+		p.freeKey(x.Key, token, outer)
 	}
 	if ctx != nil {
 		ctx.noteEnd()
@@ -279,7 +279,7 @@ func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (t
 		}
 	}
 	term = p.Term.Load()
-	return term, k.rates.take(how.Policy, key, term, k.Now())
+	return term, k.rates.takeToken(how.Policy, key, term, k.Now())
 }
 
 // Nest finds the execution that holds key along ctx, and begins another one within it, with the
@@ -301,7 +301,7 @@ func (k *Keys) Nest(ctx context.Context, key string, call bool) (x Execution, ne
 			r.part, r.parent, r.token, r.cancels, r.outer = c.part, ctx, c.token, c.cancels, c
 			return Execution{run: r, life: r.state.Load(), Key: key}, true, nil
 		}
-		c.leave()
+		c.leaveNested()
 		return Execution{}, true, err
 	}
 	return Execution{}, false, nil

@@ -175,9 +175,9 @@ func (c *Context) LeaveOff() {
 	c.serves = nil
 }
 
-// end cancels c, because its execution has ended. It reports whether nested executions still run;
+// endExecution cancels c, because its execution has ended. It reports whether nested executions still run;
 // the last of them releases the key.
-func (c *Context) end() (busy bool) {
+func (c *Context) endExecution() (busy bool) {
 	c.mu.Lock()
 	c.ended = true
 	stop, busy := c.stop, c.within > 0
@@ -267,15 +267,15 @@ func (c *Context) enter() bool {
 	return true
 }
 
-// leave ends an execution within that of c. The last one frees the key, if the
+// leaveNested ends an execution within that of c. The last one frees the key, if the
 // execution of c has ended before.
-func (c *Context) leave() {
+func (c *Context) leaveNested() {
 	c.mu.Lock()
 	c.within--
 	last := c.ended && c.within == 0
 	c.mu.Unlock()
 	if last {
-		c.part.free(c.key, c.token, c.outer)
+		c.part.freeKey(c.key, c.token, c.outer)
 	}
 }
 
@@ -338,7 +338,7 @@ func (c *Context) noteEnd() {
 	if cause == nil {
 		return
 	}
-	k.Counts.end(cause)
+	k.Counts.countEnd(cause)
 	if cause != gateway.ErrTimeout {
 		return
 	}
@@ -346,9 +346,9 @@ func (c *Context) noteEnd() {
 		"key", c.key, "partition", c.part.Number, "token", c.token, "timeout", c.timeout, "ran", k.Now()-c.began)
 }
 
-// letGo records that the execution of c has ended while its context continues. It reports whether
+// detachExecution records that the execution of c has ended while its context continues. It reports whether
 // nested executions still run; the last of them releases the key.
-func (c *Context) letGo() (busy bool) {
+func (c *Context) detachExecution() (busy bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true

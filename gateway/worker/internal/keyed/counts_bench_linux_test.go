@@ -38,7 +38,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 						k.Counts.waited(p, k.Now()-came)
 					}
 					if p.sampled(token) {
-						r.look(key, c.waited)
+						r.noteStart(key, c.waited)
 					}
 					Execution{run: r}.Bound(time.Second)
 					k.Counts.ran(r)

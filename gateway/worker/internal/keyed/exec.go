@@ -79,7 +79,7 @@ func (x Execution) Queued() int { return x.run.part.Table.Queued(x.Key) }
 func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ask(life) {
+	if !r.askContext(life) {
 		return endedContext
 	}
 	if r.ctx == nil {
@@ -122,15 +122,15 @@ type run struct {
 	ctx   *Context      // nil until it is asked for
 }
 
-// ask reports whether the execution of that life still runs. Its context then ends with it. r.mu
+// askContext reports whether the execution of that life still runs. Its context then ends with it. r.mu
 // must be held.
-func (r *run) ask(life uint64) bool {
+func (r *run) askContext(life uint64) bool {
 	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
 }
 
-// end ends the execution of that life, unless it has ended, which it reports. It
-// returns the execution's context, if it has one, for the caller to end.
-func (r *run) end(life uint64) (ctx *Context, ok bool) {
+// endLife ends the execution of that life, unless it has ended, which it reports. It
+// returns the execution's context, if it has one, for the caller to endLife.
+func (r *run) endLife(life uint64) (ctx *Context, ok bool) {
 	if r.state.Load() == life && r.state.CompareAndSwap(life, life+2) {
 		return nil, true
 	}
@@ -143,9 +143,9 @@ func (r *run) end(life uint64) (ctx *Context, ok bool) {
 	return ctx, true
 }
 
-// look has the time taken that the execution of r holds its key, and counts the key unless
+// noteStart has the time taken that the execution of r holds its key, and counts the key unless
 // that was done when it had to wait.
-func (r *run) look(key string, waited bool) {
+func (r *run) noteStart(key string, waited bool) {
 	k := r.part.keys
 	r.began = k.Now()
 	if !waited {
@@ -188,7 +188,7 @@ func (x Execution) LetGo() *Stream {
 		return nil
 	}
 	c.make()
-	if _, ok := r.end(x.life); !ok {
+	if _, ok := r.endLife(x.life); !ok {
 		return nil
 	}
 	p, token, outer := r.part, r.token, r.outer
@@ -197,8 +197,8 @@ func (x Execution) LetGo() *Stream {
 	}
 	r.reset()
 	s := c.stream()
-	if !c.letGo() {
-		p.free(x.Key, token, outer)
+	if !c.detachExecution() {
+		p.freeKey(x.Key, token, outer)
 	}
 	return s
 }

@@ -72,8 +72,8 @@ func cancelCauseOf(err error) (c cancelCause, cancelled bool) {
 	return 0, false
 }
 
-// end counts an execution that has ended, if it was cancelled with one of the causes.
-func (c *Counts) end(err error) {
+// countEnd counts an execution that has ended, if it was cancelled with one of the causes.
+func (c *Counts) countEnd(err error) {
 	if cause, cancelled := cancelCauseOf(err); cancelled {
 		c.cancelled[cause].Add(1)
 	}

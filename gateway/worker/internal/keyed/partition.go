@@ -107,11 +107,11 @@ func (p *Partition) CancelRunning() {
 	p.EndStreams()
 }
 
-// free frees key when an execution and its nested executions have ended. If the execution is itself
+// freeKey frees key when an execution and its nested executions have ended. If the execution is itself
 // nested, the outer one continues to hold key.
-func (p *Partition) free(key string, token int64, outer *Context) {
+func (p *Partition) freeKey(key string, token int64, outer *Context) {
 	if outer != nil {
-		outer.leave()
+		outer.leaveNested()
 		return
 	}
 	p.Unlock(key, token)

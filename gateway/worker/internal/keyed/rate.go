@@ -62,9 +62,9 @@ func (e *RateError) Error() string {
 // request may run.
 func (e *RateError) RetryAfter() int { return max(int(math.Ceil(e.wait.Seconds())), 1) }
 
-// take takes a token for an execution of key, in that term of its partition, at now
+// takeToken takes a token for an execution of key, in that term of its partition, at now
 // since the worker's start, or later if others have come by a later time. It returns a *rateError if there is none.
-func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duration) error {
+func (r *rates) takeToken(p *policy.Policy, key string, term uint64, now time.Duration) error {
 	interval := p.Rate.Interval()
 	size := time.Duration(min(float64(interval)*float64(p.Rate.Burst), math.MaxInt64/4))
 	id := newBucketID(p.Route, key, term)

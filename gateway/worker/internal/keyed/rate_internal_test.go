@@ -21,13 +21,13 @@ func TestRateIsExact(t *testing.T) {
 		var now, began time.Duration
 		ran := 0
 		for now < time.Duration(1000)*interval {
-			err := r.take(p, "k", 0, now)
+			err := r.takeToken(p, "k", 0, now)
 			if err == nil {
 				ran++
-			} else if wait := err.(*RateError).wait; r.take(p, "k", 0, now+wait-1) == nil {
+			} else if wait := err.(*RateError).wait; r.takeToken(p, "k", 0, now+wait-1) == nil {
 				t.Fatalf("%+v: a token is there before the %v that were said", p.Rate, wait)
 			} else if now += wait - 1; rng.IntN(2) == 0 {
-				if now++; r.take(p, "k", 0, now) != nil {
+				if now++; r.takeToken(p, "k", 0, now) != nil {
 					t.Fatalf("%+v: no token is there after the %v that were said", p.Rate, wait)
 				}
 				ran++
@@ -47,11 +47,11 @@ func TestRateBucketsAreBounded(t *testing.T) {
 	r := rates{most: 100}
 	for i := range 10 {
 		for range 9 { // these are full last
-			_ = r.take(p, fmt.Sprint("busy", i), 0, 0)
+			_ = r.takeToken(p, fmt.Sprint("busy", i), 0, 0)
 		}
 	}
 	for i := range 1000 {
-		_ = r.take(p, fmt.Sprint(i), 0, 0)
+		_ = r.takeToken(p, fmt.Sprint(i), 0, 0)
 		if len(r.buckets) > 100 || len(r.byFull) != len(r.buckets) {
 			t.Fatalf("%d buckets, %d in order", len(r.buckets), len(r.byFull))
 		}
@@ -62,7 +62,7 @@ func TestRateBucketsAreBounded(t *testing.T) {
 		}
 	}
 	for i := range 100 {
-		_ = r.take(p, fmt.Sprint("later", i), 0, time.Minute+time.Duration(i)*time.Second)
+		_ = r.takeToken(p, fmt.Sprint("later", i), 0, time.Minute+time.Duration(i)*time.Second)
 	}
 	if n := len(r.buckets); n > 5 {
 		t.Errorf("%d buckets, most of which are full", n)
@@ -75,15 +75,15 @@ func TestRateChanges(t *testing.T) {
 	daily := &policy.Policy{Rate: policy.Rate{PerSecond: policy.MinPerSecond, Burst: policy.MaxBurst}}
 	fast := &policy.Policy{Rate: policy.Rate{PerSecond: 10, Burst: 1}}
 	for range 1000 {
-		if err := r.take(daily, "k", 0, 0); err != nil {
+		if err := r.takeToken(daily, "k", 0, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err, ok := r.take(fast, "k", 0, 0).(*RateError)
+	err, ok := r.takeToken(fast, "k", 0, 0).(*RateError)
 	if !ok || err.wait != 100*time.Millisecond {
 		t.Errorf("%v", err)
 	}
-	if err := r.take(fast, "k", 0, 100*time.Millisecond); err != nil {
+	if err := r.takeToken(fast, "k", 0, 100*time.Millisecond); err != nil {
 		t.Errorf("once it was said that another one may run: %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestTrapRateOfOneWhoComesLate(t *testing.T) {
 		if i%2 == 1 {
 			now -= 10 * time.Second
 		}
-		if r.take(p, "k", 0, now) == nil {
+		if r.takeToken(p, "k", 0, now) == nil {
 			ran++
 		}
 	}
@@ -121,7 +121,7 @@ func TestTrapRatesKeepNoKeys(t *testing.T) {
 	before := inUse()
 	const keys, most = 20_000, 256
 	for i := range keys {
-		_ = r.take(p, fmt.Sprintf("%04096d", i), 0, 0)
+		_ = r.takeToken(p, fmt.Sprintf("%04096d", i), 0, 0)
 	}
 	if each := (inUse() - before) / keys; each > most {
 		t.Errorf("%d bytes are kept of each key, at most %d may be", each, most)

@@ -61,8 +61,8 @@ func (s *slowKeys) step() time.Duration {
 	return max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)
 }
 
-// begin starts the looks. The holder of a key must call it unless they are on already.
-func (s *slowKeys) begin() {
+// beginLooks starts the looks. The holder of a key must call it unless they are on already.
+func (s *slowKeys) beginLooks() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || !s.on.CompareAndSwap(false, true) {
@@ -74,14 +74,14 @@ func (s *slowKeys) begin() {
 
 func (s *slowKeys) arm() {
 	if s.timer == nil {
-		s.timer = time.AfterFunc(s.step(), s.look)
+		s.timer = time.AfterFunc(s.step(), s.lookAtTables)
 	} else {
 		s.timer.Reset(s.step())
 	}
 }
 
-// look looks at all tables once.
-func (s *slowKeys) look() {
+// lookAtTables looks at all tables once.
+func (s *slowKeys) lookAtTables() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

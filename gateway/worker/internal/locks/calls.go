@@ -151,7 +151,7 @@ func (ls *Locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error)
 // renew renews locks that have not ended and whose keys this worker has not lost. It may be the
 // first promise of this incarnation.
 func (ls *Locks) renew(refs []holds.Ref) (holds.Renewal, error) {
-	if err := ls.note(); err != nil {
+	if err := ls.noteFirstHold(); err != nil {
 		return holds.Renewal{}, err
 	}
 	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
@@ -216,7 +216,7 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	if err != nil {
 		return holds.Grant{}, err
 	}
-	if err = ls.note(); err == nil {
+	if err = ls.noteFirstHold(); err == nil {
 		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Mode: own.Mode(), Lease: req.Lease, Firm: req.Firm})
 	}
 	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
@@ -344,7 +344,7 @@ func (ls *Locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error)
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		err = ls.note()
+		err = ls.noteFirstHold()
 	}
 	if err != nil {
 		return nil, err

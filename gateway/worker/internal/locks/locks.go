@@ -311,8 +311,8 @@ func (ls *Locks) promise() holds.Promise {
 	return holds.Promise{Cancel: cancel, Surrender: surrender}
 }
 
-// note calls Config.OnHold for the incarnation, once.
-func (ls *Locks) note() error {
+// noteFirstHold calls Config.OnHold for the incarnation, once.
+func (ls *Locks) noteFirstHold() error {
 	id := ls.cfg.Keys.Incarnation()
 	ls.noting.Lock()
 	defer ls.noting.Unlock()

@@ -48,7 +48,7 @@ func (s *Shell) arrive(l *life, store ring.StoreID) error {
 		return nil
 	}
 	s.announce(func(self *ring.Member) { self.StoreID = store })
-	s.look()
+	s.passView()
 	if refused := ring.ActiveWorkers(s.view.Refused); len(refused) > 0 && !l.confirmed {
 		return hop.OtherStore(s.current.store, refused[0])
 	}
@@ -63,8 +63,8 @@ func (s *Shell) used() bool {
 	return slices.ContainsFunc(view.Workers(), other) || len(ring.ActiveWorkers(view.Refused)) > 0
 }
 
-// note remembers why the store was not to be used, or that it was.
-func (s *Shell) note(err error) {
+// noteAgreement remembers why the store was not to be used, or that it was.
+func (s *Shell) noteAgreement(err error) {
 	if !errors.Is(err, ring.ErrSettings) {
 		return
 	}

@@ -65,12 +65,12 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		s.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", s.cfg.Name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
 		s.renewals = renewals{}
 		if l == s.current && !s.leaving {
-			_ = s.begin(s.ctx) // the configuration was good the first time
-			s.look()
+			_ = s.beginLife(s.ctx) // the configuration was good the first time
+			s.passView()
 		}
 	case handoff.Done:
 		s.Moves.untaken(l.incarnation, moveGiven, moveLeave)
-		s.end(l)
+		s.endLife(l)
 	case handoff.Renew:
 		s.renewals.asked(s.cfg.Keys.Now(), e.ID)
 		s.ended.Go(func() { s.call(l, effect) })

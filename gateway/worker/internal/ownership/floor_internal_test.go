@@ -48,12 +48,12 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 				p.Table.Close()
 			}
 			s.perform(new(life), effect)
-			asked := s.take()
+			asked := s.takeEvents()
 			if len(asked) != 1 || asked[0].input != (handoff.SequenceLow{Epoch: old}) {
 				t.Errorf("asks %v", asked)
 			}
 			s.perform(nil, handoff.Advance{Epoch: old + 1})
-			if asked := s.take(); len(asked) > 0 {
+			if asked := s.takeEvents(); len(asked) > 0 {
 				t.Errorf("asks %v though it has tokens", asked)
 			}
 		})

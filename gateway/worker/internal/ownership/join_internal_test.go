@@ -37,7 +37,7 @@ func TestCrowdsJoinTogether(t *testing.T) {
 		s := &Shell{cfg: Config{Name: "w0", Members: self, Keys: k, Logger: slog.New(slog.DiscardHandler)}, current: &life{incarnation: "w0", confirmed: true, told: true}}
 		s.Moves.init(&s.cfg)
 		s.Moves.begin("w0")
-		s.look()
+		s.passView()
 		return s
 	}
 	more(8)
@@ -51,7 +51,7 @@ func TestCrowdsJoinTogether(t *testing.T) {
 		t.Errorf("100 ms after the ninth had come: waits for %v more", wait)
 	}
 	more(10)
-	s.look()
+	s.passView()
 	if wait := s.join(s.changed); wait != 500*time.Millisecond || s.current.announced {
 		t.Errorf("when the tenth has come: waits for %v more", wait)
 	}

@@ -104,7 +104,7 @@ func Start(ctx context.Context, cfg Config) (*Shell, error) {
 	s.Moves.init(&s.cfg)
 	s.appless = cfg.Health(false)
 	s.timeout = handoff.Config{TTL: cfg.Settings.TTL}.CallTimeout()
-	if err := s.begin(ctx); err != nil {
+	if err := s.beginLife(ctx); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -174,12 +174,12 @@ func (s *Shell) run() {
 	s.ended.Go(s.releasePrevious)
 	for {
 		changed := s.cfg.Members.Changed()
-		s.look()
+		s.passView()
 		s.judge()
 		s.followApps()
 		s.followOrders()
 		joins := s.join(time.Now())
-		s.settle()
+		s.noteSettled()
 		s.publish()
 		s.turn.End()
 		timer.Reset(min(s.untilNext(), joins, s.tellEpoch(time.Now()), s.Moves.flush(), s.noteProgress(time.Now())))
@@ -201,7 +201,7 @@ func (s *Shell) run() {
 			hint = nil
 			s.stepAll(handoff.Changed{})
 		case <-s.wake:
-			for _, e := range s.take() {
+			for _, e := range s.takeEvents() {
 				s.handle(e)
 			}
 		}
@@ -235,7 +235,7 @@ func (s *Shell) handle(e event) {
 		s.leaving = true
 		s.cfg.Keys.Draining.Store(true)
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
-		s.look()
+		s.passView()
 	}
 	if l, ok := e.input.(handoff.LocksEnded); ok && s.cfg.Locks.Lingers(l.Partition) {
 		return // it was served again meanwhile, and closed with other locks
@@ -259,8 +259,8 @@ func (s *Shell) handle(e event) {
 			r.Err = s.arrive(e.life, e.store)
 			e.input = r
 		}
-		s.note(r.Err)
-		s.calls.note(r.Err)
+		s.noteAgreement(r.Err)
+		s.calls.noteResult(r.Err)
 	}
 	if e.life == nil {
 		s.stepAll(e.input)
@@ -287,7 +287,7 @@ func (s *Shell) tellPeers(sessions []records.SessionState) {
 	}
 }
 
-func (s *Shell) take() []event {
+func (s *Shell) takeEvents() []event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.inbox
@@ -313,30 +313,30 @@ func (s *Shell) stepAll(in handoff.Input) {
 // step passes in to l's machine and carries out its effects. A CloseTable is answered at once;
 // effects of the answer come after those already there.
 func (s *Shell) step(l *life, in handoff.Input) {
-	todo := s.ask(l, in)
+	todo := s.stepMachine(l, in)
 	for len(todo) > 0 {
 		e := todo[0]
 		todo = todo[1:]
 		if c, ok := e.(handoff.CloseTable); ok {
 			closed := s.closeTable(c.Partition)
 			s.Moves.closed(l.incarnation, closed)
-			todo = append(todo, s.ask(l, closed)...)
+			todo = append(todo, s.stepMachine(l, closed)...)
 			continue
 		}
 		s.perform(l, e)
 	}
 }
 
-// ask passes in to l's machine, and keeps the highest epoch that it knows of for
+// stepMachine passes in to l's machine, and keeps the highest epoch that it knows of for
 // the lives to come.
-func (s *Shell) ask(l *life, in handoff.Input) []handoff.Effect {
+func (s *Shell) stepMachine(l *life, in handoff.Input) []handoff.Effect {
 	effects := l.machine.Step(s.cfg.Keys.Instant(time.Now()), in)
 	s.highest = max(s.highest, l.machine.Highest())
 	return effects
 }
 
-// begin starts a new incarnation, unless ctx has ended.
-func (s *Shell) begin(ctx context.Context) error {
+// beginLife starts a new incarnation, unless ctx has ended.
+func (s *Shell) beginLife(ctx context.Context) error {
 	cfg := &s.cfg
 	id, self := crand.Text(), cfg.Members.Self()
 	hc := handoff.Config{
@@ -403,8 +403,8 @@ func (s *Shell) tellEpoch(now time.Time) time.Duration {
 	return time.Hour
 }
 
-// look passes a changed view on.
-func (s *Shell) look() {
+// passView passes a changed view on.
+func (s *Shell) passView() {
 	view := s.cfg.Members.View()
 	if view == s.view {
 		return
@@ -520,12 +520,12 @@ func (s *Shell) join(now time.Time) time.Duration {
 	}
 	l.announced = true
 	s.announceState()
-	s.look()
+	s.passView()
 	return time.Hour
 }
 
-// settle records when the worker serves all that the ring gives it.
-func (s *Shell) settle() {
+// noteSettled records when the worker serves all that the ring gives it.
+func (s *Shell) noteSettled() {
 	if s.isSettled.Load() || s.leaving {
 		return
 	}
@@ -549,7 +549,7 @@ func (s *Shell) publish() {
 	}
 }
 
-func (s *Shell) end(l *life) {
+func (s *Shell) endLife(l *life) {
 	s.lives = slices.DeleteFunc(s.lives, func(other *life) bool { return other == l })
 	if s.leaving && len(s.lives) == 0 {
 		close(s.gone)

@@ -57,8 +57,8 @@ type storeCalls struct {
 	err      error
 }
 
-// note records the end of a call. An error that says something definite is an answer.
-func (c *storeCalls) note(err error) {
+// noteResult records the end of a call. An error that says something definite is an answer.
+func (c *storeCalls) noteResult(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil || errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone) || errors.Is(err, ring.ErrSettings) {

@@ -318,7 +318,7 @@ func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 	case keeping, written:
 		l.end, l.due = e, never
 		heap.Fix(&m.order, int(l.place))
-		m.ask(l, removing, 0)
+		m.askStore(l, removing, 0)
 	}
 	return l
 }

@@ -52,7 +52,7 @@ func (m *Machine) Keep(at Instant, x Extension) *Lock {
 		return nil
 	}
 	if l.state != keeping {
-		m.ask(l, keeping, x.Lease)
+		m.askStore(l, keeping, x.Lease)
 	}
 	return l
 }
@@ -73,8 +73,8 @@ func (m *Machine) keep(l *Lock, lease time.Duration) {
 	}
 }
 
-// ask asks the store to keep l with a lease, or to remove it. Calls that wait for an earlier change look again.
-func (m *Machine) ask(l *Lock, s state, lease time.Duration) {
+// askStore asks the store to keep l with a lease, or to remove it. Calls that wait for an earlier change look again.
+func (m *Machine) askStore(l *Lock, s state, lease time.Duration) {
 	m.set(l, s)
 	m.Host.Settle(l, false)
 	l.wanted = lease
