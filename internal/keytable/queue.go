@@ -158,6 +158,9 @@ func wake(w *waiter) {
 
 // entry is a key that is held, blocked or waited for. The table's mutex guards it. It is removed as
 // soon as it is none of these.
+//
+// A residue key is blocked when its table opens, as if somebody held it. A set of residue keys would
+// cost every request a look, and leave a moment between that and the mutex.
 type entry struct {
 	key         string
 	token       int64      // of the execution that holds the key; 0: nobody does
