@@ -107,13 +107,15 @@ func TestExclusion(t *testing.T) {
 		if _, err := exec.LookPath(c.program); err != nil {
 			continue // TestClients says so
 		}
+		j.mu.Lock()
+		j.locks[c.name] = 0
+		j.mu.Unlock()
 		for range 2 {
 			d := c.start(t, settled.Seconds(), s.newProxy(unreliable), s.newProxy(unreliable))
 			for range 4 {
 				callers.Go(func() { j.call(t, c.name, d, stop) })
 			}
 		}
-		j.locks[c.name] = 0
 	}
 	s.killWorkers(4*time.Second, *duration)
 	close(stop)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -41,7 +42,7 @@ func newDoors(t *testing.T, n int, peers *gateway.PeerTLS, app func(name string)
 	for i := range n {
 		d := &door{name: fmt.Sprint("w", i+1)}
 		d.Worker = c.StartNamed(d.name, func(cfg *worker.Config) {
-			cfg.PeerTLS = peers
+			cfg.PeerTLS, cfg.Logger = peers, slog.New(slog.DiscardHandler) // connections end after the test
 			cfg.Members.(*hub.Handle).Keys = [][]byte{[]byte(strings.Repeat("k", 32))}
 		})
 		addr := d.Listen(t, d.Handler(app(d.name)))

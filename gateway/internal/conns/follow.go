@@ -68,8 +68,8 @@ func (c *followedConn) noteHijacked() { c.hijacked.Store(true) }
 func LetGoOfHijacked(s *http.Server) {
 	next := s.ConnState
 	s.ConnState = func(conn net.Conn, state http.ConnState) {
-		if c, ok := conn.(interface{ letGo() }); ok && state == http.StateHijacked {
-			c.letGo()
+		if c, ok := conn.(interface{ noteHijacked() }); ok && state == http.StateHijacked {
+			c.noteHijacked()
 		}
 		if next != nil {
 			next(conn, state)

@@ -5,18 +5,22 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/test/certs"
 )
 
-// Certificate writes one for 127.0.0.1 and returns its files and a pool that
+// Certificate writes one for 127.0.0.1 that ends in an hour, and returns its files and a pool that
 // trusts it.
 func Certificate(t *testing.T) (cert, key string, trusted *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
 	ca := Must(certs.NewCA(dir, "ca"))
-	cert, key, err := ca.Issue(dir, "cert", certs.Loopback)
+	cert, key, err := ca.Issue(dir, "cert", func(c *x509.Certificate) {
+		certs.Loopback(c)
+		c.NotAfter = time.Now().Add(time.Hour)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
