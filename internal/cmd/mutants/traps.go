@@ -47,9 +47,10 @@ func table(pkg string, list []mutation) string {
 		}
 		tests[m.trap] = before + names
 	}
-	text := "| trap | test |\n|---|---|\n"
+	var text strings.Builder
+	text.WriteString("| trap | test |\n|---|---|\n")
 	for _, trap := range order {
-		text += "| " + trap + " | " + tests[trap] + " |\n"
+		text.WriteString("| " + trap + " | " + tests[trap] + " |\n")
 	}
-	return text
+	return text.String()
 }
