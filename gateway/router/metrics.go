@@ -82,7 +82,7 @@ func (rt *Router) collectTraffic(ch chan<- prometheus.Metric) (answered int64) {
 	rt.trafficMu.Unlock()
 	for name, t := range all {
 		for by := range send.Ways {
-			for c := range class(classes) {
+			for c := range send.Class(send.Classes) {
 				n := int64(0)
 				for i := range t.parts {
 					n += t.parts[i].answered[by][c].Load()

@@ -9,34 +9,18 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
-// class is a class of statuses of answers; 0 for requests whose clients did not wait.
-type class uint8
-
-const classes = 6
-
-func classOf(status int) class {
-	if status < 100 || status > 599 || status == send.StatusClientGone {
-		return 0
-	}
-	return class(status / 100)
-}
-
-func (c class) String() string {
-	return [classes]string{"499", "1xx", "2xx", "3xx", "4xx", "5xx"}[c]
-}
-
 // traffic counts the requests of a route, in parts.
 type traffic struct{ parts [metrics.Stripes]trafficPart }
 
 type trafficPart struct {
-	answered       [send.Ways][classes]atomic.Int64
+	answered       [send.Ways][send.Classes]atomic.Int64
 	took           metrics.Latencies
 	received, sent atomic.Int64 // bytes of bodies, from clients and to them
 }
 
 // countAnswer counts a request that was answered with that status, and has taken so long.
 func (t *trafficPart) countAnswer(by send.Way, status int, took time.Duration) {
-	t.answered[by][classOf(status)].Add(1)
+	t.answered[by][send.ClassOf(status)].Add(1)
 	t.took.Observe(took)
 }
 

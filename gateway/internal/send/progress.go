@@ -75,3 +75,21 @@ const (
 func (w Way) String() string {
 	return [...]string{"router", "link", "http1", "relay", "upstream"}[w]
 }
+
+// Class is a class of statuses of answers; 0 for requests whose clients did not wait.
+type Class uint8
+
+// Classes is how many there are.
+const Classes = 6
+
+// ClassOf returns the class of a status.
+func ClassOf(status int) Class {
+	if status < 100 || status > 599 || status == StatusClientGone {
+		return 0
+	}
+	return Class(status / 100)
+}
+
+func (c Class) String() string {
+	return [Classes]string{"499", "1xx", "2xx", "3xx", "4xx", "5xx"}[c]
+}
