@@ -128,9 +128,12 @@ func TestPublic(t *testing.T) {
 
 	slow := make(chan demoAnswer, 8)
 	for i := range cap(slow) {
-		go func() { slow <- ask(second, fmt.Sprint("s", i), "?hold=1s") }()
+		go func() { slow <- ask(second, fmt.Sprint("s", i), "?hold=3s") }()
 	}
-	time.Sleep(200 * time.Millisecond)
+	kit.Eventually(t, "the door has the requests", func() bool {
+		_, body := kit.Fetch(t, second.admin+"/metrics")
+		return strings.Contains(body, fmt.Sprintf("\nkeyway_router_requests_in_flight %d\n", cap(slow)))
+	})
 	second.finish(t)
 	for range cap(slow) {
 		<-slow

@@ -42,9 +42,8 @@ const mostInLine = 1024
 // longestInLine bounds the wait for a turn of a caller whose wait the owner bounds. Only the owner knows its bound.
 const longestInLine = 30 * time.Second
 
-// callerTurn is a caller's place: first in a line, then in the call for the line's callers, then behind
-// the caller that works with their hold. settled is closed when the caller has the key or err is
-// set. The caller that gives up removes its callerTurn from at.
+// callerTurn is a caller's place. It is first in a line, then in the call for the line's callers, then
+// behind the caller that works with their hold. A caller that gives up removes its turn from at.
 type callerTurn struct {
 	traced  context.Context // with the span of its call, if there is one
 	settled chan struct{}   // closed when the caller has the key, or err is set

@@ -79,8 +79,8 @@ type Config struct {
 
 	// MaxConnections bounds the connections of clients to a [Server] of the router. When it is
 	// reached, new connections wait to be accepted, and the connections that have been idle longest
-	// are closed, if they have been so for at least a second. Of the files that the process may open
-	// (RLIMIT_NOFILE), 128 are kept for other uses, or a quarter if that is more. Default: half of
+	// are closed, if they have been so for at least a second. 128 of the files that the process may open
+	// (RLIMIT_NOFILE) are kept for other uses, or a quarter if that is more. Default: half of
 	// the rest, since a request may also need a connection to a worker. A value above that rest logs
 	// a warning.
 	MaxConnections int
@@ -180,9 +180,9 @@ const clientShare = 4
 // a route is answered with 404.
 //
 // A request is sent to a second worker only if it has provably not started, because the first could
-// not be reached or refused it. The answer is 400 if the key is missing or bad, 502 if the
-// connection to the worker broke after the request was sent, and 503 with Retry-After if its
-// partition had no reachable owner for Limits.Hold.
+// not be reached or refused it. The answer is 400 if the key is missing or bad. It is 502 if the
+// connection to the worker broke after the request was sent. It is 503 with Retry-After if the
+// key's partition had no reachable owner for Limits.Hold.
 //
 // Requests read table without a lock; SetRoutes replaces it under changing.
 type Router struct {

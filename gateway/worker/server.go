@@ -99,7 +99,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Dial connects a router of this process to the server, in memory, for router.Config.Own. Such a
+// Dial connects a router of this process to the server, in memory, for router.Config.Own. The
 // connection is a member's like any other. It waits until the server serves.
 func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	select {

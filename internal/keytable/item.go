@@ -63,9 +63,9 @@ func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int
 }
 
 // Take takes along items that wait for key behind the execution that holds it with token. It offers
-// accept the items at the head of the queue, in the order of their turns, up to the first caller of
-// Lock. accept returns whether to take an item along, and whether to go on to the next. A client whose item is taken has had its turn; an item that is not taken keeps its
-// place. The execution must call [Item.Finish] for each item that it took, before or after Unlock.
+// accept the items at the head of the queue in the order of their turns, up to the first caller of
+// Lock. The results of accept say whether to take an item along, and whether to go on to the next
+// one. A client whose item is taken has had its turn; an item that is not taken keeps its place. The execution must call [Item.Finish] for each item that it took, before or after Unlock.
 //
 // A closed table has no waiters, and an execution that Close has listed takes nothing along: items
 // that wait after the table was opened again belong to later executions.

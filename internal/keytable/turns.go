@@ -1,7 +1,7 @@
 package keytable
 
 // clientLine is the callers of one client that wait for a key, in the order of arrival. Its first caller
-// carries it. A caller without a client is a clientLine by itself.
+// carries it. A caller without a client is a line by itself.
 type clientLine struct {
 	ahead, behind *waiter // the first callers of the lines that have their turns before and after it
 	last          *waiter

@@ -96,7 +96,7 @@ func (c *cast) at(host string, port uint16) string {
 	return netip.AddrPortFrom(c.hosts[host].Addr, port).String()
 }
 
-// names returns the hosts whose names begin with one of the letters, but for some.
+// names returns the hosts whose names begin with one of the letters, except those of but.
 func (c *cast) names(letters string, but ...string) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.hosts)) {
 		if strings.Contains(letters, name[:1]) && !slices.Contains(but, name) {

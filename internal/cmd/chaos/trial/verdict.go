@@ -28,8 +28,8 @@ type Judgement struct {
 // by then is a violation.
 const historyTimeout = 2 * time.Minute
 
-// Judge compares what clients and observer have seen. A finding that excuse takes lies outside of what is promised. So may
-// the history of its key, if it is beyond.
+// Judge compares what clients and observer have seen. A finding is no violation if excuse says that
+// it is excused; if it is also beyond, the history of its key is not judged.
 func Judge(requests []*Request, seen Record, excuse func(Finding) (excused, beyond bool)) *Judgement {
 	ops, wrong := Operations(requests, seen)
 	j := &Judgement{Operations: len(ops), Bad: Linearizable(ops, historyTimeout), keys: len(seen.Keys)}
