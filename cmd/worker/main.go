@@ -63,12 +63,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 			return fmt.Errorf("%w: choose a name with --name", err)
 		}
 	}
+	grace, _ := o.graces()
 	config := keyway.Config{
 		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin, AdminToken: o.AdminToken, AdminHosts: o.AdminHosts,
 		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
 		Offered: o.Store == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Witness: o.witness, Upstream: o.upstream,
-		DrainTimeout: max(o.DrainTimeout, 1), Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", Logger: logger,
+		DrainTimeout: grace, Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", Logger: logger,
 	}
 	config.Settings.KeySource, config.Settings.PeerTLS, config.Settings.PeerTLSOptional = "", false, false // of routers; said by PeerTLS
 	config.App.Upgrades = o.Upgrades

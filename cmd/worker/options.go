@@ -66,7 +66,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.lockFile, "lock-file", "", "`path` of a file that the worker keeps locked while it lives. A free lock proves to its next start that it is dead, so that its partitions are taken over at once; with --upstream after 0.15 of --session-ttl, in which the app must end requests whose connection is closed")
 	f.Bool(&o.supervise, "supervise", "run the worker as a child of this process, and start it again at once when it dies; needs --lock-file, and Linux")
 	f.String(&o.witness, "witness", "", "`pattern` of the lock files of other workers of this machine, such as /run/keyway/*.lock: when one of them dies, its partitions are taken over at once; with --upstream there after 0.15 of --session-ttl")
-	o.door.Define(f, "Public")
+	f.Need("public", func() { o.door.Define(f, "Public") })
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	return o, nil
 }
 
-// readDoor reads the flags of --public, which have no meaning without it.
+// readDoor reads the flags of --public.
 func (o *options) readDoor(f *cli.Flags) error {
 	if len(o.public) == 0 {
 		return nil

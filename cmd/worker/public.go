@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/door"
@@ -54,9 +55,9 @@ func (o *options) serve(ctx context.Context, node *keyway.Node, public []net.Lis
 	return err
 }
 
-// leave ends the door. Requests that still run after half of --drain-timeout go on while the keys are handed over.
+// leave ends the door. Requests that still run after its grace go on while the keys are handed over.
 func (o *options) leave(d *door.Door, logger *slog.Logger) {
-	grace := max(o.DrainTimeout/2, 1)
+	_, grace := o.graces()
 	logger.Info("leaving: finishing the requests that run", "grace", grace)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -64,4 +65,12 @@ func (o *options) leave(d *door.Door, logger *slog.Logger) {
 	if err := d.Shutdown(ctx); err != nil {
 		logger.Warn("requests of clients still run; the keys are handed over meanwhile", "error", err)
 	}
+}
+
+// graces divides --drain-timeout between the node and the door, which leaves before it.
+func (o *options) graces() (node, door time.Duration) {
+	if len(o.public) > 0 {
+		door = o.DrainTimeout / 2
+	}
+	return max(o.DrainTimeout-door, 1), max(door, 1)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 )
@@ -138,10 +140,38 @@ func TestPublic(t *testing.T) {
 	for range cap(slow) {
 		<-slow
 	}
+	var graces time.Duration
+	for _, m := range regexp.MustCompile(`grace=(\S+)`).FindAllStringSubmatch(second.log.String(), -1) {
+		graces += kit.Must(time.ParseDuration(m[1]))
+	}
+	if graces != 20*time.Second {
+		t.Errorf("its door and its node had %v to leave, want the 20s of --drain-timeout together\n%s", graces, second.log)
+	}
 	for i := range 30 {
 		if a := ask(third, fmt.Sprint("o", i), ""); a.Worker == "w2" {
 			t.Errorf("a worker that has left answers: %+v", a)
 		}
+	}
+}
+
+// A door with a certificate speaks TLS alone, HTTP/2 and HTTP/1.1.
+func TestPublicTLS(t *testing.T) {
+	cert, key, trusted := kit.Certificate(t)
+	redis, gossip := redistest.Start(t), kit.FreeAddr(t)
+	w := startDoor(t, "--redis", redis.URL(), "--join", gossip, "--gossip", gossip, "--name", "w1", "--new-cluster", "--tls-cert", cert, "--tls-key", key)
+	for protocol, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: h2}
+		defer transport.CloseIdleConnections()
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", w.url, nil))
+		req.Header.Set("X-Key", "k")
+		res, body := kit.Do(t, &http.Client{Transport: transport}, req)
+		if res.StatusCode != http.StatusOK || res.Proto != protocol || !strings.Contains(body, `"key":"k"`) {
+			t.Errorf("%s: %s %s %q", protocol, res.Proto, res.Status, body)
+		}
+	}
+	if res, err := http.Get("http" + strings.TrimPrefix(w.url, "https")); err == nil {
+		res.Body.Close()
+		t.Errorf("without TLS: %s", res.Status)
 	}
 }
 
@@ -151,9 +181,11 @@ func TestPublicUsage(t *testing.T) {
 		"--public 127.0.0.1:0 --routes /none":     "--routes",
 		"--public 127.0.0.1:0 --tls-cert /none":   "--tls-key",
 		"--public 127.0.0.1:0 --without-key ftp:": "--without-key",
+		"--routes /none":                          "--routes has no effect without --public",
+		"--drain-notice 1s":                       "--drain-notice has no effect without --public",
 	} {
-		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want one with %s", args, err, want)
+		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); cli.ExitCode(err) != 2 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error of usage with %s", args, err, want)
 		}
 	}
 }

@@ -33,6 +33,7 @@ func (f *Flags) readEnvironment() error {
 		if err := f.set.Set(name, value); err != nil {
 			return Usagef("%s: %v", EnvName(name), err)
 		}
+		f.shared = append(f.shared, name)
 	}
 	return nil
 }

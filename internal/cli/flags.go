@@ -43,6 +43,9 @@ type Flags struct {
 	groups []group
 	group  int    // the index of the group that flags are defined in
 	file   string // of settings; "" for none
+
+	needs  map[string]string // by a flag, the one without which it has no effect
+	shared []string          // flags that the environment has set
 }
 
 type group struct {
@@ -53,7 +56,7 @@ type group struct {
 // NewFlags returns an empty set for the command of that name. The text about
 // heads its help.
 func NewFlags(name, about string) *Flags {
-	return &Flags{name: name, about: about, set: flag.NewFlagSet(name, flag.ContinueOnError)}
+	return &Flags{name: name, about: about, set: flag.NewFlagSet(name, flag.ContinueOnError), needs: make(map[string]string)}
 }
 
 // Group starts a group, or continues the one of that title: the help lists the flags defined from
@@ -64,6 +67,29 @@ func (f *Flags) Group(title string) {
 		f.group = len(f.groups)
 		f.groups = append(f.groups, group{title: title})
 	}
+}
+
+// Need makes the flags that define defines mistakes without the flag needed. The environment may have
+// them all the same, since it may be that of several programs.
+func (f *Flags) Need(needed string, define func()) {
+	before := f.own()
+	define()
+	for _, name := range f.own() {
+		if !slices.Contains(before, name) {
+			f.needs[name] = needed
+		}
+	}
+}
+
+// checkNeeds refuses flags without the ones that they need.
+func (f *Flags) checkNeeds() error {
+	for _, name := range f.own() {
+		needed, ok := f.needs[name]
+		if ok && f.Stated(name) && !f.Stated(needed) && !slices.Contains(f.shared, name) {
+			return Usagef("--%s has no effect without --%s", name, needed)
+		}
+	}
+	return nil
 }
 
 // Var defines a flag with a value of its own kind. In usage, a word in back
@@ -177,7 +203,10 @@ func (f *Flags) Parse(args []string, w io.Writer) error {
 	if err := f.readEnvironment(); err != nil {
 		return err
 	}
-	return f.readFile()
+	if err := f.readFile(); err != nil {
+		return err
+	}
+	return f.checkNeeds()
 }
 
 func isHelp(arg string) bool { return arg == "--help" || arg == "-help" || arg == "-h" }

@@ -71,6 +71,30 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// A flag that needs another one is a mistake without it, unless it is of an environment for several programs.
+func TestNeed(t *testing.T) {
+	parse := func(args ...string) (public, cert string, err error) {
+		f := NewFlags("worker", "")
+		f.String(&public, "public", "", "")
+		f.Need("public", func() { f.String(&cert, "tls-cert", "", "") })
+		f.File()
+		return public, cert, f.Parse(args, nil)
+	}
+	for _, args := range [][]string{{"--tls-cert", "a"}, {"--config", write(t, "tls-cert: a\n")}} {
+		if _, _, err := parse(args...); ExitCode(err) != 2 || err.Error() != "--tls-cert has no effect without --public" {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	t.Setenv("KEYWAY_TLS_CERT", "b")
+	if _, cert, err := parse(); err != nil || cert != "b" {
+		t.Errorf("by the environment: %q, %v", cert, err)
+	}
+	t.Setenv("KEYWAY_PUBLIC", ":1")
+	if _, cert, err := parse("--tls-cert", "a"); err != nil || cert != "a" {
+		t.Errorf("with --public by the environment: %q, %v", cert, err)
+	}
+}
+
 func TestLogFormats(t *testing.T) {
 	for format, want := range map[string]string{
 		"":        `^time=\S+ level=INFO msg="it says" a="k\\u202e\\x1b"\n$`,
