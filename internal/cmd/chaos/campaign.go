@@ -22,6 +22,7 @@ type config struct {
 	Lockers  int
 	Grant    time.Duration
 	Links    bool // trouble the links
+	Doors    bool // requests take any worker's public address
 	Race     bool
 	Programs string // directory of router and worker; empty builds them
 	Verbose  bool
@@ -44,6 +45,9 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 0))
 	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold})
 	mix := trial.NewMix(rng, cfg.TTL)
+	if cfg.Doors { // nginx and net/http send a GET again when a connection breaks
+		mix.Posts, mix.LeftShare = 1, 0
+	}
 	fmt.Fprintf(cfg.Out, "chaos: seed %d, %v, session TTL %v, hold %v\nmix: %v\nplan: %s\n",
 		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, mix, planned(acts))
 
@@ -52,10 +56,15 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		return nil, err
 	}
 	defer s.kill()
+	if cfg.Doors {
+		if err := s.addDoors(acts); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.start(ctx, firstWorkers()); err != nil {
 		return nil, err
 	}
-	l := &trial.Load{Dial: trial.To(s.at.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
+	l := &trial.Load{Dial: trial.To(s.front), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
 		rng := rand.New(rand.NewPCG(uint64(cfg.Seed), uint64(i)+1))
 		return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 	}}

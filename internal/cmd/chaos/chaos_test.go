@@ -36,9 +36,14 @@ func TestTransfers(t *testing.T) {
 
 // TestChaos is the short form of the campaign, with another seed each time.
 // CHAOS_TIME makes it longer, CHAOS_SEED repeats one.
-func TestChaos(t *testing.T) {
+func TestChaos(t *testing.T) { testChaos(t) }
+
+// TestChaosDoors is that with requests that take the workers' own doors.
+func TestChaosDoors(t *testing.T) { testChaos(t, "-doors") }
+
+func testChaos(t *testing.T, args ...string) {
 	redistest.Require(t)
-	args := []string{"-lockers", "200", "-grant", "5s", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "20s")}
+	args = append(args, "-lockers", "200", "-grant", "5s", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "20s"))
 	if seed := os.Getenv("CHAOS_SEED"); seed != "" {
 		args = append(args, "-seed", seed)
 	}

@@ -27,6 +27,7 @@ type judge struct {
 	hold    time.Duration           // of requests at the router
 	outages []outage
 	cuts    []cut // of links
+	doors   bool  // each worker takes requests for all
 }
 
 func newJudge(cfg config, events []*event, seen trial.Record, requests []*trial.Request, cuts []cut) *judge {
@@ -34,7 +35,7 @@ func newJudge(cfg config, events []*event, seen trial.Record, requests []*trial.
 	for _, r := range requests {
 		sent[r.Number] = r.Send
 	}
-	return &judge{events: events, seen: seen, sent: sent, ttl: cfg.TTL, hold: cfg.Hold, outages: outages(events, cfg.TTL), cuts: cuts}
+	return &judge{events: events, seen: seen, sent: sent, ttl: cfg.TTL, hold: cfg.Hold, outages: outages(events, cfg.TTL), cuts: cuts, doors: cfg.Doors}
 }
 
 // classify says why a request failed and whether it may. What was executing on,
@@ -88,6 +89,8 @@ func (j *judge) allowed(r *trial.Request, e *event) string {
 		return "ran on a paused worker"
 	case e.Kind == pause || r.Status != http.StatusBadGateway:
 		return ""
+	case j.doors && r.Recv <= e.end+breakTime:
+		return "was at a killed door"
 	case x != nil && x.Worker == e.process && x.Begin <= e.end+breakTime: // its app may read what it sent before a moment later
 		return "ran on a killed worker"
 	case x == nil && (r.Recv <= e.end+breakTime || j.seen.LastRan(r.Key, e.begin) == e.process):

@@ -59,6 +59,28 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// A killed door breaks off what it has passed on, wherever that runs, and nothing else.
+func TestClassifyDoors(t *testing.T) {
+	killed := &event{act: act{Kind: kill, Worker: "w1"}, process: "w1#1", begin: 100, end: 110}
+	ran := map[int64]*trial.Execution{1: {Worker: "w2#1", Begin: 95}}
+	for _, tt := range []struct {
+		r              trial.Request
+		doors, allowed bool
+	}{
+		{trial.Request{Send: 90, Recv: 115, Status: 502}, true, true},
+		{trial.Request{Send: 90, Recv: 115, Status: 502}, false, false},
+		{trial.Request{Send: 90, Recv: 111 + breakTime, Status: 502}, true, false},
+		{trial.Request{Send: 111, Recv: 115, Status: 502}, true, false},
+		{trial.Request{Send: 90, Recv: 115, Status: 503}, true, false},
+	} {
+		tt.r.Number = 1
+		j := &judge{events: []*event{killed}, seen: trial.Record{Requests: ran}, doors: tt.doors}
+		if v := j.classify(&tt.r); v.allowed != tt.allowed {
+			t.Errorf("%+v, doors %v: %q, allowed %v", tt.r, tt.doors, v.cause, v.allowed)
+		}
+	}
+}
+
 func TestClassifyCuts(t *testing.T) {
 	const at = time.Minute
 	ran := &trial.Execution{Request: 1, Worker: "w1#1"}

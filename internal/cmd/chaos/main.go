@@ -55,6 +55,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f.Int(&cfg.Lockers, "lockers", 1000, leastLockers, "`number` of callers that lock keys")
 	f.Duration(&cfg.Grant, "grant", grantTime, 0, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
 	f.Bool(&cfg.Links, "links", "cut, stall and delay the connections between router and workers at random")
+	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns through nginx, and not to the router")
 	f.Bool(&cfg.Race, "race", "build router and worker with the race detector")
 	f.String(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
 	f.Bool(&cfg.Verbose, "v", "print the logs of all processes, with debug messages")

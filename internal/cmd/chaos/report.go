@@ -40,6 +40,7 @@ func newReport(cfg config, s *stage, d *director, l *trial.Load, stopped []error
 	r.ViolateAll(stopped)
 	for w, u := range r.usage {
 		switch w := trial.Way(w); {
+		case cfg.Doors && u.Sent == 0:
 		case w.ReachesNobody() && u.Executed > 0:
 			r.Violate("of %d requests of the kind %q %d were executed", u.Sent, w, u.Executed)
 		case !w.ReachesNobody() && u.Executed == 0:

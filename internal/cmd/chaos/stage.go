@@ -24,7 +24,9 @@ type stage struct {
 	router   *trial.Program
 	at       *cluster.Process // the router's
 	observer *trial.Observer
-	links    *links // nil unless they are troubled
+	front    string            // host:port that takes requests
+	doors    map[string]string // host:port by worker; nil unless requests take these
+	links    *links            // nil unless they are troubled
 	lives    *trial.Lives
 	logs     io.Writer // what prints logs, too; nil for nothing
 
@@ -77,6 +79,12 @@ func (s *stage) start(ctx context.Context, names []string) error {
 		return err
 	}
 	s.at = cluster.Of(router.Process)
+	s.front = s.at.Listen
+	if s.doors != nil {
+		if s.front, err = s.startNginx(ctx); err != nil {
+			return err
+		}
+	}
 	for _, name := range names {
 		s.startWorker(ctx, name)
 	}
@@ -85,7 +93,7 @@ func (s *stage) start(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	return trial.WarmUp(ctx, trial.To(s.at.Listen))
+	return trial.WarmUp(ctx, trial.To(s.front))
 }
 
 // locks is the socket of the router's lock service.
@@ -110,6 +118,9 @@ func (s *stage) startWorker(ctx context.Context, name string) *trial.Life {
 				return proc.Spec{}, err
 			}
 			args := []string{"--name", name, "--admin", "127.0.0.1:0", "--join", s.at.Gossip, "--upstream", url, "--lock-file", filepath.Join(s.dir, name+".lock")}
+			if s.doors != nil {
+				args = append(args, "--public", s.doors[name], "--hold", s.cfg.Hold.String())
+			}
 			if s.links != nil {
 				listen, err := s.links.add(label)
 				if err != nil {
