@@ -30,6 +30,10 @@ const (
 	haproxyApp    = "HAProxy, one app"
 	sidecar       = "Keyway, sidecar"
 	sidecarOther  = "Keyway, --other-worker"
+	doorsAny      = "nginx, any door"
+	doorsOwner    = "nginx, the owner's door"
+	doorsRouter   = "nginx, 2 routers, workers"
+	doorAlone     = "the owner's door alone"
 )
 
 // scenario is one table.
@@ -66,6 +70,7 @@ func scenarios() []scenario {
 		{name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxy, nginx, keywayPlain}, goal: "CPU ≤ 1.05 × HAProxy's"},
 		{name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keyway, keywayHandler, keywayNetHTTP}, goal: "CPU ≤ 1.5 × nginx's"},
 		{name: "sidecar", title: "before an app on a Unix socket, 64 connections (the sidecar: one link of 64 streams), 100-byte answers", forwarded: true, connections: 64, path: "/100", field: []string{haproxyApp, sidecar}, goal: "sidecar's CPU ≤ 0.8 × HAProxy's"},
+		{name: "doors", title: "three workers before an app on a Unix socket, 64 connections, 100-byte answers; CPU of all parts but the app", connections: 64, path: "/100", field: []string{doorsOwner, doorsAny, doorsRouter, doorAlone}, goal: "any door ≤ 1.6 × the owner's, ≤ the router's"},
 	}
 }
 
@@ -222,7 +227,7 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 		return err
 	}
 	cfg := h.config(s, p)
-	cfg.Groups = map[string][]int{groupProxy: p.process.Pids(), groupOrigin: h.origins[kindOf(name)].process.Pids()}
+	cfg.Groups = map[string][]int{groupProxy: p.pids(), groupOrigin: h.origins[kindOf(name)].process.Pids()}
 	r, err := h.load(cfg)
 	if err != nil {
 		return err
@@ -296,7 +301,7 @@ func (h *hop) measureIdle(s scenario) error {
 		}
 		cfg := h.config(s, p)
 		cfg.Time, cfg.Clients = 0, h.idleConns
-		before := proc.MemoryOf(p.process.Pids()...)
+		before := proc.MemoryOf(p.pids()...)
 		with, err := h.hold(cfg, p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -323,5 +328,5 @@ func (h *hop) hold(cfg load.Config, p *proxy) (m proc.Memory, err error) {
 	if err := h.stage.Check(); err != nil {
 		return m, err
 	}
-	return proc.MemoryOf(p.process.Pids()...), nil
+	return proc.MemoryOf(p.pids()...), nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,7 +38,7 @@ func kindOf(name string) string {
 		return kindPlain
 	case keywaySecure:
 		return kindSecure
-	case haproxyApp, sidecar, sidecarOther:
+	case haproxyApp, sidecar, sidecarOther, doorsAny, doorsOwner, doorsRouter, doorAlone:
 		return kindApp
 	}
 	return kindHTTP
@@ -102,7 +103,9 @@ func (h *hop) proxy(name string, f front) (*proxy, error) {
 	case name == sidecarOther:
 		p, err = h.sidecarProxy(h.otherWorker, "sidecar-other")
 	case name == nginx:
-		p, err = h.startNginx(u.addrs)
+		p, err = h.startNginx("nginx", true, u.addrs)
+	case slices.Contains([]string{doorsAny, doorsOwner, doorsRouter, doorAlone}, name):
+		p, err = h.doorsProxy(name)
 	case name == keywayNetHTTP:
 		p, err = h.netHTTPProxy(u)
 	case name == keywayOther || f == frontTLS:
@@ -224,7 +227,7 @@ func (h *hop) watched(s scenario, name string, tool func(pids string) []string) 
 		return "", load.Result{}, err
 	}
 	var pids []string
-	for _, pid := range p.process.Pids() {
+	for _, pid := range p.pids() {
 		pids = append(pids, strconv.Itoa(pid))
 	}
 	args := tool(strings.Join(pids, ","))

@@ -64,6 +64,7 @@ type hop struct {
 	keep    bool                  // the logs, whatever the outcome
 	running map[string]*proxy     // by contestant and front
 	origins map[string]*upstreams // by kind
+	doors   map[string][]*door    // by cluster
 }
 
 // place says which cores are for what.
@@ -81,7 +82,7 @@ func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (*hop
 	if err != nil {
 		return nil, err
 	}
-	h := &hop{flags: f, ctx: ctx, dir: dir, stage: proc.NewStage(dir), out: out, running: make(map[string]*proxy), origins: make(map[string]*upstreams)}
+	h := &hop{flags: f, ctx: ctx, dir: dir, stage: proc.NewStage(dir), out: out, running: make(map[string]*proxy), origins: make(map[string]*upstreams), doors: make(map[string][]*door)}
 	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers are of another user
 		h.close(err)
 		return nil, err

@@ -24,8 +24,17 @@ import (
 // proxy is a running proxy.
 type proxy struct {
 	process *proc.Process
+	behind  []*proc.Process // other processes whose CPU counts
 	addr    map[front]string
 	link    *load.Link // as which frontLink speaks to it
+}
+
+func (p *proxy) pids() []int {
+	all := p.process.Pids()
+	for _, b := range p.behind {
+		all = append(all, b.Pids()...)
+	}
+	return all
 }
 
 // front is what a proxy speaks to its clients.
@@ -111,18 +120,19 @@ func (h *hop) startHAProxy(name string, upstreams []string) (*proxy, error) {
 	return &proxy{process: p, addr: addrs}, err
 }
 
-func (h *hop) startNginx(upstreams []string) (*proxy, error) {
-	dir, addrs, err := h.fronts("nginx")
+// startNginx starts nginx, which chooses an upstream by the key or in turns.
+func (h *hop) startNginx(name string, hash bool, upstreams []string) (*proxy, error) {
+	dir, addrs, err := h.fronts(name)
 	if err != nil {
 		return nil, err
 	}
 	n := &servers.Nginx{
-		Dir: dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Workers: "1", Connections: maxConnections(), Hash: true, Upstreams: upstreams,
+		Dir: dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Workers: "1", Connections: maxConnections(), Hash: hash, Upstreams: upstreams,
 	}
 	if err := n.Write(); err != nil {
 		return nil, err
 	}
-	spec := n.Spec("nginx")
+	spec := n.Spec(name)
 	spec.CPUs = h.place.proxy
 	p, err := h.stage.Start(h.ctx, spec)
 	return &proxy{process: p, addr: addrs}, err
@@ -157,8 +167,9 @@ func (h *hop) appSocket() string { return filepath.Join(h.dir, "app.sock") }
 
 // startSidecar starts a sidecar of a cluster before the app of kindApp, on the proxies'
 // core.
-func (h *hop) startSidecar(name, program, cluster, gossip string) (*proc.Process, error) {
-	spec := servers.Worker(name, program, cluster, h.redis, gossip, append(h.with.memberArgs(), "--upstream", "unix://"+h.appSocket())...)
+func (h *hop) startSidecar(name, program, cluster, gossip string, args ...string) (*proc.Process, error) {
+	args = append(append(args, h.with.memberArgs()...), "--upstream", "unix://"+h.appSocket())
+	spec := servers.Worker(name, program, cluster, h.redis, gossip, args...)
 	spec.CPUs, spec.Env = h.place.proxy, h.env
 	return h.stage.Start(h.ctx, spec)
 }

@@ -50,6 +50,7 @@ http {
 	}
 	proxy_http_version 1.1;
 	proxy_set_header Connection "";
+	proxy_set_header Host $http_host;
 	proxy_max_temp_file_size 0;
 	proxy_read_timeout 5m;
 	server {
