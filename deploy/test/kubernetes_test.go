@@ -26,7 +26,7 @@ const partOf = "app.kubernetes.io/part-of"
 // renderings are the kustomizations, with a component and without.
 func renderings(t *testing.T) map[string]*manifests.Objects {
 	t.Helper()
-	dirs := map[string]string{"sidecar": "../kubernetes/sidecar", "embedded": "../kubernetes/embedded"}
+	dirs := map[string]string{"sidecar": "../kubernetes/sidecar", "embedded": "../kubernetes/embedded", "door": "../kubernetes/door"}
 	base, err := filepath.Abs("../kubernetes")
 	if err != nil {
 		t.Fatal(err)
@@ -37,6 +37,9 @@ func renderings(t *testing.T) map[string]*manifests.Objects {
 	}
 	for _, component := range components {
 		name := filepath.Base(component)
+		if name == "door" { // has a kustomization
+			continue
+		}
 		dir := filepath.Join(t.TempDir(), name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -86,7 +89,10 @@ func env(c *corev1.Container) map[string]string {
 	values := make(map[string]string)
 	for _, e := range c.Env {
 		if e.ValueFrom != nil {
-			e.Value = map[string]string{"status.podIP": "192.0.2.1", "metadata.name": "orders-0"}[e.ValueFrom.FieldRef.FieldPath]
+			e.Value = map[string]string{
+				"status.podIP": "192.0.2.1", "metadata.name": "orders-0",
+				"metadata.annotations['keyway/upstream']": "http://127.0.0.1:3000", "metadata.annotations['keyway/health']": "/healthz",
+			}[e.ValueFrom.FieldRef.FieldPath]
 		}
 		for name, value := range values {
 			e.Value = strings.ReplaceAll(e.Value, "$("+name+")", value)
@@ -203,7 +209,7 @@ func portOf(c *corev1.Container, port intstr.IntOrString) int32 {
 // The ports that containers name are those at which the programs listen.
 func TestPortsAreThoseOfTheFlags(t *testing.T) {
 	listening := map[string][]string{
-		"http": {"KEYWAY_LISTEN"}, "link": {"KEYWAY_LISTEN", "LISTEN"}, "admin": {"KEYWAY_ADMIN", "ADMIN"},
+		"http": {"KEYWAY_LISTEN"}, "door": {"KEYWAY_PUBLIC"}, "link": {"KEYWAY_LISTEN", "LISTEN"}, "admin": {"KEYWAY_ADMIN", "ADMIN"},
 		"gossip": {"KEYWAY_GOSSIP", "GOSSIP"}, "gossip-udp": {"KEYWAY_GOSSIP", "GOSSIP"},
 	}
 	each(t, func(t *testing.T, pod *corev1.PodTemplateSpec) {

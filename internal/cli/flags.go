@@ -81,7 +81,7 @@ func (f *Flags) Need(needed string, define func()) {
 	}
 }
 
-// checkNeeds refuses flags without the ones that they need.
+// checkNeeds refuses flags that have no effect.
 func (f *Flags) checkNeeds() error {
 	for _, name := range f.own() {
 		needed, ok := f.needs[name]

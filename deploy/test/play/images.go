@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +20,7 @@ const (
 	pythonImage     = "python:3.13-slim"
 	redisImage      = "redis:7.4"
 	prometheusImage = "prom/prometheus:v3.5.0"
+	nginxImage      = "nginx:1.28"
 )
 
 // Images of the repository, under a tag that nobody else uses.
@@ -32,12 +35,12 @@ const (
 
 // The images that stay in the engine, so that the next run takes less time.
 const (
-	debianImage = "keyway-test/debian:1" // with packages; another number for others
+	debianImage = "keyway-test/debian:2" // with packages; another number for others
 	goToolImage = "keyway-test/go:"      // and Go's version and a digest of go.sum
 )
 
 // packages are what stand-ins need of Debian, beside what every Debian has.
-const packages = "ca-certificates,redis-server,prometheus,python3"
+const packages = "ca-certificates,redis-server,prometheus,python3,nginx"
 
 // images gets the images that deployments need: from their registry, or
 // stand-ins of Debian's packages under the same names.
@@ -57,8 +60,9 @@ func (im *images) prepare(ctx context.Context) error {
 		pythonImage:     im.of(`CMD ["python3"]`),
 		redisImage:      im.of("RUN mkdir /data && chown redis:redis /data\nWORKDIR /data\nUSER redis"),
 		prometheusImage: im.of("RUN mkdir /prometheus && chown nobody:nogroup /prometheus\nUSER nobody\nENTRYPOINT [\"prometheus\"]"),
+		nginxImage:      im.of("RUN rm /etc/nginx/sites-enabled/default\nSTOPSIGNAL SIGQUIT\nCMD [\"nginx\", \"-g\", \"daemon off;\"]"),
 	}
-	for _, name := range []string{golangImage, pythonImage, redisImage, prometheusImage} {
+	for _, name := range slices.Sorted(maps.Keys(standIns)) {
 		if err := im.get(ctx, name, standIns[name]); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ import (
 
 const (
 	imagesTimeout = 15 * time.Minute
-	timeout       = 10 * time.Minute // of the rest
+	timeout       = 20 * time.Minute // of the rest
 	loadRate      = 150              // requests a second
 	loadClients   = 16
 	settleAnswers = 3 * loadRate // after each change
@@ -42,8 +42,18 @@ type step struct {
 func steps() []step {
 	return []step{
 		{"compose", playStack},
+		{"doors", playDoors},
 		{"pods", playPods},
+		{"door-pods", playDoorPods},
 	}
+}
+
+func names() string {
+	var all []string
+	for _, s := range steps() {
+		all = append(all, s.name)
+	}
+	return strings.Join(all, ", ")
 }
 
 func main() {
@@ -63,7 +73,7 @@ var errUsage = errors.New("usage")
 
 func play(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("play", flag.ContinueOnError)
-	only := flags.String("only", "", "`name` of the one thing to try: compose or pods")
+	only := flags.String("only", "", "`name` of the one thing to try: "+names())
 	if err := flags.Parse(args); err != nil {
 		return errors.Join(errUsage, err)
 	}
@@ -74,7 +84,7 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	if len(chosen) == 0 || flags.NArg() > 0 {
-		fmt.Fprintln(flags.Output(), "play: no arguments; -only compose or pods")
+		fmt.Fprintln(flags.Output(), "play: no arguments; -only "+names())
 		return errUsage
 	}
 	root, err := repository(ctx)
@@ -91,7 +101,10 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 	defer cancel()
 	for _, s := range chosen {
 		fmt.Fprintf(out, "%s (after %.0f s):\n", s.name, time.Since(began).Seconds())
-		if err := s.run(ctx, root, out, undo); err != nil {
+		undo := new(undoing) // the next one uses the same names
+		err := s.run(ctx, root, out, undo)
+		undo.run(ctx, out)
+		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}

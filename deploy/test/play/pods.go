@@ -35,6 +35,14 @@ type pod struct {
 	template *corev1.PodTemplateSpec
 }
 
+// field returns what a fieldRef stands for.
+func (p *pod) field(path string) string {
+	if name, ok := strings.CutPrefix(path, "metadata.annotations['"); ok {
+		return p.template.Annotations[strings.TrimSuffix(name, "']")]
+	}
+	return map[string]string{"status.podIP": p.ip, "metadata.name": p.name}[path]
+}
+
 // container returns the name of one of its containers, or volumes, in the engine.
 func (p *pod) container(name string) string { return p.name + "-" + name }
 
@@ -55,32 +63,53 @@ func (p *pod) names() (names []string) {
 // volumes, rights, order of start and probes, and replaces each of them under load.
 func playPods(ctx context.Context, root string, out io.Writer, undo *undoing) error {
 	k := &pods{out: out, undo: undo}
-	var err error
-	if k.objects, err = manifests.Render(filepath.Join(root, "deploy", "kubernetes", "sidecar")); err != nil {
+	if err := k.render(root, "sidecar"); err != nil {
 		return err
 	}
+	var routers, workers []*pod
+	for i := range 2 {
+		routers = append(routers, &pod{name: fmt.Sprintf("keyway-router-%d", i), template: &k.objects.Deployments["keyway-router"].Spec.Template})
+	}
+	for i := range 3 {
+		workers = append(workers, &pod{name: fmt.Sprintf("orders-%d", i), template: &k.objects.StatefulSets["orders"].Spec.Template})
+	}
+	return k.play(ctx, workers, routers)
+}
+
+// playDoorPods does so with deploy/kubernetes/door.
+func playDoorPods(ctx context.Context, root string, out io.Writer, undo *undoing) error {
+	k := &pods{out: out, undo: undo}
+	if err := k.render(root, "door"); err != nil {
+		return err
+	}
+	var doors []*pod
+	for i := range 3 {
+		doors = append(doors, &pod{name: fmt.Sprintf("door-%d", i), template: &k.objects.Deployments["orders"].Spec.Template})
+	}
+	return k.play(ctx, nil, doors)
+}
+
+func (k *pods) render(root, name string) (err error) {
+	k.objects, err = manifests.Render(filepath.Join(root, "deploy", "kubernetes", name))
+	return err
+}
+
+// play starts workers, and fronts that clients reach, and replaces each of them.
+func (k *pods) play(ctx context.Context, workers, fronts []*pod) error {
 	if err := k.prepare(ctx); err != nil {
 		return err
 	}
-	router, worker := &k.objects.Deployments["keyway-router"].Spec.Template, &k.objects.StatefulSets["orders"].Spec.Template
-	var routers, workers []*pod
-	for i := range 2 {
-		routers = append(routers, &pod{name: fmt.Sprintf("keyway-router-%d", i), template: router})
-	}
-	for i := range 3 {
-		workers = append(workers, &pod{name: fmt.Sprintf("orders-%d", i), template: worker})
-	}
-	for _, p := range append(workers, routers...) {
+	for _, p := range slices.Concat(workers, fronts) {
 		if err := k.start(ctx, p); err != nil {
 			return errors.Join(err, k.logs(ctx, p))
 		}
 	}
-	for _, p := range append(workers, routers...) {
+	for _, p := range slices.Concat(workers, fronts) {
 		if err := k.awaitReady(ctx, p); err != nil {
 			return errors.Join(err, k.logs(ctx, p))
 		}
 	}
-	return k.replaceEach(ctx, workers, routers)
+	return k.replaceEach(ctx, workers, fronts)
 }
 
 // prepare makes what is around the pods: a network, Redis and the Secret.
@@ -162,7 +191,7 @@ func (k *pods) run(ctx context.Context, p *pod, c *corev1.Container) error {
 	}
 	for _, m := range c.VolumeMounts {
 		source := p.container(m.Name)
-		if m.Name == "secrets" {
+		if strings.HasSuffix(m.Name, "secrets") {
 			source = k.secrets
 		}
 		mount := source + ":" + m.MountPath
@@ -183,7 +212,7 @@ func (k *pods) environment(p *pod, c *corev1.Container) map[string]string {
 	values := make(map[string]string)
 	for _, e := range c.Env {
 		if e.ValueFrom != nil {
-			e.Value = map[string]string{"status.podIP": p.ip, "metadata.name": p.name}[e.ValueFrom.FieldRef.FieldPath]
+			e.Value = p.field(e.ValueFrom.FieldRef.FieldPath)
 		}
 		for name, value := range values {
 			e.Value = strings.ReplaceAll(e.Value, "$("+name+")", value)
@@ -278,8 +307,12 @@ func (k *pods) remove(ctx context.Context, p *pod) error {
 }
 
 // replaceEach replaces each pod by a new one of its name, under load.
-func (k *pods) replaceEach(ctx context.Context, workers, routers []*pod) error {
-	l, err := startLoad(ctx, project+"-client", podsNetwork, loadRate, "http://keyway-router-0:8080", "http://keyway-router-1:8080")
+func (k *pods) replaceEach(ctx context.Context, workers, fronts []*pod) error {
+	var targets []string
+	for _, p := range fronts {
+		targets = append(targets, "http://"+p.name+":8080")
+	}
+	l, err := startLoad(ctx, project+"-client", podsNetwork, loadRate, targets...)
 	if err != nil {
 		return err
 	}
@@ -308,7 +341,7 @@ func (k *pods) replaceEach(ctx context.Context, workers, routers []*pod) error {
 			return err
 		}
 	}
-	for _, p := range routers {
+	for _, p := range fronts {
 		if err := replace("SIGTERM", p, k.stopTogether); err != nil {
 			return err
 		}

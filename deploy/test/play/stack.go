@@ -21,6 +21,7 @@ const project = "keyway-deploy-test"
 // stack is what compose.yaml starts.
 type stack struct {
 	dir    string // of compose.yaml
+	doors  bool   // with compose.door.yaml
 	out    io.Writer
 	env    []string
 	router string // host:port of router-1
@@ -31,7 +32,15 @@ type stack struct {
 // playStack starts what compose.yaml describes, but for Grafana, and restarts each
 // service under load.
 func playStack(ctx context.Context, root string, out io.Writer, undo *undoing) error {
-	s := &stack{dir: filepath.Join(root, "deploy"), out: out}
+	return (&stack{dir: filepath.Join(root, "deploy"), out: out}).play(ctx, undo)
+}
+
+// playDoors does so with compose.door.yaml.
+func playDoors(ctx context.Context, root string, out io.Writer, undo *undoing) error {
+	return (&stack{dir: filepath.Join(root, "deploy"), out: out, doors: true}).play(ctx, undo)
+}
+
+func (s *stack) play(ctx context.Context, undo *undoing) error {
 	if err := s.choosePorts(); err != nil {
 		return err
 	}
@@ -77,6 +86,9 @@ func (s *stack) choosePorts() error {
 }
 
 func (s *stack) compose(ctx context.Context, args ...string) (string, error) {
+	if s.doors {
+		args = append([]string{"-f", "compose.yaml", "-f", "compose.door.yaml"}, args...)
+	}
 	cmd := command(ctx, "docker-compose", args...)
 	if _, err := exec.LookPath("docker-compose"); err != nil {
 		cmd = command(ctx, "docker", append([]string{"compose"}, args...)...)
@@ -85,8 +97,8 @@ func (s *stack) compose(ctx context.Context, args ...string) (string, error) {
 	return run(cmd)
 }
 
-// services returns those that can be started: all but Grafana, of which there is no
-// stand-in.
+// services returns all services but Grafana, which has no stand-in, and with doors the
+// routers.
 func (s *stack) services(ctx context.Context) ([]string, error) {
 	text, err := s.compose(ctx, "config", "--services")
 	if err != nil {
@@ -94,7 +106,9 @@ func (s *stack) services(ctx context.Context) ([]string, error) {
 	}
 	all := strings.Fields(text)
 	slices.Sort(all)
-	return slices.DeleteFunc(all, func(name string) bool { return name == "grafana" }), nil
+	return slices.DeleteFunc(all, func(name string) bool {
+		return name == "grafana" || s.doors && strings.HasPrefix(name, "router-")
+	}), nil
 }
 
 // curl sends what the README says until it is answered as there.
@@ -134,7 +148,11 @@ func (s *stack) curl(ctx context.Context) error {
 // playUnderLoad restarts each service, asks what the dashboards ask and kills a
 // worker.
 func (s *stack) playUnderLoad(ctx context.Context, services []string, undo *undoing) error {
-	l, err := startLoad(ctx, project+"-client", project+"_default", loadRate, "http://router-1:8080", "http://router-2:8080")
+	targets := []string{"http://router-1:8080", "http://router-2:8080"}
+	if s.doors {
+		targets = []string{"http://nginx"}
+	}
+	l, err := startLoad(ctx, project+"-client", project+"_default", loadRate, targets...)
 	if err != nil {
 		return err
 	}
@@ -142,8 +160,10 @@ func (s *stack) playUnderLoad(ctx context.Context, services []string, undo *undo
 	if err != nil {
 		return err
 	}
-	if err := s.askPanels(ctx, undo); err != nil {
-		return err
+	if !s.doors {
+		if err := s.askPanels(ctx, undo); err != nil {
+			return err
+		}
 	}
 	between := l.result()
 	if err := s.kill(ctx, l); err != nil {
@@ -160,10 +180,13 @@ func (s *stack) playUnderLoad(ctx context.Context, services []string, undo *undo
 	return nil
 }
 
-// restartEach restarts each service, one after the other, and returns how many
+// restartEach restarts each service but nginx, which clients are connected to, one after the other, and returns how many
 // requests have failed.
 func (s *stack) restartEach(ctx context.Context, l *load, services []string) (failed int, err error) {
 	for _, service := range services {
+		if service == "nginx" {
+			continue
+		}
 		began := time.Now()
 		if _, err := s.compose(ctx, "restart", service); err != nil {
 			return 0, err
