@@ -27,11 +27,12 @@ var balancers = map[string]struct {
 	args func(t *testing.T, dir, config string) []string
 }{
 	"nginx.conf": {regexp.MustCompile(`# (hash)`), func(t *testing.T, dir, config string) []string {
-		main := fmt.Sprintf("daemon off;\npid %[1]s/pid;\nevents {}\nhttp {\naccess_log off;\nadd_header %[2]s $upstream_addr;\n", dir, headerDoor)
+		var main strings.Builder
+		fmt.Fprintf(&main, "daemon off;\npid %[1]s/pid;\nevents {}\nhttp {\naccess_log off;\nadd_header %[2]s $upstream_addr;\n", dir, headerDoor)
 		for _, temp := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-			main += fmt.Sprintf("%s_temp_path %s/%[1]s;\n", temp, dir)
+			fmt.Fprintf(&main, "%s_temp_path %s/%[1]s;\n", temp, dir)
 		}
-		return []string{"-p", dir, "-e", filepath.Join(dir, "log"), "-c", write(t, dir, main+config+"}\n")}
+		return []string{"-p", dir, "-e", filepath.Join(dir, "log"), "-c", write(t, dir, main.String()+config+"}\n")}
 	}},
 	"haproxy.cfg": {regexp.MustCompile(`# (balance|hash)`), func(t *testing.T, dir, config string) []string {
 		return []string{"-db", "-f", write(t, dir, config+"\thttp-response set-header "+headerDoor+" %s\n")}
