@@ -88,7 +88,7 @@ var table = [Kinds]entry{
 	GivenUp:       {http.StatusTooManyRequests, "given-up", "too many requests that this client cancelled still run", true},
 	TooManyWait:   {http.StatusTooManyRequests, "too-many-wait", "too many requests wait", true},
 	RateOfKey:     {http.StatusTooManyRequests, "rate-of-key", "the key has reached its rate of requests, try again", true},
-	OtherVersion:  {http.StatusServiceUnavailable, "other-version", "the worker does not know a setting of the request's route, try again", true},
+	OtherVersion:  {http.StatusServiceUnavailable, "other-version", "the worker's version does not know a setting of the request's route, try again", true},
 	NoOwner:       {http.StatusServiceUnavailable, "no-owner", "no worker takes requests for the key at the moment, try again", true},
 	StandsAside:   {http.StatusServiceUnavailable, "stands-aside", "this router takes no requests at the moment, try another one", true},
 	HoldFull:      {http.StatusServiceUnavailable, "hold-full", "too many requests wait for their workers, try again", true},
