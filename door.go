@@ -45,7 +45,7 @@ func (n *Node) Handler(app http.Handler, cfg router.Config) (*router.Router, err
 	}
 	if err := n.members.AnnounceKeySource(door.KeySource()); err != nil {
 		n.door.Store(nil)
-		return nil, errors.Join(fmt.Errorf("keyway: another door or router of the cluster takes keys from elsewhere: %w", err), door.Close())
+		return nil, errors.Join(fmt.Errorf("keyway: another node or router of the cluster uses another key source: %w", err), door.Close())
 	}
 	if app != nil {
 		n.handler.set(n.worker, app)

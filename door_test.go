@@ -74,7 +74,7 @@ func TestHandlerRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.Handler(named("b"), router.Config{Keys: kit.KeySources(t, "header:X-Other")}); err == nil || !strings.Contains(err.Error(), "X-Key") {
-		t.Errorf("keys from elsewhere: %v", err)
+		t.Errorf("another key source: %v", err)
 	}
 	if _, err := b.Handler(named("b"), router.Config{Keys: kit.KeySources(t, "header:X-Key")}); err != nil {
 		t.Errorf("the same keys: %v", err)

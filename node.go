@@ -115,7 +115,7 @@ func (n *Node) Close() error {
 	n.closing.Do(func() {
 		close(n.closed)
 		if n.closeErr = n.close(); n.closeErr != nil {
-			n.log.Error("the node did not end in order", "error", n.closeErr)
+			n.log.Error("the node did not shut down cleanly", "error", n.closeErr)
 		}
 	})
 	return n.closeErr

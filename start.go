@@ -142,7 +142,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 // gossipError returns an error of package gossip as one of this package.
 func gossipError(err error) error {
 	if errors.Is(err, gossip.ErrRefused) {
-		return fmt.Errorf("keyway: another cluster is at the address of Config.Join (--join): if it is not meant, give the addresses of this one's members there: %w", err)
+		return fmt.Errorf("keyway: the address of Config.Join (--join) belongs to another cluster: set it to the addresses of this cluster's members: %w", err)
 	}
 	if errors.Is(err, gossip.ErrConfig) {
 		return bad("%s", strings.TrimPrefix(err.Error(), gossip.ErrConfig.Error()+": "))

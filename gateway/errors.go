@@ -22,7 +22,7 @@ var (
 	ErrLocked = locking.ErrLocked
 	// ErrWaited means that the key was waited for as long as a call may wait. The
 	// call has not run.
-	ErrWaited = errors.New("gateway: the key was waited for as long as may be")
+	ErrWaited = errors.New("gateway: the key was not free in time")
 	// ErrMayHaveRun means that the caller has no answer, or not the whole of it,
 	// although the call may have run, or may still run.
 	ErrMayHaveRun = errors.New("gateway: the call may have run")
@@ -31,7 +31,7 @@ var (
 	ErrOwnershipLost = errors.New("gateway: ownership lost")
 	// ErrTimeout is the cause of an execution's context when the request has held its key for too
 	// long.
-	ErrTimeout = errors.New("gateway: the execution has taken as long as it may")
+	ErrTimeout = errors.New("gateway: the execution exceeded its time limit")
 
 	// ErrNested means that a request over HTTP is for a key that the chain of
 	// calls that it belongs to holds already, so that it would wait for itself.

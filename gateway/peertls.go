@@ -160,7 +160,7 @@ func (c *PeerTLSConfig) verify(cas *x509.CertPool, chain []*x509.Certificate, us
 		Roots: cas, Intermediates: between, DNSName: c.Name, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: now,
 	})
 	if err != nil {
-		return fmt.Errorf("the certificate of %q by %q is none of a member: %w", chain[0].Subject, chain[0].Issuer, err)
+		return fmt.Errorf("the certificate of %q by %q is not a member's: %w", chain[0].Subject, chain[0].Issuer, err)
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func parseCAs(text []byte) (*x509.CertPool, error) {
 	case !found:
 		return nil, errors.New("there is no certificate in PEM")
 	case bytes.Contains(text, []byte("-----BEGIN")):
-		return nil, errors.New("what follows the last certificate is broken")
+		return nil, errors.New("the text after the last certificate is broken")
 	}
 	return cas, nil
 }

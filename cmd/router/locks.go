@@ -26,9 +26,9 @@ func (p *running) newLocksServer(listeners []net.Listener) *lockservice.Server {
 		tcp, isTCP := l.Addr().(*net.TCPAddr)
 		switch reachable := isTCP && !tcp.IP.IsLoopback(); {
 		case reachable && p.o.locksToken == "":
-			p.logger.Warn("only this machine can use the lock service (--locks), as there is no --locks-token", "addr", l.Addr())
+			p.logger.Warn("only this machine can use the lock service (--locks): set --locks-token to let others use it", "addr", l.Addr())
 		case reachable && general.TLSConfig == nil:
-			p.logger.Warn("who sees the network of the lock service (--locks) reads its token (--locks-token): let it be one of your own, or set --tls-cert", "addr", l.Addr())
+			p.logger.Warn("anyone who sees the network of the lock service (--locks) can read its token (--locks-token): use a private network, or set --tls-cert", "addr", l.Addr())
 		}
 		p.logger.Info("the lock service is ready", "url", process.URL(l, scheme)+"/v1/locks/")
 	}

@@ -383,7 +383,7 @@ func TestConnectionsOfClientsAreBounded(t *testing.T) {
 		silent = append(silent, c)
 	}
 	deadline := time.After(time.Minute)
-	for !strings.Contains(r.stderr.String(), "no more connections are taken") {
+	for !strings.Contains(r.stderr.String(), "no further connections are accepted") {
 		select {
 		case <-deadline:
 			t.Fatalf("no warning: %s", r.stderr)

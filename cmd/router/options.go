@@ -31,14 +31,14 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o.door.Define(f, "Requests")
 	f.Group("Requests")
 	f.Int(&config.MaxConnections, "max-connections", 0, 0, "`number` of clients' connections at one time. At the bound further ones wait to be accepted, and the longest idle ones are closed. 0: half of the files that the process may have open (ulimit -n) less 128, or a quarter if that is more")
-	f.Int64(&config.MaxBody, "max-body", defaults.MaxBody, 1, "`bytes` that a body may have, but for those of gRPC; a longer one is answered with 413")
-	f.Int64(&config.BodyFiles, "body-files", 0, 0, "`bytes` of temporary files for what of bodies is not in memory; a client may have a quarter of it. What does not fit is answered with 503; 0: 4 GiB, or half of what is free in --body-dir if that is less")
+	f.Int64(&config.MaxBody, "max-body", defaults.MaxBody, 1, "`bytes` that a body may have, except in gRPC; a longer one gets 413")
+	f.Int64(&config.BodyFiles, "body-files", 0, 0, "`bytes` of temporary files for the parts of bodies that are not in memory; one client may use a quarter. A body that does not fit gets 503. 0: 4 GiB, or half of the free space in --body-dir if that is less")
 	f.String(&config.BodyDir, "body-dir", "", "`directory` of temporary files, on a disk rather than in memory; empty: that of the system (TMPDIR or /tmp), and if no file can be made there, bodies are in memory only, as far as --replay-bytes allows")
 	f.Address(&o.admin, "admin", defaultAdmin, "`address` of the pages for operators, which router ctl asks too; not for the public")
 	f.Addresses(&o.locks, "locks", nil, "`addresses` of the lock service, by which clients in any language hold keys (docs/lock-service.md): host:port or unix:///path, several separated by commas; over TLS with --tls-cert. None: there is no lock service")
 	f.String(&o.locksToken, "locks-token", "", "`token` that requests to --locks need, in the header Authorization: Bearer; empty: they must come from this machine")
 	var tokenFile string
-	f.String(&tokenFile, "locks-token-file", "", "`file` with the token of --locks-token, which no list of processes shows then")
+	f.String(&tokenFile, "locks-token-file", "", "`file` with the token of --locks-token, which then no list of processes shows")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
 	}

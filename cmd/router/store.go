@@ -65,7 +65,7 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 	defer cancel()
 	if _, err := s.client.Generation(ctx); err != nil {
 		s.close()
-		return nil, fmt.Errorf("--new-cluster: the store cannot be reached, is --store or --redis right? %w", err)
+		return nil, fmt.Errorf("--new-cluster: the store cannot be reached: correct --store or --redis: %w", err)
 	}
 	return s, nil
 }

@@ -67,7 +67,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	}
 	first := shown()
 	replace(cert, []byte("none"))
-	kit.Eventually(t, "the bad file is logged", func() bool { return strings.Contains(r.stderr.String(), "the certificate stays as it is") })
+	kit.Eventually(t, "the bad file is logged", func() bool { return strings.Contains(r.stderr.String(), "the certificate cannot be reloaded") })
 	if shown() != first {
 		t.Error("a bad file has replaced a good one")
 	}
@@ -75,7 +75,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	replace(key, kit.Must(os.ReadFile(nextKey)))
 	replace(cert, kit.Must(os.ReadFile(nextCert)))
 	kit.Eventually(t, "the new one is shown", func() bool { return shown() != first })
-	if text := r.stderr.String(); !strings.Contains(text, "ends within a day") {
+	if text := r.stderr.String(); !strings.Contains(text, "expires within a day") {
 		t.Errorf("no warning of a certificate that ends soon: %s", text)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // errPartly means that a call has changed some of its partitions, and cannot change others.
-var errPartly = errors.New("etcd: changed in part")
+var errPartly = errors.New("etcd: only a part of the changes was written")
 
 // Bounds of one transaction. etcd takes 128 operations and 1.5 MiB by default. A transaction that it refuses
 // is made in halves.

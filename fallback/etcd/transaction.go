@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	errValue = errors.New("etcd: a value is not understood")
+	errValue = errors.New("etcd: a value cannot be decoded")
 	errBegun = errors.New("etcd: a generation has begun") // so the call begins anew, or ends
 )
 

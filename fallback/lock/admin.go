@@ -197,7 +197,7 @@ func (l *Locker) agree(ctx context.Context) error {
 	if !l.disagrees.Load() {
 		return nil
 	}
-	return fmt.Errorf("%w: prefix %q, and FIFO is %t here: make all alike, or give one kind another Prefix; what others said counts for %v after their latest lock",
+	return fmt.Errorf("%w: prefix %q, and FIFO is %t here: give all lockers of the prefix the same FIFO, or another Prefix; the setting of others counts for %v after their latest lock",
 		ErrOrder, l.cfg.Prefix, l.cfg.FIFO, lockOrderLasts)
 }
 

@@ -33,7 +33,7 @@ var (
 	ErrDetached = errors.New("lock: detached")
 
 	// ErrReplicas means that too few replicas acknowledged the lock, which was released again.
-	ErrReplicas = errors.New("lock: too few replicas have it")
+	ErrReplicas = errors.New("lock: too few replicas acknowledged it")
 
 	// ErrOrder means that other Lockers of the same Prefix disagree about FIFO.
 	ErrOrder = errors.New("lock: lockers of one prefix disagree about FIFO")

@@ -103,7 +103,7 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	case err != nil:
 		err = fmt.Errorf("lock: attaching %q: %w", handle.Keys, err)
 	case state != renewOK:
-		return nil, fmt.Errorf("%w: %q, which was to be attached", locking.ErrNotOwner, handle.Keys)
+		return nil, fmt.Errorf("%w: %q is no longer held by the handle to attach", locking.ErrNotOwner, handle.Keys)
 	default:
 		k := l.hold(w, c, 0, granted, l.now())
 		l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
@@ -121,7 +121,7 @@ func (l *Locker) checkHandle(h Handle) error {
 	case len(h.Keys) == 0 || len(h.Keys) > lockMostKeys || !slices.Equal(h.Keys, distinct(h.Keys)):
 		return fmt.Errorf("a handle of %d keys, want 1 to %d, sorted, each once", len(h.Keys), lockMostKeys)
 	case len(h.Owner) < ownerLen || len(h.Owner) > ownerLen+1+lockLongestLabel || h.Owner[0] != 'w' && h.Owner[0] != 'r':
-		return fmt.Errorf("a handle of %q whose owner is none of this package", h.Keys)
+		return fmt.Errorf("a handle of %q with an owner that this package did not make", h.Keys)
 	case h.Token <= 0:
 		return fmt.Errorf("a handle of %q with the token %d, want more than 0", h.Keys, h.Token)
 	case h.TTL < locking.ShortestTTL:

@@ -239,17 +239,17 @@ func TestHandlesAreChecked(t *testing.T) {
 	l := testLocker(t, "127.0.0.1:1", Config{TTL: time.Minute})
 	good := Handle{Prefix: "keyway:lock:", Keys: []string{"a", "b"}, Owner: "w" + strings.Repeat("X", 26), Token: 1, TTL: time.Second}
 	for what, spoil := range map[string]func(h *Handle){
-		"prefix":       func(h *Handle) { h.Prefix = "other:" },
-		"0 keys":       func(h *Handle) { h.Keys = nil },
-		"1001 keys":    func(h *Handle) { h.Keys = make([]string, 1001) },
-		"sorted":       func(h *Handle) { h.Keys = []string{"b", "a"} },
-		"each once":    func(h *Handle) { h.Keys = []string{"a", "a"} },
-		"owner":        func(h *Handle) { h.Owner = "" },
-		"whose owner":  func(h *Handle) { h.Owner = "x" + h.Owner[1:] },
-		"owner is":     func(h *Handle) { h.Owner += strings.Repeat("x", 200) },
-		"the token 0":  func(h *Handle) { h.Token = 0 },
-		"a TTL of 0s":  func(h *Handle) { h.TTL = 0 },
-		"a TTL of -1s": func(h *Handle) { h.TTL = -time.Second },
+		"prefix":        func(h *Handle) { h.Prefix = "other:" },
+		"0 keys":        func(h *Handle) { h.Keys = nil },
+		"1001 keys":     func(h *Handle) { h.Keys = make([]string, 1001) },
+		"sorted":        func(h *Handle) { h.Keys = []string{"b", "a"} },
+		"each once":     func(h *Handle) { h.Keys = []string{"a", "a"} },
+		"owner":         func(h *Handle) { h.Owner = "" },
+		"with an owner": func(h *Handle) { h.Owner = "x" + h.Owner[1:] },
+		"did not make":  func(h *Handle) { h.Owner += strings.Repeat("x", 200) },
+		"the token 0":   func(h *Handle) { h.Token = 0 },
+		"a TTL of 0s":   func(h *Handle) { h.TTL = 0 },
+		"a TTL of -1s":  func(h *Handle) { h.TTL = -time.Second },
 	} {
 		h := good
 		spoil(&h)

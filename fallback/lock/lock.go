@@ -265,7 +265,7 @@ func (l *Locker) reenter(ctx context.Context, names []string, read bool) (*Lock,
 	for i, name := range names {
 		held, _ := ctx.Value(heldKey{l, name}).(*tenure)
 		if i > 0 && held != t {
-			return nil, fmt.Errorf("%w: some of %q, but not all together", ErrNested, names)
+			return nil, fmt.Errorf("%w: it holds some of %q, but not all by one call", ErrNested, names)
 		}
 		t = held
 	}
@@ -281,7 +281,7 @@ func (l *Locker) reenter(ctx context.Context, names []string, read bool) (*Lock,
 	case t.count == 0:
 		return nil, nil // its unlocking is under way
 	case h.claim.read && !read:
-		return nil, fmt.Errorf("%w: %q, for reading; there is no upgrade", ErrNested, names)
+		return nil, fmt.Errorf("%w: %q is held for reading, and cannot be upgraded", ErrNested, names)
 	}
 	t.count++
 	return &Lock{tenure: t, ctx: ctx}, nil

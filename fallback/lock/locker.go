@@ -251,7 +251,7 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 				l.acquired(w, k, false)
 				return k, nil
 			}
-			err = fmt.Errorf("the answer took until the lock's end: %w", errLockTimeout)
+			err = fmt.Errorf("the answer arrived after the lock had expired: %w", errLockTimeout)
 		case err == nil && !c.waits:
 			l.abandon(c, false)
 			return nil, fmt.Errorf("%w: %q", locking.ErrLocked, c.names)

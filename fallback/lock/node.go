@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var errUnexpected = errors.New("lock: reply of a script not understood")
+var errUnexpected = errors.New("lock: unexpected reply of a script")
 
 // lockServer is where locks are kept: one Redis (or cluster), or several
 // independent ones. Every method may be repeated for the same claim.

@@ -175,7 +175,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 	}
 	if q.policy.Lease(sent, c.ttl).Cancel.Passed(q.now()) {
 		q.cancel(ctx, round, votes)
-		return grant{}, fmt.Errorf("%w: the majority took until the lock's end", ErrNoQuorum)
+		return grant{}, fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
 	}
 	c.unsettled.Store(true) // some may not have answered
 	return g, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/ring/records"
 )
 
-var errReply = errors.New("store: reply of a script not understood")
+var errReply = errors.New("store: unexpected reply of a script")
 
 // decoder takes the values of a script's reply one by one and keeps the
 // first error.

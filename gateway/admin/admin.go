@@ -164,10 +164,10 @@ func (a *admin) guarded(p page) http.Handler {
 		case access.OtherHost:
 			http.Error(w, access.AskByAddress, http.StatusForbidden)
 		case access.NotHere:
-			http.Error(w, "without --admin-token this is done for requests from this machine alone", http.StatusForbidden)
+			http.Error(w, "without --admin-token only this machine may send this request", http.StatusForbidden)
 		case access.NoToken:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "this needs the header Authorization with Bearer and the token of --admin-token", http.StatusUnauthorized)
+			http.Error(w, "the request needs the header Authorization: Bearer with the token of --admin-token", http.StatusUnauthorized)
 		default:
 			p.handler.ServeHTTP(w, r)
 		}
@@ -183,7 +183,7 @@ func (a *admin) limitAsking(h http.HandlerFunc) http.Handler {
 			h(w, r)
 		default:
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many ask at once", http.StatusServiceUnavailable)
+			http.Error(w, "too many requests at once, try again", http.StatusServiceUnavailable)
 		}
 	})
 }

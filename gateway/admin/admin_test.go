@@ -233,7 +233,7 @@ func TestVerdict(t *testing.T) {
 		`rate of route "r", 2 a second and 5 at once`:        {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Rates = []status.KeyRate{{Route: "r", PerSecond: 2, Burst: 5}} })},
 		"When its session is over, the key is free":          {Key: "k", Believed: place, FormerError: "gone", Worker: tells(func(s *status.KeyStatus) { s.Residue = &status.KeyResidue{Worker: "w0"} })},
 		"It is served again in 3s at most":                   {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Served, s.WaitsFor, s.WaitsSeconds = false, "time", 3 })},
-		"3 wait for it, of 2 clients, 2 of them of one":      {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting, s.Clients, s.MostOfOne = 3, 2, 2 })},
+		"wait for it: 3, from 2 clients; one client made 2":  {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting, s.Clients, s.MostOfOne = 3, 2, 2 })},
 		"The key is free: a request for it runs at once at ": {Key: "k", Believed: place, Worker: tells(func(*status.KeyStatus) {})},
 	} {
 		if e.Conclude(); !strings.Contains(strings.Join(e.Verdict, "\n"), want) {

@@ -73,7 +73,7 @@ func profileFor(w http.ResponseWriter, r *http.Request, start func(io.Writer) er
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if err := start(w); err != nil {
 		w.Header().Del("Content-Type")
-		http.Error(w, "one is being recorded: "+err.Error(), http.StatusConflict)
+		http.Error(w, "another profile is being recorded: "+err.Error(), http.StatusConflict)
 		return
 	}
 	defer stop()

@@ -241,7 +241,7 @@ func TestSays(t *testing.T) {
 		{`bad w9 is gone: its 1 partition is not served again yet: nobody has claimed it\.`, func(s []*status.WorkerStatus) {
 			s[0].Missing = []status.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1, WaitsFor: "nobody has claimed it"}}
 		}},
-		{`bad w2 was started again: 5 partitions of its former life are served again in about 1 s\.`, func(s []*status.WorkerStatus) {
+		{`bad w2 was restarted: 5 partitions of its former process are served again in about 1 s\.`, func(s []*status.WorkerStatus) {
 			s[1].Missing = []status.MissingStatus{{Worker: "w2", Gone: true, Partitions: 5, WaitsSeconds: 0.1}}
 		}},
 		{`bad 4,096 partitions are not served yet: the store is new \(about 3 s left\)\.`, func(s []*status.WorkerStatus) {
@@ -272,8 +272,8 @@ func TestSays(t *testing.T) {
 			s[1].State, s[1].App, s[1].Served = "drained", &status.AppStatus{Trouble: "refused"}, 0
 		}},
 		{`warn w2 is not ready: trouble\.`, func(s []*status.WorkerStatus) { s[1].NotReady = "trouble" }},
-		{`warn The store has not confirmed lately that w1 and w3 live: serving ends in 0\.5 s unless it does\.`, func(s []*status.WorkerStatus) { s[0].SessionSlackSeconds, s[2].SessionSlackSeconds = 3, 0.5 }},
-		{`bad The store does not confirm that w2 lives\.`, func(s []*status.WorkerStatus) { s[1].SessionSlackSeconds, s[1].NotReady = -1, "no session" }},
+		{`warn The store has not confirmed the sessions of w1 and w3 lately: serving ends in 0\.5 s unless it does\.`, func(s []*status.WorkerStatus) { s[0].SessionSlackSeconds, s[2].SessionSlackSeconds = 3, 0.5 }},
+		{`bad The store does not confirm the session of w2\.`, func(s []*status.WorkerStatus) { s[1].SessionSlackSeconds, s[1].NotReady = -1, "no session" }},
 		{`bad w2 cannot use the store: refused\. good`, func(s []*status.WorkerStatus) {
 			s[1].State, s[1].NotReady, s[1].SessionSlackSeconds, s[1].Store = "joining", "no session", -1, status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now())}
 		}},
@@ -284,7 +284,7 @@ func TestSays(t *testing.T) {
 		{`good All 3 workers serve; nothing`, func(s []*status.WorkerStatus) {
 			s[0].Store = status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now().Add(-time.Second)), Answered: new(time.Now())}
 		}},
-		{`warn 85 requests wait for keys of w2, and 100 may\.`, func(s []*status.WorkerStatus) { s[1].Waiting = 85 }},
+		{`warn 85 requests wait for keys of w2: the limit is 100\.`, func(s []*status.WorkerStatus) { s[1].Waiting = 85 }},
 		{`good All 3 workers serve; nothing is moving\. good w9 has ended: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*status.WorkerStatus) {
 			s[0].Moves = []status.Move{death(41*time.Second, 10, 9), death(time.Hour, 10, 9)}
 			s[1].Moves = []status.Move{death(40*time.Second, 20, 9.4)}

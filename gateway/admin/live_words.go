@@ -157,7 +157,7 @@ func (s *speech) gone() {
 			}
 			s.say(levelBad, "unowned", "%s not served yet: %s%s.", areMany(l.partitions, "partition"), l.why, left)
 		case slices.ContainsFunc(s.live.Workers, func(w liveWorker) bool { return w.Name == l.former }):
-			s.say(levelBad, "gone "+l.former, "%s was started again: %s of its former life %s.", l.former, plural(l.partitions, "partition"), again)
+			s.say(levelBad, "gone "+l.former, "%s was restarted: %s of its former process %s.", l.former, plural(l.partitions, "partition"), again)
 		default:
 			s.say(levelBad, "gone "+l.former, "%s is gone: its %s %s.", l.former, plural(l.partitions, "partition"), again)
 		}
@@ -186,9 +186,9 @@ func (s *speech) sessions() {
 	switch {
 	case len(names) == 0:
 	case least > 0:
-		s.say(levelWarn, "sessions", "The store has not confirmed lately that %s %s: serving ends in %.1f s unless it does.", listed(names), form(len(names), "lives", "live"), least)
+		s.say(levelWarn, "sessions", "The store has not confirmed the %s of %s lately: serving ends in %.1f s unless it does.", form(len(names), "session", "sessions"), listed(names), least)
 	default:
-		s.say(levelBad, "sessions", "The store does not confirm that %s %s.", listed(names), form(len(names), "lives", "live"))
+		s.say(levelBad, "sessions", "The store does not confirm the %s of %s.", form(len(names), "session", "sessions"), listed(names))
 	}
 }
 
@@ -287,7 +287,7 @@ func (s *speech) residue() {
 func (s *speech) queues() {
 	for _, w := range s.live.Workers {
 		if t := w.Status; t != nil && float64(t.Waiting) >= fullQueue*float64(t.Queue) && t.Queue > 0 {
-			s.say(levelWarn, "queue "+w.Name, "%s %s for keys of %s, and %s may.", plural(t.Waiting, "request"), form(t.Waiting, "waits", "wait"), w.Name, grouped(t.Queue))
+			s.say(levelWarn, "queue "+w.Name, "%s %s for keys of %s: the limit is %s.", plural(t.Waiting, "request"), form(t.Waiting, "waits", "wait"), w.Name, grouped(t.Queue))
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (x *call) prepare() (err error) {
 	case r.URL == nil:
 		return errors.New("client: the request has no URL")
 	case r.URL.Scheme != "" && r.URL.Scheme != "http":
-		return fmt.Errorf("client: the scheme of the request's URL is %q: workers are reached by http", r.URL.Scheme)
+		return fmt.Errorf("client: the scheme of the request's URL is %q, want http", r.URL.Scheme)
 	case r.ContentLength > 0 && (r.Body == nil || r.Body == http.NoBody):
 		return fmt.Errorf("client: the request has no body, and a ContentLength of %d", r.ContentLength)
 	}
@@ -118,9 +118,9 @@ func (x *call) prepare() (err error) {
 	to.Target, to.Host = r.URL.RequestURI(), cmp.Or(r.Host, r.URL.Host, defaultHost)
 	switch {
 	case to.Method == http.MethodConnect, to.Method == http.MethodTrace:
-		return fmt.Errorf("client: %s is for no worker: %w", to.Method, errors.ErrUnsupported)
+		return fmt.Errorf("client: workers do not take %s: %w", to.Method, errors.ErrUnsupported)
 	case r.URL.Opaque != "" || !strings.HasPrefix(to.Target, "/") || !grammar.IsTarget(to.Target):
-		return errors.New("client: the target of the request's URL is no path")
+		return errors.New("client: the target of the request's URL is not a path")
 	case !http1.SimpleRequest(to.Method, "/", to.Host):
 		return fmt.Errorf("client: bad method %q or host %q", to.Method, to.Host)
 	}
@@ -174,7 +174,7 @@ func (r *clientRequest) KeyBody() ([]byte, error) {
 	case r.Body == nil || r.Body == http.NoBody:
 		return nil, nil
 	case r.GetBody == nil:
-		return nil, fmt.Errorf("%w: the request has no GetBody, by which its body can be read twice", gateway.ErrBadKey)
+		return nil, fmt.Errorf("%w: the key is in the body, which can be read once only: set GetBody", gateway.ErrBadKey)
 	}
 	body, err := r.GetBody()
 	if err != nil {

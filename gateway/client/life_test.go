@@ -345,8 +345,8 @@ func TestClientOfARogueWorker(t *testing.T) {
 	const body, honest = "12345-", "\xc8\x01\x07" // status 200 and length 6, as the link has them
 	for answered, want := range map[string]string{
 		honest:         `200 "12345-" <nil>`,
-		"\xc8\x01\x06": `200 "12345" client: key "k /": gateway: the call may have run: the answer is not of its length`,
-		"\xc8\x01\x08": `200 "12345-" client: key "k /": gateway: the call may have run: the answer is not of its length: unexpected EOF`,
+		"\xc8\x01\x06": `200 "12345" client: key "k /": gateway: the call may have run: the answer does not have its declared length`,
+		"\xc8\x01\x08": `200 "12345-" client: key "k /": gateway: the call may have run: the answer does not have its declared length: unexpected EOF`,
 		"\xcc\x01\x07": `204 "" <nil>`,
 	} {
 		cfg := clientWay(t, "link", func(rw http.ResponseWriter, _ *http.Request) {

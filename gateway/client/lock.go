@@ -181,7 +181,7 @@ func (c *Client) acquireKey(wait, ctx context.Context, key string, w want) (lock
 		}
 		w.inLine = w.inLine && !errors.Is(err, errAskAlone)
 	}
-	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
+	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost one after another", gateway.ErrUnavailable))
 }
 
 // notHeld returns the error of a call that has failed. If the wait for another caller of the Client
@@ -325,7 +325,7 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	case l.held != nil:
 		return l.client.holder.extend(ctx, l.held, l.token, ttl)
 	case ttl > l.client.holder.ttl:
-		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, and at this process's own worker at most %v unless it is taken for longer", locking.ErrOption, l.key, ttl, l.client.holder.ttl)
+		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at most %v at this process's own worker, unless the lock was taken with a longer TTL", locking.ErrOption, l.key, ttl, l.client.holder.ttl)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (m *Mutex) acquireLock(ctx context.Context, lock func(context.Context, stri
 	m.mu.Lock()
 	if m.used {
 		m.mu.Unlock()
-		return fmt.Errorf("%w: this Mutex of %q, by its own caller: other callers need one of their own", locking.ErrLocked, m.key)
+		return fmt.Errorf("%w: this Mutex of %q is locked already: give each caller its own Mutex", locking.ErrLocked, m.key)
 	}
 	m.used = true
 	m.mu.Unlock()

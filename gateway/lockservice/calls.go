@@ -116,13 +116,15 @@ type lockHeldError struct {
 	by  holds.Occupancy
 }
 
-func (e *lockHeldError) Error() string { return fmt.Sprintf("lockservice: others have key %q", e.key) }
+func (e *lockHeldError) Error() string {
+	return fmt.Sprintf("lockservice: another caller holds key %q", e.key)
+}
 
 func (e *lockHeldError) Unwrap() error { return gateway.ErrLocked }
 
 var (
 	errNestedLock = errors.New("lockservice: the key is held along the request's own chain of calls")
-	errNotNow     = errors.New("lockservice: the worker does not do it now")
+	errNotNow     = errors.New("lockservice: the worker does not take the call now")
 	errNoAnswer   = fmt.Errorf("%w: it has not answered within the request's wait", errNotNow)
 )
 

@@ -151,7 +151,7 @@ func lockKeys(r *http.Request, named []string, single bool) ([]string, error) {
 func keyOfLockPath(path string) (string, error) {
 	key, err := url.PathUnescape(strings.TrimPrefix(path, lockPath+"/"))
 	if err != nil || pattern.HasDots("/"+key) || strings.Contains(path[len(lockPath)+1:], "/") {
-		return "", fmt.Errorf("%w: the path wants one segment behind %s, not of dots, in which a slash is %%2F; others stand in the query, as key=KEY", gateway.ErrBadKey, lockPath)
+		return "", fmt.Errorf("%w: the path must have one segment after %s, with %%2F for a slash; send a key of dots in the query, as key=KEY", gateway.ErrBadKey, lockPath)
 	}
 	return key, keysource.Check(key)
 }

@@ -48,7 +48,7 @@ func TestHoldEndsAtTheDeadline(t *testing.T) {
 		if took := time.Since(start); took != 15*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "nobody takes requests for the key") {
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "no worker takes requests for the key") {
 			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 		}
 		if s := rt.Stats(); s.Held != 1 || s.Holding != 0 || s.Unreachable != 1 {

@@ -45,7 +45,7 @@ func (w *h2Writer) isRefused(r *http.Request, rules *fields.Rules) bool {
 
 // errNotSwitched is the error of an app that has not changed to WebSocket as it
 // should, on a stream where that would look as if it had.
-var errNotSwitched = errors.New("router: the app has not changed to WebSocket as it should")
+var errNotSwitched = errors.New("router: the app did not change to WebSocket")
 
 // checkSwitch returns an error if res does not fit a client that asked for WebSocket over HTTP/2.
 // For such a client a status 200 would mean that the protocol was switched.

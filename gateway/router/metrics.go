@@ -34,7 +34,7 @@ var (
 	sentMetric           = families.Counter("keyway_router_sent_bytes_total", "Bytes of answers' bodies.", "route")
 	problemsMetric       = families.Counter("keyway_router_problems_total", "Answers that the router gave in place of a worker, by reason.", "kind")
 	heldMetric           = families.Gauge("keyway_router_held_requests", "Requests that wait for a worker that takes them.")
-	holdMetric           = families.Histogram("keyway_router_hold_duration_seconds", "How long requests waited for a worker that takes them; others do not count.")
+	holdMetric           = families.Histogram("keyway_router_hold_duration_seconds", "How long requests waited for a worker that takes them; requests that did not wait do not count.")
 	misroutesMetric      = families.Counter("keyway_router_misroutes_total", "Attempts at a worker that did not own the key.")
 	hintsMetric          = families.Counter("keyway_router_hints_followed_total", "Attempts at an owner that another worker has named.")
 	retriesMetric        = families.Counter("keyway_router_retries_total", "Attempts that provably did not start at their worker, so that the router could try again.")

@@ -27,11 +27,11 @@ func TestOwnAnswers(t *testing.T) {
 		json   string // members behind type, title and status
 		of     func(entrance) bool
 	}{
-		{"two keys", "GET", []string{"X-Key: other"}, "400", "bad-key", "the request's key cannot be one: given more than once: send it once (from header:X-Key)",
+		{"two keys", "GET", []string{"X-Key: other"}, "400", "bad-key", "the request's key is invalid: given more than once: send it once (from header:X-Key)",
 			`"detail":"given more than once: send it once (from header:X-Key)","key_sources":["header:X-Key"]`, nil},
 		{"TRACE", "TRACE", nil, "405", "trace", "TRACE is not allowed", "", nil},
 		{"a sidecar's app", "GET", nil, "502", "no-answer", noAnswer, "", func(e entrance) bool { return strings.HasPrefix(e.name, "sidecar") }},
-		{"no worker", "GET", nil, "503", "no-owner", "nobody takes requests for the key at the moment, try again", `"retry_after":1`,
+		{"no worker", "GET", nil, "503", "no-owner", "no worker takes requests for the key at the moment, try again", `"retry_after":1`,
 			func(e entrance) bool { return strings.HasPrefix(e.name, "no worker") }},
 	}
 	for _, e := range append(all, lonely...) {

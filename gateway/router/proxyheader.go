@@ -48,7 +48,7 @@ func (s *Server) readProxyHeader(g greeting, p protocol) {
 	client, read, err := proxyheader.Parse(g.Admitted)
 	defer s.forget(g) // when it is known as what it becomes
 	if err != nil {
-		s.router.log.Warn("a connection is closed: its peer is among --proxy-protocol and has sent no such header", "peer", g.RemoteAddr(), "error", err)
+		s.router.log.Warn("a connection is closed: its peer is among --proxy-protocol, but sent no PROXY header", "peer", g.RemoteAddr(), "error", err)
 		g.close()
 		return
 	}

@@ -224,7 +224,7 @@ func New(cfg Config) (*Router, error) {
 	case err != nil:
 		return nil, err
 	case (len(cfg.Keys) == 0) == (cfg.Routes == nil):
-		return nil, errors.New("router: Config wants either Keys or Routes, and has neither or both: where do requests have their keys?")
+		return nil, errors.New("router: set either Config.Keys or Config.Routes, to say where requests have their keys")
 	case cfg.Routes == nil:
 		cfg.Routes = routes.ForKeys(cfg.Keys, routes.WithoutKey{})
 	}

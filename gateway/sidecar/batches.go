@@ -181,7 +181,7 @@ func (b *batches) exchange(x worker.Held, token int64, items []*worker.Item[json
 	}
 	for i, item := range items {
 		if item.Out, item.Err = answers[i], errs[i]; item.Err != nil {
-			b.sidecar.Logger().Warn("the app's answer to a request of a batch is none", "app", b.sidecar.app, "path", b.target, "key", x.Key(), "error", item.Err)
+			b.sidecar.Logger().Warn("the app's answer to a request of a batch is invalid", "app", b.sidecar.app, "path", b.target, "key", x.Key(), "error", item.Err)
 		}
 	}
 	return nil

@@ -210,7 +210,7 @@ func (r *appRecord) state(app string, now time.Time, err error) *appState {
 		s.Down = fmt.Errorf("%w at %s: %w", worker.ErrAppDown, app, err)
 		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotStarted, s.Down)
 	case now.Sub(r.since) < r.delay():
-		s.Delay = fmt.Errorf("%w reliably at %s: it has gone down %d times in a row, and has to answer for %v", worker.ErrAppDown, app, r.crashes, r.delay())
+		s.Delay = fmt.Errorf("%w reliably at %s: it went down %d times in a row, and must answer for %v to count as up", worker.ErrAppDown, app, r.crashes, r.delay())
 	}
 	return s
 }

@@ -76,9 +76,9 @@ const (
 func checkJSON(body []byte) error {
 	switch {
 	case !utf8.Valid(body):
-		return errors.New("worker: the body is not in UTF-8, as JSON has to be")
+		return errors.New("worker: the body is not in UTF-8, which JSON must be")
 	case !json.Valid(body):
-		return errors.New("worker: the body is no valid JSON")
+		return errors.New("worker: the body is not valid JSON")
 	}
 	depth := 0
 	for i := 0; i < len(body); i++ {
@@ -104,7 +104,7 @@ func checkJSON(body []byte) error {
 				return fmt.Errorf("worker: the body's JSON has a number of more than %d bytes", maxJSONNumber)
 			}
 			if _, err := strconv.ParseFloat(string(number), 64); err != nil {
-				return fmt.Errorf("worker: the body's JSON has the number %s, which no 64-bit float holds", number)
+				return fmt.Errorf("worker: the body's JSON has the number %s, which does not fit a 64-bit float", number)
 			}
 			i += len(number) - 1
 		}
@@ -145,7 +145,7 @@ type jsonAnswer struct {
 func decodeAnswers(data []byte, n int) (answers []jsonAnswer, errs []error, err error) {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(data, &elements); err != nil {
-		return nil, nil, fmt.Errorf("worker: the app's answer to a batch is no JSON array: %w", err)
+		return nil, nil, fmt.Errorf("worker: the app's answer to a batch is not a JSON array: %w", err)
 	}
 	if len(elements) != n {
 		return nil, nil, fmt.Errorf("worker: the app's answer to a batch of %d requests is an array of %d", n, len(elements))
@@ -164,7 +164,7 @@ func decodeAnswer(element []byte) (answer jsonAnswer, err error) {
 		Body   json.RawMessage            `json:"body"`
 	}
 	if !bytes.HasPrefix(element, []byte("{")) {
-		return answer, errors.New("worker: the app's answer to a request of a batch is no JSON object")
+		return answer, errors.New("worker: the app's answer to a request of a batch is not a JSON object")
 	}
 	if err := json.Unmarshal(element, &a); err != nil {
 		return answer, fmt.Errorf("worker: the app's answer to a request of a batch: %w", err)
@@ -185,7 +185,7 @@ func decodeAnswer(element []byte) (answer jsonAnswer, err error) {
 			return answer, fmt.Errorf("worker: the app's answer to a request of a batch has a header %.64q that is neither a string nor an array of strings", name)
 		}
 		if !grammar.IsToken(name) || slices.ContainsFunc(values, func(v string) bool { return !grammar.IsValue(v) }) {
-			return answer, fmt.Errorf("worker: the app's answer to a request of a batch has a header %.64q that is none", name)
+			return answer, fmt.Errorf("worker: the app's answer to a request of a batch has an invalid header %.64q", name)
 		}
 		if !grammar.IsHopField(name) && !strings.EqualFold(name, "Trailer") {
 			answer.header[http.CanonicalHeaderKey(name)] = values

@@ -31,7 +31,7 @@ func foldPath(target string) (p foldedPath, err error) {
 	}
 	decoded := string(text)
 	if !utf8.ValidString(decoded) || strings.ContainsFunc(decoded, unicode.IsControl) {
-		return p, errors.New("worker: a path with control characters or not in UTF-8")
+		return p, errors.New("worker: the path has control characters, or is not in UTF-8")
 	}
 	decoded = strings.ToLower(strings.ToUpper(strings.ReplaceAll(decoded, `\`, "/")))
 	segments := strings.Split(strings.Trim(decoded, "/"), "/")

@@ -82,7 +82,7 @@ func New(w *worker.Worker, target *url.URL) (http.Handler, error) {
 		return nil, fmt.Errorf("worker: App.GRPC is %t, and the app's URL is %s: gRPC needs h2c://, and h2c:// needs App.GRPC", cfg.GRPC, app)
 	}
 	if h2 && cfg.Batch != "" {
-		return nil, errors.New("worker: App.Batch is for apps of HTTP/1.1, and the app's URL is h2c://")
+		return nil, errors.New("worker: App.Batch needs an app of HTTP/1.1, and the app's URL is h2c://")
 	}
 	return newSidecar(w, target, app, root && !h2, h2, dial)
 }
@@ -145,7 +145,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, error), conns int) {
 	p.Dial, p.Conns, p.Wait, p.Idle = dial, conns, appWait, appIdle
 	p.Full = func() {
-		s.Logger().Warn("requests wait for a connection to the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "connections", conns)
+		s.Logger().Warn("requests wait for a connection to the app: all are in use; raise the limit (Limits.AppConnections, --app-connections)", "app", s.app, "connections", conns)
 	}
 	p.Grace, p.Overdue = s.grace, s.overdue
 }
@@ -154,7 +154,7 @@ func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error), requests 
 	t := &h2Transport{sidecar: s}
 	t.Dial, t.Requests, t.Wait, t.Idle, t.Grace = dial, requests, appWait, appIdle, s.grace
 	t.Full = func() {
-		s.Logger().Warn("requests wait for the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "requests", requests)
+		s.Logger().Warn("requests wait for the app: it is at its limit of requests; raise it (Limits.AppConnections, --app-connections)", "app", s.app, "requests", requests)
 	}
 	return t
 }
@@ -382,6 +382,6 @@ func (s *sidecar) overdue(ctx context.Context) {
 	if x.Streams() {
 		return // it holds no key
 	}
-	s.errors.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
+	s.errors.Error("the app did not close a connection that the worker gave up: the key is free although the app may still work for it; an app must end a request when its connection closes",
 		"app", s.app, "key", x.Key(), "partition", x.Partition(), "token", x.Token(), "waited", s.grace)
 }

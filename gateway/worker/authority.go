@@ -111,6 +111,6 @@ func (w *Worker) guard(h http.Handler) http.Handler {
 func (w *Worker) warnIfOpen(addr net.Addr) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if ok && !tcp.IP.IsLoopback() && w.takesPlain() && len(hop.LinkConfig(w.cfg.Members, 0, w.log).Secrets) == 0 {
-		w.cfg.Logger.Warn("requests are taken of whoever reaches this address and says that it is a member; set --gossip-key, or --peer-cert, on all members", "addr", addr)
+		w.cfg.Logger.Warn("anyone who reaches this address can send requests as a member; set --gossip-key, or --peer-cert, on all members", "addr", addr)
 	}
 }

@@ -134,7 +134,7 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timeout:
-		err = fmt.Errorf("%w: %v for what others have asked of key %q", gateway.ErrWaited, limit, fl.id.key)
+		err = fmt.Errorf("%w: an equal request for key %q did not end within %v", gateway.ErrWaited, limit, fl.id.key)
 	case <-fl.quit:
 		return nil, false, false, fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, errGoexit)
 	case r := <-done:

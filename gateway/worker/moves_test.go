@@ -104,7 +104,7 @@ func TestMovesOfAPlan(t *testing.T) {
 		}
 
 		// Residue that lasts is said again and again, at twice its age, and that it ends.
-		const lasts = "executions at the former owner of partitions last: requests for their keys wait at the new one"
+		const lasts = "executions at a former owner of partitions still run: requests for their keys wait at the new one"
 		time.Sleep(35 * time.Second)
 		for i := range logs {
 			if line := loggedAs(t, logs[i], lasts); len(line) != 2 || line[0]["worker"] != "w1" || line[0]["keys"] != float64(n) {
@@ -330,7 +330,7 @@ func TestTrapWhyTheSessionWasLost(t *testing.T) {
 				if len(line) != 1 || !strings.HasPrefix(fmt.Sprint(line[0]["cause"]), tt.want) {
 					t.Errorf("log: %v, want a cause that begins with %q", line, tt.want)
 				}
-				if line := loggedAs(t, logs, "the session was not confirmed in time: what runs is cancelled"); len(line) != 1 {
+				if line := loggedAs(t, logs, "the session was not confirmed in time: running executions are cancelled"); len(line) != 1 {
 					t.Errorf("log of the cancellation: %v", line)
 				}
 			})

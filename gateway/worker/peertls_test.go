@@ -69,7 +69,7 @@ func TestTrapPeerTLS(t *testing.T) {
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shown, nil }
 		return cfg
 	}
-	const notTaken, noMember = "does not take the certificate", "none of a member"
+	const notTaken, noMember = "refuses the certificate", "not a member's"
 	for title, tc := range map[string]struct {
 		worker       func(*testing.T) *gateway.PeerTLS
 		client       func(*testing.T) *tls.Config

@@ -22,7 +22,7 @@ import (
 const maxPolicies = 1024
 
 // errPolicy: a router asks for what this worker does not know.
-var errPolicy = errors.New("worker: what the request's route asks for is not known here")
+var errPolicy = errors.New("worker: this version does not know a setting of the request's route")
 
 // policies are the decoded policies that routers have sent, by their encodings.
 type policies struct {
@@ -76,7 +76,7 @@ func (w *Worker) policyError(err error) error {
 	if err == nil {
 		return nil
 	}
-	w.log.Error("a request was refused for what its route asks for", "error", err)
+	w.log.Error("a request was refused: this version does not know a setting of its route", "error", err)
 	return fmt.Errorf("%w: %w", errPolicy, err)
 }
 

@@ -91,7 +91,7 @@ func TestSlowKeys(t *testing.T) {
 		if held := log.with("key=held"); len(held) > 2 {
 			t.Errorf("more than once: %q", held)
 		}
-		if waited := log.with("waited for"); len(waited) == 0 || len(log.with("key=hot")) > 1 {
+		if waited := log.with("wait long"); len(waited) == 0 || len(log.with("key=hot")) > 1 {
 			t.Errorf("waited for: %q", waited)
 		}
 		if log.with("key=quick") != nil {

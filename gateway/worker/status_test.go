@@ -149,7 +149,7 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 		for p := range 16 {
 			if s := explain(t, b, keyIn(c.Ring, p)); !s.Served {
 				absent++
-				if !strings.Contains(s.WaitsFor, "the session of its last owner, which is gone, is not over") {
+				if !strings.Contains(s.WaitsFor, "the session of its last owner, which is gone, has not expired") {
 					t.Errorf("partition %d waits for %q", p, s.WaitsFor)
 				}
 			}

@@ -208,7 +208,7 @@ func (l *Log) put(lines []byte) {
 func (l *Log) change() {
 	f, err := l.open()
 	if err != nil {
-		l.log.Error("the access log cannot be opened anew: it goes on in the file that was open", "file", l.cfg.File, "error", err)
+		l.log.Error("the access log cannot be reopened: lines still go to the old file", "file", l.cfg.File, "error", err)
 		return
 	}
 	l.close()

@@ -169,7 +169,7 @@ func TestReopenFails(t *testing.T) {
 	e := whole
 	l.Add(&e)
 	end(t, l)
-	if len(lines(t, filepath.Join(dir+"2", "log"))) != 1 || !strings.Contains(said.String(), "cannot be opened anew") {
+	if len(lines(t, filepath.Join(dir+"2", "log"))) != 1 || !strings.Contains(said.String(), "cannot be reopened") {
 		t.Errorf("the log says %s", said.String())
 	}
 }

@@ -91,14 +91,14 @@ func (c *Common) FollowCertificate(f *Files, cert Certificate, logger *slog.Logg
 	return c.everyLook(func(hangup bool) {
 		if f.changed() || hangup {
 			if err := cert.Reload(); err != nil {
-				logger.Error("the certificate stays as it is", files, "error", err)
+				logger.Error("the certificate cannot be reloaded: the old one stays in force", files, "error", err)
 			} else {
 				logger.Info("the certificate is in force", files, "ends", cert.Expires())
 				warned = time.Time{}
 			}
 		}
 		if now := time.Now(); cert.Expires().Sub(now) < 24*time.Hour && now.Sub(warned) >= time.Hour {
-			logger.Warn("the certificate ends within a day, or has ended: others refuse it then", files, "ends", cert.Expires())
+			logger.Warn("the certificate expires within a day, or has expired: peers refuse an expired one, so replace the file", files, "ends", cert.Expires())
 			warned = now
 		}
 	})

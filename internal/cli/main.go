@@ -94,7 +94,7 @@ func (h *hangups) takeHangup(logger *slog.Logger) {
 	calls := slices.Clone(h.calls)
 	h.mu.Unlock()
 	if len(calls) == 0 {
-		logger.Info("SIGHUP is ignored: no setting can be loaded anew; SIGTERM ends the process in order")
+		logger.Info("SIGHUP is ignored: no setting can be reloaded; send SIGTERM to end the process")
 		return
 	}
 	for _, call := range calls {

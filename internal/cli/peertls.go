@@ -14,11 +14,11 @@ type peerTLS struct {
 }
 
 func (p *peerTLS) define(f *Flags) {
-	f.String(&p.config.CertFile, "peer-cert", "", "`file` with this member's certificate chain in PEM, for TLS between members: all of a cluster or none. It must be good for servers and clients. Needs --peer-key and --peer-ca; the three are read again when they change, and on SIGHUP")
+	f.String(&p.config.CertFile, "peer-cert", "", "`file` with this member's certificate chain in PEM, for TLS between members: all members need one, or none. It must be valid for servers and clients. Needs --peer-key and --peer-ca; the three are read again when they change, and on SIGHUP")
 	f.String(&p.config.KeyFile, "peer-key", "", "`file` with the private key of --peer-cert in PEM")
-	f.String(&p.config.CAFile, "peer-ca", "", "`file` with the certificates in PEM of the CAs whose certificates are members'")
+	f.String(&p.config.CAFile, "peer-ca", "", "`file` with the certificates in PEM of the CAs that sign members' certificates")
 	f.Bool(&p.config.Optional, "peer-tls-optional", "with --peer-cert, speak with members that have no TLS, too; for changing a running cluster to TLS, or from it")
-	f.String(&p.config.Name, "peer-name", "", "DNS `name` that the certificate of each member must have. Default: any certificate of --peer-ca is a member's, which must be the cluster's own")
+	f.String(&p.config.Name, "peer-name", "", "DNS `name` that the certificate of each member must have. Default: any certificate that --peer-ca signed is a member's, so that CA must be the cluster's own")
 }
 
 // load reads the files that the flags name, if they do.

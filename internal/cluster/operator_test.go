@@ -39,7 +39,7 @@ func TestOperatorDrainsAWorker(t *testing.T) {
 	if out, err := ctl("health"); err != nil {
 		t.Fatalf("health: %v: %s", err, out)
 	}
-	if out, err := ctl("drain", "w1"); err == nil || !strings.Contains(out, "wants a token") {
+	if out, err := ctl("drain", "w1"); err == nil || !strings.Contains(out, "needs a token") {
 		t.Errorf("drain without a token: %v: %s", err, out)
 	}
 	if names := answering(); !names["w1"] {

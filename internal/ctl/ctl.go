@@ -207,7 +207,7 @@ func (a *question) call(method, path string, query url.Values) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the answer of %s broke off: %w", a.admin, err)
 	case res.StatusCode == http.StatusUnauthorized:
-		return nil, fmt.Errorf("%s wants a token: give --admin-token or --admin-token-file, with what the process at that address has", a.admin)
+		return nil, fmt.Errorf("%s needs a token: give --admin-token or --admin-token-file the token of the process at that address", a.admin)
 	case res.StatusCode == http.StatusNotFound && method == http.MethodGet:
 		return nil, fmt.Errorf("%s has no %s: is it the admin address (--admin) of a router or worker of this version?", a.admin, path)
 	case res.StatusCode != http.StatusOK:
@@ -232,7 +232,7 @@ func (a *question) askRouter(method, path string, query url.Values, into any) (s
 		return true, err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return false, fmt.Errorf("%s answers what is no JSON of %s: %w", a.admin, path, err)
+		return false, fmt.Errorf("%s does not answer with the JSON of %s: %w", a.admin, path, err)
 	}
 	return false, nil
 }

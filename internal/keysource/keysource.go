@@ -388,7 +388,7 @@ func (s *Source) keyFromPath(path string) (string, error) {
 	case !clean:
 		return "", ErrBadPath
 	case !ok && s.path.Misread(path, marks):
-		return "", fmt.Errorf("%w: some apps take the path for one of it: send that as it is, in its case, without escapes, backslashes and semicolons before the key", ErrBadKey)
+		return "", fmt.Errorf("%w: some apps would match this path to the pattern: send it in the pattern's own case, without escapes, backslashes or semicolons before the key", ErrBadKey)
 	case !ok:
 		return "", nil
 	}
@@ -400,7 +400,7 @@ func (s *Source) keyFromPath(path string) (string, error) {
 		return "", err
 	}
 	if s.path.IsWhole(s.name) && !isInteger(key) {
-		return "", fmt.Errorf("%w: it is no whole number: send digits without a zero or a plus before them, at most 2^53-1", ErrBadKey)
+		return "", fmt.Errorf("%w: it is not a whole number: send digits without a leading zero or plus, at most 2^53-1", ErrBadKey)
 	}
 	if c, odd := pattern.Odd(key, s.chars+"/"); odd {
 		return "", fmt.Errorf("%w: not all apps read %q in a path alike: send a key without, or allow it by the route's chars", ErrBadKey, c)

@@ -198,7 +198,7 @@ func TestBadKeySources(t *testing.T) {
 		"path:/x{id}":          "bad wildcard segment",
 		"path:/{key}/{key}":    "duplicate wildcard",
 		"path:/{id...}/x":      "not at end",
-		"path:/{id...:int}":    "no :int",
+		"path:/{id...:int}":    "cannot be :int",
 		"path:/{id:uuid}":      "bad wildcard name",
 		"path:/o/{key} /x":     "not a pattern",
 		"path:GET /o/{key}":    "begins with a slash",

@@ -96,7 +96,7 @@ func (h *Host) becomeHost(ctx context.Context, newCluster bool) (hosts bool, err
 		members.Close()
 		return false, err
 	}
-	h.cfg.Logger.Warn("without Redis this process keeps who owns what in its own memory, for all on this machine: for one machine only, and when it ends another one begins anew", "store", embedded.Addr(), "gossip", members.Addr())
+	h.cfg.Logger.Warn("without Redis this process keeps ownership in its own memory, for the processes of this machine only; when it ends, another one starts with an empty store", "store", embedded.Addr(), "gossip", members.Addr())
 	h.mu.Lock()
 	h.members, h.store = members, embedded
 	h.mu.Unlock()

@@ -44,7 +44,7 @@ type Store struct {
 // the identity of the store that it stands for, 0 for none. ctx bounds the wait.
 func Open(ctx context.Context, m Members, open func(url string, known ring.StoreID) (*store.Store, error), logger *slog.Logger) (*Store, error) {
 	s := &Store{members: m, open: open, logger: logger, changed: make(chan struct{})}
-	logger.Info("waiting for a router that offers a store (--join), or give --redis")
+	logger.Info("waiting for a router that offers a store (--join); with --redis none is needed")
 	if err := s.follow(ctx, func() bool { return s.current != nil }); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (s *Store) followOffer() {
 		s.logger.Error("the store that a router offers cannot be used: run the same version of Keyway on all members", "error", err)
 		return
 	}
-	s.logger.Warn("using the store that another process of this machine offers: it keeps nothing across a restart of that and is for one machine; give --redis for more", "store", redacted(offers[0]))
+	s.logger.Warn("this process uses the store of another process: it is for one machine, and a restart of that process empties it; give --redis for more", "store", redacted(offers[0]))
 	s.mu.Lock()
 	old := s.current
 	s.url, s.current = offers[0], store

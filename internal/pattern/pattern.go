@@ -48,7 +48,7 @@ func Parse(text string) (Pattern, error) {
 		part, rest, _ = strings.Cut(rest, "/")
 		s := parseSegment(part)
 		if s.multi && s.whole {
-			return p, errors.New("a wildcard for the rest of a path is no :int")
+			return p, errors.New("a wildcard for the rest of a path cannot be :int")
 		}
 		p.segments = append(p.segments, s)
 		p.cased = p.cased || !s.wild && strings.ToLower(s.text) != s.text

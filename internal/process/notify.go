@@ -13,7 +13,7 @@ import (
 func TellSupervisor(ctx context.Context, logger *slog.Logger) (stop func() bool) {
 	tell := func(state string) {
 		if err := notify(state); err != nil {
-			logger.Warn("the supervisor cannot be told the state of this process (NOTIFY_SOCKET)", "state", state, "error", err)
+			logger.Warn("the state of this process cannot be reported to the supervisor (NOTIFY_SOCKET)", "state", state, "error", err)
 		}
 	}
 	tell("READY=1")

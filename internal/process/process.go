@@ -72,7 +72,7 @@ func WarnOfAdmin(logger *slog.Logger, addr net.Addr) {
 	if !ok || tcp.IP.IsLoopback() {
 		return
 	}
-	logger.Warn("whoever reaches this address (--admin) can see the members, their addresses, keys and routes, and have profiles made: let nobody reach it but who runs the cluster", "addr", addr)
+	logger.Warn("anyone who reaches this address (--admin) can see members, addresses, keys and routes, and record profiles: let only operators reach it", "addr", addr)
 }
 
 // URL returns where a listener of Listen takes requests of that scheme.

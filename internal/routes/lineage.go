@@ -45,7 +45,7 @@ func (l *Lineage) Take(t *Table) error {
 	for i := range min(len(l.forms), len(t.forms)) {
 		if l.forms[i] != t.forms[i] {
 			return fmt.Errorf("routes: route %d, %q, differs from the one that was in force there, %q, in what it matches, in its key, or in whether the key is held: "+
-				"a request could have two keys at once. Put new routes behind all others, or stop all routers and start them with this file", i+1, t.routes[i].Name, l.names[i])
+				"a request could have two keys at once. Put new routes after all others, or stop all routers and start them with this file", i+1, t.routes[i].Name, l.names[i])
 		}
 	}
 	for i := len(l.forms); i < len(t.forms); i++ {

@@ -51,7 +51,7 @@ func (t *Table) match(host, method, other, path string) (*Route, error) {
 	}
 	if t.strict && (marks != 0 || t.cased) && len(t.routes) > 1 {
 		if other := t.misread(q, r, marks); other != nil {
-			return nil, fmt.Errorf("%w: some apps take the path for one of the route %q: send that as it is, in its case, without escapes, backslashes and semicolons", gateway.ErrBadKey, other.Name)
+			return nil, fmt.Errorf("%w: some apps would match this path to the route %q: send it in that route's own case, without escapes, backslashes or semicolons", gateway.ErrBadKey, other.Name)
 		}
 	}
 	return r, nil

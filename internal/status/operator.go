@@ -134,7 +134,7 @@ func (e *Explanation) Conclude() {
 		say("The request has no key, and no worker holds one for it.")
 		return
 	case e.Believed == nil:
-		say("No worker is on the ring, so requests for the key are held by routers until one is, or until their time is over.")
+		say("No worker is on the ring. Routers hold requests for the key until one is, or until their time is over.")
 		return
 	case w == nil:
 		say("Worker %s, to which requests for the key go, has not said what it does: %s.", e.Believed.Name, e.WorkerError)
@@ -172,7 +172,7 @@ func (e *Explanation) Conclude() {
 	case h == nil:
 		say("The key is being passed on.")
 	case h.Shared > 0:
-		say("%d share the key at worker %s; the longest lease has another member, at %s%s.", h.Shared, w.Worker, h.HeldBy, callsItself(h))
+		say("%d callers share the key at worker %s; the member at %s%s has the longest lease.", h.Shared, w.Worker, h.HeldBy, callsItself(h))
 	case h.Kind == "hold":
 		say("Another member, at %s%s, holds the key at worker %s: it %s.", h.HeldBy, callsItself(h), w.Worker, runs(h))
 	default:
@@ -181,9 +181,9 @@ func (e *Explanation) Conclude() {
 	switch {
 	case w.Waiting == 0:
 	case w.Clients == 1:
-		say("%d wait for it, of one client.", w.Waiting)
+		say("Calls that wait for it: %d, from one client.", w.Waiting)
 	default:
-		say("%d wait for it, of %d clients, %d of them of one.", w.Waiting, w.Clients, w.MostOfOne)
+		say("Calls that wait for it: %d, from %d clients; one client made %d.", w.Waiting, w.Clients, w.MostOfOne)
 	}
 	for _, r := range w.Rates {
 		if r.Left < 1 {
@@ -210,7 +210,7 @@ func runs(h *KeyHolder) string {
 		b.WriteString(", and its client has left")
 	}
 	if h.LeaseSeconds > 0 {
-		fmt.Fprintf(&b, ", and loses the key in %s unless the member is heard of", seconds(h.LeaseSeconds))
+		fmt.Fprintf(&b, ", and loses the key in %s unless the member renews it", seconds(h.LeaseSeconds))
 	}
 	return b.String()
 }

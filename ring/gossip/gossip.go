@@ -178,7 +178,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 
 	err = c.joiner.awaitFirstRound(ctx)
 	if cfg.Guessed && errors.Is(err, ErrRefused) {
-		c.log.Warn("another cluster is at the default address of --join (Config.Join): say there where members of this one are", "error", err)
+		c.log.Warn("the default address of --join (Config.Join) belongs to another cluster: set it to the addresses of this cluster's members", "error", err)
 		err = nil
 	}
 	if err != nil {

@@ -100,10 +100,10 @@ func (j *joiner) awaitFirstRound(ctx context.Context) error {
 	case <-j.first:
 		return j.firstErr
 	case <-patience.C:
-		j.c.log.Warn("seeds have not answered yet; going on without them and trying on", "seeds", j.seeds)
+		j.c.log.Warn("seeds have not answered yet: this member starts without them, and keeps trying", "seeds", j.seeds)
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("gossip: joining was given up: %w", context.Cause(ctx))
+		return fmt.Errorf("gossip: joining was cancelled: %w", context.Cause(ctx))
 	}
 }
 
@@ -235,7 +235,7 @@ func (j *joiner) noteTry(addr string, err error, now time.Time) {
 	case refused && j.throttle.pass(err.Error(), now):
 		j.c.log.Error("cannot join a seed", "error", err)
 	case t.seed && !refused && len(j.c.View().Members) < 2 && j.throttle.pass(err.Error(), now):
-		j.c.log.Warn("cannot join a seed yet; trying on", "seed", addr, "error", err)
+		j.c.log.Warn("cannot join a seed yet: trying again", "seed", addr, "error", err)
 	}
 }
 

@@ -97,7 +97,7 @@ func (c *Cluster) askRouter(ctx context.Context, m ring.Member) error {
 			return nil
 		}
 		if !wake.Sleep(askAgain, ctx.Done()) {
-			return fmt.Errorf("%w: router %q (%s) cannot be asked whether it takes keys from there too, try again when it answers or has gone: %w", ErrRefused, m.Name, m.Gossip, explain(m.Gossip, err))
+			return fmt.Errorf("%w: router %q (%s) does not answer whether it uses the same key source: try again when it answers or has left: %w", ErrRefused, m.Name, m.Gossip, explain(m.Gossip, err))
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (o *owner) keyConflict() error {
 	if first == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: this router sends no requests, since another one takes keys from elsewhere, and came first: %w; start this one again with the same",
+	return fmt.Errorf("%w: this router sends no requests, since an older router uses another key source: %w; restart this one with the same",
 		ring.ErrSettings, refusal(how, o.self, first.Member))
 }
 
@@ -170,7 +170,7 @@ func (o *owner) warnOfKeys(now time.Time) {
 	for _, p := range o.peers {
 		if d, differ := o.inForce.difference(p.keys); differ && o.inForce.before(p.keys) {
 			if err := refusal(d, o.self, p.Member); o.throttle.pass(err.Error(), now) {
-				o.c.log.Error("another router takes keys from elsewhere: it is to send no requests", "error", err)
+				o.c.log.Error("another router uses another key source: it must send no requests", "error", err)
 			}
 		}
 	}

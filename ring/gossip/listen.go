@@ -66,10 +66,10 @@ func (cfg *Config) guard(bind, advertise netip.AddrPort) error {
 	case len(cfg.Keyring) > 0 || addr.Addr().IsLoopback():
 		return nil
 	case cfg.Open:
-		cfg.Logger.Warn("gossip is not encrypted: whoever reaches this address can join the cluster; set --gossip-key on all members", "component", "gossip", "addr", addr)
+		cfg.Logger.Warn("gossip is not encrypted: anyone who reaches this address can join the cluster; set --gossip-key on all members", "component", "gossip", "addr", addr)
 		return nil
 	}
-	return fmt.Errorf("%w: %s %s has no key: whoever reaches it joins as a worker, gets requests and reads the URL of an offered store; set Keyring (--gossip-key) on all members to the secret that openssl rand -hex 32 prints once, or accept that with Open (--gossip-open)", ErrConfig, field, addr)
+	return fmt.Errorf("%w: %s %s has no key: anyone who reaches it can join as a worker, get requests and read the URL of an offered store; set Keyring (--gossip-key) on all members to one output of openssl rand -hex 32, or accept that with Open (--gossip-open)", ErrConfig, field, addr)
 }
 
 // wrap makes a listener of a transport that was given.

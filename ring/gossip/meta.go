@@ -156,7 +156,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 	case md.self.Role != ring.RoleWorker && md.self.Role != ring.RoleRouter:
 		return metadata{}, fmt.Errorf("has an unknown role (%d)", md.self.Role)
 	case md.since < 0:
-		return metadata{}, fmt.Errorf("has a key source since a time (%d) that there cannot be", md.since)
+		return metadata{}, fmt.Errorf("has a key source since an impossible time (%d)", md.since)
 	}
 	if err := statusOf(md.self, md.version).validate(); err != nil {
 		return metadata{}, err

@@ -77,7 +77,7 @@ func TestStrangersMetadata(t *testing.T) {
 		"in format 4":                      future,
 		"unknown role (9)":                 role,
 		"unknown state (9)":                state,
-		"that there cannot be":             epoch,
+		"an impossible epoch":              epoch,
 		"truncated":                        {metaMark, metaVersion, 1},
 	} {
 		err := admit(self, ring.Settings{}, "w@BOOT", "10.0.0.2:7946", b)

@@ -15,7 +15,7 @@ var (
 	refusedMetric     = families.Gauge("keyway_gossip_refused_members", "Members that are kept out of the view because they use another store.")
 	disagreeingMetric = families.Gauge("keyway_gossip_disagreeing_members", "Active workers whose view of the active workers differs from that of this member.")
 	viewsMetric       = families.Counter("keyway_gossip_view_changes_total", "Changes of the view of the cluster.")
-	lostMetric        = families.Counter("keyway_gossip_members_lost_total", "Members that did not answer any more and had not left in order.")
+	lostMetric        = families.Counter("keyway_gossip_members_lost_total", "Members that stopped answering without leaving.")
 	healthMetric      = families.Gauge("keyway_gossip_health_score", "How badly this member keeps up with gossip: 0 is good; it rises while probes get no answer, for example because the process lacks CPU.")
 )
 

@@ -38,7 +38,7 @@ func (s status) validate() error {
 	case s.state < ring.StateJoining || s.state > ring.StateLeaving:
 		return fmt.Errorf("has an unknown state (%d)", s.state)
 	case s.epoch < 0 || s.epoch > epochLimit:
-		return fmt.Errorf("knows of an epoch (%d) that there cannot be", s.epoch)
+		return fmt.Errorf("knows of an impossible epoch (%d)", s.epoch)
 	}
 	return nil
 }

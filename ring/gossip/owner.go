@@ -310,7 +310,7 @@ func (o *owner) warnOfRefused(members, refused []ring.Member) {
 	ours := o.c.Settings()
 	if workers := ring.ActiveWorkers(refused); ours.Store == 0 && len(workers) > 0 && !o.several {
 		o.several = true
-		o.c.log.Warn("active workers use several stores, of which the oldest one's are followed: give all members of a cluster the same --store or --redis",
+		o.c.log.Warn("active workers use several stores, and this member follows the oldest worker's: give all members of a cluster the same --store or --redis",
 			"followed", followed(members), "kept out", workers[0].StoreID, "worker", workers[0].Name)
 	}
 	for _, m := range refused {

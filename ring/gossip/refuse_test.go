@@ -182,7 +182,7 @@ func TestAStrangerAtAGuessedAddress(t *testing.T) {
 		if n := len(c.View().Members); n != 1 {
 			t.Errorf("it sees %d members, want itself", n)
 		}
-		for _, want := range []string{"another cluster is at the default address", "Config.Join", "cluster name differs"} {
+		for _, want := range []string{"the default address of --join", "belongs to another cluster", "cluster name differs"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log lacks %q: %s", want, &log)
 			}
@@ -468,7 +468,7 @@ func TestTrapRoutersMeetAgain(t *testing.T) {
 		if err := c.AnnounceKeySource(two); !errors.Is(err, gossip.ErrRefused) {
 			t.Errorf("it announces them again: %v", err)
 		}
-		for _, text := range []string{"this router sends no requests", "it is to send no requests"} {
+		for _, text := range []string{"this router sends no requests", "it must send no requests"} {
 			b.eventually(2*time.Second, text, func() bool { return strings.Contains(b.logs.String(), text) })
 		}
 		d.Close()
@@ -484,7 +484,7 @@ func TestRouterThatCannotBeAsked(t *testing.T) {
 		b.eventually(5*time.Second, "all agree", func() bool { return agree(b.members, 3) })
 		b.net.Cut(address(0), address(1))
 		one := c.Settings().KeySource
-		if err := c.AnnounceKeySource(two); !errors.Is(err, gossip.ErrRefused) || !strings.Contains(err.Error(), "cannot be asked") || c.Settings().KeySource != one {
+		if err := c.AnnounceKeySource(two); !errors.Is(err, gossip.ErrRefused) || !strings.Contains(err.Error(), "does not answer whether") || c.Settings().KeySource != one {
 			t.Errorf("%v, in force is %q", err, c.Settings().KeySource)
 		}
 		b.net.Heal()

@@ -10,4 +10,4 @@ type State struct {
 }
 
 // ErrStreamEnds is the cause of a stream's context when its partition is given away.
-var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")
+var ErrStreamEnds = errors.New("worker: the key moves to another worker, or this worker leaves: the client must connect again")

@@ -67,7 +67,7 @@ func (l *Limit) admit(leaving <-chan struct{}) bool {
 		return true
 	default:
 	}
-	l.log.Warn("no more connections are taken until some end", "connections", cap(l.slots))
+	l.log.Warn("no further connections are accepted until some end", "connections", cap(l.slots))
 	clock := time.NewTicker(Tick)
 	defer clock.Stop()
 	for {

@@ -48,7 +48,7 @@ func CheckPeerTLS(field string, t *gateway.PeerTLS, m gateway.Members) error {
 	settings := m.Settings()
 	switch {
 	case t != nil && settings.PeerTLS && t.Optional() != settings.PeerTLSOptional:
-		return fmt.Errorf("%s is optional, and the members' settings say that it is not, or the other way round: PeerTLSOptional of ring.Settings must be as PeerTLSConfig.Optional", field)
+		return fmt.Errorf("%s and the members' settings disagree on whether TLS is optional: set PeerTLSOptional of ring.Settings as PeerTLSConfig.Optional", field)
 	case t != nil && !settings.PeerTLS:
 		return fmt.Errorf("%s is set, and the members' settings say that they speak no TLS: set PeerTLS of ring.Settings too", field)
 	case t == nil && settings.PeerTLS:

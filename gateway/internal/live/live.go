@@ -61,7 +61,7 @@ func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := s.join()
 	if v == nil {
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, fmt.Sprintf("%d watch already", MaxViewers), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d viewers have this page open already: close one of them", MaxViewers), http.StatusServiceUnavailable)
 		return
 	}
 	defer s.removeViewer(v)

@@ -169,7 +169,7 @@ func (o *Operator) askMember(ctx context.Context, m ring.Member, method, key str
 // call makes a call to a worker, and returns the body of its answer if that is 200.
 func (o *Operator) call(ctx context.Context, m ring.Member, method, key string, body []byte) ([]byte, error) {
 	if !m.Link {
-		return nil, errors.New("it does not take the link")
+		return nil, errors.New("it does not speak the link protocol")
 	}
 	p := o.workers.Peer(m)
 	p.Use()
@@ -239,7 +239,7 @@ func (o *Operator) Follow(ctx context.Context, e *status.Explanation) {
 	}
 	former, err := o.find(e.Worker.Residue.Worker)
 	if err != nil {
-		e.FormerError = "it is no member any more"
+		e.FormerError = "it is no longer a member"
 		return
 	}
 	if status, err := o.explain(ctx, former, e.Key); err != nil {

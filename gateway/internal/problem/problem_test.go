@@ -65,7 +65,7 @@ func TestServeHTTP(t *testing.T) {
 	w.Header().Set("Allow", "GET")
 	r := httptest.NewRequest("GET", "/", nil)
 	Of(AppFull).With("soon").ServeHTTP(w, r)
-	if w.Code != 503 || w.Body.String() != "the app has as many requests as it may have, try again: soon\n" ||
+	if w.Code != 503 || w.Body.String() != "the app has reached its limit of requests, try again: soon\n" ||
 		fmt.Sprint(w.Header()) != "map[Allow:[GET] Content-Type:[text/plain; charset=utf-8] Retry-After:[1] X-Content-Type-Options:[nosniff]]" {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
@@ -85,9 +85,9 @@ func TestServeHTTP(t *testing.T) {
 
 func TestOfKey(t *testing.T) {
 	tests := map[string]error{
-		"the request has no key":                                  gateway.ErrNoKey,
-		"the request's key cannot be one: 5000 bytes (from host)": fmt.Errorf("%w: 5000 bytes (from host)", gateway.ErrBadKey),
-		"the request's key cannot be one: strange":                errors.New("strange"),
+		"the request has no key":                               gateway.ErrNoKey,
+		"the request's key is invalid: 5000 bytes (from host)": fmt.Errorf("%w: 5000 bytes (from host)", gateway.ErrBadKey),
+		"the request's key is invalid: strange":                errors.New("strange"),
 	}
 	for want, err := range tests {
 		if got := OfKey(err, nil).String(); got != want {

@@ -31,7 +31,7 @@ type ReplyBody interface {
 }
 
 // ErrLength is the error of a worker's answer that is longer or shorter than it says.
-var ErrLength = errors.New("the answer is not of its length")
+var ErrLength = errors.New("the answer does not have its declared length")
 
 // PublicTrailer returns the trailers of an answer that the client may get.
 func PublicTrailer(trailer link.Fields) (list link.Fields) {

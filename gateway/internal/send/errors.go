@@ -13,7 +13,7 @@ import (
 
 // ErrAbandons means that too much of a worker is spent on requests that clients have given
 // up, and this client's are among the most.
-var ErrAbandons = errors.New("too many requests that this client has given up are still worked on")
+var ErrAbandons = errors.New("too many requests that this client cancelled still run")
 
 // ErrWorkerFull means that the links to the worker carry all that it takes.
 var ErrWorkerFull = errors.New("the worker is full")

@@ -83,7 +83,7 @@ func (ws *Workers) AskOwner(ctx context.Context, c *OwnerCall) error {
 
 // NoLink is the error of a worker that does not take calls.
 func NoLink(t routing.Target) error {
-	return fmt.Errorf("worker %s at %s does not take the link, which a hold needs", t.Name, t.Addr)
+	return fmt.Errorf("worker %s at %s does not speak the link protocol, which a hold needs", t.Name, t.Addr)
 }
 
 // Repeatable returns the outcome of a failed call about holds: another attempt may follow, even if

@@ -183,7 +183,7 @@ func explained(b *tab, s *site) {
 	}
 	b.await("the key is hot", `[...document.querySelectorAll("#hot tbody tr")].some(r => r.cells[0].innerText === `+fmt.Sprintf("%q", evil)+` && Number(r.cells[3].innerText) > 2)`)
 	do(b, chromedp.SendKeys("#key", evil+kb.Enter))
-	const explains = `/(holds the key: it has|is being passed on).* wait for it, of one client/.test(document.getElementById("verdict").innerText.replaceAll("\n", " "))`
+	const explains = `/(holds the key: it has|is being passed on).*wait for it: \d+, from one client/.test(document.getElementById("verdict").innerText.replaceAll("\n", " "))`
 	b.await("the form explains the key", explains)
 	if facts := eval[string](b, `document.getElementById("facts").innerText`); !strings.Contains(facts, "the ring wants") || !strings.Contains(facts, "held by") || !strings.Contains(facts, "onerror") {
 		b.t.Errorf("facts: %s", facts)
@@ -209,7 +209,7 @@ func locked(b *tab, s *site) {
 	b.await("each worker has locks", rows+`.every(r => /\d locked/.test(r.cells[4].innerText)) && `+locks+` === 30`)
 	eval[bool](b, `document.getElementById("verdict").replaceChildren(), document.getElementById("key").value = "", true`)
 	do(b, chromedp.SendKeys("#key", "stock-7"+kb.Enter))
-	b.await("who has the lock is said", `/Another member, at .* \("stocktaking"\), holds the key at worker w\d: it has .*, and loses the key in .* unless the member is heard of/.test(document.getElementById("verdict").innerText.replaceAll("\n", " "))`)
+	b.await("who has the lock is said", `/Another member, at .* \("stocktaking"\), holds the key at worker w\d: it has .*, and loses the key in .* unless the member renews it/.test(document.getElementById("verdict").innerText.replaceAll("\n", " "))`)
 	b.picture("locked")
 }
 

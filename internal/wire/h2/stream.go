@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-var errLate = fmt.Errorf("h2: the client takes nothing: %w", os.ErrDeadlineExceeded)
+var errLate = fmt.Errorf("h2: the client does not read: %w", os.ErrDeadlineExceeded)
 
 // Stream is a request and its answer. Its methods are for its handler, which may read the body on
 // one goroutine and answer on another. The handler must not use it after it has returned. err

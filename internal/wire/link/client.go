@@ -101,7 +101,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 }
 
 // errMethod: only a Request with Call may have the method of a call, and it must.
-var errMethod = errors.New("link: the method is none of this kind of request")
+var errMethod = errors.New("link: this kind of request does not take the method")
 
 // elsewhere reports whether another connection may take a request that ended
 // with err: its own had ended, began to drain, or was full.

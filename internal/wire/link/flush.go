@@ -12,7 +12,7 @@ import (
 const flushPatience = time.Second
 
 // errUntaken: the peer does not take what is written to it.
-var errUntaken = errors.New("link: the peer does not take what is written")
+var errUntaken = errors.New("link: the peer does not read")
 
 // flush is the wait of a goroutine for the kernel to take what is queued up to end.
 type flush struct {

@@ -66,7 +66,7 @@ func (w *ResponseWriter) WriteInterim(status int, f Fields) error {
 	case w.answered:
 		return ErrAnswered
 	case !isInterim(status):
-		return fmt.Errorf("link: %d is no interim status", status)
+		return fmt.Errorf("link: %d is not an interim status", status)
 	}
 	head := responseHead{status: status, length: -1, fields: f}
 	b := head.append(openFrame(nil))
@@ -91,7 +91,7 @@ func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	case w.answered:
 		return ErrAnswered
 	case status < 200 || status > 999:
-		return fmt.Errorf("link: %d is no final status", status)
+		return fmt.Errorf("link: %d is not a final status", status)
 	}
 	head := responseHead{status: status, length: max(length, -1), fields: f}
 	w.answered = true

@@ -52,7 +52,7 @@ func explainTLS(err error) error {
 		return errTLSHere
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "remote error" {
-		return fmt.Errorf("the peer does not take the certificate of this process, or has none that it could: its log says why: %w", err)
+		return fmt.Errorf("the peer refuses the certificate of this process, or has none of its own: see the peer's log: %w", err)
 	}
 	return err
 }

@@ -43,7 +43,7 @@ func proxyClient(in *bufio.Reader) (net.Addr, error) {
 		size := len(start) + int(binary.BigEndian.Uint16(start[14:]))
 		switch {
 		case size > MaxSize:
-			return nil, fmt.Errorf("a PROXY header has %d bytes, %d at most are taken", size, MaxSize)
+			return nil, fmt.Errorf("a PROXY header has %d bytes, want at most %d", size, MaxSize)
 		case command == proxyproto.LOCAL, command == proxyproto.PROXY && family == proxyproto.UNSPEC: // it names nobody, whatever it says
 			_, err = in.Discard(size)
 			return nil, err

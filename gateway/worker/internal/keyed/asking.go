@@ -62,7 +62,7 @@ type Asking struct {
 var ErrAlong = errors.New("worker: the key is held along the context")
 
 // ErrLinkFull means that the link that a request came over carries many that wait.
-var ErrLinkFull = fmt.Errorf("%w: half of what its link carries", gateway.ErrBusy)
+var ErrLinkFull = fmt.Errorf("%w: waiting calls have reached half of what their link carries", gateway.ErrBusy)
 
 // wait returns how the caller waits in the queue of its key.
 func (how *Asking) wait() keytable.Wait {

@@ -28,10 +28,10 @@ func AddHeld(baggage []string, key string) (string, error) {
 	hash := HashOf(key)
 	rest, held := SplitBaggage(baggage)
 	if i := slices.Index(held, hash); i >= 0 {
-		return "", fmt.Errorf("%w: %q, number %d of the %d that are held along it (hashes %s)", gateway.ErrNested, key, i+1, len(held), strings.Join(held, ", "))
+		return "", fmt.Errorf("%w: %q is key %d of the %d that the chain holds (hashes %s)", gateway.ErrNested, key, i+1, len(held), strings.Join(held, ", "))
 	}
 	if len(held) >= maxHeld {
-		return "", fmt.Errorf("%w: %d keys are held along this chain of calls, the limit", gateway.ErrNested, len(held))
+		return "", fmt.Errorf("%w: this chain of calls holds %d keys, the limit", gateway.ErrNested, len(held))
 	}
 	return joinBaggage(rest, append(held, hash)), nil
 }

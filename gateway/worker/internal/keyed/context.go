@@ -342,7 +342,7 @@ func (c *Context) noteEnd() {
 	if cause != gateway.ErrTimeout {
 		return
 	}
-	k.cfg.Log.Warn("an execution was cancelled: it had taken as long as it may (Limits.Timeout, --timeout)",
+	k.cfg.Log.Warn("an execution was cancelled: it exceeded its time limit (Limits.Timeout, --timeout)",
 		"key", c.key, "partition", c.part.Number, "token", c.token, "timeout", c.timeout, "ran", k.Now()-c.began)
 }
 

@@ -106,7 +106,7 @@ func (c *Counts) Cancellations(of func(reason string, n int64)) {
 }
 
 // errAbandoned is the cause of an app execution's context when its client has left for too long.
-var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Limits.AbandonedTimeout)")
+var errAbandoned = errors.New("worker: the client has left, and the app did not finish its answer in time (Limits.AbandonedTimeout)")
 
 // ErrAllLeft is the cause of a batch's context when the callers of all its items have left.
 var ErrAllLeft = errors.New("worker: the callers of all items of the batch have left")

@@ -134,9 +134,9 @@ func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, b
 				s.held[slowID{i, f.Token}] = slowHold{f.Key, past.at}
 				k.cfg.Log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
 			case f.Token == 0:
-				k.cfg.Log.Warn("a key is waited for for long: an execution at a former owner holds it", args...)
+				k.cfg.Log.Warn("callers wait long for a key: an execution at a former owner holds it", args...)
 			default:
-				k.cfg.Log.Warn("a key is waited for for long, by many or behind long executions", args...)
+				k.cfg.Log.Warn("callers wait long for a key: many wait for it, or its executions are long", args...)
 			}
 		}
 	}

@@ -220,7 +220,7 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Mode: own.Mode(), Lease: req.Lease, Firm: req.Firm})
 	}
 	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
-		err = fmt.Errorf("%w: what was to hold key %q has ended already", gateway.ErrUnavailable, key)
+		err = fmt.Errorf("%w: the lock of key %q has ended already", gateway.ErrUnavailable, key)
 	}
 	if err != nil {
 		ls.of(p).abandon(own.ID, own.IsAlone)
@@ -404,7 +404,7 @@ func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
 			return nil
 		}
 		if !w.await(ctx) && ctx.Err() != nil {
-			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
+			return fmt.Errorf("%w: the store did not save in time that a key is locked for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
 	}
 }

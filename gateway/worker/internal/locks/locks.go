@@ -229,14 +229,14 @@ func (t *lockTable) refusalOf(err error, key string) error {
 	case remote.ErrElsewhere:
 		return p.Elsewhere(key)
 	case remote.ErrEnded:
-		return fmt.Errorf("%w: what held key %q has ended", gateway.ErrUnavailable, key)
+		return fmt.Errorf("%w: the lock of key %q has ended", gateway.ErrUnavailable, key)
 	case remote.ErrNotHeld:
 		return fmt.Errorf("%w: %q", err, key)
 	case remote.ErrNoSession:
 		return fmt.Errorf("%w: the session of worker %s is over", gateway.ErrUnavailable, t.locks.cfg.Name)
 	case remote.ErrFull:
 		held, _, _ := t.machine.Len()
-		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", gateway.ErrBusy, held, p.Number)
+		return fmt.Errorf("%w: other members hold %d keys of partition %d, the most that can move with it", gateway.ErrBusy, held, p.Number)
 	}
 	return err
 }
@@ -322,10 +322,10 @@ func (ls *Locks) noteFirstHold() error {
 	switch {
 	case ls.cfg.OnHold != nil:
 		if err := ls.cfg.OnHold(id); err != nil {
-			return fmt.Errorf("%w: writing down that keys are held for other members: %w", gateway.ErrUnavailable, err)
+			return fmt.Errorf("%w: saving that other members hold keys: %w", gateway.ErrUnavailable, err)
 		}
 	case ls.cfg.NotesLives:
-		return errors.New("worker: keys are not held for other members: Config.OnIncarnation is set, and Config.OnHold is not")
+		return errors.New("worker: no keys are held for other members: set Config.OnHold, since Config.OnIncarnation is set")
 	}
 	ls.noted = id
 	return nil

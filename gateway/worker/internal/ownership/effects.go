@@ -36,7 +36,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		s.Moves.unblocked(e.Partition, e.Key)
 	case handoff.CancelHandlers:
 		if lease := s.cfg.Keys.Lease.Load(); e.All && *lease != (handoff.Lease{}) {
-			s.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", s.cfg.Name, "cause", s.renewals.blame(s.cfg.Keys.Now()))
+			s.cfg.Logger.Warn("the session was not confirmed in time: running executions are cancelled", "worker", s.cfg.Name, "cause", s.renewals.blame(s.cfg.Keys.Now()))
 		}
 		s.cancelHandlers(e)
 	case handoff.LeaseChanged:

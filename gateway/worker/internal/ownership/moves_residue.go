@@ -99,7 +99,7 @@ func (m *Moves) warnLocked(now time.Time) {
 			after = m.cfg.SlowKey
 		}
 		if age >= after {
-			m.cfg.Logger.Warn("executions at the former owner of partitions last: requests for their keys wait at the new one",
+			m.cfg.Logger.Warn("executions at a former owner of partitions still run: requests for their keys wait at the new one",
 				"worker", m.nameLocked(holder), "keys", h.keys, "oldest", age.Round(time.Millisecond))
 			after = 2 * age
 			m.alarms[holder] = after

@@ -281,9 +281,9 @@ func (s *Shell) obstacle(record records.Record) (wait time.Duration, what string
 	case handoff.ObstacleSettle:
 		return wait, "the members changed a moment ago"
 	case handoff.ObstacleQuarantine:
-		return wait, fmt.Sprintf("the store has no trace of this cluster, was restarted or lost data: for one TTL (%v) nothing is claimed that a worker may serve of which the store does not know; a cluster that is new skips that with --new-cluster (Config.NewCluster)", s.cfg.Settings.TTL)
+		return wait, fmt.Sprintf("the store has no trace of this cluster, was restarted or lost data: for one TTL (%v) workers claim no partition that a forgotten worker may still serve; a new cluster skips this wait with --new-cluster (Config.NewCluster)", s.cfg.Settings.TTL)
 	case handoff.ObstacleOwner:
-		return wait, "the session of its last owner, which is gone, is not over"
+		return wait, "the session of its last owner, which is gone, has not expired"
 	}
 	return 0, ""
 }

@@ -100,8 +100,8 @@ var (
 	ErrWaits        = errors.New("worker: another call with this name of a lock waits") // and its wait ends now
 	ErrElsewhere    = errors.New("worker: the partition is not served")
 	ErrEnded        = errors.New("worker: the lock has ended, and its key is not free yet")
-	ErrNotHeld      = errors.New("worker: the key is not held for who asks")
-	ErrFull         = errors.New("worker: as many keys are held as can move with the partition")
+	ErrNotHeld      = errors.New("worker: the caller does not hold the key")
+	ErrFull         = errors.New("worker: the partition has the most held keys that can move with it")
 	ErrKeepFirst    = errors.New("worker: the store has to keep the lock first") // see Machine.Keep
 	ErrNoSession    = errors.New("worker: the session may be over")
 )
