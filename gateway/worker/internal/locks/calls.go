@@ -118,7 +118,10 @@ func (ls *Locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		ls.of(p).abandon(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
+		t := ls.of(p)
+		at := t.lock()
+		t.machine.Abandon(at, remote.ID(made.ID), made.Call)
+		t.unlock()
 	}
 	return err
 }
@@ -223,7 +226,10 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", gateway.ErrUnavailable, key)
 	}
 	if err != nil {
-		ls.of(p).abandon(own.ID, own.IsAlone)
+		t := ls.of(p)
+		at := t.lock()
+		t.machine.GiveUp(at, own)
+		t.unlock()
 		return holds.Grant{}, err
 	}
 	if l == own {
@@ -243,12 +249,6 @@ func (t *lockTable) reserveTurns(l *remote.Lock, turns int) (next int64, reserve
 		return 0, 0
 	}
 	return t.part.Reserve(turns)
-}
-
-func (t *lockTable) abandon(id remote.ID, unknown func(*remote.Lock) bool) {
-	at := t.lock()
-	defer t.unlock()
-	t.machine.Abandon(at, id, unknown)
 }
 
 // lockLease returns the first lease of a lock. A wanted lease beyond the session TTL starts once

@@ -90,6 +90,9 @@ func (w *world) serve(c *call, x *worker) {
 		w.finish(c, x)
 	case release:
 		what, removed := x.machine.Release(x.at(), c.id, c.token, vouch > 0)
+		if what != Elsewhere {
+			w.final(c.id, 0)
+		}
 		if c.answer.what = what; what == Held {
 			for i := range c.caller.client.holds {
 				h := &c.caller.client.holds[i]
