@@ -52,7 +52,7 @@ func (ls *Locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error
 	refusal, status := ls.cfg.Refused(r.Context(), err)
 	switch {
 	case errors.Is(err, gateway.ErrLocked), errors.Is(err, gateway.ErrWaited):
-		o, _ := ls.of(ls.cfg.Keys.Of(r.Key)).inspect(r.Key)
+		o, _ := ls.inspect(ls.cfg.Keys.Of(r.Key), r.Key)
 		Answer(w, http.StatusConflict, o.Append(nil))
 	case errors.Is(err, remote.ErrOtherRequest):
 		Answer(w, http.StatusUnprocessableEntity, []byte(err.Error()))

@@ -291,11 +291,9 @@ func (ls *Locks) WriteAgain() {
 }
 
 // Lingers reports whether there are locks in a partition that is not served, or of a life before.
-func (ls *Locks) Lingers(partition int) bool {
-	t := &ls.tables[partition]
-	t.lock()
-	defer t.unlock()
-	return t.machine.Lingers()
+func (ls *Locks) Lingers(partition int) (lingers bool) {
+	ls.tables[partition].do(func(m *remote.Machine) { lingers = m.Lingers() })
+	return lingers
 }
 
 // Waiting returns how many calls wait for their keys.
