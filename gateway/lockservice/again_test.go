@@ -101,7 +101,7 @@ func TestTrapUnlockIsFinal(t *testing.T) {
 		key := s.KeyOf(a, "moves")
 		post := func(code int, keys, id string) {
 			t.Helper()
-			if a := s.must(code, "POST", "/v1/locks?"+keys, "Idempotency-Key", id); code == 410 && !strings.Contains(a.body, "a new Idempotency-Key") {
+			if a := s.must(code, "POST", "/v1/locks?"+keys, "Idempotency-Key", id); code == 410 && !strings.Contains(a.body, "new lease or Idempotency-Key") {
 				t.Errorf("the client reads %s", a.body)
 			}
 		}

@@ -68,7 +68,7 @@ func (s *Service) acquire(ctx context.Context, q *lockRequest, key string) (lock
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
 	defer cancel()
 	var wait time.Duration
-	g, err := callOwner(ctx, s, &send.OwnerCall{
+	return callOwner(ctx, s, &send.OwnerCall{
 		Method: holds.Acquire, Key: key, Fields: fields, Client: q.client, OwnerBy: q.untilOwner(s.grace()),
 		Wait: func() time.Duration {
 			wait = max(time.Until(q.until), 0)
@@ -79,10 +79,6 @@ func (s *Service) acquire(ctx context.Context, q *lockRequest, key string) (lock
 			return holds.Request{ID: q.lease.id(key), Call: q.number, Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
 		},
 	}, s.grant)
-	if err == errLockGone {
-		err = errUnlocked
-	}
-	return g, err
 }
 
 func (s *Service) grant(a send.OwnerAnswer) (lockGrant, error) {

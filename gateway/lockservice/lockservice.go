@@ -361,9 +361,6 @@ func (s *Service) now() lease.Instant { return lease.At(s.base, time.Now()) }
 // errLockGone says that a key is not held with the caller's lease.
 var errLockGone = fmt.Errorf("%w: the key is not locked with this lease", locking.ErrNotOwner)
 
-// errUnlocked refuses a POST that comes after the DELETE of its locks.
-var errUnlocked = fmt.Errorf("%w: it was unlocked before", errLockGone)
-
 // lockProblem returns what a client reads of an error.
 func lockProblem(err error) problem.Problem {
 	held, isHeld := errors.AsType[*lockHeldError](err)
@@ -378,8 +375,6 @@ func lockProblem(err error) problem.Problem {
 		return problem.Of(bad.kind).With(bad.text)
 	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
 		return problem.OfKey(err, nil)
-	case errors.Is(err, errUnlocked):
-		return problem.Of(problem.LockGone).With("it was unlocked before: a new lock needs a new Idempotency-Key")
 	case errors.Is(err, errLockGone):
 		return problem.Of(problem.LockGone)
 	case errors.Is(err, errNestedLock):

@@ -117,7 +117,7 @@ var table = [Kinds]entry{
 	BadLock:       {http.StatusBadRequest, "bad-lock", "the request for a lock cannot be understood", false},
 	LockHeld:      {http.StatusLocked, "lock-held", "others have the key", true},
 	LockOther:     {http.StatusUnprocessableEntity, "lock-other", "another request has this Idempotency-Key: draw a new one for each lock", false},
-	LockGone:      {http.StatusGone, "lock-gone", "the key is not locked with this lease any more: it was unlocked, or others may have had it since", false},
+	LockGone:      {http.StatusGone, "lock-gone", "the key is not locked with this lease any more: it was unlocked, or others may have had it since; a new lock needs a new lease or Idempotency-Key", false},
 	OtherMethod:   {http.StatusMethodNotAllowed, "other-method", "this has no such method", false},
 	NotFromHere:   {http.StatusForbidden, "not-from-here", "without --locks-token only requests from this machine are answered", false},
 	NoToken:       {http.StatusUnauthorized, "no-token", "this needs the header Authorization with Bearer and the token of --locks-token", false},
