@@ -118,10 +118,7 @@ func (ls *Locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		t := ls.of(p)
-		at := t.lock()
-		t.machine.Abandon(at, remote.ID(made.ID), made.Call)
-		t.unlock()
+		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.Abandon(at, remote.ID(made.ID), made.Call) })
 	}
 	return err
 }
@@ -159,10 +156,9 @@ func (ls *Locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	}
 	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
 	for _, ref := range refs {
-		t := &ls.tables[ref.Partition]
-		at := t.lock()
-		r.States = append(r.States, t.machine.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
-		t.unlock()
+		ls.tables[ref.Partition].do(func(m *remote.Machine, at remote.Instant) {
+			r.States = append(r.States, m.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
+		})
 	}
 	return r, nil
 }
@@ -174,7 +170,7 @@ func (ls *Locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 	defer cancel()
 	table := func(ref holds.Ref) *lockTable { return &ls.tables[ref.Partition] }
 	mayBeKept := func(ref holds.Ref) (kept bool) {
-		table(ref).do(func(m *remote.Machine) { kept = m.MayBeKept(remote.ID(ref.ID)) })
+		table(ref).do(func(m *remote.Machine, _ remote.Instant) { kept = m.MayBeKept(remote.ID(ref.ID)) })
 		return kept
 	}
 	if slices.ContainsFunc(refs, mayBeKept) {
@@ -226,10 +222,7 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", gateway.ErrUnavailable, key)
 	}
 	if err != nil {
-		t := ls.of(p)
-		at := t.lock()
-		t.machine.GiveUp(at, own)
-		t.unlock()
+		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.GiveUp(at, own) })
 		return holds.Grant{}, err
 	}
 	if l == own {

@@ -22,7 +22,7 @@ func (ls *Locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 
 // inspect says who has a key of p, and whether p is served here.
 func (ls *Locks) inspect(p *keyed.Partition, key string) (o holds.Occupancy, served bool) {
-	ls.of(p).do(func(m *remote.Machine) { served = m.Serves() })
+	ls.of(p).do(func(m *remote.Machine, _ remote.Instant) { served = m.Serves() })
 	state := p.Table.Inspect(key)
 	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
 	if l, shared, ok := ls.HolderOf(p, key, state.Token); ok && state.Token != 0 {
@@ -33,6 +33,6 @@ func (ls *Locks) inspect(p *keyed.Partition, key string) (o holds.Occupancy, ser
 
 // HolderOf returns the lock that holds a key of p with that token, see [remote.Machine.Holder].
 func (ls *Locks) HolderOf(p *keyed.Partition, key string, token int64) (l remote.Lock, shared int, ok bool) {
-	ls.of(p).do(func(m *remote.Machine) { l, shared, ok = m.Holder(key, token) })
+	ls.of(p).do(func(m *remote.Machine, _ remote.Instant) { l, shared, ok = m.Holder(key, token) })
 	return l, shared, ok
 }
