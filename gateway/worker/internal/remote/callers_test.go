@@ -117,7 +117,7 @@ type call struct {
 
 type answer struct {
 	ok            bool
-	what          Answer // unless it is a grant
+	what          holder.Answer // unless it is a grant
 	grant         hold
 	cancel, until time.Duration // of a grant, or renewal, counted from the call
 
@@ -153,8 +153,8 @@ func (w *world) isEnding(c *caller) bool {
 func (c *call) answered(made bool) {
 	c.stage = answered
 	if !made {
-		c.answer.freed = c.answer.what == Held
-		c.answer.what = Elsewhere
+		c.answer.freed = c.answer.what == holder.Held
+		c.answer.what = holder.Elsewhere
 	}
 }
 
@@ -172,7 +172,7 @@ func (w *world) deliver(c *call, x *worker) {
 	case renew:
 		toCancel, toSurrender := x.vouch()
 		c.answer.what = x.machine.Renew(x.at(), c.id, w.named(c), toSurrender > 0)
-		if l := x.machine.byID[c.id]; c.answer.what == Held {
+		if l := x.machine.byID[c.id]; c.answer.what == holder.Held {
 			if named := w.named(c); named != 0 && named != l.Token {
 				w.fail("L: %s renews the lock of token %s for caller %d, which names token %s", x.name(), tokenText(l.Token), c.caller.slot, tokenText(named))
 			}
@@ -304,8 +304,8 @@ func (w *world) finish(c *call, x *worker) {
 	}
 	c.stage = answered
 	if err != nil || c.pushed || c.gone {
-		if c.answer.what = Elsewhere; errors.Is(err, ErrNotHeld) {
-			c.answer.what = Gone
+		if c.answer.what = holder.Elsewhere; errors.Is(err, ErrNotHeld) {
+			c.answer.what = holder.Gone
 		}
 		if c.kind == acquire {
 			x.machine.GiveUp(x.at(), c.lock)
@@ -358,20 +358,20 @@ func (w *world) release(c *call, x *worker, sure bool) {
 		same = false // it ends a wait, and knows of no lock: docs/protocol-checks.md says so
 	}
 	what, removed := x.machine.Release(x.at(), c.id, named, sure)
-	if c.answer.what = what; what == Held && named != 0 && l != nil && l.Token != named {
+	if c.answer.what = what; what == holder.Held && named != 0 && l != nil && l.Token != named {
 		w.fail("L: %s says that caller %d had the lock of token %s up to now, and has ended that of token %s", x.name(), c.caller.slot, tokenText(named), tokenText(l.Token))
 	}
-	if what != Elsewhere {
+	if what != holder.Elsewhere {
 		w.final(c.id, 0)
 	}
 	switch caller := c.caller; {
 	case c.id != caller.id:
-	case what == Held && caller.phase == releases && caller.ended == 0:
+	case what == holder.Held && caller.phase == releases && caller.ended == 0:
 		if before := &w.told[keyIndex(c.key)]; same && c.token != 0 && before.token > c.token && before.caller != caller.slot {
 			w.fail("L: %s says that caller %d had %s up to now, with token %s, and another caller has had token %s", x.name(), caller.slot, c.key, tokenText(c.token), tokenText(before.token))
 		}
 		caller.ended, caller.claimed = w.now+ttl, false
-	case what == Gone && caller.phase == releases && w.now < caller.ended && !caller.claimed && c.number == caller.number:
+	case what == holder.Gone && caller.phase == releases && w.now < caller.ended && !caller.claimed && c.number == caller.number:
 		w.fail("L: %s says that %s is gone, and caller %d was told before that it was its own", x.name(), c.key, caller.slot)
 	}
 	if removed != nil {
@@ -435,9 +435,9 @@ func (o *call) isFutile() bool {
 		}
 		return !a.ok || o.number != c.number || c.phase != asks && c.phase != holds
 	case renew, extend:
-		return c.phase != holds || o.token != c.hold.token || a.ok && a.grant.token != c.hold.token || !a.ok && (o.kind == extend || a.what != Gone)
+		return c.phase != holds || o.token != c.hold.token || a.ok && a.grant.token != c.hold.token || !a.ok && (o.kind == extend || a.what != holder.Gone)
 	case release:
-		return a.what == Elsewhere || c.phase != releases || o.number != c.number
+		return a.what == holder.Elsewhere || c.phase != releases || o.number != c.number
 	}
 	return !a.ok || c.phase != abandons || o.number != c.number
 }

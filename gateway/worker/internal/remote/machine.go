@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -90,17 +91,17 @@ type ended struct {
 
 // memory is the ids that ended last.
 type memory struct {
-	order []ended          // the latest at the end
-	was   map[ended]Answer // to each: what a release is answered that is repeated
+	order []ended                 // the latest at the end
+	was   map[ended]holder.Answer // to each: what a release is answered that is repeated
 }
 
 // add adds an id, unless it has ended before.
-func (m *memory) add(e ended, was Answer) {
+func (m *memory) add(e ended, was holder.Answer) {
 	if _, ok := m.was[e]; ok {
 		return
 	}
 	if m.was == nil {
-		m.was = make(map[ended]Answer)
+		m.was = make(map[ended]holder.Answer)
 	}
 	if len(m.order) == maxEnded {
 		delete(m.was, m.order[0])
@@ -209,7 +210,7 @@ func (m *Machine) lose(l *Lock) {
 func (m *Machine) fits(size int) bool { return m.size+size+maxEnded*endedSize <= maxText }
 
 // remember records the end of an id for a TTL, unless maxEnded others come.
-func (m *Machine) remember(at Instant, e ended, was Answer) {
+func (m *Machine) remember(at Instant, e ended, was holder.Answer) {
 	m.done.add(e, was)
 	m.forget = at.Now + m.TTL
 }
@@ -349,17 +350,17 @@ func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 
 // Renew renews a lock for its lease from now on. A worker that is not sure of its own session knows
 // of no lock, since others may serve the partition; sure is read before at.
-func (m *Machine) Renew(at Instant, id ID, token int64, sure bool) Answer {
+func (m *Machine) Renew(at Instant, id ID, token int64, sure bool) holder.Answer {
 	l := m.find(at, id)
 	switch {
 	case !m.open, !sure:
-		return Elsewhere
+		return holder.Elsewhere
 	case l == nil, !m.vouches(at, l), !l.has(token):
-		return Gone
+		return holder.Gone
 	}
 	l.expires = max(l.expires, at.Now+l.Lease)
 	m.Host.Tell(l, Renewed)
-	return Held
+	return holder.Held
 }
 
 // has reports whether l was granted with that token. It also does for 0, from a caller that does
@@ -368,7 +369,7 @@ func (l *Lock) has(token int64) bool { return token == 0 || token == l.Token }
 
 // Release ends a lock, or the wait for it, as well as a lock of its id with another token. If it returns a lock, the answer is
 // true once the store has removed that lock. A worker that is not sure of its own session ends no lock, as in Renew.
-func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (Answer, *Lock) {
+func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (holder.Answer, *Lock) {
 	l := m.find(at, id)
 	wait := m.byID[id]
 	waits := l == nil && wait != nil
@@ -376,19 +377,19 @@ func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (Answer, *L
 		m.Host.EndWait(wait)
 	}
 	if !m.open || !sure {
-		return Elsewhere, nil
+		return holder.Elsewhere, nil
 	}
 	a, again := m.done.was[ended{id: id}]
 	if !again {
 		if waits && token == 0 || l != nil && l.has(token) && (m.vouches(at, l) || l.state == removing && l.end == Released) {
-			a = Held
+			a = holder.Held
 		}
 		m.remember(at, ended{id: id}, a)
 	}
 	switch {
 	case l == nil:
 		return a, nil
-	case a == Held:
+	case a == holder.Held:
 		return a, m.finish(at, l, Released)
 	}
 	return a, m.finish(at, l, Lost)
@@ -400,7 +401,7 @@ func (m *Machine) Abandon(at Instant, id ID, call uint64) {
 	if !m.open {
 		return
 	}
-	m.remember(at, ended{id, call}, Gone)
+	m.remember(at, ended{id, call}, holder.Gone)
 	if l := m.find(at, id); l != nil && l.Call == call {
 		m.finish(at, l, Released)
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
@@ -90,7 +91,7 @@ func decode(text string, ttl time.Duration, valid func(key string) bool) (list [
 	}
 	d := packed.Reader{Rest: b[1:]}
 	for range d.Number(maxEnded) {
-		done.add(ended{readID(&d), d.Uint64()}, Answer(d.Number(uint64(Held))))
+		done.add(ended{readID(&d), d.Uint64()}, holder.Answer(d.Number(uint64(holder.Held))))
 	}
 	for len(d.Rest) > 0 {
 		l := arrival{&Lock{ID: readID(&d), Call: d.Uint64()}, held}

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/holder"
 )
 
 func newID() (id ID) {
@@ -29,9 +31,9 @@ func TestLockText(t *testing.T) {
 		{ID: newID(), Key: "ends", Token: 9, Lease: time.Hour, expires: now + time.Hour, stored: time.Hour, end: Expired, state: removing},
 	}
 	var done memory
-	done.add(ended{id: newID()}, Held)
-	done.add(ended{id: newID()}, Gone)
-	done.add(ended{newID(), 1<<64 - 1}, Gone)
+	done.add(ended{id: newID()}, holder.Held)
+	done.add(ended{id: newID()}, holder.Gone)
+	done.add(ended{newID(), 1<<64 - 1}, holder.Gone)
 	text := encode(list, done, now)
 	if got, _, err := decode(encode(nil, memory{}, now), time.Minute, valid); len(got) != 0 || err != nil {
 		t.Errorf("no locks became %v, %v", got, err)
@@ -78,7 +80,7 @@ func TestLockText(t *testing.T) {
 // back the same.
 func FuzzLockText(f *testing.F) {
 	var done memory
-	done.add(ended{newID(), 7}, Held)
+	done.add(ended{newID(), 7}, holder.Held)
 	f.Add(encode([]*Lock{{ID: newID(), Call: 7, Key: "k", Label: "l", From: "f", Token: 1, Lease: time.Second, expires: time.Second}}, done, 0))
 	f.Add("AwA")
 	f.Fuzz(func(t *testing.T, text string) {
