@@ -39,10 +39,6 @@ type acquisition struct {
 	unsure []*send.Peer // owners that may hold the key for id without having said so; in use
 }
 
-// onlyCall is the number of each acquisition, since it draws an ID of its own: an attempt that arrives after the lock was
-// released acquires nothing.
-const onlyCall = 1
-
 func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	c := a.client
 	switch {
@@ -67,7 +63,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	p := c.workers.Peer(t.Member)
 	p.Use()
 	sent := c.holder.now()
-	status, body, err := p.Call(undated{a.ctx}, req, holds.Request{ID: a.id, Call: onlyCall, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
+	status, body, err := p.Call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}

@@ -2,6 +2,7 @@ package lockservice_test
 
 import (
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -66,15 +67,16 @@ func TestTrapUnlockAgain(t *testing.T) {
 			s.must(code, "DELETE", "/v1/locks/"+key, "Idempotency-Key", "x")
 		}
 		for _, lease := range []string{"5s", "1h"} {
-			s.must(200, "POST", "/v1/locks/k?ttl="+lease, "Idempotency-Key", "x")
+			s.must(200, "POST", "/v1/locks/"+lease+"?ttl="+lease, "Idempotency-Key", "x")
 			s.loseAnswer(a)
-			unlock(204, "k")
-			unlock(204, "k")
-			s.must(410, "PUT", "/v1/locks/k", "Idempotency-Key", "x")
+			unlock(204, lease)
+			unlock(204, lease)
+			s.must(410, "PUT", "/v1/locks/"+lease, "Idempotency-Key", "x")
 		}
 		s.must(200, "POST", "/v1/locks/k?ttl=1s", "Idempotency-Key", "x")
 		time.Sleep(2 * time.Second)
 		unlock(410, "k") // for the lock that has ended
+		unlock(410, "k")
 		b := s.Start()
 		key := s.KeyOf(a, "moves")
 		s.must(200, "POST", "/v1/locks/"+key, "Idempotency-Key", "x")
@@ -86,6 +88,43 @@ func TestTrapUnlockAgain(t *testing.T) {
 		unlock(204, key)
 		time.Sleep(3 * kit.TTL)
 		unlock(410, key)
+	})
+}
+
+// A POST that arrives after the DELETE of its Idempotency-Key locks nothing, at the next owner too. A request that was refused
+// may be made again.
+func TestTrapUnlockIsFinal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		a := s.Start()
+		b := s.Start()
+		key := s.KeyOf(a, "moves")
+		post := func(code int, keys, id string) {
+			t.Helper()
+			if a := s.must(code, "POST", "/v1/locks?"+keys, "Idempotency-Key", id); code == 410 && !strings.Contains(a.body, "new lease or Idempotency-Key") {
+				t.Errorf("the client reads %s", a.body)
+			}
+		}
+		post(200, "key="+key, "locked")
+		s.must(204, "DELETE", "/v1/locks/"+key, "Idempotency-Key", "locked")
+		s.must(410, "DELETE", "/v1/locks/"+key, "Idempotency-Key", "late")
+		for range 2 {
+			post(410, "key="+key, "locked")
+			post(410, "key="+key, "late")
+			if s.must(200, "GET", "/v1/locks/"+key).Held {
+				t.Error("a key is locked after it was unlocked")
+			}
+			if err := a.LeaveRing(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.AwaitServing(t, 16)
+		}
+		last := s.must(200, "POST", "/v1/locks/z")
+		post(423, "key=a&key=z", "again")
+		s.must(204, "DELETE", "/v1/locks/z?lease="+last.Lease)
+		post(200, "key=a&key=z", "again")
+		time.Sleep(3 * kit.TTL)
+		post(200, "key="+key, "locked") // the owner has forgotten
 	})
 }
 

@@ -197,6 +197,8 @@ func TestCallsMayBeRepeated(t *testing.T) {
 			t.Error("the key is not free")
 		}
 		// A call that is repeated while the first one waits takes its place.
+		id = holds.NewID()
+		c.key[id] = "k"
 		done := make(chan int, 2)
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			for range 2 {
@@ -219,6 +221,8 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		}
 		c.release(id)
 		// A release while the key is waited for ends the wait.
+		id = holds.NewID()
+		c.key[id] = "k"
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			go func() {
 				status, _, _ := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil))

@@ -154,9 +154,8 @@ func TestTrapLateAttemptLocksNothing(t *testing.T) {
 		toA.release(asks.ID)
 		late(toA)
 		leave(t, a, b)
-		late(toB)
 		asks.Call = 8
-		toB.acquireAs(key, asks)
+		late(toB)
 		if s := toB.release(asks.ID)[0]; s != holds.Held {
 			t.Errorf("released: %v", s)
 		}
@@ -208,7 +207,7 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 		if s := caller.release(id)[0]; s != holds.Gone || free(t, w, "k") {
 			t.Errorf("released: %v, and free: %v", s, free(t, w, "k"))
 		}
-		if again := caller.acquire("k", id); again.Token <= lost.Token || w.Incarnation() != life {
+		if again := caller.acquire("k", holds.NewID()); again.Token <= lost.Token || w.Incarnation() != life {
 			t.Errorf("token %d follows %d", again.Token, lost.Token)
 		}
 	})

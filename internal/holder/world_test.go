@@ -85,6 +85,7 @@ type world struct {
 	have    bool  // l was granted
 	named   int64 // token with which it was
 	dead    bool
+	overdue bool // the caller's time has ended, and it may have been told
 	waits   int8 // callers that wait for a turn
 	begun   bool // the caller works, or has to end yet
 	peer    int8 // worker that has confirmed l last
@@ -188,6 +189,11 @@ func (w *world) check() {
 	}
 	if w.have && w.begun && w.l.Left(w.instant(), w.l.Token()) > 0 && w.l.lease.Cancel.Passed(w.instant()) {
 		w.fail("a lock that is overdue lasts")
+	}
+	if over := w.begun && w.l.held() && w.policy.OnFailure == Cancel && w.l.lease.Cancel.Passed(w.instant()); w.overdue && w.l.held() && !over {
+		w.fail("a lock that was overdue lasts again")
+	} else {
+		w.overdue = over
 	}
 	if w.waits > 0 && w.told != Wait {
 		w.fail("callers wait for a lock that is over")

@@ -73,7 +73,7 @@ var errMalformed = errors.New("holds: malformed call between members")
 // Request asks for a key.
 type Request struct {
 	ID     ID
-	Call   uint64        // tells attempts of one request, which carry the same number, from other requests; 0 is nobody's
+	Call   uint64        // tells attempts of one request, which carry the same number, from other requests by its ID; 0 if there are none
 	Try    bool          // do not wait
 	Firm   bool          // the holder does not renew by itself
 	Shared bool          // others may hold the key shared at the same time, with the same token

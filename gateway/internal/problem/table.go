@@ -117,7 +117,7 @@ var table = [Kinds]entry{
 	BadLock:       {http.StatusBadRequest, "bad-lock", "the request for a lock is invalid", false},
 	LockHeld:      {http.StatusLocked, "lock-held", "another caller holds the key", true},
 	LockOther:     {http.StatusUnprocessableEntity, "lock-other", "another request has used this Idempotency-Key: choose a new one for each lock", false},
-	LockGone:      {http.StatusGone, "lock-gone", "this lease no longer locks the key: it was unlocked, or others may have locked the key since", false},
+	LockGone:      {http.StatusGone, "lock-gone", "this lease no longer locks the key: it was unlocked, or others may have locked the key since; a new lock needs a new lease or Idempotency-Key", false},
 	OtherMethod:   {http.StatusMethodNotAllowed, "other-method", "the resource does not support this method", false},
 	NotFromHere:   {http.StatusForbidden, "not-from-here", "without --locks-token only this machine may send requests here", false},
 	NoToken:       {http.StatusUnauthorized, "no-token", "the request needs the header Authorization: Bearer with the token of --locks-token", false},

@@ -52,7 +52,7 @@ func (ls *Locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error
 	refusal, status := ls.cfg.Refused(r.Context(), err)
 	switch {
 	case errors.Is(err, gateway.ErrLocked), errors.Is(err, gateway.ErrWaited):
-		o, _ := ls.of(ls.cfg.Keys.Of(r.Key)).inspect(r.Key)
+		o, _ := ls.inspect(ls.cfg.Keys.Of(r.Key), r.Key)
 		Answer(w, http.StatusConflict, o.Append(nil))
 	case errors.Is(err, remote.ErrOtherRequest):
 		Answer(w, http.StatusUnprocessableEntity, []byte(err.Error()))
@@ -118,7 +118,7 @@ func (ls *Locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		ls.of(p).abandon(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
+		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.Abandon(at, remote.ID(made.ID), made.Call) })
 	}
 	return err
 }
@@ -156,10 +156,9 @@ func (ls *Locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	}
 	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
 	for _, ref := range refs {
-		t := &ls.tables[ref.Partition]
-		at := t.lock()
-		r.States = append(r.States, t.machine.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
-		t.unlock()
+		ls.tables[ref.Partition].do(func(m *remote.Machine, at remote.Instant) {
+			r.States = append(r.States, m.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
+		})
 	}
 	return r, nil
 }
@@ -171,7 +170,7 @@ func (ls *Locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 	defer cancel()
 	table := func(ref holds.Ref) *lockTable { return &ls.tables[ref.Partition] }
 	mayBeKept := func(ref holds.Ref) (kept bool) {
-		table(ref).do(func(m *remote.Machine) { kept = m.MayBeKept(remote.ID(ref.ID)) })
+		table(ref).do(func(m *remote.Machine, _ remote.Instant) { kept = m.MayBeKept(remote.ID(ref.ID)) })
 		return kept
 	}
 	if slices.ContainsFunc(refs, mayBeKept) {
@@ -223,7 +222,7 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		err = fmt.Errorf("%w: the lock of key %q has ended already", gateway.ErrUnavailable, key)
 	}
 	if err != nil {
-		ls.of(p).abandon(own.ID, own.IsAlone)
+		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.GiveUp(at, own) })
 		return holds.Grant{}, err
 	}
 	if l == own {
@@ -243,12 +242,6 @@ func (t *lockTable) reserveTurns(l *remote.Lock, turns int) (next int64, reserve
 		return 0, 0
 	}
 	return t.part.Reserve(turns)
-}
-
-func (t *lockTable) abandon(id remote.ID, unknown func(*remote.Lock) bool) {
-	at := t.lock()
-	defer t.unlock()
-	t.machine.Abandon(at, id, unknown)
 }
 
 // lockLease returns the first lease of a lock. A wanted lease beyond the session TTL starts once

@@ -13,31 +13,26 @@ func (ls *Locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, served := ls.of(p).inspect(r.Key)
+	o, served := ls.inspect(p, r.Key)
 	if !served { // it has just been closed
 		return nil, p.Elsewhere(r.Key)
 	}
 	return o.Append(nil), nil
 }
 
-// inspect says who has a key of the partition, and whether the partition is served here.
-func (t *lockTable) inspect(key string) (o holds.Occupancy, served bool) {
-	t.do(func(m *remote.Machine) { served = m.Serves() })
-	state := t.part.Table.Inspect(key)
+// inspect says who has a key of p, and whether p is served here.
+func (ls *Locks) inspect(p *keyed.Partition, key string) (o holds.Occupancy, served bool) {
+	ls.of(p).do(func(m *remote.Machine, _ remote.Instant) { served = m.Serves() })
+	state := p.Table.Inspect(key)
 	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
-	if l, shared, ok := t.holderOf(key, state.Token); ok && state.Token != 0 {
-		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(t.locks.cfg.Keys.Now())
+	if l, shared, ok := ls.HolderOf(p, key, state.Token); ok && state.Token != 0 {
+		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(ls.cfg.Keys.Now())
 	}
 	return o, served
 }
 
-// holderOf returns the lock that holds a key with that token, see [remote.Machine.Holder].
-func (t *lockTable) holderOf(key string, token int64) (l remote.Lock, shared int, ok bool) {
-	t.do(func(m *remote.Machine) { l, shared, ok = m.Holder(key, token) })
-	return l, shared, ok
-}
-
-// HolderOf is [lockTable.holderOf] for a key of p.
+// HolderOf returns the lock that holds a key of p with that token, see [remote.Machine.Holder].
 func (ls *Locks) HolderOf(p *keyed.Partition, key string, token int64) (l remote.Lock, shared int, ok bool) {
-	return ls.of(p).holderOf(key, token)
+	ls.of(p).do(func(m *remote.Machine, _ remote.Instant) { l, shared, ok = m.Holder(key, token) })
+	return l, shared, ok
 }

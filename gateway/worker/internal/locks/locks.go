@@ -142,10 +142,10 @@ func (t *lockTable) unlock() {
 }
 
 // do gives the table's machine one input.
-func (t *lockTable) do(input func(m *remote.Machine)) {
-	t.lock()
+func (t *lockTable) do(input func(m *remote.Machine, at remote.Instant)) {
+	at := t.lock()
 	defer t.unlock()
-	input(&t.machine)
+	input(&t.machine, at)
 }
 
 // waitFor returns the wait for a lock, a new one if there is none; nil if l is nil.
@@ -276,26 +276,26 @@ func (ls *Locks) Open(e handoff.OpenTable) {
 }
 
 // Drop implements [Locks].
-func (ls *Locks) Drop(partition int) { ls.tables[partition].do((*remote.Machine).Drop) }
+func (ls *Locks) Drop(partition int) {
+	ls.tables[partition].do(func(m *remote.Machine, _ remote.Instant) { m.Drop() })
+}
 
 // Written implements [Locks].
 func (ls *Locks) Written(partition int, locks []records.WrittenLock) {
-	ls.tables[partition].do(func(m *remote.Machine) { m.Stored(locks) })
+	ls.tables[partition].do(func(m *remote.Machine, _ remote.Instant) { m.Stored(locks) })
 }
 
 // WriteAgain implements [Locks].
 func (ls *Locks) WriteAgain() {
 	for i := range ls.tables {
-		ls.tables[i].do((*remote.Machine).WriteAgain)
+		ls.tables[i].do(func(m *remote.Machine, _ remote.Instant) { m.WriteAgain() })
 	}
 }
 
 // Lingers reports whether there are locks in a partition that is not served, or of a life before.
-func (ls *Locks) Lingers(partition int) bool {
-	t := &ls.tables[partition]
-	t.lock()
-	defer t.unlock()
-	return t.machine.Lingers()
+func (ls *Locks) Lingers(partition int) (lingers bool) {
+	ls.tables[partition].do(func(m *remote.Machine, _ remote.Instant) { lingers = m.Lingers() })
+	return lingers
 }
 
 // Waiting returns how many calls wait for their keys.

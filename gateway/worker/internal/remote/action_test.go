@@ -24,6 +24,7 @@ const (
 	evResume // a move is not made
 	evPass   // a partition that nobody has opened moves on
 	evCut    // a worker is cut off from the store
+	evForget // the store forgets the session of the owner, which has the partition in its next life
 	evBehind // a worker's shell stands still
 	evCrash
 	evStart
@@ -58,7 +59,7 @@ const (
 var eventNames = [allEvents]string{
 	evTime: "time", evAsk: "ask", evRepeat: "repeat", evAgain: "again", evOther: "other-mode", evKey: "other-key", evRenew: "renew",
 	evExtend: "extend", evRelease: "release", evAbandon: "abandon", evLeave: "leave", evMove: "move", evResume: "resume",
-	evPass: "pass", evCut: "cut", evBehind: "stop", evCrash: "crash", evStart: "start", evUnlock: "unlock", evCommit: "commit",
+	evPass: "pass", evCut: "cut", evForget: "forget", evBehind: "stop", evCrash: "crash", evStart: "start", evUnlock: "unlock", evCommit: "commit",
 	evOpen: "open", evMoved: "moved", evClaim: "claim", evJoin: "join", evCatchUp: "catch-up", evDeliver: "deliver", evStep: "step",
 	evHear: "hear", evStore: "store", evLose: "lose", evGiveUp: "give-up", evStop: "stand-still", evClose: "close", evDie: "die",
 	evLearn: "learn", evBegin: "begin", evEnd: "end", evGo: "go-on", evLeft: "left", evVain: "in-vain",
@@ -114,12 +115,14 @@ func (w *world) actions(list []action) []action {
 			add(evRelease, i, 0)
 			fallthrough
 		case asks:
-			add(evAgain, i, 0)
 			add(evOther, i, 0)
 			add(evKey, i, 0)
 			add(evAbandon, i, 0)
 			fallthrough
-		case releases, abandons:
+		case abandons:
+			add(evAgain, i, 0)
+			fallthrough
+		case releases:
 			add(evRepeat, i, 0)
 		}
 	}
@@ -133,7 +136,7 @@ func (w *world) actions(list []action) []action {
 		switch {
 		case c.stage == sent:
 			for _, x := range w.workers {
-				if x.up && x.machine.open {
+				if x.up && (x.machine.open || w.sc.early && c.kind == acquire) {
 					add(evDeliver, i, x.slot)
 				}
 			}
@@ -195,6 +198,9 @@ func (w *world) workerActions(x *worker, add func(e event, a, b int)) {
 		add(evJoin, x.slot, 0)
 	} else {
 		add(evCut, x.slot, 0)
+		if x.owns() && !x.behind {
+			add(evForget, x.slot, 0)
+		}
 	}
 	if x.owes && x.alive() {
 		add(evMoved, x.slot, 0)
@@ -295,6 +301,12 @@ func (w *world) do(a action) {
 		if !x.behind {
 			w.tick(x)
 		}
+	case evForget:
+		w.loseSession(x)
+		x.lost, x.confirmed = false, w.now
+		w.give(x, false)
+		w.forgive()
+		w.open(x, false)
 	case evBehind:
 		x.behind = true
 	case evCatchUp:
@@ -334,6 +346,7 @@ func (w *world) goOn(c *call) {
 
 // forgive says that a worker has died, and with it what only it remembered.
 func (w *world) forgive() {
+	w.over = nil
 	for _, c := range w.callers {
 		c.claimed = true
 	}
@@ -355,7 +368,9 @@ func (w *world) callerDoes(c *caller, e event) {
 		w.asking(c, map[phase]kind{asks: acquire, holds: acquire, releases: release, abandons: abandon}[c.phase])
 	case evAgain, evOther, evKey:
 		c.number++
-		c.alone = false
+		if c.alone = false; c.phase == abandons {
+			c.phase, c.hold = asks, hold{}
+		}
 		if e == evOther {
 			c.shared = !c.shared
 		} else if e == evKey {
@@ -395,7 +410,7 @@ func (w *world) step(c *call) {
 		w.finish(c, x)
 	case c.kind == acquire: // gone while it waits
 		if c.stage = answered; c.lock != nil {
-			x.machine.Abandon(x.at(), c.caller.id, c.lock.IsAlone)
+			x.machine.GiveUp(x.at(), c.lock)
 		}
 	}
 	if w.log != nil {

@@ -32,6 +32,7 @@ type caller struct {
 	client  *client // nil for a caller that the explorer models
 	id      ID
 	key     string
+	both    bool // it wants the keys l and k, all or none, without a wait, and gives back whatever it gets
 	shared  bool
 	lease   time.Duration
 	phase   phase
@@ -116,7 +117,7 @@ type call struct {
 
 type answer struct {
 	ok            bool
-	what          Answer // unless it is a grant
+	what          holder.Answer // unless it is a grant
 	grant         hold
 	cancel, until time.Duration // of a grant, or renewal, counted from the call
 
@@ -136,7 +137,11 @@ func (w *world) asking(c *caller, k kind) {
 	if k != acquire {
 		key = cmp.Or(c.hold.key, key)
 	}
-	w.calls = append(w.calls, &call{caller: c, id: c.id, kind: k, number: c.number, sent: w.now, key: key, shared: c.shared, token: c.hold.token, lease: c.lease, at: -1})
+	id := c.id
+	if c.both && key == "k" {
+		id[2] = 1
+	}
+	w.calls = append(w.calls, &call{caller: c, id: id, kind: k, number: c.number, sent: w.now, key: key, shared: c.shared, token: c.hold.token, lease: c.lease, at: -1})
 }
 
 // isEnding reports whether a call is under way that may end what c holds.
@@ -148,8 +153,8 @@ func (w *world) isEnding(c *caller) bool {
 func (c *call) answered(made bool) {
 	c.stage = answered
 	if !made {
-		c.answer.freed = c.answer.what == Held
-		c.answer.what = Elsewhere
+		c.answer.freed = c.answer.what == holder.Held
+		c.answer.what = holder.Elsewhere
 	}
 }
 
@@ -167,7 +172,7 @@ func (w *world) deliver(c *call, x *worker) {
 	case renew:
 		toCancel, toSurrender := x.vouch()
 		c.answer.what = x.machine.Renew(x.at(), c.id, w.named(c), toSurrender > 0)
-		if l := x.machine.byID[c.id]; c.answer.what == Held {
+		if l := x.machine.byID[c.id]; c.answer.what == holder.Held {
 			if named := w.named(c); named != 0 && named != l.Token {
 				w.fail("L: %s renews the lock of token %s for caller %d, which names token %s", x.name(), tokenText(l.Token), c.caller.slot, tokenText(named))
 			}
@@ -186,7 +191,9 @@ func (w *world) deliver(c *call, x *worker) {
 	case release:
 		w.release(c, x, vouch > 0)
 	case abandon:
-		x.machine.Abandon(x.at(), c.id, func(l *Lock) bool { return l.Call == c.number })
+		if x.machine.Abandon(x.at(), c.id, c.number); x.machine.open {
+			w.final(c.id, c.number)
+		}
 		if l := x.machine.find(x.at(), c.id); x.machine.open && c.caller.alone && c.number == c.caller.number && !c.caller.claimed && l != nil && l.state != removing {
 			w.fail("L: %s keeps %s for caller %d, which has given it back", x.name(), l.Key, c.caller.slot)
 		}
@@ -232,6 +239,9 @@ func (w *world) enter(c *call, x *worker) {
 	case held != nil:
 		c.stage, c.lock = granted, held
 		w.limit(held, held.Lease)
+	case c.caller.both && !x.keys.admits(c.key, c.shared):
+		x.machine.Refused(own)
+		c.stage, c.answer = answered, answer{}
 	default:
 		c.stage, c.lock, c.cancel = queued, own, x.cancels
 		if first := w.first(x, c.key); first == c && x.keys.admits(c.key, c.shared) {
@@ -294,11 +304,11 @@ func (w *world) finish(c *call, x *worker) {
 	}
 	c.stage = answered
 	if err != nil || c.pushed || c.gone {
-		if c.answer.what = Elsewhere; errors.Is(err, ErrNotHeld) {
-			c.answer.what = Gone
+		if c.answer.what = holder.Elsewhere; errors.Is(err, ErrNotHeld) {
+			c.answer.what = holder.Gone
 		}
 		if c.kind == acquire {
-			x.machine.Abandon(x.at(), c.id, c.lock.IsAlone)
+			x.machine.GiveUp(x.at(), c.lock)
 		}
 		return
 	}
@@ -317,6 +327,9 @@ func (w *world) finish(c *call, x *worker) {
 		w.fail("S2: %s tells caller %d of token %s of %s after %s", x.name(), c.caller.slot, tokenText(l.Token), c.key, tokenText(before.token))
 	}
 	*before = told{l.Token, c.caller.slot, c.shared}
+	if c.kind == acquire && slices.ContainsFunc(w.over, func(o over) bool { return o.id == c.id && (o.number == 0 || o.number == c.number) && w.now < o.until }) {
+		w.fail("R: %s grants %s to caller %d, which has released it", x.name(), c.key, c.caller.slot)
+	}
 }
 
 func (c *call) mode() Mode {
@@ -345,17 +358,20 @@ func (w *world) release(c *call, x *worker, sure bool) {
 		same = false // it ends a wait, and knows of no lock: docs/protocol-checks.md says so
 	}
 	what, removed := x.machine.Release(x.at(), c.id, named, sure)
-	if c.answer.what = what; what == Held && named != 0 && l != nil && l.Token != named {
+	if c.answer.what = what; what == holder.Held && named != 0 && l != nil && l.Token != named {
 		w.fail("L: %s says that caller %d had the lock of token %s up to now, and has ended that of token %s", x.name(), c.caller.slot, tokenText(named), tokenText(l.Token))
+	}
+	if what != holder.Elsewhere {
+		w.final(c.id, 0)
 	}
 	switch caller := c.caller; {
 	case c.id != caller.id:
-	case what == Held && caller.phase == releases && caller.ended == 0:
+	case what == holder.Held && caller.phase == releases && caller.ended == 0:
 		if before := &w.told[keyIndex(c.key)]; same && c.token != 0 && before.token > c.token && before.caller != caller.slot {
 			w.fail("L: %s says that caller %d had %s up to now, with token %s, and another caller has had token %s", x.name(), caller.slot, c.key, tokenText(c.token), tokenText(before.token))
 		}
 		caller.ended, caller.claimed = w.now+ttl, false
-	case what == Gone && caller.phase == releases && w.now < caller.ended && !caller.claimed && c.number == caller.number:
+	case what == holder.Gone && caller.phase == releases && w.now < caller.ended && !caller.claimed && c.number == caller.number:
 		w.fail("L: %s says that %s is gone, and caller %d was told before that it was its own", x.name(), c.key, caller.slot)
 	}
 	if removed != nil {
@@ -369,6 +385,10 @@ func (w *world) hear(o *call) {
 	cancel, until := o.sent+o.answer.cancel, o.sent+o.answer.until
 	switch o.kind {
 	case acquire:
+		if c.both {
+			w.hearBoth(o)
+			return
+		}
 		c.phase, c.hold = holds, o.answer.grant
 		if c.hold.cancel, c.hold.until = cancel, until; w.now >= until {
 			c.phase = idle
@@ -384,6 +404,24 @@ func (w *world) hear(o *call) {
 	}
 }
 
+// hearBoth goes on with the next key, or gives back what the request has got: all of it, if that comes too late.
+func (w *world) hearBoth(o *call) {
+	c := o.caller
+	if o.answer.ok && c.key == "l" {
+		c.key = "k"
+		w.asking(c, acquire)
+		return
+	}
+	c.phase = idle
+	for _, key := range []string{"l", "k"} {
+		if key != c.key && c.key == "k" || key == c.key && o.answer.ok {
+			c.phase, c.hold = abandons, hold{key: key}
+			w.asking(c, abandon)
+		}
+	}
+	c.key, c.hold = "l", hold{}
+}
+
 // isFutile reports whether an answer tells its caller nothing.
 func (o *call) isFutile() bool {
 	c, a := o.caller, &o.answer
@@ -392,11 +430,14 @@ func (o *call) isFutile() bool {
 	}
 	switch o.kind {
 	case acquire:
+		if c.both {
+			return o.number != c.number || c.phase != asks || o.key != c.key
+		}
 		return !a.ok || o.number != c.number || c.phase != asks && c.phase != holds
 	case renew, extend:
-		return c.phase != holds || o.token != c.hold.token || a.ok && a.grant.token != c.hold.token || !a.ok && (o.kind == extend || a.what != Gone)
+		return c.phase != holds || o.token != c.hold.token || a.ok && a.grant.token != c.hold.token || !a.ok && (o.kind == extend || a.what != holder.Gone)
 	case release:
-		return a.what == Elsewhere || c.phase != releases || o.number != c.number
+		return a.what == holder.Elsewhere || c.phase != releases || o.number != c.number
 	}
 	return !a.ok || c.phase != abandons || o.number != c.number
 }

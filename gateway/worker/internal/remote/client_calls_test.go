@@ -9,7 +9,7 @@ import (
 
 // calling sends a call about h, to the worker that has confirmed it last or to the owner.
 func (w *world) calling(c *caller, h *holding, k kind, toOwner bool) {
-	o := &call{caller: c, id: h.id, kind: k, number: 1, sent: w.now, key: "k", shared: h.shared, token: h.token, at: -1, to: h.peer, owner: toOwner}
+	o := &call{caller: c, id: h.id, kind: k, sent: w.now, key: "k", shared: h.shared, token: h.token, at: -1, to: h.peer, owner: toOwner}
 	w.calls = append(w.calls, o)
 }
 
@@ -80,7 +80,7 @@ func (w *world) serve(c *call, x *worker) {
 	case renew:
 		c.answer.grant.token = c.token
 		c.answer.promise.Cancel, c.answer.promise.Surrender = x.vouch()
-		if c.answer.what = x.machine.Renew(x.at(), c.id, c.token, vouch > 0); c.answer.what == Held {
+		if c.answer.what = x.machine.Renew(x.at(), c.id, c.token, vouch > 0); c.answer.what == holder.Held {
 			l := x.machine.byID[c.id]
 			w.limit(l, l.Lease)
 		}
@@ -90,7 +90,10 @@ func (w *world) serve(c *call, x *worker) {
 		w.finish(c, x)
 	case release:
 		what, removed := x.machine.Release(x.at(), c.id, c.token, vouch > 0)
-		if c.answer.what = what; what == Held {
+		if what != holder.Elsewhere {
+			w.final(c.id, 0)
+		}
+		if c.answer.what = what; what == holder.Held {
 			for i := range c.caller.client.holds {
 				h := &c.caller.client.holds[i]
 				if h.id != c.id {
@@ -114,7 +117,7 @@ func (w *world) serve(c *call, x *worker) {
 
 // isRefused reports whether an answer says that another worker is to be asked.
 func (c *call) isRefused() bool {
-	return c.kind == acquire && !c.answer.ok || c.owner && c.answer.what == Elsewhere && !c.answer.freed && !c.answer.ok
+	return c.kind == acquire && !c.answer.ok || c.owner && c.answer.what == holder.Elsewhere && !c.answer.freed && !c.answer.ok
 }
 
 // receive lets a client have an answer.
@@ -138,7 +141,7 @@ func (w *world) receive(o *call) {
 	if o.owner && o.kind != release && h.lock.Has(h.lock.Token()) && (o.kind == renew || a.ok) {
 		h.peer = o.at
 	}
-	says := [...]holder.Answer{Gone: holder.Gone, Held: holder.Held, Elsewhere: holder.Elsewhere}[a.what]
+	says := a.what
 	if a.freed {
 		says = holder.Released
 	}

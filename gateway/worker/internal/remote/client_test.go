@@ -152,7 +152,7 @@ func (w *world) ask(c *caller) {
 	c.id[1]++
 	c.claimed = false
 	k.asks, k.waits = true, k.turns
-	w.calls = append(w.calls, &call{caller: c, id: c.id, kind: acquire, number: 1, sent: w.now, key: "k", shared: c.shared, lease: c.lease, turns: k.turns, at: -1, owner: true})
+	w.calls = append(w.calls, &call{caller: c, id: c.id, kind: acquire, sent: w.now, key: "k", shared: c.shared, lease: c.lease, turns: k.turns, at: -1, owner: true})
 }
 
 // clientActions appends what a client can do next.

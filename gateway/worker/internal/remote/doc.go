@@ -17,7 +17,7 @@
 // granted, renewed or released. They move with the partition as a text (text.go).
 //
 // Each call may be repeated. A repeated acquisition finds its lock by the id, if key and mode are the same; a repeated
-// release finds that the release is remembered. Attempts of one request carry the request's number, so that a caller
+// release finds that the release is remembered, and an acquisition that comes after it locks nothing. Attempts of one request carry the request's number, so that a caller
 // that gives up ends what its own attempts have acquired, and nothing that another request has found.
 //
 // # The states of a lock

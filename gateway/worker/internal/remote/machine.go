@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/ring/records"
 )
 
@@ -60,9 +61,9 @@ type Machine struct {
 	byID   map[ID]*Lock // waiting, or their holders'
 	order  byDue        // all but those that wait
 	count  [states]int32
-	size   int        // of the text of all, at most
-	stored int        // locks that the store keeps
-	done   []released // the latest releases, the last at the end
+	size   int    // of the text of all, at most
+	stored int    // locks that the store keeps
+	done   memory // for a TTL after the latest change
 	forget time.Duration
 }
 
@@ -82,16 +83,44 @@ type Host interface {
 	Ended() // the last lock has ended that was frozen, or lost
 }
 
-// released is a lock that its holder has released.
-type released struct {
+// ended is an id that has ended: requests lock nothing by it any more.
+type ended struct {
 	id   ID
-	call uint64
+	call uint64 // of the only request for which it has ended, which has abandoned it; 0 after a release
+}
+
+// memory is the ids that ended last.
+type memory struct {
+	order []ended                 // the latest at the end
+	was   map[ended]holder.Answer // to each: what a release is answered that is repeated
+}
+
+// add adds an id, unless it has ended before.
+func (m *memory) add(e ended, was holder.Answer) {
+	if _, ok := m.was[e]; ok {
+		return
+	}
+	if m.was == nil {
+		m.was = make(map[ended]holder.Answer)
+	}
+	if len(m.order) == maxEnded {
+		delete(m.was, m.order[0])
+		m.order = m.order[1:]
+	}
+	m.order, m.was[e] = append(m.order, e), was
+}
+
+// has reports whether an id has ended for a request.
+func (m *memory) has(id ID, call uint64) bool {
+	_, released := m.was[ended{id: id}]
+	_, abandoned := m.was[ended{id, call}]
+	return released || abandoned
 }
 
 const (
-	keepRoom    = 8       // locks for which a machine without any keeps room
-	maxText     = 1 << 20 // bytes of the text with which the locks of a partition travel
-	maxReleased = 256     // locks whose release is remembered
+	keepRoom = 8       // locks for which a machine without any keeps room
+	maxText  = 1 << 20 // bytes of the text with which the locks of a partition travel
+	maxEnded = 256     // ids whose end is remembered
 )
 
 // Errors of a Machine.
@@ -178,28 +207,28 @@ func (m *Machine) lose(l *Lock) {
 }
 
 // fits reports whether the text of locks may become that much longer.
-func (m *Machine) fits(size int) bool { return m.size+size+maxReleased*releasedSize <= maxText }
+func (m *Machine) fits(size int) bool { return m.size+size+maxEnded*endedSize <= maxText }
 
-// remember records the release of a lock for a TTL, unless maxReleased others come.
-func (m *Machine) remember(at Instant, r released) {
-	m.done = append(m.done[max(0, len(m.done)+1-maxReleased):], r)
+// remember records the end of an id for a TTL, unless maxEnded others come.
+func (m *Machine) remember(at Instant, e ended, was holder.Answer) {
+	m.done.add(e, was)
 	m.forget = at.Now + m.TTL
 }
 
-// wasReleased returns the index of a release in m.done, -1 if none of that id is remembered.
-func (m *Machine) wasReleased(id ID) int {
-	return slices.IndexFunc(m.done, func(r released) bool { return r.id == id })
+// refusal returns the error of a call that arrives after the id of its lock has ended; nil for other calls.
+func (m *Machine) refusal(l *Lock) error {
+	if m.done.has(l.ID, l.Call) {
+		return fmt.Errorf("%w: %q: this lock was released, and a new lock needs a new id", ErrNotHeld, l.Key)
+	}
+	return nil
 }
 
 // Acquire asks for the key of l. If there is a lock with the id of l, Acquire returns it, with a
 // new lease. If that lock's call still waits, the error is ErrWaits and the wait ends: ask again
 // after that. Otherwise it returns nil, and l waits until [Machine.Won] or [Machine.Refused].
 func (m *Machine) Acquire(at Instant, l *Lock) (*Lock, error) {
-	late := false
-	if i := m.wasReleased(l.ID); i >= 0 {
-		if late = l.Call != 0 && m.done[i].call == l.Call; !late {
-			m.done = slices.Delete(m.done, i, i+1)
-		}
+	if err := m.refusal(l); err != nil {
+		return nil, err
 	}
 	mine := m.find(at, l.ID)
 	before := m.byID[l.ID]
@@ -222,8 +251,6 @@ func (m *Machine) Acquire(at Instant, l *Lock) (*Lock, error) {
 	case before != nil:
 		m.Host.EndWait(before)
 		return before, ErrWaits
-	case late:
-		return nil, fmt.Errorf("%w: %q: it was released", ErrNotHeld, l.Key)
 	case !m.fits(l.size()):
 		return nil, ErrFull
 	}
@@ -235,8 +262,9 @@ func (m *Machine) Acquire(at Instant, l *Lock) (*Lock, error) {
 // Won makes l, whose key was won with that token, a lock. cancels is Instant.Cancels from before the key was asked for.
 // If Won returns an error, l is none, and the caller has the key to free.
 func (m *Machine) Won(at Instant, l *Lock, token int64, cancels uint64) error {
-	var err error
+	err := m.refusal(l)
 	switch {
+	case err != nil:
 	case !m.fits(l.size()):
 		err = ErrFull
 	case m.Host.SetRemote(l.Key, token):
@@ -308,9 +336,6 @@ func (m *Machine) remove(l *Lock, e Event) {
 // finish ends a lock of a partition that is served. If the store may keep the lock, it ends once the store has removed
 // it, and finish returns the lock.
 func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
-	if e == Released && l.state != removing {
-		m.remember(at, released{l.ID, l.Call})
-	}
 	switch l.state {
 	case held, blocked, lost:
 		m.remove(l, e)
@@ -325,17 +350,17 @@ func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 
 // Renew renews a lock for its lease from now on. A worker that is not sure of its own session knows
 // of no lock, since others may serve the partition; sure is read before at.
-func (m *Machine) Renew(at Instant, id ID, token int64, sure bool) Answer {
+func (m *Machine) Renew(at Instant, id ID, token int64, sure bool) holder.Answer {
 	l := m.find(at, id)
 	switch {
 	case !m.open, !sure:
-		return Elsewhere
+		return holder.Elsewhere
 	case l == nil, !m.vouches(at, l), !l.has(token):
-		return Gone
+		return holder.Gone
 	}
 	l.expires = max(l.expires, at.Now+l.Lease)
 	m.Host.Tell(l, Renewed)
-	return Held
+	return holder.Held
 }
 
 // has reports whether l was granted with that token. It also does for 0, from a caller that does
@@ -344,38 +369,50 @@ func (l *Lock) has(token int64) bool { return token == 0 || token == l.Token }
 
 // Release ends a lock, or the wait for it, as well as a lock of its id with another token. If it returns a lock, the answer is
 // true once the store has removed that lock. A worker that is not sure of its own session ends no lock, as in Renew.
-func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (a Answer, removed *Lock) {
+func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (holder.Answer, *Lock) {
 	l := m.find(at, id)
 	wait := m.byID[id]
 	waits := l == nil && wait != nil
 	if waits {
 		m.Host.EndWait(wait)
 	}
-	switch {
-	case !m.open, !sure:
-		return Elsewhere, nil
-	case l != nil && l.has(token) && (m.vouches(at, l) || l.state == removing && l.end == Released):
-		return Held, m.finish(at, l, Released)
-	case l != nil:
-		return Gone, m.finish(at, l, Lost)
-	case waits && token == 0:
-		m.remember(at, released{id, wait.Call})
-	case m.wasReleased(id) < 0:
-		return Gone, nil
+	if !m.open || !sure {
+		return holder.Elsewhere, nil
 	}
-	return Held, nil
+	a, again := m.done.was[ended{id: id}]
+	if !again {
+		if waits && token == 0 || l != nil && l.has(token) && (m.vouches(at, l) || l.state == removing && l.end == Released) {
+			a = holder.Held
+		}
+		m.remember(at, ended{id: id}, a)
+	}
+	switch {
+	case l == nil:
+		return a, nil
+	case a == holder.Held:
+		return a, m.finish(at, l, Released)
+	}
+	return a, m.finish(at, l, Lost)
 }
 
-// Abandon ends a lock if unknown reports that no call was told of it. A frozen lock stays, since
-// its next owner may have it already.
-func (m *Machine) Abandon(at Instant, id ID, unknown func(*Lock) bool) {
-	if l := m.find(at, id); l != nil && m.open && unknown(l) {
+// Abandon ends what a request has locked, unless another request has found it, and makes late attempts of the request lock
+// nothing. A frozen lock stays, since its next owner may have it already.
+func (m *Machine) Abandon(at Instant, id ID, call uint64) {
+	if !m.open {
+		return
+	}
+	m.remember(at, ended{id, call}, holder.Gone)
+	if l := m.find(at, id); l != nil && l.Call == call {
 		m.finish(at, l, Released)
 	}
 }
 
-// IsAlone reports whether other is l, and no other call has found it.
-func (l *Lock) IsAlone(other *Lock) bool { return l == other && !l.found }
+// GiveUp ends a lock whose call has ended, unless another call has found it. A frozen lock stays.
+func (m *Machine) GiveUp(at Instant, l *Lock) {
+	if m.open && m.find(at, l.ID) == l && !l.found {
+		m.finish(at, l, Released)
+	}
+}
 
 // Unlock ends all locks of a key in a served partition, regardless of holder, and calls ending
 // before each ends. It returns the locks that the store may keep.

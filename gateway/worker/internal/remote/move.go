@@ -31,10 +31,7 @@ func (m *Machine) Open(at Instant, o handoff.OpenTable) error {
 	listed, done, err := decode(o.Locks, m.TTL, m.Host.Valid)
 	if !o.Resumed {
 		m.dropFrozen(at)
-		m.done = nil
-		for _, r := range done {
-			m.remember(at, r)
-		}
+		m.done, m.forget = done, at.Now+m.TTL
 	}
 	came, unread := m.arrivals(at, o, listed)
 	for _, l := range came {

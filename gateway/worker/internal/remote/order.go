@@ -17,7 +17,7 @@ func (m *Machine) Next() time.Duration {
 	if len(m.order) > 0 {
 		next = m.order[0].due
 	}
-	if len(m.done) > 0 {
+	if len(m.done.order) > 0 {
 		next = min(next, m.forget)
 	}
 	if next == never {
@@ -30,7 +30,7 @@ func (m *Machine) Next() time.Duration {
 // move its lock in the order: Tick does, when it finds that the lock continues.
 func (m *Machine) Tick(at Instant) {
 	if m.forget <= at.Now {
-		m.done = nil
+		m.done = memory{}
 	}
 	for range tickMost {
 		if len(m.order) == 0 || m.order[0].due > at.Now {

@@ -14,6 +14,7 @@ type scope struct {
 	step      time.Duration
 	fine      bool     // things may come in between a key that is won, its lock, and what it was asked for
 	reuse     bool     // callers use their ids again
+	early     bool     // callers may ask a worker that does not own the partition yet
 	fair      bool     // from each world a fair run is to end
 	lateStore bool     // the store's answers may come later than what it does
 	begin     []string // what happens first
@@ -59,13 +60,14 @@ func scopes() []*scope {
 	reuse := func(sc *scope) *scope { sc.reuse = true; return sc }
 	after := func(sc *scope, begin ...string) *scope { sc.begin = begin; return sc }
 	late := func(sc *scope) *scope { sc.lateStore = true; return sc }
+	early := func(sc *scope) *scope { sc.early = true; return sc }
 	return []*scope{
 		newScope("one caller, calls repeated and late", 1, one, limits{evAsk: 2, evRepeat: 2, evRelease: 2, evTime: 3}),
 		newScope("two callers, calls repeated and late", 1, two, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evTime: 3}),
 		newScope("two callers wait and leave", 1, two, limits{evAsk: 3, evRepeat: 1, evLeave: 1, evRelease: 1, evAbandon: 1}),
 		fine(newScope("a caller leaves at any moment", 1, two, limits{evAsk: 2, evRepeat: 1, evLeave: 2, evRelease: 1})),
 		newScope("a request is made again", 1, two, limits{evAsk: 2, evAgain: 1, evRepeat: 1, evAbandon: 1, evRelease: 1}),
-		reuse(newScope("one id, used again", 1, one, limits{evAsk: 3, evAgain: 1, evRepeat: 1, evRelease: 1, evTime: 3})),
+		reuse(newScope("one id, asked for again", 1, one, limits{evAsk: 3, evAgain: 1, evRepeat: 1, evRelease: 1, evTime: 3})),
 		newScope("readers, and another mode", 1, []string{"r", "r"}, limits{evAsk: 2, evOther: 1, evRepeat: 1, evRelease: 1}),
 		newScope("a reader and a writer", 1, []string{"r", "w"}, limits{evAsk: 2, evOther: 1, evRelease: 1, evTime: 3}),
 		newScope("another key", 1, []string{"w", "l"}, limits{evAsk: 2, evKey: 1, evRepeat: 1, evRelease: 1}),
@@ -79,6 +81,7 @@ func scopes() []*scope {
 		fine(newScope("move there and back, keys that are won late", 2, two, limits{evAsk: 2, evMove: 2, evRelease: 1})),
 		newScope("two moves in a row", 3, one, limits{evAsk: 1, evRepeat: 1, evRelease: 1, evMove: 2, evPass: 1}),
 		newScope("move, readers", 2, []string{"r", "r"}, limits{evAsk: 2, evOther: 1, evRelease: 1, evMove: 1}),
+		early(newScope("move, asked for at the next owner", 2, one, limits{evAsk: 1, evRepeat: 1, evRelease: 1, evAbandon: 1, evMove: 1})),
 		newScope("move, given back", 2, one, limits{evAsk: 1, evRepeat: 2, evAbandon: 1, evMove: 1, evLeave: 1}),
 
 		newScope("crash", 2, two, limits{evAsk: 2, evRenew: 1, evCrash: 1, evTime: 4}),
@@ -90,6 +93,7 @@ func scopes() []*scope {
 		newScope("session lost in a move", 2, two, limits{evAsk: 2, evCut: 1, evMove: 1, evResume: 1, evTime: 3}),
 		newScope("session lost and found", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evTime: 4}),
 		newScope("session lost, and the partition comes back", 2, one, limits{evAsk: 1, evRepeat: 1, evCut: 1, evMove: 1, evTime: 4}),
+		newScope("session forgotten, twice", 1, two, limits{evAsk: 2, evForget: 2, evTime: 2}),
 		newScope("shell stands still", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evBehind: 1, evTime: 3}),
 
 		newScope("long lease", 1, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evTime: 5}),

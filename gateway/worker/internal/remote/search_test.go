@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 )
@@ -127,6 +128,7 @@ func (w *world) clone() *world {
 		return &as
 	}
 	c.limits = slices.Clone(w.limits)
+	c.over = slices.Clone(w.over)
 	c.workers = make([]*worker, len(w.workers))
 	for i, x := range w.workers {
 		as := *x
@@ -135,7 +137,7 @@ func (w *world) clone() *world {
 		as.writes = slices.Clone(x.writes)
 		m := &as.machine
 		m.Host = &as
-		m.done = slices.Clone(m.done)
+		m.done = memory{slices.Clone(m.done.order), maps.Clone(m.done.was)}
 		m.order = slices.Clone(m.order)
 		for j, l := range m.order {
 			m.order[j] = lock(l)
@@ -183,6 +185,12 @@ func (s *search) fingerprint(w *world) uint64 {
 		p.bools(t.shared)
 	}
 	p.int(w.seen.token)
+	for _, o := range w.over {
+		if o.until > w.now {
+			p.int(int64(o.id[0]), int64(o.id[1]), int64(o.number))
+			p.times(o.until)
+		}
+	}
 	for _, c := range w.callers {
 		if c.client != nil {
 			p.int(int64(c.id[1]))
@@ -291,10 +299,10 @@ func (p *printer) worker(x *worker) {
 		p.lock(l, x)
 		p.times(p.w.limitOf(l.ID, l.Token).until)
 	}
-	for _, r := range m.done {
-		p.int(int64(r.id[0]), int64(r.id[1]), int64(r.call))
+	for _, e := range m.done.order {
+		p.int(int64(e.id[0]), int64(e.id[1]), int64(e.call), int64(m.done.was[e]))
 	}
-	if len(m.done) > 0 {
+	if len(m.done.order) > 0 {
 		p.times(m.forget)
 	}
 }

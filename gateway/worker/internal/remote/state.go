@@ -1,10 +1,6 @@
 package remote
 
-import (
-	"fmt"
-
-	"github.com/keyway-go/keyway/internal/holder"
-)
+import "fmt"
 
 // state says whose a lock is, and where it is known.
 type state uint8
@@ -67,13 +63,3 @@ const (
 func (e Event) String() string {
 	return [Events]string{"granted", "renewed", "released", "expired", "moved-in", "moved-out", "lost", "forced"}[e]
 }
-
-// Answer says what a worker has of a lock.
-type Answer = holder.Answer
-
-// The answers.
-const (
-	Gone      = holder.Gone      // the caller's no more
-	Held      = holder.Held      // the caller's, or it was up to its release
-	Elsewhere = holder.Elsewhere // the partition's next owner, or its last one, has to be asked
-)

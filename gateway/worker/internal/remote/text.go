@@ -8,21 +8,22 @@ import (
 	"math"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
 // Locks travel as a text, the base64 of:
 //
 //   - a byte for the form;
-//   - the number of remembered releases, and for each its id and the number of its request;
+//   - the number of ended ids, and for each the id, the number of its request, and the answer to a release;
 //   - for each lock its id, the number of its request, its token, the rest of its lease, its lease and its flags, then
 //     its key, its label and the address that asked for it, each after its length.
 //
-// Request numbers have eight bytes. Other numbers are uvarints. Times are milliseconds, rounded up.
-const form = 2
+// Request numbers have eight bytes, answers have one. Other numbers are uvarints. Times are milliseconds, rounded up.
+const form = 3
 
-// releasedSize is how many bytes a release has in a text.
-const releasedSize = (len(ID{}) + 8) * 4 / 3
+// endedSize is how many bytes an ended id has in a text, at most.
+const endedSize = (len(ID{})+8+1)*4/3 + 1
 
 // Flags of a lock in a text.
 const (
@@ -40,16 +41,16 @@ func (l *Lock) size() int {
 
 var errText = errors.New("worker: malformed text of locks")
 
-// encode returns the text of locks and of releases at now; "" if there are none. A lock that ends has nothing left of its
+// encode returns the text of locks and of ended ids at now; "" if there are none. A lock that ends has nothing left of its
 // lease.
-func encode(list []*Lock, done []released, now time.Duration) string {
-	if len(list) == 0 && len(done) == 0 {
+func encode(list []*Lock, done memory, now time.Duration) string {
+	if len(list) == 0 && len(done.order) == 0 {
 		return ""
 	}
-	b := append(make([]byte, 0, 2+64*len(list)+24*len(done)), form)
-	b = binary.AppendUvarint(b, uint64(len(done)))
-	for _, r := range done {
-		b = binary.BigEndian.AppendUint64(append(b, r.id[:]...), r.call)
+	b := append(make([]byte, 0, 2+64*len(list)+25*len(done.order)), form)
+	b = binary.AppendUvarint(b, uint64(len(done.order)))
+	for _, e := range done.order {
+		b = append(binary.BigEndian.AppendUint64(append(b, e.id[:]...), e.call), byte(done.was[e]))
 	}
 	for _, l := range list {
 		b = binary.BigEndian.AppendUint64(append(b, l.ID[:]...), l.Call)
@@ -80,17 +81,17 @@ func encode(list []*Lock, done []released, now time.Duration) string {
 
 // decode returns the locks of a text; their expires is the rest of their leases. If ttl is not 0, a lock that the store
 // does not keep has a lease of at most ttl.
-func decode(text string, ttl time.Duration, valid func(key string) bool) (list []arrival, done []released, err error) {
+func decode(text string, ttl time.Duration, valid func(key string) bool) (list []arrival, done memory, err error) {
 	if text == "" {
-		return nil, nil, nil
+		return nil, done, nil
 	}
 	b, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil || len(b) == 0 || b[0] != form {
-		return nil, nil, fmt.Errorf("%w: %d bytes of another form", errText, len(text))
+		return nil, done, fmt.Errorf("%w: %d bytes of another form", errText, len(text))
 	}
 	d := packed.Reader{Rest: b[1:]}
-	for range d.Number(maxReleased) {
-		done = append(done, released{readID(&d), d.Uint64()})
+	for range d.Number(maxEnded) {
+		done.add(ended{readID(&d), d.Uint64()}, holder.Answer(d.Number(uint64(holder.Held))))
 	}
 	for len(d.Rest) > 0 {
 		l := arrival{&Lock{ID: readID(&d), Call: d.Uint64()}, held}
@@ -115,7 +116,7 @@ func decode(text string, ttl time.Duration, valid func(key string) bool) (list [
 		list = append(list, l)
 	}
 	if d.Bad {
-		return nil, nil, fmt.Errorf("%w: lock %d of it", errText, len(list))
+		return nil, memory{}, fmt.Errorf("%w: lock %d of it", errText, len(list))
 	}
 	return list, done, nil
 }

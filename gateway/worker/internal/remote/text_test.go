@@ -4,9 +4,10 @@ import (
 	"container/heap"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/holder"
 )
 
 func newID() (id ID) {
@@ -29,16 +30,19 @@ func TestLockText(t *testing.T) {
 		{ID: newID(), Key: "long", Token: 8, Lease: time.Hour, expires: now + time.Hour, stored: 2 * time.Hour, state: written},
 		{ID: newID(), Key: "ends", Token: 9, Lease: time.Hour, expires: now + time.Hour, stored: time.Hour, end: Expired, state: removing},
 	}
-	done := []released{{newID(), 7}, {newID(), 1<<64 - 1}}
+	var done memory
+	done.add(ended{id: newID()}, holder.Held)
+	done.add(ended{id: newID()}, holder.Gone)
+	done.add(ended{newID(), 1<<64 - 1}, holder.Gone)
 	text := encode(list, done, now)
-	if got, _, err := decode(encode(nil, nil, now), time.Minute, valid); len(got) != 0 || err != nil {
+	if got, _, err := decode(encode(nil, memory{}, now), time.Minute, valid); len(got) != 0 || err != nil {
 		t.Errorf("no locks became %v, %v", got, err)
 	}
 	got, gotDone, err := decode(text, 10*time.Second, valid)
-	if err != nil || len(got) != len(list) || !slices.Equal(gotDone, done) {
+	if err != nil || len(got) != len(list) || !reflect.DeepEqual(gotDone, done) {
 		t.Fatalf("%d locks, %v", len(got), err)
 	}
-	size := 2 + len(done)*(releasedSize+1)
+	size := 2 + len(done.order)*(endedSize)
 	for i, l := range list {
 		want, as := *l, held
 		size += l.size()
@@ -75,8 +79,10 @@ func TestLockText(t *testing.T) {
 // FuzzLockText sees that no text makes the decoder panic, and that what it takes comes
 // back the same.
 func FuzzLockText(f *testing.F) {
-	f.Add(encode([]*Lock{{ID: newID(), Call: 7, Key: "k", Label: "l", From: "f", Token: 1, Lease: time.Second, expires: time.Second}}, []released{{newID(), 7}}, 0))
-	f.Add("AgA")
+	var done memory
+	done.add(ended{newID(), 7}, holder.Held)
+	f.Add(encode([]*Lock{{ID: newID(), Call: 7, Key: "k", Label: "l", From: "f", Token: 1, Lease: time.Second, expires: time.Second}}, done, 0))
+	f.Add("AwA")
 	f.Fuzz(func(t *testing.T, text string) {
 		came, done, err := decode(text, time.Minute, valid)
 		if err != nil || len(came) == 0 {
@@ -89,7 +95,7 @@ func FuzzLockText(f *testing.F) {
 			list = append(list, &as)
 		}
 		again, doneAgain, err := decode(encode(list, done, 0), time.Minute, valid)
-		if err != nil || !reflect.DeepEqual(again, came) || !slices.Equal(doneAgain, done) {
+		if err != nil || !reflect.DeepEqual(again, came) || !reflect.DeepEqual(doneAgain, done) {
 			t.Errorf("%+v became %+v, %v", came, again, err)
 		}
 	})

@@ -29,6 +29,7 @@ func together() []*scope {
 		newScope("readers", 1, []string{"hr", "hrq", "hq"}, limits{evAsk: 3, evTime: 1}),
 		newScope("readers, move", 2, []string{"hr", "hrq", "hq"}, limits{evAsk: 3, evMove: 1}),
 		newScope("beside the lock service", 1, []string{"h", "w"}, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evTime: 2}),
+		newScope("beside the lock service, several keys", 1, []string{"h", "b"}, limits{evAsk: 2, evRepeat: 1, evTime: 1}),
 		newScope("beside the lock service, another mode", 1, []string{"hr", "r"}, limits{evAsk: 2, evOther: 1, evRelease: 1, evTime: 1}),
 
 		newScope("move", 2, two, limits{evAsk: 2, evMove: 1, evTime: 1}),

@@ -31,9 +31,25 @@ type world struct {
 	seen    told    // with which a caller of a client began to work on k last
 	told    [2]told // by key, k and l: the latest grant that a caller was told of
 	limits  []limit
+	over    []over
 	cover   map[transition]int // transitions that were taken
 	bad     error
 	log     func(format string, args ...any)
+}
+
+// over is an id by which nothing is locked up to a time, or not by a request of that number.
+type over struct {
+	id     ID
+	number uint64 // 0 for all
+	until  time.Duration
+}
+
+// final notes that a worker has ended an id.
+func (w *world) final(id ID, number uint64) {
+	w.over = slices.DeleteFunc(w.over, func(o over) bool { return o.until <= w.now })
+	if !slices.ContainsFunc(w.over, func(o over) bool { return o.id == id && o.number == number }) {
+		w.over = append(w.over, over{id, number, w.now + ttl})
+	}
 }
 
 type lockID struct {
@@ -122,6 +138,8 @@ func newWorld(sc *scope) *world {
 				c.shared = true
 			case 'l':
 				c.key = "l"
+			case 'b':
+				c.both, c.key = true, "l"
 			case 'L':
 				c.lease = 2 * ttl
 			case 'S':
@@ -257,7 +275,7 @@ func (w *world) close(x *worker) {
 	if err != nil {
 		w.fail("%s closes with a text that cannot be read: %v", x.name(), err)
 	}
-	w.say("%s: the table is closed with %d locks and %d releases", x.name(), len(list), len(done))
+	w.say("%s: the table is closed with %d locks and %d releases", x.name(), len(list), len(done.order))
 	x.writes = slices.DeleteFunc(x.writes, func(w write) bool { return w.done })
 }
 

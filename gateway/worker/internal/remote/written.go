@@ -87,7 +87,7 @@ func (l *Lock) kept(lease time.Duration) records.WrittenLock {
 	if lease > 0 {
 		as := *l
 		as.Lease, as.expires, as.stored, as.Call = lease, lease, 0, 0 // what may change is not in it
-		k.Text = encode([]*Lock{&as}, nil, 0)
+		k.Text = encode([]*Lock{&as}, memory{}, 0)
 	}
 	return k
 }
