@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -120,10 +121,14 @@ type Config struct {
 
 	// Witness is a pattern (path/filepath.Match) of lock files of nodes on this machine, such as
 	// /run/keyway/*.lock. When one of their processes dies, this node learns it from the kernel
-	// within 50 ms and lets its keys be taken over; if that node has an app at Upstream, 0.15
-	// Settings.TTL later. It watches up to eight files, which follow LockFile in the order of their
+	// within 50 ms and lets its keys be taken over. If the app at that node's Upstream may still work
+	// for it, that is up to 0.15 Settings.TTL later. It watches up to eight files, which follow LockFile in the order of their
 	// names. Default: none.
 	Witness string
+
+	// Supervisor is for cmd/worker: a socket to the process that supervises this one, and keeps the
+	// connections to Upstream too. When this process is killed, they show when the app has ended.
+	Supervisor *os.File
 
 	// Handler takes requests from Start on, as [Node.Serve] says. Instead, an app at the URL
 	// Upstream can take them, as sidecar.New says; the node has keys while the app answers. App has

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/appwork"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/metrics"
@@ -42,7 +44,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.join(ctx); err != nil {
 		return gossipError(err)
 	}
-	n.members.Bury(previous)
+	n.members.Bury(slices.Sorted(maps.Keys(previous)))
 	if n.cfg.Store != nil {
 		n.pages.waitsFor("the store at " + n.cfg.settingOfStore())
 	} else {
@@ -63,10 +65,12 @@ func (n *Node) start(ctx context.Context) error {
 	return n.await(ctx)
 }
 
-func (n *Node) lockFile() (previous []string, err error) {
-	grace := time.Duration(0)
+// lockFile locks the file of Config.LockFile. It returns the dead incarnations in it, and for how
+// long their apps may continue.
+func (n *Node) lockFile() (previous map[string]time.Duration, err error) {
+	full, grace := lease.Grace(n.cfg.Settings.WithDefaults().TTL), time.Duration(0)
 	if n.cfg.Upstream != nil {
-		grace = lease.Grace(n.cfg.Settings.WithDefaults().TTL)
+		grace = full
 	}
 	dead, lock, err := lockfile.Lock(n.cfg.LockFile, lockfile.BootID(), grace)
 	if _, unusable := errors.AsType[*fs.PathError](err); unusable {
@@ -75,9 +79,11 @@ func (n *Node) lockFile() (previous []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("keyway: Config.LockFile: %w", err)
 	}
-	n.lock = lock
+	n.lock, previous = lock, make(map[string]time.Duration)
 	for _, d := range dead {
-		previous = append(previous, d.ID)
+		if previous[d.ID] = d.Grace; d.Grace < 0 {
+			previous[d.ID] = full
+		}
 	}
 	return previous, nil
 }
@@ -178,7 +184,7 @@ func (n *Node) openStore(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
+func (n *Node) startWorker(ctx context.Context, previous map[string]time.Duration) (err error) {
 	config := worker.Config{
 		Members: n.members, Store: n.store, Limits: n.cfg.Limits, App: n.cfg.App, ServeWithoutStore: n.cfg.ServeWithoutStore,
 		Direct: n.cfg.Direct, PeerTLS: n.cfg.PeerTLS, Keys: n.cfg.Keys, OnPeers: n.members.AddSeeds, AwaitApp: n.cfg.Upstream != nil,
@@ -190,6 +196,9 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	config.GRPC = config.GRPC || n.cfg.Upstream != nil && n.cfg.Upstream.Scheme == "h2c"
 	if n.cfg.LockFile != "" {
 		config.Previous, config.OnIncarnation, config.OnHold = previous, n.lock.Write, n.lock.Strike
+	}
+	if n.lock.Running != nil {
+		config.AtApp = appwork.NewRecord(n.lock.Running, n.cfg.Supervisor)
 	}
 	if n.worker, err = worker.Start(ctx, config); err != nil {
 		return fmt.Errorf("keyway: %w", err)

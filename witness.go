@@ -19,11 +19,11 @@ const (
 
 // witness looks at the lock files of Config.Witness until the node closes. Only the
 // kernel's word counts: a lock that is free. The incarnations of its file are taken off
-// the ring at once, and released when their app has had its grace. A dead process stays
-// dead, so the lock need not be held meanwhile.
+// the ring at once, and released when their app has had its grace, or has ended. A dead process
+// stays dead, so the lock need not be held meanwhile.
 func (n *Node) witness() {
 	boot := lockfile.BootID()
-	due := make(map[string]time.Time) // when to release an incarnation; zero once that is done
+	dying := make(map[string]*death)
 	var paths []string
 	ticker := time.NewTicker(witnessEvery)
 	defer ticker.Stop()
@@ -42,7 +42,10 @@ func (n *Node) witness() {
 				continue // it was removed: the TTL decides
 			}
 			for _, d := range dead[max(0, len(dead)-maxDead):] {
-				n.testify(path, d, due)
+				if dying[d.ID] == nil {
+					dying[d.ID] = n.bury(path, d)
+				}
+				n.testify(d, dying[d.ID])
 			}
 		}
 	}
@@ -62,28 +65,32 @@ func (n *Node) neighbours() []string {
 	return slices.Concat(paths[next:], paths[:next])[:min(len(paths), maxWitnessed)]
 }
 
-// testify has the keys of a dead incarnation taken over.
-func (n *Node) testify(path string, d lockfile.Dead, due map[string]time.Time) {
-	at, known := due[d.ID]
-	switch {
-	case d.Grace < 0 || known && at.IsZero():
-		return
-	case !known:
-		at = time.Now().Add(d.Grace)
-		due[d.ID] = at
-		if m, ok := n.members.View().Find(d.ID); ok {
-			n.log.Warn("a worker of this machine has died: its keys are taken over", "worker", m.Name, "incarnation", d.ID, "lock_file", path, "after", d.Grace)
-		}
-		n.members.Bury([]string{d.ID})
+// death is a dead incarnation whose keys are taken over.
+type death struct {
+	found    time.Time
+	tried    time.Time // when the store was told last
+	released bool
+}
+
+// bury takes a dead incarnation off the ring.
+func (n *Node) bury(path string, d lockfile.Dead) *death {
+	if d.Grace < 0 { // an older version's, so the TTL decides
+		return &death{}
 	}
-	if time.Now().Before(at) {
+	if m, ok := n.members.View().Find(d.ID); ok {
+		n.log.Warn("a worker of this machine has died: its keys are taken over", "worker", m.Name, "incarnation", d.ID, "lock_file", path, "after", d.Grace)
+	}
+	n.members.Bury([]string{d.ID})
+	return &death{found: time.Now()}
+}
+
+// testify has the keys of a dead incarnation taken over once its app has ended.
+func (n *Node) testify(d lockfile.Dead, at *death) {
+	if at.released || d.Grace < 0 || time.Since(at.found) < d.Grace || time.Since(at.tried) < globEvery*witnessEvery {
 		return
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, n.members.Settings().TTL/5)
 	defer cancel()
-	if err := n.store.Release(ctx, d.ID); err != nil {
-		due[d.ID] = time.Now().Add(globEvery * witnessEvery)
-		return
-	}
-	due[d.ID] = time.Time{}
+	at.tried = time.Now()
+	at.released = n.store.Release(ctx, d.ID) == nil
 }

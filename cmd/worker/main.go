@@ -21,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
 	"github.com/keyway-go/keyway/internal/door"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/internal/wake"
 )
@@ -42,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer stopLog()
 	if o.supervise {
 		o.OnHangup(func() {}) // the child's
-		return supervise(args, logger)
+		return supervise(args, o.lockFile, lease.Grace(o.Gossip.Settings.WithDefaults().TTL), logger)
 	}
 	defer process.SpareThreads()()
 	stopPeers := o.FollowPeerTLS(logger)
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin, AdminToken: o.AdminToken, AdminHosts: o.AdminHosts,
 		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
 		Offered: o.Store == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
-		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Witness: o.witness, Upstream: o.upstream,
+		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Witness: o.witness, Supervisor: supervisor(), Upstream: o.upstream,
 		DrainTimeout: grace, Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", Logger: logger,
 	}
 	config.Settings.KeySource, config.Settings.PeerTLS, config.Settings.PeerTLSOptional = "", false, false // of routers; said by PeerTLS

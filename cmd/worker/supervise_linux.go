@@ -9,7 +9,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/appwork"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/lockfile"
 )
 
 const (
@@ -20,12 +22,13 @@ const (
 
 // supervise runs the worker as a child until it ends in order, and starts it again when
 // it dies. The new child proves by the lock file that the old one is dead, and releases
-// its incarnations. Signals go to the child. The result is a [cli.Exit] with the child's
+// its incarnations. Before that, the app gets up to grace to end what it did for the old one, unless
+// lockFile shows that it did nothing. Signals go to the child. The result is a [cli.Exit] with the child's
 // code. A child that fails by itself soon after the first start is not started again: its settings or its
 // machine do not allow it.
 //
 // When this process dies, the kernel sends the child SIGTERM, so it hands its keys over.
-func supervise(args []string, logger *slog.Logger) error {
+func supervise(args []string, lockFile string, grace time.Duration, logger *slog.Logger) error {
 	runtime.LockOSThread() // the kernel takes the end of the thread that starts the child for that of the parent
 	defer runtime.UnlockOSThread()
 	program, err := os.Executable()
@@ -36,13 +39,34 @@ func supervise(args []string, logger *slog.Logger) error {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	signal.Notify(deaths, syscall.SIGCHLD)
 	argv := append([]string{os.Args[0]}, append(slices.Clone(args), "--supervise=false")...)
+	pause := func(over <-chan struct{}, d time.Duration) (told bool) { // to end
+		for late := time.After(d); ; {
+			select {
+			case <-late:
+				return false
+			case <-over:
+				return false
+			case <-deaths:
+				reap(0)
+			case s := <-signals:
+				if s == syscall.SIGTERM || s == syscall.SIGINT {
+					return true
+				}
+			}
+		}
+	}
 	ending, wait := false, time.Duration(0)
 	for first := true; ; first = false {
 		began := time.Now()
+		keeper, err := appwork.NewKeeper(grace)
+		if err != nil {
+			return err
+		}
 		pid, err := syscall.ForkExec(program, argv, &syscall.ProcAttr{
-			Env: os.Environ(), Files: []uintptr{0, 1, 2},
+			Env: append(os.Environ(), supervisorVariable+"=1"), Files: []uintptr{0, 1, 2, keeper.Sidecar.Fd()},
 			Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}, // a terminal signals this process alone
 		})
+		keeper.Sidecar.Close()
 		if err != nil {
 			return err
 		}
@@ -68,19 +92,31 @@ func supervise(args []string, logger *slog.Logger) error {
 			wait = min(max(2*wait, firstWait), maxWait)
 		}
 		logger.Warn("the worker died: it is started again", "pid", pid, "status", code, "lived", lived.Round(time.Millisecond), "after", wait)
-		for over := time.After(wait); wait > 0 && over != nil; {
-			select {
-			case <-over:
-				over = nil
-			case <-deaths:
-				reap(0)
-			case s := <-signals:
-				if s == syscall.SIGTERM || s == syscall.SIGINT {
-					return cli.Exit(code)
-				}
+		if running, err := lockfile.AtApp(lockFile); err == nil && running > 0 {
+			if pause(keeper.Ended(running), grace) {
+				return cli.Exit(code)
+			}
+			if err := lockfile.Clear(lockFile, running); err != nil {
+				logger.Warn("cannot record that the app has ended: its keys are free a little later", "error", err)
 			}
 		}
+		if wait > 0 && pause(nil, wait) {
+			return cli.Exit(code)
+		}
 	}
+}
+
+// supervisorVariable tells a child that its file 3 is a socket to its supervisor.
+const supervisorVariable = "SUPERVISED_WORKER"
+
+// supervisor returns the socket to the process that supervises this one, nil for none.
+func supervisor() *os.File {
+	if os.Getenv(supervisorVariable) == "" {
+		return nil
+	}
+	os.Unsetenv(supervisorVariable)
+	syscall.CloseOnExec(3)
+	return os.NewFile(3, "supervisor")
 }
 
 // reap takes the ends of all children: a process with id 1 gets those of others, too. It

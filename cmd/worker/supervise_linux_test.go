@@ -4,15 +4,24 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // programVariable makes the test's binary the program.
@@ -116,5 +125,89 @@ func TestSuperviseBadSettings(t *testing.T) {
 	cmd.Run()
 	if code := cmd.ProcessState.ExitCode(); code != 2 {
 		t.Errorf("exit code %d, want 2", code)
+	}
+}
+
+// killedApp works on a request for 300 ms after its connection has ended, and takes no other one meanwhile.
+type killedApp struct {
+	t       *testing.T
+	works   atomic.Bool
+	entered chan struct{} // receives when it begins a request that it does not answer
+	ended   atomic.Int64  // of these
+}
+
+func (a *killedApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if !a.works.CompareAndSwap(false, true) {
+		a.t.Error("the app got a request for the key while it worked on another one")
+	}
+	defer a.works.Store(false)
+	if r.URL.Path != "/works" {
+		return
+	}
+	a.entered <- struct{}{}
+	<-r.Context().Done()
+	time.Sleep(300 * time.Millisecond)
+	a.ended.Add(1)
+}
+
+// TestTrapKilledSidecar: a supervised sidecar is killed. Its keys are answered again long before the grace of its app is
+// over: at once if the app did nothing, and otherwise when the app has ended.
+func TestTrapKilledSidecar(t *testing.T) {
+	t.Run("idle app", func(t *testing.T) { killSidecar(t, false) })
+	t.Run("busy app", func(t *testing.T) { killSidecar(t, true) })
+}
+
+func killSidecar(t *testing.T, busy bool) {
+	const grace = 18 * time.Second // 0.15 TTL
+	dir, at := t.TempDir(), kit.FreeAddr(t)
+	settings := ring.Settings{TTL: 2 * time.Minute, Ring: ring.Config{Partitions: 16}}
+	node := kit.Must(keyway.Start(t.Context(), keyway.Config{Name: "node", Join: []string{at}, Settings: settings, NewCluster: true}))
+	defer node.Close()
+	door := kit.Must(node.Handler(http.NotFoundHandler(), router.Config{Keys: kit.KeySources(t, "header:X-Key")}))
+	app := &killedApp{t: t, entered: make(chan struct{})}
+	listener := kit.Must(net.Listen("unix", filepath.Join(dir, "app")))
+	server := &http.Server{Handler: app}
+	go server.Serve(listener)
+	defer server.Close()
+	cmd := supervised(t, "--name", "sidecar", "--join", at, "--session-ttl", settings.TTL.String(), "--partitions", "16", "--upstream", "unix://"+listener.Addr().String())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Signal(syscall.SIGTERM)
+	key := ""
+	kit.Eventually(t, "the sidecar owns a key", func() bool {
+		for i := range 64 {
+			key = fmt.Sprint("k", i)
+			if owner, err := node.Owner(key); err == nil && owner.Name == "sidecar" {
+				return true
+			}
+		}
+		return false
+	})
+	ask := func(path string) int {
+		r := httptest.NewRequest(http.MethodPost, path, nil).WithContext(t.Context())
+		r.Header.Set("X-Key", key)
+		rw := httptest.NewRecorder()
+		door.ServeHTTP(rw, r)
+		return rw.Code
+	}
+	kit.Eventually(t, "the sidecar answers", func() bool { return ask("/") == http.StatusOK })
+	var asked sync.WaitGroup
+	if busy {
+		asked.Go(func() { ask("/works") })
+		<-app.entered
+	}
+	killed := time.Now()
+	if err := syscall.Kill(childOf(t, cmd.Process.Pid), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "the key is answered again", func() bool { return ask("/") == http.StatusOK })
+	if took := time.Since(killed); took > grace/2 {
+		t.Errorf("the key is answered again after %v", took)
+	}
+	asked.Wait()
+	if app.ended.Load() > 0 != busy {
+		t.Errorf("the app has ended %d requests late, want one: %t", app.ended.Load(), busy)
 	}
 }

@@ -4,8 +4,14 @@ package main
 
 import (
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
 )
 
-func supervise([]string, *slog.Logger) error { return cli.Usagef("--supervise needs Linux") }
+func supervise([]string, string, time.Duration, *slog.Logger) error {
+	return cli.Usagef("--supervise needs Linux")
+}
+
+func supervisor() *os.File { return nil }

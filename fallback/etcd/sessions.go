@@ -174,21 +174,44 @@ func (s *Store) name(prefix string, key []byte) string {
 	return strings.TrimPrefix(string(key), s.key(prefix))
 }
 
+// renewed is the result of reading for a renewal. The next renewal compares it in place of reading again.
+type renewed struct {
+	gen, incarnation string
+	cluster          uint64 // etcd's id of itself
+	meta, alive      int64  // revisions
+	lease            clientv3.LeaseID
+}
+
 // Renew extends a session that exists, by the TTL that it was registered for. ErrSessionGone: it does not.
+// The first renewal takes three requests, and each further one two: what the one before it has read is
+// compared in the transaction that writes.
 func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) error {
-	var lease clientv3.LeaseID
-	alive := s.key("alive", incarnation)
-	err := s.transact(ctx, s.renewal, gen, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
-		if !st.has(alive) {
-			return records.ErrSessionGone
+	alive, stamp := s.key("alive", incarnation), clientv3.OpPut(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
+	known, done := s.renewed.Load(), false
+	if known != nil && known.gen == gen && known.incarnation == incarnation {
+		compare := []clientv3.Cmp{unchanged(s.key("meta"), known.meta), unchanged(alive, known.alive)}
+		r, err := s.commit(ctx, s.renewal, compare, []clientv3.Op{stamp}, nil)
+		if err != nil {
+			return s.failed("renew", err)
 		}
-		lease = clientv3.LeaseID(st.read[alive].Lease)
-		st.put(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
-		return nil
-	})
+		done = r.Succeeded && !r.behind && r.Header.ClusterId == known.cluster
+	}
+	var err error
+	if !done {
+		err = s.transact(ctx, s.renewal, gen, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
+			if !st.has(alive) {
+				return records.ErrSessionGone
+			}
+			session := st.read[alive]
+			known = &renewed{gen, incarnation, st.meta.cluster, st.meta.revision, session.ModRevision, clientv3.LeaseID(session.Lease)}
+			st.ops = append(st.ops, stamp)
+			return nil
+		})
+	}
 	if err == nil {
-		err = s.askEtcd(ctx, func(ctx context.Context) error {
-			_, err := s.renewal.KeepAliveOnce(ctx, lease)
+		s.renewed.Store(known)
+		err = s.askEtcd(ctx, s.renewal, func(ctx context.Context) error {
+			_, err := s.renewal.KeepAliveOnce(ctx, known.lease)
 			return err
 		})
 	}

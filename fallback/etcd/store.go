@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,13 +31,14 @@ const (
 //
 // Renewals have a connection of their own, so that no long answer delays them.
 type Store struct {
-	client  *clientv3.Client
-	renewal *clientv3.Client
+	client  *connection
+	renewal *connection
 
 	settings ring.Settings // without Store, which is id
 	prefix   string        // of all keys
 	try      time.Duration // for one attempt of a request
 	presence stores.Presence
+	renewed  atomic.Pointer[renewed] // the latest session; nil for none
 
 	closing context.Context
 	stop    context.CancelFunc
@@ -94,21 +96,6 @@ func New(url string, cfg store.Config) (*Store, error) {
 	return s, nil
 }
 
-// connect makes a client. clientv3.New would request a user's token at once. Given a token that etcd refuses,
-// the client requests another one at its first call.
-func connect(c clientv3.Config) (*clientv3.Client, error) {
-	user, password := c.Username, c.Password
-	if c.Username, c.Password = "", ""; user != "" {
-		c.Token = "none"
-	}
-	client, err := clientv3.New(c)
-	if err != nil {
-		return nil, badURL("%v", err)
-	}
-	client.Token, client.Username, client.Password = "", user, password
-	return client, nil
-}
-
 // Settings returns the settings of the store with their defaults, and the store's identity if it is
 // known.
 func (s *Store) Settings() ring.Settings {
@@ -137,14 +124,15 @@ func (s *Store) Close() error {
 	return err
 }
 
-// askEtcd carries out f, which sends one request to etcd, and repeats it with another member of etcd if it
+// askEtcd carries out f, which sends one request over c, and repeats it with another member of etcd if it
 // has got no answer in time. The store is absent only when that does not help.
-func (s *Store) askEtcd(ctx context.Context, f func(context.Context) error) error {
+func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Context) error) error {
 	var why error // of the latest attempt that got an answer
 	for began := time.Now(); ; {
 		if err := ctx.Err(); err != nil {
 			return cmp.Or(why, err)
 		}
+		member := c.member()
 		attempt, cancel := context.WithTimeout(ctx, s.try)
 		err := f(attempt)
 		cancel()
@@ -158,6 +146,9 @@ func (s *Store) askEtcd(ctx context.Context, f func(context.Context) error) erro
 			return err
 		case !isLate(err):
 			why = err
+		}
+		if mayPass(err) {
+			c.leave(member)
 		}
 		err = cmp.Or(why, err)
 		gaveUp := ctx.Err() != nil || !mayPass(err) || time.Since(began) > patience*s.try
@@ -191,7 +182,7 @@ func (s *Store) failed(call string, err error) error {
 
 // grant returns a lease, in whole seconds.
 func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, err error) {
-	err = s.askEtcd(ctx, func(ctx context.Context) error {
+	err = s.askEtcd(ctx, s.client, func(ctx context.Context) error {
 		lease, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
 		if err == nil {
 			id = lease.ID

@@ -43,7 +43,7 @@ func (st *step) delete(key string) { st.ops = append(st.ops, clientv3.OpDelete(k
 // transact reads, calls f with the result, and writes what f puts into it. The transaction that writes
 // compares the revision of each single key that was read. If one has changed, transact calls f again with the
 // new values. gen is the generation that the caller knows, "" for any.
-func (s *Store) transact(ctx context.Context, client *clientv3.Client, gen string, reads []clientv3.Op, f func(*step) error) error {
+func (s *Store) transact(ctx context.Context, client *connection, gen string, reads []clientv3.Op, f func(*step) error) error {
 	reads = append([]clientv3.Op{clientv3.OpGet(s.key("meta"))}, reads...)
 	var compare []clientv3.Cmp
 	ops := reads
@@ -102,11 +102,11 @@ type reply struct {
 }
 
 // commit makes a transaction.
-func (s *Store) commit(ctx context.Context, client *clientv3.Client, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (r reply, err error) {
+func (s *Store) commit(ctx context.Context, client *connection, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (r reply, err error) {
 	s.mu.Lock()
 	life, least := s.life, s.revision
 	s.mu.Unlock()
-	err = s.askEtcd(ctx, func(ctx context.Context) (err error) {
+	err = s.askEtcd(ctx, client, func(ctx context.Context) (err error) {
 		r.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
 		return err
 	})

@@ -38,10 +38,12 @@ func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	return hints
 }
 
-// watch passes hints on until etcd ends it, which a member that has lost its leader does.
+// watch passes hints on until etcd ends it, which a member that has lost its leader does, or until requests
+// go to another member.
 func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
+	left := s.client.member()
 	changes := s.client.Watch(ctx, s.key("changed/"), clientv3.WithPrefix())
 	ends := s.client.Watch(ctx, s.key("alive/"), clientv3.WithPrefix(), clientv3.WithFilterPut())
 	for more := true; more; {
@@ -49,6 +51,8 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 		select {
 		case r, more = <-changes:
 		case r, more = <-ends:
+		case <-left:
+			more = false
 		}
 		more = more && r.Err() == nil
 		wake.Up(hints)
@@ -100,7 +104,7 @@ func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
 }
 
 func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (r *clientv3.GetResponse, err error) {
-	err = s.askEtcd(ctx, func(ctx context.Context) (err error) {
+	err = s.askEtcd(ctx, s.client, func(ctx context.Context) (err error) {
 		r, err = s.client.Get(ctx, key, opts...)
 		return err
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // site is a cluster of nodes whose store is an etcd of three members, each behind a proxy.
@@ -170,5 +171,44 @@ func TestFaults(t *testing.T) {
 	s.renewed(1)
 	if sessions := s.stamps(); len(sessions) != len(s.nodes) {
 		t.Errorf("there are the sessions %v, of %d nodes", sessions, len(s.nodes))
+	}
+}
+
+// TestMemberThatHangs: once a call has met a member of etcd that does not answer, the others do not. A session
+// can be renewed and registered in the time that workers give a call, whichever member hangs.
+func TestMemberThatHangs(t *testing.T) {
+	t.Parallel()
+	const ttl = 6 * time.Second
+	for hung := range 3 {
+		t.Run(fmt.Sprint(hung), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			handle := kit.Must(etcd.New(s.url, store.Config{Settings: ring.Settings{Cluster: "hangs", TTL: ttl}, NewCluster: true}))
+			defer handle.Close()
+			gen := kit.Must(handle.Generation(t.Context()))
+			for _, way := range []netproxy.Direction{netproxy.ToServer, netproxy.ToClient} {
+				s.proxies[hung].Set(way, netproxy.Fault{Stall: true})
+			}
+			failed := 0
+			call := func(f func(context.Context) error) {
+				ctx, cancel := context.WithTimeout(t.Context(), ttl/5)
+				defer cancel()
+				if err := f(ctx); err != nil {
+					failed++
+					t.Log(err)
+				}
+			}
+			for i := range 10 {
+				session := records.Session{Name: "a", Incarnation: fmt.Sprint("a", i)}
+				call(func(ctx context.Context) error {
+					_, err := handle.Register(ctx, gen, session, ttl, nil)
+					return err
+				})
+				call(func(ctx context.Context) error { return handle.Renew(ctx, gen, session.Incarnation, ttl) })
+			}
+			if failed > 3 { // one call of each connection, and a renewal after a registration that has failed
+				t.Errorf("%d of 20 calls have failed", failed)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -122,5 +123,56 @@ func TestTLSAndUsers(t *testing.T) {
 	defer cancel()
 	if _, err := openStore(t, "etcd://"+at).Generation(ctx); err == nil || !strings.Contains(err.Error(), "etcds://") {
 		t.Errorf("without TLS: %v", err)
+	}
+}
+
+// started returns how many requests of each kind etcd's servers in this process have got.
+func started(t *testing.T) map[string]float64 {
+	t.Helper()
+	counts := map[string]float64{}
+	for _, family := range kit.Must(prometheus.DefaultGatherer.Gather()) {
+		if family.GetName() != "grpc_server_started_total" {
+			continue
+		}
+		for _, m := range family.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "grpc_method" {
+					counts[l.GetValue()] += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return counts
+}
+
+// A session is renewed with two requests, and not when it is over. A look that finds nothing new takes one.
+func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the requests of all servers
+	url := storeURL(startMembers(t, 1, nil))
+	s, other := openStore(t, url), openStore(t, url)
+	gen := kit.Must(s.Generation(t.Context()))
+	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
+	version := int64(0)
+	work := func() {
+		if err := s.Renew(t.Context(), gen, "a", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		version = kit.Must(s.Observe(t.Context(), gen, "a", version, nil)).Version
+	}
+	work()
+	before := started(t)
+	for range 5 {
+		work()
+	}
+	want := map[string]float64{"Txn": 10, "LeaseKeepAlive": 5}
+	for method, n := range started(t) {
+		if n-before[method] != want[method] {
+			t.Errorf("five renewals and looks took %v requests %s, want %v", n-before[method], method, want[method])
+		}
+	}
+	if err := other.Release(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Renew(t.Context(), gen, "a", time.Minute); !errors.Is(err, records.ErrSessionGone) {
+		t.Errorf("the renewal of a session that was released: %v", err)
 	}
 }

@@ -273,9 +273,9 @@ func TestSidecarHalfClosesWhatItGivesUp(t *testing.T) {
 	}
 }
 
-// What a dead sidecar owned is taken over when its app has had time to end.
+// What a dead sidecar owned is taken over when its app has had time to end, and at once if nothing was there.
 func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
-	for _, app := range []bool{false, true} {
+	for _, grace := range []time.Duration{0, 1500 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			c := workertest.New(t, 16)
 			dead := c.Start()
@@ -286,16 +286,14 @@ func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
 			}
 			start := time.Now()
 			w := c.Start(func(cfg *worker.Config) {
-				cfg.Previous, cfg.AwaitApp = []string{dead.Incarnation()}, app
+				cfg.Previous, cfg.AwaitApp = map[string]time.Duration{dead.Incarnation(): grace}, true
 			})
-			if app {
-				kit.Must(sidecar.Over(w.Worker, newSwitchedApp().dial))
-			}
+			kit.Must(sidecar.Over(w.Worker, newSwitchedApp().dial))
 			for w.Serving() == 0 {
 				time.Sleep(time.Millisecond)
 			}
-			if waited := time.Since(start); waited >= 1500*time.Millisecond != app || waited > 2500*time.Millisecond {
-				t.Errorf("with an app %v: it serves after %v", app, waited)
+			if waited := time.Since(start); waited < grace || waited > grace+time.Second {
+				t.Errorf("after a grace of %v it serves after %v", grace, waited)
 			}
 		})
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/appwork"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -98,9 +99,9 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 		return nil, err
 	}
 	cfg := w.Config()
-	s := &sidecar{app: app, root: root, health: health, errors: cfg.Logger, grace: lease.Grace(cfg.Members.Settings().WithDefaults().TTL)}
+	s := &sidecar{app: app, root: root, health: health, errors: cfg.Logger, atApp: cfg.AtApp, grace: lease.Grace(cfg.Members.Settings().WithDefaults().TTL)}
 	s.Forwarder = w.Forward(http.HandlerFunc(s.viaProxy), s.takes, s.serveSimple)
-	dial = health.dialing(dial)
+	dial = s.atApp.Sharing(health.dialing(dial))
 	s.setPool(&s.pool, dial, cfg.AppConnections)
 	s.setPool(&s.others, dial, otherAppConns*cfg.AppConnections)
 	s.proxy = &httputil.ReverseProxy{
@@ -178,6 +179,7 @@ type sidecar struct {
 	health *appHealth
 	batch  ownPath // to which batches go; nil if each request goes to the app by itself
 	errors *slog.Logger
+	atApp  *appwork.Record
 	grace  time.Duration // for which an app may go on with what was given up
 }
 
@@ -382,6 +384,7 @@ func (s *sidecar) overdue(ctx context.Context) {
 	if x.Streams() {
 		return // it holds no key
 	}
+	s.atApp.Lose()
 	s.errors.Error("the app did not close a connection that the worker gave up: the key is free although the app may still work for it; an app must end a request when its connection closes",
 		"app", s.app, "key", x.Key(), "partition", x.Partition(), "token", x.Token(), "waited", s.grace)
 }

@@ -237,6 +237,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 		x.LeaveChain()
 	}
 	if b.detach {
+		x.GoesTo(b.worker.cfg.AtApp)
 		x.SetClient(context.Background())       // whether there is one, callers says
 		baggage, _ := keyed.AddHeld(nil, x.Key) // to none a key can always be added
 		x.Carry(baggage)

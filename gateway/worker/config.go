@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/internal/appwork"
 )
 
 // Config configures a [Worker]. Members and Store are required.
@@ -31,9 +32,14 @@ type Config struct {
 	// admit deadline.
 	ServeWithoutStore bool
 
-	// Previous are incarnations whose processes are provably dead. They are released on start, so
-	// their partitions are taken over at once.
-	Previous []string
+	// Previous are incarnations whose processes are provably dead, each with how long after the
+	// start its app may continue: 0 if it has none. They are released then, so their partitions are
+	// taken over.
+	Previous map[string]time.Duration
+
+	// AtApp records the executions at the app of a sidecar, so that Previous of a later process can
+	// say that there were none. Default: nothing is recorded.
+	AtApp *appwork.Record
 
 	// OnIncarnation is called with the id of each incarnation before that can own anything, so that
 	// the id can be recorded for Previous. Its error ends Start; later errors are logged. Default:
@@ -65,9 +71,7 @@ type Config struct {
 	Keys gateway.KeySources
 
 	// AwaitApp keeps the worker off the ring until a sidecar exists (sidecar.New) and its app has
-	// answered. Without it the app counts as up until the first probe. The app of Previous may have
-	// outlived them, so they are released 0.15 TTL after the start. By then it must have ended its
-	// work for closed connections.
+	// answered. Without it the app counts as up until the first probe.
 	AwaitApp bool
 
 	// TracerProvider makes spans of executions (docs/observability.md). Their parents are the spans

@@ -179,6 +179,9 @@ func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, 
 	case !c.leads(x):
 		c = nil
 	}
+	if h.detach {
+		x.GoesTo(h.worker.cfg.AtApp)
+	}
 	x.Bound(h.worker.timeoutOf(how.Policy))
 	if h.detach || c != nil {
 		x.Detach()

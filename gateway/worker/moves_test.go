@@ -213,7 +213,7 @@ func TestReasonsOfMoves(t *testing.T) {
 			was := a.Incarnation()
 			a.Close()
 			_ = a.Member.Vanish()
-			b := c.StartNamed("w1", func(cfg *worker.Config) { cfg.Previous = []string{was} })
+			b := c.StartNamed("w1", func(cfg *worker.Config) { cfg.Previous = map[string]time.Duration{was: 0} })
 			b.AwaitServing(t, 16)
 			moved(t, b, "taken", "restart")
 		}},

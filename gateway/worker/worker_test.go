@@ -433,7 +433,7 @@ func TestTrapCrashLoop(t *testing.T) {
 				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 					time.Sleep(step)
 				}
-				var previous []string
+				previous := make(map[string]time.Duration)
 				looping := c.StartNamed("looping")
 				served, serving, life := 0, 0, time.Duration(0)
 				for range samples {
@@ -452,7 +452,7 @@ func TestTrapCrashLoop(t *testing.T) {
 					looping.Close()
 					_ = looping.Member.Vanish()
 					if loop.proof {
-						previous = append(previous, looping.Incarnation())
+						previous[looping.Incarnation()] = 0
 					}
 					looping = c.StartNamed("looping", func(cfg *worker.Config) { cfg.Previous = previous })
 				}

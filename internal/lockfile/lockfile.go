@@ -2,12 +2,14 @@
 package lockfile
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,18 +24,35 @@ const patience = 500 * time.Millisecond
 // processes of the file's incarnations are dead, if they ran under the same kernel. Each line has
 // the boot id of its machine to check that: a lock on a network file system, or on a volume that
 // was attached elsewhere before, proves nothing about processes there. A line also has the grace
-// during which an app may continue the process's work. The zero File does nothing.
+// during which an app may continue the process's work.
+//
+// The file may begin with a header, which the process has in its memory, to count there what runs
+// at its app. The kernel keeps the count when the process is killed. The lines of a process that
+// counts are marked: they have no grace if nothing was at the app. Its successor writes down what became
+// of them before it counts itself. The file must not be truncated while a process has it.
+//
+// The zero File does nothing.
 type File struct {
+	Running *atomic.Int64 // executions that may run at the app; nil if the file cannot count them
+
 	f     *os.File
 	boot  string
 	grace time.Duration
 	kept  bool // past Close
 }
 
+// The header is headerMark, 8 bytes in the machine's order, and a line's end. Older versions, which
+// know no header, drop it and the marks.
+const (
+	headerMark = "running:"
+	headerSize = len(headerMark) + 8 + 1
+	counted    = " counted"
+)
+
 // Dead is an incarnation whose process is certainly dead.
 type Dead struct {
 	ID    string
-	Grace time.Duration // after the process's death; negative if an older version wrote the line
+	Grace time.Duration // after the process's death; 0 if nothing was at its app; negative if an older version wrote the line
 }
 
 // BootID returns the kernel's random id of this boot and the machine's id, if it has
@@ -58,27 +77,41 @@ func Lock(path, boot string, grace time.Duration) (previous []Dead, l *File, err
 	if path == "" {
 		return nil, new(File), nil
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := openLocked(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	err = lock(f, false)
-	for began := time.Now(); errors.Is(err, errLocked) && time.Since(began) < patience; err = lock(f, false) {
-		time.Sleep(patience / 100)
-	}
-	if err != nil {
-		f.Close()
-		if errors.Is(err, errLocked) {
-			return nil, nil, fmt.Errorf("another worker is running with %s: choose another --lock-file for this one", path)
-		}
-		return nil, nil, fmt.Errorf("cannot lock %s (--lock-file): %w", path, err)
-	}
 	l = &File{f: f, boot: boot, grace: grace}
+	if grace > 0 && local(f) {
+		l.Running = mapCount(f)
+	}
 	if previous, err = l.read(); err != nil {
 		l.Close()
 		return nil, nil, fmt.Errorf("cannot use %s (--lock-file): %w", path, err)
 	}
 	return previous, l, nil
+}
+
+// openLocked opens the file at path, which it makes if there is none, and locks it.
+func openLocked(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = lock(f, false)
+	for began := time.Now(); errors.Is(err, errLocked) && time.Since(began) < patience; err = lock(f, false) {
+		time.Sleep(patience / 100)
+	}
+	switch {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, errLocked):
+		err = fmt.Errorf("another worker is running with %s: choose another --lock-file for this one", path)
+	default:
+		err = fmt.Errorf("cannot lock %s (--lock-file): %w", path, err)
+	}
+	f.Close()
+	return nil, err
 }
 
 // Witness returns the incarnations in the file at path that ran under the boot id, if no
@@ -99,6 +132,45 @@ func Witness(path, boot string) ([]Dead, error) {
 	return dead, err
 }
 
+// AtApp returns how many executions may run at the app of the dead process that had the file at path
+// last, 0 if that has not counted them.
+func AtApp(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	header := make([]byte, headerSize)
+	n, err := f.ReadAt(header, 0)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	running, _ := split(string(header[:n]))
+	return max(running, 0), nil
+}
+
+// Clear records in the file at path that the app has ended the executions which AtApp has returned.
+func Clear(path string, running int64) error {
+	f, err := openLocked(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if now, err := AtApp(path); err != nil || now != running || now == 0 {
+		return err // another process has had the file since
+	}
+	_, err = f.WriteAt(make([]byte, 8), int64(len(headerMark)))
+	return err
+}
+
+// split returns the count in the header of a file, -1 if it has none, and the lines.
+func split(content string) (running int64, lines string) {
+	if len(content) < headerSize || !strings.HasPrefix(content, headerMark) {
+		return -1, content
+	}
+	return int64(binary.NativeEndian.Uint64([]byte(content[len(headerMark):]))), content[headerSize:]
+}
+
 // read returns the incarnations in the file that are certainly dead. It leaves
 // them there, since they may have to be released once more if this process dies
 // early; those of other boots go, and what exceeds MaxPrevious.
@@ -108,6 +180,9 @@ func (l *File) read() ([]Dead, error) {
 		return nil, err
 	}
 	var kept strings.Builder
+	if l.Running != nil {
+		kept.WriteString(headerMark + strings.Repeat("\x00", 8) + "\n")
+	}
 	for _, d := range previous {
 		kept.WriteString((&File{boot: l.boot, grace: d.Grace}).line(d.ID))
 	}
@@ -127,12 +202,17 @@ func (l *File) parse() (dead []Dead, content string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	for line := range strings.Lines(string(all)) {
+	running, lines := split(string(all))
+	for line := range strings.Lines(lines) {
 		id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		boot, text, _ := strings.Cut(rest, " ")
+		text, marked := strings.CutSuffix(text, counted)
 		grace, err := time.ParseDuration(text)
-		if err != nil {
+		switch {
+		case err != nil:
 			grace = -1
+		case marked && running == 0 && local(l.f):
+			grace = 0
 		}
 		if id != "" && !strings.HasPrefix(id, struck) && boot != "" && boot == l.boot {
 			dead = append(dead, Dead{id, grace})
@@ -141,7 +221,13 @@ func (l *File) parse() (dead []Dead, content string, err error) {
 	return dead[max(0, len(dead)-MaxPrevious):], string(all), nil
 }
 
-func (l *File) line(id string) string { return fmt.Sprintf("%s %s %v\n", id, l.boot, l.grace) }
+func (l *File) line(id string) string {
+	mark := ""
+	if l.Running != nil {
+		mark = counted
+	}
+	return fmt.Sprintf("%s %s %v%s\n", id, l.boot, l.grace, mark)
+}
 
 // Write adds an incarnation of this process.
 func (l *File) Write(id string) error {

@@ -104,6 +104,9 @@ func TestWitness(t *testing.T) {
 	if l.Write("ONE") != nil || l.Write("TWO") != nil || l.Strike("ONE") != nil {
 		t.Fatal("cannot write")
 	}
+	if l.Running != nil {
+		l.Running.Add(1)
+	}
 	l.Close()
 	if got := said("another"); got != "[] <nil>" {
 		t.Errorf("under another boot: %s", got)
@@ -119,5 +122,93 @@ func TestWitness(t *testing.T) {
 	}
 	if dead, err := lockfile.Witness(path+"x", "this"); err == nil {
 		t.Errorf("of a file that is not there: %v", dead)
+	}
+}
+
+// TestCountAtDeath: a process that has counted nothing at its app leaves it no grace. What the next
+// process counts says nothing of the one before it.
+func TestCountAtDeath(t *testing.T) {
+	path, grace := filepath.Join(t.TempDir(), "lock"), 600*time.Millisecond
+	begin := func() *lockfile.File {
+		t.Helper()
+		_, l, err := lockfile.Lock(path, "this", grace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Running == nil {
+			t.Skip("this file system cannot count")
+		}
+		return l
+	}
+	said := func(want string) {
+		t.Helper()
+		if dead, err := lockfile.Witness(path, "this"); fmt.Sprint(dead) != want || err != nil {
+			t.Errorf("the witness says %v, %v, want %s", dead, err, want)
+		}
+	}
+	l := begin()
+	if l.Write("IDLE") != nil || l.Write("STRUCK") != nil || l.Strike("STRUCK") != nil {
+		t.Fatal("cannot write")
+	}
+	l.Running.Add(2)
+	l.Running.Add(-2)
+	l.Close()
+	said("[{IDLE 0s}]")
+
+	l = begin()
+	if err := l.Write("BUSY"); err != nil {
+		t.Fatal(err)
+	}
+	l.Running.Add(3)
+	l.Close()
+	said("[{IDLE 0s} {BUSY 600ms}]")
+	if n, err := lockfile.AtApp(path); n != 3 || err != nil {
+		t.Errorf("%d at the app, %v", n, err)
+	}
+
+	begin().Close() // it dies before the app of the one before it has ended
+	said("[{IDLE 0s} {BUSY 600ms}]")
+
+	l = begin()
+	if err := l.Write("ENDS"); err != nil {
+		t.Fatal(err)
+	}
+	l.Running.Add(1)
+	if lockfile.Clear(path, 1) == nil {
+		t.Error("the count of a living process was cleared")
+	}
+	l.Close()
+	if err := lockfile.Clear(path, 2); err != nil {
+		t.Error(err)
+	}
+	said("[{IDLE 0s} {BUSY 600ms} {ENDS 600ms}]")
+	if err := lockfile.Clear(path, 1); err != nil {
+		t.Error(err)
+	}
+	said("[{IDLE 0s} {BUSY 600ms} {ENDS 0s}]")
+}
+
+// TestCountIsMissing: lines that are marked as counted have their whole grace in a file without a count.
+func TestCountIsMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if err := os.WriteFile(path, []byte("ONE this 600ms counted\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if dead, err := lockfile.Witness(path, "this"); fmt.Sprint(dead) != "[{ONE 600ms}]" || err != nil {
+		t.Error(dead, err)
+	}
+	if n, err := lockfile.AtApp(path); n != 0 || err != nil {
+		t.Errorf("%d at the app, %v", n, err)
+	}
+}
+
+func BenchmarkCount(b *testing.B) {
+	_, l, err := lockfile.Lock(filepath.Join(b.TempDir(), "lock"), "this", time.Second)
+	if err != nil || l.Running == nil {
+		b.Skip(err)
+	}
+	for b.Loop() {
+		l.Running.Add(1)
+		l.Running.Add(-1)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/appwork"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/policy"
 )
@@ -103,19 +104,29 @@ func (x Execution) Detach() {
 	x.SetClient(client)
 }
 
+// GoesTo counts x in the record of an app, before anything of it is sent there, until its key is
+// free.
+func (x Execution) GoesTo(app *appwork.Record) {
+	if !IsKeyless(x.Key) {
+		app.Begin()
+		x.run.atApp = app
+	}
+}
+
 // run is the part of an execution that the worker keeps. Runs are pooled. state tells the
 // executions that used one apart, and whether a context was asked for; mu guards ctx.
 type run struct {
 	part    *Partition
 	parent  context.Context
 	token   int64
-	cancels uint64         // part.cancels when the key was asked for
-	outer   *Context       // the execution around it, if that holds the key
-	joined  Joined         // the callers that share the execution, or nil
-	began   time.Duration  // since the worker's start; set if there is a timeout, or to time the execution
-	timeout time.Duration  // how long the execution may take; 0 for no bound
-	policy  *policy.Policy // of the request's route; nil for none
-	trace   Trace          // nil for none
+	cancels uint64          // part.cancels when the key was asked for
+	outer   *Context        // the execution around it, if that holds the key
+	joined  Joined          // the callers that share the execution, or nil
+	began   time.Duration   // since the worker's start; set if there is a timeout, or to time the execution
+	timeout time.Duration   // how long the execution may take; 0 for no bound
+	policy  *policy.Policy  // of the request's route; nil for none
+	trace   Trace           // nil for none
+	atApp   *appwork.Record // that counts the execution until its key is free; nil for none
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -155,7 +166,8 @@ func (r *run) noteStart(key string, waited bool) {
 
 // reset gives r back for another execution.
 func (r *run) reset() {
-	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace = nil, nil, nil, nil, 0, 0, nil, nil
+	r.atApp.End()
+	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace, r.atApp = nil, nil, nil, nil, 0, 0, nil, nil, nil
 	runs.Put(r)
 }
 

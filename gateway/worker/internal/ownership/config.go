@@ -26,7 +26,7 @@ type Config struct {
 
 	NewCluster        bool // and the following as in the worker's Config
 	ServeWithoutStore bool
-	Previous          []string
+	Previous          map[string]time.Duration
 	OnIncarnation     func(id string) error
 	OnPeers           func(gossip []string)
 	AwaitApp          bool

@@ -262,12 +262,13 @@ func (m *Moves) endLocked(p int, became direction, why reason, to string) {
 // whyTaken returns why a life takes over a partition.
 func (m *Moves) whyTaken(part *movingPartition) reason {
 	from := m.members[part.from]
+	_, previous := m.cfg.Previous[part.from]
 	switch {
 	case part.from == "" && m.quarantine > part.since:
 		return moveQuarantine
 	case part.from == "":
 		return moveUnowned
-	case slices.Contains(m.cfg.Previous, part.from):
+	case previous:
 		return moveRestart
 	case from == nil:
 		return moveDeath

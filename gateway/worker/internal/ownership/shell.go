@@ -1,9 +1,11 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -11,7 +13,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/handoff"
-	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
@@ -117,11 +118,6 @@ func (s *Shell) Go(f func(ctx context.Context)) { s.ended.Go(func() { f(s.ctx) }
 
 // Closed returns a channel that is closed when the shell is.
 func (s *Shell) Closed() <-chan struct{} { return s.ctx.Done() }
-
-// grace is how long a cancelled execution may continue.
-func (s *Shell) grace() time.Duration {
-	return lease.Grace(s.cfg.Settings.TTL)
-}
 
 // givesFor returns the worker's own reason for giving partitions away, moveRebalance for none.
 func (s *Shell) givesFor() reason {
@@ -561,20 +557,21 @@ func (s *Shell) endLife(l *life) {
 // store believes that a name's latest incarnation, when it is released, has left in
 // order. It tries until the sessions have expired by themselves.
 func (s *Shell) releasePrevious() {
-	cfg := &s.cfg
+	cfg, began := &s.cfg, time.Now()
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.TTL)
 	defer cancel()
-	if len(cfg.Previous) > 0 && cfg.AwaitApp {
-		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.grace())
-		if !wake.Sleep(s.grace(), ctx.Done()) {
-			return
+	sooner := func(a, b string) int { return cmp.Compare(cfg.Previous[a], cfg.Previous[b]) }
+	for _, id := range slices.SortedFunc(maps.Keys(cfg.Previous), sooner) {
+		if wait := cfg.Previous[id] - time.Since(began); wait > 0 {
+			cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "incarnation", id, "wait", wait)
+			if !wake.Sleep(wait, ctx.Done()) {
+				return
+			}
 		}
-	}
-	select {
-	case <-s.registered:
-	case <-ctx.Done():
-	}
-	for _, id := range cfg.Previous {
+		select {
+		case <-s.registered:
+		case <-ctx.Done():
+		}
 		for cfg.Store.Release(ctx, id) != nil {
 			if !wake.Sleep(s.timeout/4, ctx.Done()) {
 				cfg.Logger.Warn("could not release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id)

@@ -40,6 +40,7 @@ type config struct {
 	programs cluster.Programs
 	help     string // of the worker
 	times    int    // that each fault is tried
+	clients  int
 	stderr   io.Writer
 }
 
@@ -60,6 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	flags.DurationVar(&cfg.TTL, "session-ttl", ring.Settings{}.WithDefaults().TTL, "session TTL of the members, 1s or more")
 	flags.IntVar(&cfg.times, "times", 1, "how often to try each fault, every time with processes of its own")
+	flags.IntVar(&cfg.clients, "clients", clients, "how many clients send requests, of which the first 120 have a key each and short requests")
 	dir := flags.String("programs", "", "`directory` of the programs router and worker; by default they are built")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
@@ -67,8 +69,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return cli.Usagef("%v", err)
 	}
 	unknown := slices.IndexFunc(flags.Args(), func(name string) bool { return !slices.Contains(faults, name) && !slices.Contains(kinds, name) })
-	if unknown >= 0 || cfg.TTL < ring.MinSessionTTL || cfg.times < 1 {
-		return cli.Usagef("there are the faults %s, the stores %s, a -session-ttl of %v or more, and -times of 1 or more", strings.Join(faults, " "), strings.Join(kinds, " "), ring.MinSessionTTL)
+	if unknown >= 0 || cfg.TTL < ring.MinSessionTTL || cfg.times < 1 || cfg.clients < 1 || cfg.clients > clients {
+		return cli.Usagef("there are the faults %s, the stores %s, a -session-ttl of %v or more, -times of 1 or more, and -clients of 1 to %d", strings.Join(faults, " "), strings.Join(kinds, " "), ring.MinSessionTTL, clients)
 	}
 	chosen := func(name string, of []string) bool {
 		return slices.Contains(flags.Args(), name) || !slices.ContainsFunc(of, func(name string) bool { return slices.Contains(flags.Args(), name) })
@@ -88,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("worker --help: %w", err)
 	}
 	cfg.help = string(help)
-	fmt.Fprintf(stdout, "Session TTL %v, %d routers, %d workers, %d clients of %d keys, load average %s.\n\n", cfg.TTL, routers, workers, clients, ownKeys+hotKeys+slowKeys, loadAverage())
+	fmt.Fprintf(stdout, "Session TTL %v, %d routers, %d workers, %d clients, load average %s.\n\n", cfg.TTL, routers, workers, cfg.clients, loadAverage())
 	fmt.Fprint(stdout, "| fault | store | failed requests | longest stall of a key | keys that stalled | double executions | token regressions |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		for _, store := range stores {

@@ -1,0 +1,57 @@
+package etcd
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// connection is a client of etcd that sends all requests to one member, until that does not answer.
+// A client of several members would take turns, so that each call with several requests would meet a
+// member that hangs.
+type connection struct {
+	*clientv3.Client
+	members []string
+
+	mu      sync.Mutex // guards what follows
+	at      int        // index of the present member
+	present chan struct{}
+}
+
+// connect makes a connection. clientv3.New would request a user's token at once. Given a token that etcd
+// refuses, the client requests another one at its first call.
+func connect(config clientv3.Config) (*connection, error) {
+	c := &connection{members: config.Endpoints, at: rand.IntN(len(config.Endpoints)), present: make(chan struct{})}
+	config.Endpoints = c.members[c.at : c.at+1]
+	user, password := config.Username, config.Password
+	if config.Username, config.Password = "", ""; user != "" {
+		config.Token = "none"
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		return nil, badURL("%v", err)
+	}
+	client.Token, client.Username, client.Password = "", user, password
+	c.Client = client
+	return c, nil
+}
+
+// member returns a channel that is closed when the connection leaves its present member.
+func (c *connection) member() chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.present
+}
+
+// leave goes on to the next member, unless it has left this one.
+func (c *connection) leave(member chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.present != member || len(c.members) == 1 {
+		return
+	}
+	close(c.present)
+	c.present, c.at = make(chan struct{}), (c.at+1)%len(c.members)
+	c.SetEndpoints(c.members[c.at])
+}
