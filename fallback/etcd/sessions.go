@@ -174,8 +174,9 @@ func (s *Store) name(prefix string, key []byte) string {
 	return strings.TrimPrefix(string(key), s.key(prefix))
 }
 
-// Renew extends a session that exists, by the TTL that it was registered for. ErrSessionGone: it does not.
-func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) error {
+// Renew extends a session that exists, by the TTL that it was registered for. It returns the zero Snapshot.
+// ErrSessionGone: there is no session.
+func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) (records.Snapshot, error) {
 	var lease clientv3.LeaseID
 	alive := s.key("alive", incarnation)
 	err := s.transact(ctx, s.renewal, gen, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
@@ -195,7 +196,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		err = records.ErrSessionGone
 	}
-	return s.failed("renew", err)
+	return records.Snapshot{}, s.failed("renew", err)
 }
 
 // Release ends a session for good and leaves a tombstone for an hour, also where there is no session.

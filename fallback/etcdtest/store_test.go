@@ -69,7 +69,7 @@ func TestTrapOldData(t *testing.T) {
 	server.stop()
 	server.config.Dir = old
 	server.start(t)
-	err := s.Renew(t.Context(), gen, "a", time.Minute)
+	_, err := s.Renew(t.Context(), gen, "a", time.Minute)
 	if !errors.Is(err, records.ErrGeneration) {
 		t.Fatalf("the first call gave %v, want ErrGeneration", err)
 	}

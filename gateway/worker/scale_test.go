@@ -27,7 +27,7 @@ func (s *countedStore) Observe(ctx context.Context, generation, incarnation stri
 	return s.Store.Observe(ctx, generation, incarnation, since, suspects)
 }
 
-func (s *countedStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+func (s *countedStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error) {
 	s.renewals.Add(1)
 	return s.Store.Renew(ctx, generation, incarnation, ttl)
 }

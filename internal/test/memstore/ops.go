@@ -96,16 +96,18 @@ func (c *change) start(s records.Session) time.Time {
 }
 
 // Renew does as store.Store.Renew does.
-func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
-	return m.step(ctx, "renew", gen, func(c *change) error {
+func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) (shows records.Snapshot, err error) {
+	err = m.step(ctx, "renew", gen, func(c *change) error {
 		s := m.data.sessions[incarnation]
 		if s == nil {
 			return records.ErrSessionGone
 		}
 		m.data.beat++
 		s.stamp, s.until = m.data.beat, c.now.Add(ttl)
+		shows = c.moment()
 		return nil
 	})
+	return shows, err
 }
 
 // Release does as store.Store.Release does.
@@ -185,17 +187,23 @@ func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return wrote, err
 }
 
+// moment returns a snapshot without its lists.
+func (c *change) moment() records.Snapshot {
+	d := &c.data
+	return records.Snapshot{
+		Generation: d.generation,
+		Now:        time.Duration(c.now.UnixNano()),
+		Quarantine: max(0, d.quarantine.Sub(c.now)),
+		Version:    d.version,
+		Beat:       d.beat,
+	}
+}
+
 // Observe does as store.Store.Observe does.
 func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (s records.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
-		s = records.Snapshot{
-			Generation: d.generation,
-			Now:        time.Duration(c.now.UnixNano()),
-			Quarantine: max(0, d.quarantine.Sub(c.now)),
-			Version:    d.version,
-			Beat:       d.beat,
-		}
+		s = c.moment()
 		for inc, session := range d.sessions {
 			s.Sessions = append(s.Sessions, session.state)
 			if slices.Contains(suspects, inc) {
