@@ -199,38 +199,58 @@ func (c *change) moment() records.Snapshot {
 	}
 }
 
+// list returns a snapshot of the sessions and the tombstones.
+func (c *change) list() records.Snapshot {
+	s := records.Snapshot{Version: c.data.version}
+	for _, session := range c.data.sessions {
+		s.Sessions = append(s.Sessions, session.state)
+	}
+	for inc, g := range c.data.gone {
+		if c.now.Sub(g.at) < Tombstone {
+			s.Gone = append(s.Gone, records.Stamp{Incarnation: inc, Beat: g.stamp})
+		}
+	}
+	for inc, at := range c.data.released {
+		if c.now.Sub(at) < Tombstone {
+			s.Released = append(s.Released, inc)
+		}
+	}
+	slices.SortFunc(s.Sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	slices.Sort(s.Released)
+	return s
+}
+
 // Observe does as store.Store.Observe does.
 func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (s records.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
 		s = c.moment()
-		for inc, session := range d.sessions {
-			s.Sessions = append(s.Sessions, session.state)
-			if slices.Contains(suspects, inc) {
+		if d.listed.Version != d.version {
+			d.listed = c.list()
+		}
+		s.Sessions, s.Gone, s.Released = d.listed.Sessions, d.listed.Gone, d.listed.Released
+		for _, inc := range suspects {
+			if session := d.sessions[inc]; session != nil {
 				s.Stamps = append(s.Stamps, records.Stamp{Incarnation: inc, Beat: session.stamp})
 			}
 		}
-		for inc, g := range d.gone {
-			if c.now.Sub(g.at) < Tombstone {
-				s.Gone = append(s.Gone, records.Stamp{Incarnation: inc, Beat: g.stamp})
-			}
-		}
-		slices.SortFunc(s.Sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
-		for inc, at := range d.released {
-			if c.now.Sub(at) < Tombstone {
-				s.Released = append(s.Released, inc)
-			}
-		}
-		slices.Sort(s.Released)
 		if since < d.floor {
 			since = 0
 		}
+		if since == d.version {
+			return nil
+		}
+		var changed []int
 		for p, state := range d.partitions {
 			if state.version > since {
-				s.Partitions = append(s.Partitions, c.state(incarnation, p))
+				changed = append(changed, p)
 			}
 		}
-		slices.SortFunc(s.Partitions, func(a, b records.PartitionState) int { return cmp.Compare(a.Partition, b.Partition) })
+		slices.Sort(changed)
+		s.Partitions = make([]records.PartitionState, len(changed))
+		for i, p := range changed {
+			s.Partitions[i] = c.state(incarnation, p)
+		}
 		return nil
 	})
 	return s, err
