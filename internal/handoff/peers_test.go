@@ -138,21 +138,30 @@ func TestRenewalsCountAsLooks(t *testing.T) {
 	}
 }
 
+// TestARenewalProvesNoDeath takes no holder for dead while all close looks fail.
+func TestARenewalProvesNoDeath(t *testing.T) {
+	m, s, now := absent(t)
+	failing(m, s, now, 2*m.cfg.TTL)
+	if m.asked >= m.peers["old"].deadAt || m.dead("old") {
+		t.Error("a holder is dead without a close look")
+	}
+}
+
 // TestALateRenewalIsNoLook learns nothing from a renewal that the store made before the latest look.
 func TestALateRenewalIsNoLook(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
+	register(t, s, now, "other")
 	feed(m, s, now, all(m, "me"))
+	feed(m, s, now, Changed{})
+	now = now.Add(m.renewEvery)
 	var late Reply
-	for range 2 {
-		now = now.Add(m.renewEvery)
-		for _, e := range m.Step(now, Tick{}) {
-			switch e := e.(type) {
-			case Renew:
-				late = s.call(now.Mono, e)
-			case Observe:
-				register(t, s, now, "other")
-				m.Step(now, s.call(now.Mono, e))
-			}
+	for _, e := range m.Step(now, Tick{}) {
+		switch e := e.(type) {
+		case Renew:
+			late = s.call(now.Mono, e)
+		case Observe:
+			_ = s.renew(now.Mono, Renew{Generation: "g0", Incarnation: "other"})
+			m.Step(now, s.call(now.Mono, e))
 		}
 	}
 	looked := m.snapshot.Beat

@@ -19,8 +19,8 @@ var (
 
 // TestGrowth prints the table of docs/scale.md, and writes its plot.
 func TestGrowth(t *testing.T) {
-	idle := report.Curve{Title: "calls of idle workers in a second"}
-	start := report.Curve{Title: "calls of a start"}
+	idle := report.Curve{Title: "idle, in a second"}
+	start := report.Curve{Title: "a start"}
 	var table strings.Builder
 	for _, n := range []int{3, 10, 30, 100, 300, 1000} {
 		if n > *most {
