@@ -41,9 +41,13 @@ bench-locks: ## measure what a lock costs in the worker that keeps it, and besid
 	go -C loadtest run ./locks $(ARGS)
 
 .PHONY: scale
-scale: ## measure what 3 to 100 idle workers cost Redis and themselves, and count the calls of 300 (docs/scale.md)
+scale: ## measure what 3 to 100 idle workers cost Redis and themselves
 	scripts/deps redis-server
-	go test ./gateway/worker -run IdleWorkers -v -bench IdleWorkers -benchtime 1x -timeout 30m -args -simulated 300
+	go test ./gateway/worker -run '^$$' -bench IdleWorkers -benchtime 1x -timeout 30m
+
+.PHONY: scale-plot
+scale-plot: ## simulate clusters of up to 1,000 workers, print the table of docs/scale.md and write its plot
+	go -C loadtest test ./growth -v -count 1 -args -most 1000 -plot $(CURDIR)/docs/images/scale.svg
 
 .PHONY: scale-start
 scale-start: START = 30

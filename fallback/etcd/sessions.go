@@ -182,17 +182,17 @@ type renewed struct {
 	lease            clientv3.LeaseID
 }
 
-// Renew extends a session that exists, by the TTL that it was registered for. ErrSessionGone: it does not.
-// The first renewal takes three requests, and each further one two: what the one before it has read is
-// compared in the transaction that writes.
-func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) error {
+// Renew extends a session that exists, by the TTL that it was registered for. It returns the zero Snapshot.
+// ErrSessionGone: there is no session. The first renewal takes three requests, and each further one two: what
+// the one before it has read is compared in the transaction that writes.
+func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) (records.Snapshot, error) {
 	alive, stamp := s.key("alive", incarnation), clientv3.OpPut(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
 	known, done := s.renewed.Load(), false
 	if known != nil && known.gen == gen && known.incarnation == incarnation {
 		compare := []clientv3.Cmp{unchanged(s.key("meta"), known.meta), unchanged(alive, known.alive)}
 		r, err := s.commit(ctx, s.renewal, compare, []clientv3.Op{stamp}, nil)
 		if err != nil {
-			return s.failed("renew", err)
+			return records.Snapshot{}, s.failed("renew", err)
 		}
 		done = r.Succeeded && !r.behind && r.Header.ClusterId == known.cluster
 	}
@@ -218,7 +218,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		err = records.ErrSessionGone
 	}
-	return s.failed("renew", err)
+	return records.Snapshot{}, s.failed("renew", err)
 }
 
 // Release ends a session for good and leaves a tombstone for an hour, also where there is no session.

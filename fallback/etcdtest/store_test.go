@@ -70,7 +70,7 @@ func TestTrapOldData(t *testing.T) {
 	server.stop()
 	server.config.Dir = old
 	server.start(t)
-	err := s.Renew(t.Context(), gen, "a", time.Minute)
+	_, err := s.Renew(t.Context(), gen, "a", time.Minute)
 	if !errors.Is(err, records.ErrGeneration) {
 		t.Fatalf("the first call gave %v, want ErrGeneration", err)
 	}
@@ -153,9 +153,7 @@ func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the re
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	version := int64(0)
 	work := func() {
-		if err := s.Renew(t.Context(), gen, "a", time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		kit.Must(s.Renew(t.Context(), gen, "a", time.Minute))
 		version = kit.Must(s.Observe(t.Context(), gen, "a", version, nil)).Version
 	}
 	work()
@@ -172,7 +170,7 @@ func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the re
 	if err := other.Release(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Renew(t.Context(), gen, "a", time.Minute); !errors.Is(err, records.ErrSessionGone) {
+	if _, err := s.Renew(t.Context(), gen, "a", time.Minute); !errors.Is(err, records.ErrSessionGone) {
 		t.Errorf("the renewal of a session that was released: %v", err)
 	}
 }

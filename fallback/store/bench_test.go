@@ -55,7 +55,7 @@ func benchmarkStore(b *testing.B, url string) {
 	})
 	b.Run("Renew", func(b *testing.B) {
 		for b.Loop() {
-			if err := store.Renew(b.Context(), gen, "incarnation-of-26-letters", ttl); err != nil {
+			if err := renew(b.Context(), store, gen, "incarnation-of-26-letters", ttl); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -91,7 +91,7 @@ func TestTrapClockSetBack(t *testing.T) {
 			c.Errorf("after a TTL got %+v, want neither session nor quarantine", s)
 		}
 		c.advance(-sessionTTL)
-		if err := c.store.Renew(c.Context(), c.gen, "a", sessionTTL); !errors.Is(err, records.ErrSessionGone) {
+		if err := renew(c.Context(), c.store, c.gen, "a", sessionTTL); !errors.Is(err, records.ErrSessionGone) {
 			c.Errorf("after the clock was set back Renew gave %v, want ErrSessionGone", err)
 		}
 	})
@@ -108,7 +108,7 @@ func TestTrapClockSetBackAfterRegistering(t *testing.T) {
 			c.Fatal(err)
 		}
 		c.advance(sessionTTL / 2)
-		if err := c.store.Renew(c.Context(), c.gen, "b", sessionTTL); err != nil {
+		if err := renew(c.Context(), c.store, c.gen, "b", sessionTTL); err != nil {
 			c.Fatal(err)
 		}
 		c.advance(-time.Hour)
@@ -141,7 +141,7 @@ func TestSessionTTL(t *testing.T) {
 		c.register("a")
 		for range 3 {
 			c.advance(sessionTTL - time.Millisecond)
-			if err := c.store.Renew(c.Context(), c.gen, "a", sessionTTL); err != nil {
+			if err := renew(c.Context(), c.store, c.gen, "a", sessionTTL); err != nil {
 				c.Fatal(err)
 			}
 		}

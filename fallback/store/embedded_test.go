@@ -47,7 +47,7 @@ func TestTrapEmbeddedRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { again.Close() })
-	err = answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) })
+	err = answered(t, func() error { return renew(t.Context(), store, gen, "a", failoverTTL) })
 	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("the first call after the restart gave %v, want ErrGeneration", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/records"
 )
@@ -29,14 +30,14 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Renew(ctx, gen, "a", failoverTTL); err != nil {
+	if err := renew(ctx, store, gen, "a", failoverTTL); err != nil {
 		t.Fatal(err)
 	}
 	hints := store.Watch(ctx)
 	<-hints // subscribed
 	failover()
 
-	err = answered(t, func() error { return store.Renew(ctx, gen, "a", failoverTTL) })
+	err = answered(t, func() error { return renew(ctx, store, gen, "a", failoverTTL) })
 	if !errors.Is(err, records.ErrGeneration) {
 		t.Fatalf("the first call after the failover gave %v, want ErrGeneration", err)
 	}
@@ -89,6 +90,11 @@ func answered(t *testing.T, call func() error) (err error) {
 		}
 	}
 	t.Fatalf("no answer for 30 s: %v", err)
+	return err
+}
+
+func renew(ctx context.Context, store storetest.Store, gen, incarnation string, ttl time.Duration) error {
+	_, err := store.Renew(ctx, gen, incarnation, ttl)
 	return err
 }
 
@@ -260,7 +266,7 @@ func TestTrapGenerationThatWasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	over(second, first)
-	err := answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) })
+	err := answered(t, func() error { return renew(t.Context(), store, gen, "a", failoverTTL) })
 	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("the first call gave %v, want ErrGeneration", err)
 	}
@@ -290,11 +296,11 @@ func TestPausedServer(t *testing.T) {
 	server.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := store.Renew(ctx, gen, "a", failoverTTL); err == nil {
+	if err := renew(ctx, store, gen, "a", failoverTTL); err == nil {
 		t.Error("a paused server renewed a session")
 	}
 	server.Resume()
-	if err := answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) }); err != nil {
+	if err := answered(t, func() error { return renew(t.Context(), store, gen, "a", failoverTTL) }); err != nil {
 		t.Errorf("after the pause Renew gave %v", err)
 	}
 }

@@ -21,7 +21,7 @@ func TestMetrics(t *testing.T) {
 	if now[idle] == 0 || now[`keyway_store_connections{pool="renewals",state="idle"}`] != 0 {
 		t.Errorf("after a call: %v", now)
 	}
-	_ = s.Renew(t.Context(), gen, "nobody", shortTTL)
+	_, _ = s.Renew(t.Context(), gen, "nobody", shortTTL)
 	if now = metrictest.Gather(t, s); now[`keyway_store_connections{pool="renewals",state="idle"}`] == 0 {
 		t.Errorf("after a renewal: %v", now)
 	}

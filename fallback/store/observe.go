@@ -57,7 +57,7 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 	for _, inc := range suspects {
 		args = append(args, inc)
 	}
-	changed, err := ask(ctx, s, "observe", gen, args, (*decoder).changes)
+	changed, err := ask(ctx, s, s.client, "observe", gen, args, (*decoder).changes)
 	if err != nil {
 		return records.Snapshot{}, err
 	}
@@ -160,11 +160,7 @@ type changes struct {
 }
 
 func (d *decoder) changes() changes {
-	c := changes{members: make(map[string]member)}
-	c.Generation = d.text()
-	c.Quarantine = duration(d.number())
-	c.Version, c.Beat = d.number(), d.number()
-	c.Now = duration(d.number())
+	c := changes{Snapshot: d.moment(), members: make(map[string]member)}
 	d.each(func(list *decoder) {
 		inc := list.text()
 		c.members[inc] = list.member(inc)
@@ -174,6 +170,15 @@ func (d *decoder) changes() changes {
 	})
 	c.Partitions = d.partitions()
 	return c
+}
+
+// moment is a snapshot without its lists.
+func (d *decoder) moment() (s records.Snapshot) {
+	s.Generation = d.text()
+	s.Quarantine = duration(d.number())
+	s.Version, s.Beat = d.number(), d.number()
+	s.Now = duration(d.number())
+	return s
 }
 
 // member has the details of its session, if there is one, and its stamp, unless it is released.

@@ -115,13 +115,13 @@ func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl
 		args = append(args, hold.Epoch)
 		args = appendResidue(args, hold.Residue)
 	}
-	return ask(ctx, s, "register", gen, args, (*decoder).partitions)
+	return ask(ctx, s, s.client, "register", gen, args, (*decoder).partitions)
 }
 
-// Renew extends a session that exists. ErrSessionGone: it does not.
-func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
-	_, err := s.run(ctx, s.renewal, "renew", gen, incarnation, milliseconds(ttl))
-	return err
+// Renew extends a session that exists, and returns a snapshot without its lists. ErrSessionGone: it
+// does not.
+func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) (records.Snapshot, error) {
+	return ask(ctx, s, s.renewal, "renew", gen, []any{incarnation, milliseconds(ttl)}, (*decoder).moment)
 }
 
 // Release ends a session for good and leaves a tombstone for an hour, even if there is no session.
@@ -142,7 +142,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []re
 		args = appendResidue(args, c.Residue)
 		args = append(args, c.Locks, c.Served)
 	}
-	return ask(ctx, s, "apply", gen, args, (*decoder).partitions)
+	return ask(ctx, s, s.client, "apply", gen, args, (*decoder).partitions)
 }
 
 // Clear deletes residues of a partition, each if the stored one is equal.
@@ -179,12 +179,12 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 			args = append(args, l.ID, l.Text)
 		}
 	}
-	return ask(ctx, s, "write_locks", gen, args, (*decoder).writeNumbers)
+	return ask(ctx, s, s.client, "write_locks", gen, args, (*decoder).writeNumbers)
 }
 
 // ask runs a script as [Store.run] does, and takes its reply apart with read.
-func ask[T any](ctx context.Context, s *Store, script, gen string, args []any, read func(*decoder) T) (value T, err error) {
-	values, err := s.run(ctx, s.client, script, gen, args...)
+func ask[T any](ctx context.Context, s *Store, client redis.UniversalClient, script, gen string, args []any, read func(*decoder) T) (value T, err error) {
+	values, err := s.run(ctx, client, script, gen, args...)
 	if err != nil {
 		return value, err
 	}

@@ -50,7 +50,7 @@ func newProxied(t *testing.T) *proxied {
 			p.record = states[0].Record
 		}
 	}
-	if err := p.store.Renew(t.Context(), p.gen, "a", time.Minute); err != nil { // connects
+	if err := renew(t.Context(), p.store, p.gen, "a", time.Minute); err != nil { // connects
 		t.Fatal(err)
 	}
 	return p
@@ -125,7 +125,7 @@ func TestTrapReplyLostAndRetried(t *testing.T) {
 			}
 		},
 		"Renew": func(p *proxied) {
-			if err := p.store.Renew(p.Context(), p.gen, "a", time.Minute); err != nil {
+			if err := renew(p.Context(), p.store, p.gen, "a", time.Minute); err != nil {
 				p.Error(err)
 			}
 		},
@@ -176,7 +176,7 @@ func TestTrapContextDeadline(t *testing.T) {
 		"deadline": func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
-			return store.Renew(ctx, p.gen, "a", time.Minute)
+			return renew(ctx, store, p.gen, "a", time.Minute)
 		},
 		"cancellation": func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)
@@ -230,7 +230,7 @@ func TestTrapSlowApplyDelaysRenewal(t *testing.T) {
 		_, err := p.store.Apply(ctx, p.gen, "a", nil)
 		done <- err
 	}()
-	if err := p.store.Renew(t.Context(), p.gen, "a", time.Minute); err != nil {
+	if err := renew(t.Context(), p.store, p.gen, "a", time.Minute); err != nil {
 		t.Error(err)
 	}
 	select {
@@ -272,7 +272,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	hints := p.store.Watch(t.Context())
 	p.proxy.Set(netproxy.ToClient, netproxy.Fault{Stall: true})
 	done := make(chan error, 1)
-	go func() { done <- p.store.Renew(context.Background(), p.gen, "a", time.Minute) }()
+	go func() { done <- renew(context.Background(), p.store, p.gen, "a", time.Minute) }()
 	if err := p.store.Close(); err != nil {
 		t.Error(err)
 	}
@@ -337,7 +337,7 @@ func TestTrapRedisIsFull(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	must("Renew", p.store.Renew(ctx, p.gen, "a", time.Minute))
+	must("Renew", renew(ctx, p.store, p.gen, "a", time.Minute))
 	must("Clear", p.store.Clear(ctx, p.gen, 1, []records.Residue{runningKey}))
 	if left := p.state(1).Residue; len(left) > 0 {
 		t.Errorf("%v is left after Clear", left)

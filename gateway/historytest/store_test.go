@@ -46,9 +46,8 @@ func (s *farStore) Register(ctx context.Context, generation string, session reco
 	})
 }
 
-func (s *farStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
-	_, err := far(s, func() (any, error) { return nil, s.Store.Renew(ctx, generation, incarnation, ttl) })
-	return err
+func (s *farStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error) {
+	return far(s, func() (records.Snapshot, error) { return s.Store.Renew(ctx, generation, incarnation, ttl) })
 }
 
 func (s *farStore) Release(ctx context.Context, incarnation string) error {

@@ -120,22 +120,22 @@ type goneStore struct {
 	renewed time.Time // when the last renewal that worked was sent
 }
 
-func (s *goneStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+func (s *goneStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error) {
 	s.mu.Lock()
 	gone := s.gone
 	s.gone = false
 	s.mu.Unlock()
 	if gone {
-		return fmt.Errorf("%w: as the test has it", records.ErrSessionGone)
+		return records.Snapshot{}, fmt.Errorf("%w: as the test has it", records.ErrSessionGone)
 	}
 	sent := time.Now()
-	err := s.CutStore.Renew(ctx, generation, incarnation, ttl)
+	snapshot, err := s.CutStore.Renew(ctx, generation, incarnation, ttl)
 	if err == nil {
 		s.mu.Lock()
 		s.renewed = sent
 		s.mu.Unlock()
 	}
-	return err
+	return snapshot, err
 }
 
 // awaitRenewal waits for a renewal, and then for d after it was sent.

@@ -22,6 +22,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring/records"
 )
 
 // expectMetrics fails the test unless the worker's metrics have these values now.
@@ -280,10 +281,10 @@ type brokenRenewals struct {
 	broken atomic.Bool
 }
 
-func (s *brokenRenewals) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+func (s *brokenRenewals) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error) {
 	if s.broken.Load() {
 		time.Sleep(time.Second)
-		return errors.New("broken")
+		return records.Snapshot{}, errors.New("broken")
 	}
 	return s.Store.Renew(ctx, generation, incarnation, ttl)
 }

@@ -279,7 +279,7 @@ func (b *becoming) Generation(ctx context.Context) (string, error) {
 func (b *becoming) Register(ctx context.Context, gen string, s records.Session, ttl time.Duration, h []records.Holding) ([]records.PartitionState, error) {
 	return b.now.Load().Register(ctx, gen, s, ttl, h)
 }
-func (b *becoming) Renew(ctx context.Context, gen, inc string, ttl time.Duration) error {
+func (b *becoming) Renew(ctx context.Context, gen, inc string, ttl time.Duration) (records.Snapshot, error) {
 	return b.now.Load().Renew(ctx, gen, inc, ttl)
 }
 func (b *becoming) Release(ctx context.Context, inc string) error {

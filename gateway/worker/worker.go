@@ -80,8 +80,9 @@ type Store interface {
 	// and asserts what it holds, in one step. It returns the state of each
 	// holding's partition.
 	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
-	// Renew extends a session that exists.
-	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
+	// Renew extends a session that exists. The Snapshot, without its lists, shows the store right after that, and
+	// saves an Observe if its Version is known. A store may return the zero Snapshot.
+	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error)
 	// Release ends the session for good.
 	Release(ctx context.Context, incarnation string) error
 	// Apply applies each change by itself and returns the partitions' states.

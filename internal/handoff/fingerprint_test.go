@@ -456,8 +456,13 @@ func (f *fingerprinter) messages() {
 		f.call(msg.call)
 		if msg.done {
 			f.reply(msg.reply)
-			if o, ok := msg.call.(Observe); ok {
-				f.snapshot(o, msg.reply.Snapshot)
+			switch e := msg.call.(type) {
+			case Observe:
+				f.snapshot(e, msg.reply.Snapshot)
+			case Renew:
+				m := f.life(e.Incarnation)
+				f.bools(msg.reply.Snapshot.Beat > m.snapshot.Beat)
+				f.moment(m.snapshot.Version, msg.reply.Snapshot)
 			}
 		}
 	}
@@ -545,25 +550,35 @@ func (f *fingerprinter) reply(r Reply) {
 
 // snapshot writes what the answer to a look under way tells of sessions.
 func (f *fingerprinter) snapshot(o Observe, r records.Snapshot) {
-	f.bools(r.Version == o.Since, r.Version == f.w.store.version)
+	f.moment(o.Since, r)
 	for _, s := range r.Sessions {
 		f.string(s.Incarnation)
 	}
 	f.int(len(r.Sessions))
+	m := f.life(o.Incarnation)
+	for _, s := range slices.Concat(r.Gone, r.Stamps) {
+		f.string(s.Incarnation)
+		f.renewal(m, s.Beat)
+	}
+}
+
+// moment writes which changes and renewals a snapshot has seen.
+func (f *fingerprinter) moment(since int64, r records.Snapshot) {
+	f.bools(r.Version == since, r.Version == f.w.store.version)
 	for _, s := range f.w.store.sessions {
 		f.bools(r.Beat >= s.stamp)
 	}
 	for _, g := range f.w.store.gone {
 		f.bools(r.Beat >= g.Beat)
 	}
-	m := f.p.m
+}
+
+// life returns the process's life of an incarnation, or else the present one.
+func (f *fingerprinter) life(incarnation string) *Machine {
 	for _, l := range f.p.lives() {
-		if l.me() == o.Incarnation {
-			m = l
+		if l.me() == incarnation {
+			return l
 		}
 	}
-	for _, s := range slices.Concat(r.Gone, r.Stamps) {
-		f.string(s.Incarnation)
-		f.renewal(m, s.Beat)
-	}
+	return f.p.m
 }

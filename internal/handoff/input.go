@@ -38,7 +38,7 @@ type Reply struct {
 	Err        error
 	Generation string                   // of FetchGeneration
 	States     []records.PartitionState // of Register and Apply
-	Snapshot   records.Snapshot         // of Observe
+	Snapshot   records.Snapshot         // of Observe; of Renew without its lists, or the zero Snapshot
 	Wrote      []records.WriteNumber    // of WriteLocks: of each partition, the latest write that was made
 }
 

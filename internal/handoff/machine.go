@@ -135,11 +135,11 @@ type storeCall struct {
 	next time.Duration // Mono from which the next may be sent
 }
 
-// pollsPerTTL is how often a machine looks at the store in a TTL though nothing hints at a
-// change. A lost hint costs one interval. A renewal counts from the first look after it,
-// so a takeover begins TTL + TTL/20 after a dead worker's last renewal, at most. In a TTL
-// an idle worker costs the store 115 commands: twenty looks of three and five renewals of eleven.
-const pollsPerTTL = 20
+// pollPercent is how many hundredths of a TTL after a look a machine looks again though nothing
+// hints at a change. A renewal counts as a look, and comes before a third look is due. A lost hint
+// costs one interval. A peer's renewal counts from the first look after it, so a takeover begins
+// 1.07 TTL after a dead worker's last renewal, at most.
+const pollPercent = 7
 
 // New returns a machine that begins with its first Step. It returns an error
 // if the configuration makes no sense.
@@ -158,7 +158,7 @@ func New(cfg Config) (*Machine, error) {
 	m := &Machine{
 		cfg:        cfg,
 		renewEvery: cfg.TTL / 5,
-		pollEvery:  cfg.TTL / pollsPerTTL,
+		pollEvery:  cfg.TTL * pollPercent / 100,
 		retryEvery: cfg.TTL / 50,
 		drift:      cfg.TTL / 50,
 		first:      true,

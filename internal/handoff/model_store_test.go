@@ -15,6 +15,7 @@ type modelStore struct {
 	ttl        time.Duration
 	second     time.Duration // how long the store's second is; 0 keeps its clock out of epochs
 	off        storeGuard
+	mute       bool   // renewals return the zero snapshot
 	life       int    // bumped by a restart, a failover or a flush
 	generation string // "" until somebody asks for it in this life
 	quarantine time.Duration
@@ -155,7 +156,11 @@ func (s *modelStore) call(now time.Duration, e Effect) Reply {
 		states, err := s.register(now, e)
 		return Reply{ID: e.ID, Err: err, States: states}
 	case Renew:
-		return Reply{ID: e.ID, Err: s.renew(now, e)}
+		r := Reply{ID: e.ID, Err: s.renew(now, e)}
+		if r.Err == nil && !s.mute {
+			r.Snapshot = s.moment(now, e.Generation)
+		}
+		return r
 	case Observe:
 		snap, err := s.observe(now, e)
 		return Reply{ID: e.ID, Err: err, Snapshot: snap}
@@ -234,16 +239,14 @@ func (s *modelStore) unchanged(e Observe) bool {
 	return len(e.Suspects) == 0 && e.Since == s.version && e.Since > 0 && e.Generation == cmp.Or(s.generation, s.left)
 }
 
+// moment returns a snapshot without its lists.
+func (s *modelStore) moment(now time.Duration, generation string) records.Snapshot {
+	return records.Snapshot{Generation: generation, Now: now, Quarantine: max(s.quarantine-now, 0), Version: s.version, Beat: s.beat}
+}
+
 func (s *modelStore) snapshot(now time.Duration, e Observe) records.Snapshot {
-	snap := records.Snapshot{
-		Generation: e.Generation,
-		Now:        now,
-		Quarantine: max(s.quarantine-now, 0),
-		Version:    s.version,
-		Beat:       s.beat,
-		Gone:       s.gone,
-		Released:   s.released,
-	}
+	snap := s.moment(now, e.Generation)
+	snap.Gone, snap.Released = s.gone, s.released
 	for _, m := range s.sessions {
 		snap.Sessions = append(snap.Sessions, m.SessionState)
 		if slices.Contains(e.Suspects, m.Incarnation) {

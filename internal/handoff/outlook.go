@@ -28,8 +28,10 @@ type Outlook struct {
 	quarantine time.Duration
 	stored     time.Duration // when the store's own quarantine ends
 	first      bool
-	ends       map[string]time.Duration // of the incarnations' sessions, if they are not renewed
-	released   []string                 // released
+	sessions   []records.SessionState   // in the latest snapshot
+	renewed    time.Duration            // when they end, if none is renewed
+	ends       map[string]time.Duration // of incarnations that have no session, or whose latest renewal is known: when they are over
+	released   []string
 }
 
 // Outlook returns what the machine knows now.
@@ -40,18 +42,22 @@ func (m *Machine) Outlook() *Outlook {
 		quarantine: m.quarantine,
 		first:      m.first,
 		released:   m.snapshot.Released,
-		ends:       make(map[string]time.Duration, len(m.peers)),
+		sessions:   m.snapshot.Sessions,
+		renewed:    m.asked + m.cfg.TTL,
 	}
 	if !m.stored() {
 		o.stored = m.asked + m.snapshot.Quarantine
 	}
 	for inc, p := range m.peers {
-		o.ends[inc] = p.deadAt
-		if p.present {
-			o.ends[inc] = m.asked + m.cfg.TTL
-			if p.suspect && p.stamp != 0 {
-				o.ends[inc] = p.seen + m.cfg.TTL
-			}
+		known := p.suspect && p.stamp != 0
+		if p.present && !known {
+			continue
+		}
+		if o.ends == nil {
+			o.ends = make(map[string]time.Duration, len(m.peers))
+		}
+		if o.ends[inc] = p.deadAt; p.present {
+			o.ends[inc] = p.seen + m.cfg.TTL
 		}
 	}
 	return o
@@ -64,7 +70,7 @@ func (o *Outlook) Quarantine() time.Duration { return max(o.quarantine, o.stored
 // Same reports whether two outlooks say the same.
 func (o *Outlook) Same(other *Outlook) bool {
 	return o.live == other.live && o.settled == other.settled && o.quarantine == other.quarantine && o.stored == other.stored &&
-		o.first == other.first && maps.Equal(o.ends, other.ends) && slices.Equal(o.released, other.released)
+		o.first == other.first && o.renewed == other.renewed && maps.Equal(o.ends, other.ends) && slices.Equal(o.sessions, other.sessions) && slices.Equal(o.released, other.released)
 }
 
 // Claimable returns how much longer, at now on the monotonic clock, the worker that the ring gives
@@ -91,8 +97,11 @@ func (o *Outlook) Claimable(r records.Record, now time.Duration) (wait time.Dura
 		return wait, because
 	}
 	end, known := o.ends[r.Owner]
-	if !known {
+	switch {
+	case !known && !shows(o.sessions, r.Owner):
 		return 0, ObstacleOwner
+	case !known:
+		end = o.renewed
 	}
 	note(end, ObstacleOwner)
 	return wait, because

@@ -122,31 +122,49 @@ func (m *Machine) takeObserve(r Reply) {
 		return
 	}
 	m.jumped = m.jumped || m.jumps(r.Snapshot.Now)
-	if changed || (r.Snapshot.Quarantine == 0) != (m.snapshot.Quarantine == 0) {
-		m.recheck = true
-	}
-	parts := r.Snapshot.Partitions
-	m.snapshot, m.observed = r.Snapshot, true
-	m.snapshot.Partitions = nil
-	m.hear(m.snapshot.Beat)
+	before := m.asked
+	m.see(r.Snapshot, m.observe.sent.Mono)
 	if changed {
+		m.recheck = true
 		m.takeSessions()
 	}
 	m.takeStamps()
-	before := m.asked
-	m.asked = m.observe.sent.Mono
 	for _, p := range m.peers {
 		if !p.present && before < p.deadAt && m.asked >= p.deadAt {
 			m.recheck = true
 		}
 	}
-	for _, s := range parts {
+	for _, s := range r.Snapshot.Partitions {
 		m.takeState(s)
 	}
-	for _, s := range parts {
+	for _, s := range r.Snapshot.Partitions {
 		m.track(s)
 	}
 	m.prune()
+}
+
+// takeRenewed counts a renewal as a cheap look if its reply says that nothing has changed since the latest look. Its
+// beat is higher if the store made it after that look. It takes no stamps, so it is no close look.
+func (m *Machine) takeRenewed(s records.Snapshot) {
+	switch {
+	case !m.observed || m.observe.id != 0 || s.Generation != m.generation || s.Beat <= m.snapshot.Beat:
+	case s.Version != m.snapshot.Version:
+		m.lookSoon()
+	case len(m.suspects()) == 0:
+		s.Sessions, s.Gone, s.Released = m.snapshot.Sessions, m.snapshot.Gone, m.snapshot.Released
+		m.see(s, max(m.asked, m.renew.sent.Mono))
+		m.observe.next = m.now.Mono + m.pollEvery
+	}
+}
+
+// see takes a snapshot that was asked for at that time.
+func (m *Machine) see(s records.Snapshot, asked time.Duration) {
+	if (s.Quarantine == 0) != (m.snapshot.Quarantine == 0) {
+		m.recheck = true
+	}
+	m.snapshot, m.observed, m.asked = s, true, asked
+	m.snapshot.Partitions = nil
+	m.hear(s.Beat)
 }
 
 // hear records the beat of a snapshot received now. If several beats are close together, it keeps

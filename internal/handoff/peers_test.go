@@ -115,3 +115,61 @@ func register(t *testing.T, s *modelStore, now Instant, inc string) {
 		t.Fatal(r.Err)
 	}
 }
+
+// TestRenewalsCountAsLooks looks twice between two renewals, which show that nothing has changed.
+func TestRenewalsCountAsLooks(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
+	feed(m, s, now, all(m, "me"))
+	var looks, renewals int
+	for end := now.Add(10 * m.cfg.TTL); now.Mono < end.Mono; {
+		now = now.Add(max(m.Next(now), time.Microsecond))
+		for _, e := range m.Step(now, Tick{}) {
+			switch e.(type) {
+			case Observe:
+				looks++
+			case Renew:
+				renewals++
+			}
+			feed(m, s, now, s.call(now.Mono, e))
+		}
+	}
+	if renewals != 50 || looks < 99 || looks > 101 {
+		t.Errorf("%d looks and %d renewals in 10 TTL, want 100 and 50", looks, renewals)
+	}
+}
+
+// TestARenewalProvesNoDeath takes no holder for dead while all close looks fail.
+func TestARenewalProvesNoDeath(t *testing.T) {
+	m, s, now := absent(t)
+	failing(m, s, now, 2*m.cfg.TTL)
+	if m.asked >= m.peers["old"].deadAt || m.dead("old") {
+		t.Error("a holder is dead without a close look")
+	}
+}
+
+// TestALateRenewalIsNoLook learns nothing from a renewal that the store made before the latest look.
+func TestALateRenewalIsNoLook(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
+	register(t, s, now, "other")
+	feed(m, s, now, all(m, "me"))
+	feed(m, s, now, Changed{})
+	now = now.Add(m.renewEvery)
+	var late Reply
+	for _, e := range m.Step(now, Tick{}) {
+		switch e := e.(type) {
+		case Renew:
+			late = s.call(now.Mono, e)
+		case Observe:
+			_ = s.renew(now.Mono, Renew{Generation: "g0", Incarnation: "other"})
+			m.Step(now, s.call(now.Mono, e))
+		}
+	}
+	looked := m.snapshot.Beat
+	if late.ID == 0 || looked <= late.Snapshot.Beat {
+		t.Fatalf("renewal %+v, look at beat %d", late, looked)
+	}
+	m.Step(now, late)
+	if m.snapshot.Beat != looked {
+		t.Errorf("the latest snapshot is of beat %d, was of %d", m.snapshot.Beat, looked)
+	}
+}

@@ -208,6 +208,7 @@ func scopes() []*scope {
 	poll := func(sc *scope) { sc.poll = true }
 	proof := func(sc *scope) { sc.proof = true }
 	trust := func(sc *scope) { sc.trust = true }
+	mute := func(sc *scope) { sc.mute = true }
 	long := func(sc *scope) { sc.long = true }
 	twoHolds := func(sc *scope) { sc.limit[evHold] = 2 }
 	atOnce := func(sc *scope) { sc.atOnce = true }
@@ -224,6 +225,7 @@ func scopes() []*scope {
 		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(poll),
 		newScope("move, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60, 10)).with(renewalsOfA),
 		newScope("false suspicion", 2, 2, 2, limits{evTimeout: 1, evDuplicate: 1, evSlow: 1}, ringA).with(suspect),
+		newScope("false suspicion, renewals show nothing", 2, 2, 2, limits{evTimeout: 1, evDuplicate: 1}, ringA).with(suspect).with(mute),
 		newScope("false suspicion, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA).with(slowTiming(60, 20)).with(renewalsOfA).with(suspect),
 		newScope("false suspicion, renewal slow, then lost", 2, 2, 2, limits{evSlow: 1, evTimeout: 1}, ringA).with(slowTiming(60, 20)).with(renewalsOfA).with(suspect).with(poll),
 		newScope("flap", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA),
@@ -231,6 +233,7 @@ func scopes() []*scope {
 		newScope("flap, late clears", 2, 3, 1, limits{evDuplicate: 1}, ringA, ringB, ringA).with(only[Clear]),
 		newScope("crash in a move", 2, 2, 1, limits{evCrash: 1}, ringA, ringB),
 		newScope("crash and a lost call", 2, 1, 2, limits{evCrash: 1, evTimeout: 1}, ringA, ringB),
+		newScope("crash and a lost call, renewals show nothing", 2, 1, 2, limits{evCrash: 1, evTimeout: 1}, ringA, ringB).with(mute),
 		newScope("crash and restart", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB),
 		newScope("restart with proof", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB).with(proof),
 		newScope("suspended worker", 2, 2, 1, limits{evPause: 1}, ringA, ringB).with(split),
@@ -256,10 +259,10 @@ func scopes() []*scope {
 		newScope("session expires early, crash", 2, 1, 2, limits{evExpire: 1, evCrash: 1}, ringA, ringB),
 		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(renewalsOfA),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
-		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 18)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)),
-		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 20)).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)),
+		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 18)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)).with(mute),
+		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 20)).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)).with(mute),
 		newScope("claimant's clock a third fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 4, 3)),
-		newScope("claimant's clock 4.2 percent fast, session expires early, renewal lost", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(47, 18)).with(renewalsOfA).with(suspect).with(runs(1, 25, 24)).with(within(2 * ttl)),
+		newScope("claimant's clock 4.2 percent fast, session expires early, renewal lost", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(47, 18)).with(renewalsOfA).with(suspect).with(runs(1, 25, 24)).with(within(2 * ttl)).with(mute),
 		newScope("clock 4 percent slow, session expires early", 2, 2, 1, limits{evExpire: 1}, ringA).with(runs(0, 24, 25)).with(suspect),
 		newScope("two lives, false suspicion", 2, 2, 1, limits{evExpire: 1}, ringA).with(suspect).with(lives),
 		newScope("two lives in a move", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(lives),

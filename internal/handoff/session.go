@@ -182,6 +182,7 @@ func (m *Machine) takeRenew(r Reply) {
 	if r.Err == nil {
 		m.renew.next = m.renew.sent.Mono + m.renewEvery
 		m.extend(m.renew.sent)
+		m.takeRenewed(r.Snapshot)
 		return
 	}
 	if !m.refused(r.Err) && m.cfg.ServeOnStoreLoss && m.view.Digest == m.confirmed {

@@ -31,6 +31,7 @@ type scope struct {
 	untimed bool  // nothing keeps to any time: leases are ignored, only S2 is checked
 	lives   bool  // a process that loses its session goes on in a new life, and requests may stop anywhere
 	atOnce  bool  // who leaves does not wait for others to take over
+	mute    bool  // renewals show nothing of the store, so that others are seen sooner
 	long    bool  // locks have leases of two TTLs, for which they are written to the store
 	batch   int   // partitions moved at once; 0 for all
 	off     guard // rules that do not hold in this scope
@@ -175,7 +176,7 @@ func newWorld(sc *scope, ttl time.Duration, off guard, storeOff storeGuard) *wor
 	w := &world{sc: sc, store: newModelStore(len(sc.views[0]), ttl), left: sc.limit, faults: sc.faults, starts: sc.starts, spares: new(spares)}
 	w.store.off = storeOff
 	w.off = off
-	w.store.second = sc.second
+	w.store.second, w.store.mute = sc.second, sc.mute
 	w.last = make([]int64, len(sc.keys))
 	w.held = make([]belief, len(sc.keys))
 	w.served = make([]int64, len(sc.views[0]))

@@ -193,7 +193,7 @@ func (s *Store) Register(ctx context.Context, generation string, session records
 }
 
 // Renew is the present store's.
-func (s *Store) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+func (s *Store) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error) {
 	return s.store().Renew(ctx, generation, incarnation, ttl)
 }
 

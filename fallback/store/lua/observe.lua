@@ -39,4 +39,4 @@ if since < version then
   end
 end
 
-return {'ok', generation, int(math.max(0, quarantine - now)), int(version), int(beat), int(now), members, stamps, tell(inc, told, values)}
+return shows(members, stamps, tell(inc, told, values))

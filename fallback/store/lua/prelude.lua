@@ -171,8 +171,14 @@ end
 
 local function extend(inc, ttl)
   redis.call('ZADD', SESSIONS, int(now + ttl), inc)
-  redis.call('HSET', META, 'clock', int(now), 'beat', int(beat + 1))
-  redis.call('HSET', STAMPS, inc, int(beat + 1))
+  beat = beat + 1
+  redis.call('HSET', META, 'clock', int(now), 'beat', int(beat))
+  redis.call('HSET', STAMPS, inc, int(beat))
+end
+
+-- A reply that shows the store now, and what follows.
+local function shows(...)
+  return {'ok', generation, int(math.max(0, quarantine - now)), int(version), int(beat), int(now), ...}
 end
 
 local argument = FIRST - 1

@@ -4,4 +4,4 @@ if not live(inc) then
   return {'gone'}
 end
 extend(inc, ttl)
-return {'ok'}
+return shows()

@@ -57,9 +57,10 @@ type data struct {
 	released   map[string]time.Time
 	gone       map[string]gone // sessions that ran out in this generation
 	starts     map[string]start
-	lost       bool          // a part of it, since the generation began
-	clock      time.Time     // the latest
-	lag        time.Duration // by how much the clock was set back
+	lost       bool             // a part of it, since the generation began
+	listed     records.Snapshot // the lists of sessions and tombstones as of its Version
+	clock      time.Time        // the latest
+	lag        time.Duration    // by how much the clock was set back
 }
 
 type partition struct {

@@ -96,16 +96,18 @@ func (c *change) start(s records.Session) time.Time {
 }
 
 // Renew does as store.Store.Renew does.
-func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
-	return m.step(ctx, "renew", gen, func(c *change) error {
+func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) (shows records.Snapshot, err error) {
+	err = m.step(ctx, "renew", gen, func(c *change) error {
 		s := m.data.sessions[incarnation]
 		if s == nil {
 			return records.ErrSessionGone
 		}
 		m.data.beat++
 		s.stamp, s.until = m.data.beat, c.now.Add(ttl)
+		shows = c.moment()
 		return nil
 	})
+	return shows, err
 }
 
 // Release does as store.Store.Release does.
@@ -185,44 +187,70 @@ func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return wrote, err
 }
 
+// moment returns a snapshot without its lists.
+func (c *change) moment() records.Snapshot {
+	d := &c.data
+	return records.Snapshot{
+		Generation: d.generation,
+		Now:        time.Duration(c.now.UnixNano()),
+		Quarantine: max(0, d.quarantine.Sub(c.now)),
+		Version:    d.version,
+		Beat:       d.beat,
+	}
+}
+
+// list returns a snapshot of the sessions and the tombstones.
+func (c *change) list() records.Snapshot {
+	s := records.Snapshot{Version: c.data.version}
+	for _, session := range c.data.sessions {
+		s.Sessions = append(s.Sessions, session.state)
+	}
+	for inc, g := range c.data.gone {
+		if c.now.Sub(g.at) < Tombstone {
+			s.Gone = append(s.Gone, records.Stamp{Incarnation: inc, Beat: g.stamp})
+		}
+	}
+	for inc, at := range c.data.released {
+		if c.now.Sub(at) < Tombstone {
+			s.Released = append(s.Released, inc)
+		}
+	}
+	slices.SortFunc(s.Sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	slices.Sort(s.Released)
+	return s
+}
+
 // Observe does as store.Store.Observe does.
 func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (s records.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
-		s = records.Snapshot{
-			Generation: d.generation,
-			Now:        time.Duration(c.now.UnixNano()),
-			Quarantine: max(0, d.quarantine.Sub(c.now)),
-			Version:    d.version,
-			Beat:       d.beat,
+		s = c.moment()
+		if d.listed.Version != d.version {
+			d.listed = c.list()
 		}
-		for inc, session := range d.sessions {
-			s.Sessions = append(s.Sessions, session.state)
-			if slices.Contains(suspects, inc) {
+		s.Sessions, s.Gone, s.Released = d.listed.Sessions, d.listed.Gone, d.listed.Released
+		for _, inc := range suspects {
+			if session := d.sessions[inc]; session != nil {
 				s.Stamps = append(s.Stamps, records.Stamp{Incarnation: inc, Beat: session.stamp})
 			}
 		}
-		for inc, g := range d.gone {
-			if c.now.Sub(g.at) < Tombstone {
-				s.Gone = append(s.Gone, records.Stamp{Incarnation: inc, Beat: g.stamp})
-			}
-		}
-		slices.SortFunc(s.Sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
-		for inc, at := range d.released {
-			if c.now.Sub(at) < Tombstone {
-				s.Released = append(s.Released, inc)
-			}
-		}
-		slices.Sort(s.Released)
 		if since < d.floor {
 			since = 0
 		}
+		if since == d.version {
+			return nil
+		}
+		var changed []int
 		for p, state := range d.partitions {
 			if state.version > since {
-				s.Partitions = append(s.Partitions, c.state(incarnation, p))
+				changed = append(changed, p)
 			}
 		}
-		slices.SortFunc(s.Partitions, func(a, b records.PartitionState) int { return cmp.Compare(a.Partition, b.Partition) })
+		slices.Sort(changed)
+		s.Partitions = make([]records.PartitionState, len(changed))
+		for i, p := range changed {
+			s.Partitions[i] = c.state(incarnation, p)
+		}
 		return nil
 	})
 	return s, err

@@ -69,7 +69,7 @@ func (r *run) calls(gen string) map[string]func() error {
 			_, err := r.store.Register(ctx, gen, session("new"), long, []records.Holding{{Partition: 9, Epoch: 1}})
 			return err
 		},
-		"Renew": func() error { return r.store.Renew(ctx, gen, "a", long) },
+		"Renew": func() error { _, err := r.store.Renew(ctx, gen, "a", long); return err },
 		"Apply": func() error {
 			_, err := r.store.Apply(ctx, gen, "a", []records.Change{claim(8, records.Record{})})
 			return err
@@ -192,7 +192,7 @@ func restartEndsSessions(r *run) {
 	}
 	r.wantRecord(1, record)
 	r.wantResidue(1, entry)
-	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), records.ErrSessionGone)
+	r.wantErr("Renew", r.renew("a", long), records.ErrSessionGone)
 	r.register("b")
 	r.refused("b", claim(1, record)) // in the quarantine
 	again := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch, Residue: []records.Residue{entry}})[0]

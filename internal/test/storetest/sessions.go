@@ -157,13 +157,13 @@ func renewExtends(r *run) {
 	begin := r.h.Now()
 	for r.h.Now().Sub(begin) < 2*ttl {
 		r.h.Elapse(ttl / 10)
-		r.must(r.store.Renew(r.Context(), r.gen, "a", ttl))
+		r.must(r.renew("a", ttl))
 	}
 	if now := r.stamp("a"); now <= was {
 		r.Errorf("the stamp went from %d to %d", was, now)
 	}
 	r.until("b runs out", func() bool { return !r.hasSession("b") })
-	r.wantErr("Renew of an unknown session", r.store.Renew(r.Context(), r.gen, "nobody", ttl), records.ErrSessionGone)
+	r.wantErr("Renew of an unknown session", r.renew("nobody", ttl), records.ErrSessionGone)
 }
 
 // A snapshot has reached the stamps of the renewals that were made before it, and of no other.
@@ -172,12 +172,17 @@ func beats(r *run) {
 	r.register("b")
 	b := r.stamp("b")
 	before := r.observe(0)
-	r.must(r.store.Renew(r.Context(), r.gen, "a", long))
+	shown, err := r.store.Renew(r.Context(), r.gen, "a", long)
+	r.must(err)
 	if a := r.stamp("a"); a <= before.Beat || r.stamp("b") != b {
 		r.Errorf("the renewal has stamp %d, after a snapshot at beat %d; the other session has %d, before %d", a, before.Beat, r.stamp("b"), b)
 	}
-	if after := r.observe(before.Version); after.Version != before.Version || after.Beat <= before.Beat {
+	after := r.observe(before.Version)
+	if after.Version != before.Version || after.Beat <= before.Beat {
 		r.Errorf("a renewal went from version %d, beat %d to version %d, beat %d", before.Version, before.Beat, after.Version, after.Beat)
+	}
+	if !r.h.Mute && (shown.Generation != r.gen || shown.Version != after.Version || shown.Beat != after.Beat || shown.Quarantine != 0 || shown.Now < before.Now || shown.Now > after.Now) {
+		r.Errorf("between %+v and %+v a renewal showed %+v", before, after, shown)
 	}
 }
 
@@ -187,12 +192,12 @@ func goneTellsItsStamp(r *run) {
 	r.register("b")
 	before := r.observe(0)
 	version := before.Version
-	r.must(r.store.Renew(r.Context(), r.gen, "a", r.h.TTL))
+	r.must(r.renew("a", r.h.TTL))
 	want := []records.Stamp{{Incarnation: "a", Beat: r.stamp("a")}}
 	if want[0].Beat <= before.Beat {
 		r.Errorf("the renewal has stamp %d, after a snapshot at beat %d", want[0].Beat, before.Beat)
 	}
-	r.must(r.store.Renew(r.Context(), r.gen, "b", long))
+	r.must(r.renew("b", long))
 	r.until("a is gone", func() bool { return !r.hasSession("a") })
 	if s := r.observe(version); !slices.Equal(s.Gone, want) || s.Version <= version {
 		r.Errorf("got %v at version %d, want %v after version %d", s.Gone, s.Version, want, version)
@@ -212,7 +217,7 @@ func goneTellsItsStamp(r *run) {
 func renewNeverResurrects(r *run) {
 	r.begin().dead("a", 1)
 	ctx := r.Context()
-	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), records.ErrSessionGone)
+	r.wantErr("Renew", r.renew("a", long), records.ErrSessionGone)
 	_, err := r.store.Register(ctx, r.gen, session("a"), long, nil)
 	r.wantErr("Register", err, records.ErrSessionGone)
 	_, err = r.store.Apply(ctx, r.gen, "a", []records.Change{{Op: records.OpClaim, Partition: 2}})
@@ -233,7 +238,7 @@ func releaseLeavesATombstone(r *run) {
 			r.Errorf("got sessions %v and tombstones %q, want b and a", s.Sessions, s.Released)
 		}
 	}
-	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), records.ErrSessionGone)
+	r.wantErr("Renew", r.renew("a", long), records.ErrSessionGone)
 	_, err := r.store.Register(r.Context(), r.gen, session("a"), long, nil)
 	r.wantErr("Register", err, records.ErrSessionGone)
 	_, err = r.store.Apply(r.Context(), r.gen, "a", nil)
@@ -293,7 +298,7 @@ func noIncarnation(r *run) {
 	record := r.begin().register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
 	_, err := r.store.Register(r.Context(), r.gen, session(""), long, nil)
 	r.wantErr("Register", err, records.ErrSessionGone)
-	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "", long), records.ErrSessionGone)
+	r.wantErr("Renew", r.renew("", long), records.ErrSessionGone)
 	r.must(r.store.Release(r.Context(), ""))
 	r.refused("a", move(1, record, ""))
 	if s := r.observe(0); len(s.Sessions) != 1 || len(s.Released) > 0 {
@@ -327,7 +332,8 @@ func contextEnds(r *run) {
 	cancel()
 	_, err := r.store.Apply(ctx, r.gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}})
 	r.wantErr("Apply", err, context.Canceled)
-	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), context.Canceled)
+	_, err = r.store.Renew(ctx, r.gen, "a", long)
+	r.wantErr("Renew", err, context.Canceled)
 	_, err = r.store.Observe(ctx, r.gen, "", 0, nil)
 	r.wantErr("Observe", err, context.Canceled)
 	r.wantRecord(1, records.Record{})

@@ -57,7 +57,7 @@ func identityOutlives(r *run) {
 	id := r.store.Settings().Store
 	for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
 		event()
-		r.until("the store answers", func() bool { return isDefinite(r.store.Renew(r.Context(), r.gen, "a", long)) })
+		r.until("the store answers", func() bool { return isDefinite(r.renew("a", long)) })
 		other := r.h.Open(r.T, false)
 		if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
 			r.Errorf("after %s another handle sees %v, %v, want %v", name, other.Settings().Store, err, id)

@@ -20,7 +20,7 @@ type Store interface {
 	Exists(ctx context.Context) error
 	Generation(ctx context.Context) (string, error)
 	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
-	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
+	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error)
 	Release(ctx context.Context, incarnation string) error
 	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
 	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error
@@ -50,6 +50,9 @@ type Harness struct {
 
 	// Now is a time that the store's clock has passed.
 	Now func() time.Time
+
+	// Mute says that renewals return the zero Snapshot.
+	Mute bool
 
 	// Restart makes the store another server process with all of its data,
 	// Lose one with none. Conformance does without.
@@ -170,6 +173,11 @@ func (r *run) registerFor(inc string, ttl time.Duration, holdings ...records.Hol
 		r.Fatalf("%d states for %d holdings", len(states), len(holdings))
 	}
 	return states
+}
+
+func (r *run) renew(inc string, ttl time.Duration) error {
+	_, err := r.store.Renew(r.Context(), r.gen, inc, ttl)
+	return err
 }
 
 // dead registers a session that holds a partition and waits until it is over.

@@ -28,9 +28,9 @@ func (s *CutStore) Reach(ctx context.Context) error {
 }
 
 // Renew implements [worker.Store].
-func (s *CutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+func (s *CutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error) {
 	if err := s.Reach(ctx); err != nil {
-		return err
+		return records.Snapshot{}, err
 	}
 	return s.Store.Renew(ctx, generation, incarnation, ttl)
 }

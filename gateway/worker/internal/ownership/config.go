@@ -39,7 +39,7 @@ type Store interface {
 	Exists(ctx context.Context) error
 	Generation(ctx context.Context) (string, error)
 	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
-	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
+	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error)
 	Release(ctx context.Context, incarnation string) error
 	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
 	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error

@@ -129,7 +129,7 @@ func (s *Shell) call(l *life, effect handoff.Effect) {
 		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.cfg.Settings.TTL, e.Holdings)
 	case handoff.Renew:
 		kind, r.ID = callRenew, e.ID
-		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.cfg.Settings.TTL)
+		r.Snapshot, r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.cfg.Settings.TTL)
 	case handoff.Observe:
 		kind, r.ID = callObserve, e.ID
 		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since, e.Suspects)

@@ -55,6 +55,10 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	if d := longest(); d < 30*time.Millisecond || d > 40*time.Millisecond {
 		t.Errorf("each of 40 workers waits for up to %v", d)
 	}
+	s.sessions = make([]records.SessionState, 100)
+	if d := longest(); d < 75*time.Millisecond || d > 100*time.Millisecond {
+		t.Errorf("each of 40 workers and 60 that have not joined waits for up to %v", d)
+	}
 	s.Moves.inherited[3] = []lingering{{Residue: records.Residue{Key: "k"}}}
 	if d := longest(); d > 0 {
 		t.Errorf("one that has residue waits for up to %v", d)

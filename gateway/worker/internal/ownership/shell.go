@@ -218,9 +218,10 @@ func (s *Shell) hintDelay() time.Duration {
 	return delay
 }
 
-// spread returns a random part of that much for each worker, and 0 where they are few.
+// spread returns a random part of that much for each worker, and 0 where they are few. Workers that have not joined
+// the ring count too, by their sessions.
 func (s *Shell) spread(each time.Duration) time.Duration {
-	if n := len(s.view.Workers()); n > few {
+	if n := max(len(s.view.Workers()), len(s.sessions)); n > few {
 		return rand.N(time.Duration(n) * each)
 	}
 	return 0
