@@ -9,12 +9,13 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // ServeTLS accepts HTTPS connections from l, as Serve accepts those of HTTP. certFile and keyFile
 // hold the certificate chain and the private key in PEM. Both may be empty if the TLSConfig of the
-// http.Server given to NewServer has certificates. HTTP/2 is served here, HTTP/1.1 by that
-// http.Server; its TLSConfig applies, and its Protocols say which protocols are offered.
+// http.Server given to NewServer has certificates. Its TLSConfig applies, and its Protocols say which
+// protocols are offered.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	cfg := s.tls.Clone()
 	if has := len(cfg.Certificates) > 0 || cfg.GetCertificate != nil; !has || certFile != "" || keyFile != "" {
@@ -26,7 +27,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 		cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
 	}
 	return s.serve(l, protocol{start: func(conn net.Conn, read []byte) {
-		c := handshake{tls.Server(&netutil.ReadAhead{Conn: conn, Ahead: read}, cfg), s.now.Load()}
+		c := handshake{tls.Server(sock.BelowTLS(conn, read), cfg), s.now.Load()}
 		if !s.keep(c) {
 			conn.Close()
 			return
@@ -63,6 +64,6 @@ func (s *Server) shake(c handshake) {
 	case c.ConnectionState().NegotiatedProtocol == "h2":
 		serveH2(s, c.Conn, nil, c)
 	default:
-		s.handOver(c.Conn, nil)
+		serveHTTP1(s, c.Conn, nil)
 	}
 }
