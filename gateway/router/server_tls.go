@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/tickets"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
@@ -15,7 +16,8 @@ import (
 // ServeTLS accepts HTTPS connections from l, as Serve accepts those of HTTP. certFile and keyFile
 // hold the certificate chain and the private key in PEM. Both may be empty if the TLSConfig of the
 // http.Server given to NewServer has certificates. Its TLSConfig applies, and its Protocols say which
-// protocols are offered.
+// protocols are offered. With a gossip key all routers of the cluster take each other's session
+// tickets of TLS 1.3, unless TLSConfig asks for clients' certificates or has a WrapSession.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	cfg := s.tls.Clone()
 	if has := len(cfg.Certificates) > 0 || cfg.GetCertificate != nil; !has || certFile != "" || keyFile != "" {
@@ -26,6 +28,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 		}
 		cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
 	}
+	tickets.Share(cfg, s.router.cfg.Members.Secrets("keyway TLS tickets"))
 	return s.serve(l, protocol{start: func(conn net.Conn, read []byte) {
 		c := handshake{tls.Server(sock.BelowTLS(conn, read), cfg), s.now.Load()}
 		if !s.keep(c) {
