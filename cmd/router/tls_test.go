@@ -2,9 +2,13 @@ package main
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"github.com/keyway-go/keyway/internal/test/certs"
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,4 +82,32 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	if text := r.stderr.String(); !strings.Contains(text, "expires within a day") {
 		t.Errorf("no warning of a certificate that ends soon: %s", text)
 	}
+}
+
+// With a folder of certificates the client's name for the server chooses, also among those that come
+// later.
+func TestCertificatesOfAFolder(t *testing.T) {
+	dir := t.TempDir()
+	ca := kit.Must(certs.NewCA(t.TempDir(), "ca"))
+	add := func(host string) {
+		cert, key, err := ca.Issue(t.TempDir(), host, func(c *x509.Certificate) { c.DNSNames = []string{host} })
+		if err = errors.Join(err, os.Rename(key, filepath.Join(dir, host+".key")), os.Rename(cert, filepath.Join(dir, host+".crt"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("a.example")
+	add("b.example")
+	r := start(t, "--tls-cert", dir)
+	shown := func(host string) string {
+		conn := kit.Must(tls.Dial("tcp", strings.TrimPrefix(r.requests, "https://"), &tls.Config{ServerName: host, InsecureSkipVerify: true}))
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].DNSNames[0]
+	}
+	for host, want := range map[string]string{"a.example": "a.example", "b.example": "b.example", "c.example": "a.example", "": "a.example"} {
+		if got := shown(host); got != want {
+			t.Errorf("the certificate for %q is that of %s", host, got)
+		}
+	}
+	add("c.example")
+	kit.Eventually(t, "the new one is shown", func() bool { return shown("c.example") == "c.example" })
 }

@@ -141,7 +141,7 @@ func giveUp(t *testing.T, app *slowApp, s *routertest.Site, field string, left f
 		before := app.running.Load()
 		for range abandonedAtOnce {
 			key++
-			conn := kit.Must(net.Dial("tcp", s.Listener.Addr().String()))
+			conn := kit.Must(kit.Connect(s.URL))
 			defer conn.Close()
 			fmt.Fprintf(conn, "GET /slow HTTP/1.1\r\nHost: h\r\nX-Key: key%d\r\n%s\r\n", key, field)
 			conns = append(conns, conn)
@@ -215,7 +215,7 @@ type rawH2 struct {
 }
 
 func newRawH2(t *testing.T, base string) *rawH2 {
-	c := &rawH2{t: t, conn: kit.Must(dialHTTP(base)), next: 1, last: make(map[uint32]byte)}
+	c := &rawH2{t: t, conn: kit.Must(kit.Connect(base)), next: 1, last: make(map[uint32]byte)}
 	c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + kit.H2Frame(4, 0, 0, "") + kit.H2Frame(4, 1, 0, ""))
 	done := make(chan struct{})
 	go func() {

@@ -34,7 +34,7 @@ func workerKinds(t *testing.T, app http.HandlerFunc, change func(*router.Config)
 // slowBody sends a request whose body never comes to its end.
 func slowBody(t *testing.T, s *routertest.Site, announced int, body string) net.Conn {
 	t.Helper()
-	c := kit.Must(dialHTTP(s.URL))
+	c := kit.Must(kit.Connect(s.URL))
 	t.Cleanup(func() { c.Close() })
 	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: slow\r\nContent-Length: %d\r\n\r\n%s", announced, body)
 	return c
@@ -44,7 +44,7 @@ func slowBody(t *testing.T, s *routertest.Site, announced int, body string) net.
 func slowBodies(t *testing.T, s *routertest.Site, requests, announced int, body string) {
 	t.Helper()
 	head := h2Head(false, ":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/", "x-key", "slow", "content-length", fmt.Sprint(announced))[9:]
-	c := kit.Must(dialHTTP(s.URL))
+	c := kit.Must(kit.Connect(s.URL))
 	t.Cleanup(func() { c.Close() })
 	go io.Copy(io.Discard, c)
 	var frames strings.Builder
@@ -179,7 +179,7 @@ func testSlowBodiesAreGivenUp(t *testing.T, front routertest.Way) {
 					}
 					return
 				}
-				c := kit.Must(dialHTTP(s.URL))
+				c := kit.Must(kit.Connect(s.URL))
 				defer c.Close()
 				c.SetDeadline(time.Now().Add(time.Minute))
 				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n%s\r\n\r\n", field)
@@ -291,7 +291,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 			}
 			for over, front := range map[string]routertest.Way{"server": routertest.ThroughNetHTTP, "front": routertest.ThroughServer} {
 				t.Run(fmt.Sprint(name, " ", kind, " ", over), func(t *testing.T) {
-					c := kit.Must(dialHTTP(front(t, rt).URL))
+					c := kit.Must(kit.Connect(front(t, rt).URL))
 					defer c.Close()
 					c.SetDeadline(time.Now().Add(time.Minute))
 					request := tt.method + " / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n"
@@ -342,7 +342,7 @@ func TestClientLeavesAfterSendingMore(t *testing.T) {
 				})
 				base, _ := frontOf(t, rt)
 				defer close(over)
-				c := kit.Must(dialHTTP(base)).(*net.TCPConn)
+				c := kit.Must(kit.Connect(base)).(*net.TCPConn)
 				defer c.Close()
 				io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n")
 				<-entered
@@ -362,7 +362,7 @@ func TestClientLeavesAfterSendingMore(t *testing.T) {
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
 	base, _ := frontOf(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t)}))
-	c := kit.Must(dialHTTP(base))
+	c := kit.Must(kit.Connect(base))
 	defer c.Close()
 	c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {

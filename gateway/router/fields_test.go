@@ -159,7 +159,7 @@ func TestFrontTakesOneEmptyLineBeforeARequest(t *testing.T) {
 			t.Errorf("%q: %.200s, want %s", sent, got, want)
 		}
 	}
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	defer conn.Close()
 	in := bufio.NewReader(conn)
 	for range 3 {

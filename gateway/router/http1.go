@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"net"
 	"net/netip"
 	"runtime"
@@ -42,6 +43,7 @@ const (
 // connection when a stage takes too long. waking guards the change between idle and busy.
 type http1Conn struct {
 	conn net.Conn
+	tls  bool            // conn is a [tls.Conn]
 	sock *sock.Stream    // of conn
 	ctx  context.Context // ends with the connection
 
@@ -62,30 +64,21 @@ type http1Conn struct {
 
 var inPool = sync.Pool{New: func() any { return new([inSize]byte) }}
 
-// newHTTP1Conn returns nil if the server cannot wait on conn without holding a buffer.
-func newHTTP1Conn(s *Server, conn net.Conn, read []byte) *http1Conn {
-	addr := conn.RemoteAddr().String()
+// serveHTTP1 serves a connection, which TLS has shaken hands on if it is one of TLS. read holds the
+// bytes read from it before, at most inSize.
+func serveHTTP1(s *Server, conn net.Conn, read []byte) {
 	c := &http1Conn{conn: conn}
-	c.source.init(s.router, s, addr, "1.1")
-	if c.sock = sock.Open(conn, c.room, c.drop); c.sock == nil {
-		return nil
+	_, c.tls = conn.(*tls.Conn)
+	if c.sock = sock.Open(conn, c.room, c.drop); c.sock == nil { // it cannot wait without a buffer
+		s.handOver(conn, read)
+		return
 	}
+	c.source.init(s.router, s, conn.RemoteAddr().String(), "1.1")
 	if len(read) > 0 {
 		c.have = copy(c.room(), read)
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.enter(stageNew, headTicks)
-	return c
-}
-
-// serveHTTP1 serves a connection without TLS. read holds the bytes read from it before, at most
-// inSize.
-func serveHTTP1(s *Server, conn net.Conn, read []byte) {
-	c := newHTTP1Conn(s, conn, read)
-	if c == nil { // not a kind of connection that the fast way knows
-		s.handOver(conn, read)
-		return
-	}
 	if !s.keep(c) {
 		conn.Close()
 		return
@@ -109,7 +102,7 @@ func (c *http1Conn) stage() (s stage, expires int64) {
 }
 
 func (c *http1Conn) close() {
-	c.conn.Close()
+	netutil.CloseNow(c.conn)
 	c.endWork()
 }
 
@@ -147,7 +140,7 @@ func (c *http1Conn) EndUnused() {
 	defer c.waking.Unlock()
 	if s, _ := c.stage(); s == stageNew || s == stageIdle {
 		c.woken = true
-		_ = c.conn.SetReadDeadline(netutil.Past)
+		_ = c.conn.SetDeadline(netutil.Past) // TLS may write while it reads
 	}
 }
 
@@ -158,7 +151,7 @@ func (c *http1Conn) beginHead() {
 	c.enter(stageHead, headTicks)
 	if c.woken {
 		c.woken = false
-		_ = c.conn.SetReadDeadline(time.Time{})
+		_ = c.conn.SetDeadline(time.Time{})
 	}
 }
 
@@ -278,7 +271,7 @@ func (c *http1Conn) handOver(read []byte) {
 	read = bytes.Clone(read)
 	c.freeBuffer()
 	_ = c.conn.SetDeadline(time.Time{})
-	if c.server.speaksH2(read) {
+	if !c.tls && c.server.speaksH2(read) {
 		serveH2(c.server, c.conn, read, c)
 		return
 	}

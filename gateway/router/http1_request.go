@@ -44,6 +44,7 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	defer r.recycle()
 	r.conn, r.unread = c, http1Body{conn: c}
 	r.init(c.ctx, c.server.router, r, &c.source)
+	r.tls = c.tls
 	r.Request.Method, r.Request.Target, r.Request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
 	list := r.memory.fields[:0]
 	for i := range c.head.Fields {

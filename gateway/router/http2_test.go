@@ -49,7 +49,7 @@ func h2Data(end bool, p string) (frames string) {
 // be compared.
 func sendH2(t *testing.T, base, frames string) string {
 	t.Helper()
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	defer conn.Close()
 	window := kit.H2Frame(8, 0, 0, "\x00\x7f\x00\x00")
 	settings := kit.H2Frame(4, 0, 0, "\x00\x04\x00\x7f\x00\x00")
@@ -311,7 +311,7 @@ func TestFrontHTTP2ClientLeaves(t *testing.T) {
 		wg.Wait()
 		kit.Eventually(t, "it is counted", func() bool { return rt.Stats().ClientGone == i+1 })
 	}
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+kit.H2Frame(4, 0, 0, "")+h2Head(true, ":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/", "x-key", "k"))
 	<-entered
 	conn.Close()
@@ -353,7 +353,7 @@ func TestFrontShutsHTTP2Down(t *testing.T) {
 func TestFrontHTTP2PrefaceInPieces(t *testing.T) {
 	rt, _ := throughLink(t, echo)
 	base, _ := frontOf(t, rt)
-	conn := kit.Must(dialHTTP(base)).(*net.TCPConn)
+	conn := kit.Must(kit.Connect(base)).(*net.TCPConn)
 	defer conn.Close()
 	conn.SetNoDelay(true)
 	for _, c := range []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + kit.H2Frame(4, 0, 0, "")) {

@@ -73,7 +73,7 @@ func testTheKeyIsWhatTheAppReads(t *testing.T, front routertest.Way) {
 		{path, "put", "/orders/42", "", nil, "400"},
 	} {
 		req := kit.Must(http.NewRequestWithContext(t.Context(), tt.method, tt.site.URL, strings.NewReader(tt.body)))
-		req.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: tt.target}
+		req.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Opaque: tt.target}
 		req.Header.Set("Content-Type", "application/json")
 		for i := 0; i < len(tt.fields); i += 2 {
 			req.Header.Set(tt.fields[i], tt.fields[i+1])

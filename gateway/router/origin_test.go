@@ -66,7 +66,7 @@ func TestWorkersTellClientsApart(t *testing.T) {
 		}
 		t.Run("another address", func(t *testing.T) {
 			s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, linked)}))
-			other := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
+			other := &http.Transport{TLSClientConfig: kit.Untrusted(), DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
 			defer other.CloseIdleConnections()
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 			req.Header.Set("X-Key", "k")

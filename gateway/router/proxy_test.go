@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // route starts a router in front of one worker.
@@ -85,10 +85,11 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front routertest.Way) {
 	if got.Method != "REPORT" || got.RequestURI != "/a%2Fb//c/..?q=1;x&p=%zz&q=2" || got.Host != "shop.example:8080" || string(body) != "hello" || got.ContentLength != 5 {
 		t.Errorf("request: %s %s %s %q %d", got.Method, got.RequestURI, got.Host, body, got.ContentLength)
 	}
+	scheme, _, _ := strings.Cut(s.URL, ":")
 	want := http.Header{
 		"X-Key": {"%C3%BC/1"}, "Keyway-Key": {"%C3%BC%2F1"}, "Baggage": {"keyway-held=1"}, "Te": {"trailers"}, "Content-Length": {"5"}, "Accept-Encoding": {"gzip"},
-		"X-Forwarded-For": {"192.0.2.7, 127.0.0.1"}, "X-Forwarded-Proto": {"https, http"}, "X-Forwarded-Host": {"shop.example:8080"},
-		"Forwarded": {`for=192.0.2.7, for=127.0.0.1;host="shop.example:8080";proto=http`}, "Via": {via},
+		"X-Forwarded-For": {"192.0.2.7, 127.0.0.1"}, "X-Forwarded-Proto": {"https, " + scheme}, "X-Forwarded-Host": {"shop.example:8080"},
+		"Forwarded": {`for=192.0.2.7, for=127.0.0.1;host="shop.example:8080";proto=` + scheme}, "Via": {via},
 		"Keyway-Client": {strconv.FormatUint(hop.ClientID("192.0.2.7"), 10)},
 	}
 	for name := range got.Header {
@@ -143,7 +144,7 @@ func testBadRequests(t *testing.T, front routertest.Way) {
 // rawStatus sends bytes and returns the status of the answer.
 func rawStatus(t *testing.T, s *routertest.Site, request string) int {
 	t.Helper()
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	c, err := kit.Connect(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +372,7 @@ func testUpgrades(t *testing.T, front routertest.Way) {
 		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nKeyway-Token: 1\r\n\r\n")
 		io.Copy(c, rw)
 	})
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	c, err := kit.Connect(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +409,7 @@ func testABodyThatStopsHalfway(t *testing.T, front routertest.Way) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, rt, w := route(t, front, routertest.Answer("a"))
-			c, err := net.Dial("tcp", s.Listener.Addr().String())
+			c, err := kit.Connect(s.URL)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -418,7 +419,7 @@ func testABodyThatStopsHalfway(t *testing.T, front routertest.Way) {
 				c.Close()
 				kit.Eventually(t, "the router has seen it", func() bool { s := rt.Stats(); return s.BadRequests+s.ClientGone == 1 })
 			} else {
-				c.(*net.TCPConn).CloseWrite()
+				netutil.CloseWrite(c)
 				res, err := http.ReadResponse(bufio.NewReader(c), nil)
 				if err == nil && res.StatusCode != 400 {
 					t.Errorf("answered %d", res.StatusCode)
@@ -447,7 +448,7 @@ func testSlowReaders(t *testing.T, front routertest.Way) {
 			}
 		}
 	}, func(c *router.Config) { c.ClientTimeout = 100 * time.Millisecond })
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	c, err := kit.Connect(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func testSlowClientsHurtNobody(t *testing.T, front routertest.Way) {
 		}
 	}()
 	for i := range slow {
-		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		c, err := kit.Connect(s.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestAnAttackOnTheMarkers(t *testing.T) { routertest.EachWay(t, testAnAttack
 func testAnAttackOnTheMarkers(t *testing.T, front routertest.Way) {
 	b := routertest.NewWorker(t, "b", routertest.Answer("b"))
 	s, rt, _ := route(t, front, routertest.Answer("a"))
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	c, err := kit.Connect(s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

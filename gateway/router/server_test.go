@@ -29,13 +29,34 @@ func frontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
 	return "http://" + l.Addr().String(), routertest.Serve(t, rt, l)
 }
 
+// secureFrontOf is frontOf with TLS.
+func secureFrontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
+	t.Helper()
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	return "https://" + l.Addr().String(), routertest.ServeTLS(t, rt, l)
+}
+
+type frontWay func(testing.TB, *router.Router) (base string, f *router.Server)
+
+// eachFront runs a test with a [router.Server] with and without TLS.
+func eachFront(t *testing.T, test func(t *testing.T, frontOf frontWay)) {
+	t.Run("HTTP", func(t *testing.T) { test(t, frontOf) })
+	t.Run("TLS", func(t *testing.T) { test(t, secureFrontOf) })
+}
+
 // The fast way and net/http mean the same: raw requests get equal answers.
-func TestFrontAnswersAsServerDoes(t *testing.T) {
+func TestFrontAnswersAsServerDoes(t *testing.T) { eachFront(t, testFrontAnswersAsServerDoes) }
+
+func testFrontAnswersAsServerDoes(t *testing.T, frontOf frontWay) {
 	rt, _ := throughLink(t, echo)
 	fast, _ := frontOf(t, rt)
 	server := httptest.NewUnstartedServer(rt)
 	server.Config.MaxHeaderBytes = routertest.NetServer().MaxHeaderBytes
-	server.Start()
+	if strings.HasPrefix(fast, "https") {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
 	t.Cleanup(server.Close)
 	slow := server.URL
 	head := func(lines ...string) string {
@@ -129,7 +150,7 @@ func echo(rw http.ResponseWriter, r *http.Request) {
 // compared: status, header in order of names, body, trailers.
 func sendRaw(t *testing.T, base, request string) string {
 	t.Helper()
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	defer conn.Close()
 	go io.WriteString(conn, request)
 	method, _, _ := strings.Cut(request, " ")
@@ -154,10 +175,12 @@ func sendRaw(t *testing.T, base, request string) string {
 	}
 }
 
-func TestFrontKeepsConnections(t *testing.T) {
+func TestFrontKeepsConnections(t *testing.T) { eachFront(t, testFrontKeepsConnections) }
+
+func testFrontKeepsConnections(t *testing.T, frontOf frontWay) {
 	rt, _ := throughLink(t, echo)
 	base, _ := frontOf(t, rt)
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	defer conn.Close()
 	// Requests in one write, a body between them, and one that is handed over.
 	go io.WriteString(conn, strings.Repeat("GET /1 HTTP/1.1\r\nHost: h\r\nX-Key: a\r\n\r\nPOST /2 HTTP/1.1\r\nHost: h\r\nX-Key: b\r\nContent-Length: 4\r\n\r\nbody", 3)+
@@ -178,7 +201,9 @@ func TestFrontKeepsConnections(t *testing.T) {
 	}
 }
 
-func TestFrontClientLeaves(t *testing.T) {
+func TestFrontClientLeaves(t *testing.T) { eachFront(t, testFrontClientLeaves) }
+
+func testFrontClientLeaves(t *testing.T, frontOf frontWay) {
 	entered, left := make(chan struct{}), make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
@@ -186,7 +211,7 @@ func TestFrontClientLeaves(t *testing.T) {
 		close(left)
 	})
 	base, _ := frontOf(t, rt)
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n")
 	<-entered
 	conn.Close()
@@ -194,7 +219,9 @@ func TestFrontClientLeaves(t *testing.T) {
 	kit.Eventually(t, "it is counted", func() bool { return rt.Stats().ClientGone == 1 })
 }
 
-func TestFrontShutdown(t *testing.T) {
+func TestFrontShutdown(t *testing.T) { eachFront(t, testFrontShutdown) }
+
+func testFrontShutdown(t *testing.T, frontOf frontWay) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
@@ -202,7 +229,7 @@ func TestFrontShutdown(t *testing.T) {
 		io.WriteString(rw, "done")
 	})
 	base, f := frontOf(t, rt)
-	idle := kit.Must(dialHTTP(base))
+	idle := kit.Must(kit.Connect(base))
 	defer idle.Close()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -224,14 +251,16 @@ func TestFrontShutdown(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
-	if _, err := dialHTTP(base); err == nil {
+	if _, err := kit.Connect(base); err == nil {
 		t.Error("it still takes connections")
 	}
 }
 
 // Close ends what is done for clients, over HTTP/1.1 and HTTP/2, at workers with and
 // without the link.
-func TestFrontCloseEndsRequests(t *testing.T) {
+func TestFrontCloseEndsRequests(t *testing.T) { eachFront(t, testFrontCloseEndsRequests) }
+
+func testFrontCloseEndsRequests(t *testing.T, frontOf frontWay) {
 	for _, hop := range []string{"link", "HTTP"} {
 		for _, proto := range []string{"HTTP/1.1", "HTTP/2"} {
 			t.Run(hop+", "+proto, func(t *testing.T) {
@@ -269,7 +298,9 @@ func TestFrontCloseEndsRequests(t *testing.T) {
 
 // Before the end requests are answered as ever, also those on connections that were
 // idle, with the word that the connection is not to be used again.
-func TestFrontLeaves(t *testing.T) {
+func TestFrontLeaves(t *testing.T) { eachFront(t, testFrontLeaves) }
+
+func testFrontLeaves(t *testing.T, frontOf frontWay) {
 	rt, _ := throughLink(t, echo)
 	base, f := frontOf(t, rt)
 	const simple, other = "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
@@ -278,7 +309,7 @@ func TestFrontLeaves(t *testing.T) {
 		in *bufio.Reader
 	}
 	dial := func() client {
-		conn := kit.Must(dialHTTP(base))
+		conn := kit.Must(kit.Connect(base))
 		t.Cleanup(func() { conn.Close() })
 		return client{conn, bufio.NewReader(conn)}
 	}
@@ -309,7 +340,9 @@ func TestFrontLeaves(t *testing.T) {
 
 // A request that comes while the connection is taken for idle is answered: when the
 // server ends, and when room is made.
-func TestTrapRequestsMeetTheEnd(t *testing.T) {
+func TestTrapRequestsMeetTheEnd(t *testing.T) { eachFront(t, testRequestsMeetTheEnd) }
+
+func testRequestsMeetTheEnd(t *testing.T, frontOf frontWay) {
 	rt, _ := throughLink(t, echo)
 	const clients = 8
 	for range 20 {
@@ -317,7 +350,7 @@ func TestTrapRequestsMeetTheEnd(t *testing.T) {
 		kit.Fetch(t, base, "X-Key", "k", "Connection", "close") // it has begun: else it refuses all
 		var asking sync.WaitGroup
 		for range clients {
-			conn := kit.Must(dialHTTP(base))
+			conn := kit.Must(kit.Connect(base))
 			defer conn.Close()
 			in := bufio.NewReader(conn)
 			asking.Go(func() {
@@ -372,8 +405,4 @@ func TestFrontHolds(t *testing.T) {
 	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "try again") {
 		t.Errorf("%d %q", res.StatusCode, body)
 	}
-}
-
-func dialHTTP(base string) (net.Conn, error) {
-	return net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 }

@@ -8,13 +8,16 @@ import (
 	"net/netip"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/tickets"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // ServeTLS accepts HTTPS connections from l, as Serve accepts those of HTTP. certFile and keyFile
 // hold the certificate chain and the private key in PEM. Both may be empty if the TLSConfig of the
-// http.Server given to NewServer has certificates. HTTP/2 is served here, HTTP/1.1 by that
-// http.Server; its TLSConfig applies, and its Protocols say which protocols are offered.
+// http.Server given to NewServer has certificates. Its TLSConfig applies, and its Protocols say which
+// protocols are offered. With a gossip key all routers of the cluster take each other's session
+// tickets of TLS 1.3, unless TLSConfig asks for clients' certificates or has a WrapSession.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	cfg := s.tls.Clone()
 	if has := len(cfg.Certificates) > 0 || cfg.GetCertificate != nil; !has || certFile != "" || keyFile != "" {
@@ -25,8 +28,9 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 		}
 		cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
 	}
+	tickets.Share(cfg, s.router.cfg.Members.Secrets("keyway TLS tickets"))
 	return s.serve(l, protocol{start: func(conn net.Conn, read []byte) {
-		c := handshake{tls.Server(&netutil.ReadAhead{Conn: conn, Ahead: read}, cfg), s.now.Load()}
+		c := handshake{tls.Server(sock.BelowTLS(conn, read), cfg), s.now.Load()}
 		if !s.keep(c) {
 			conn.Close()
 			return
@@ -63,6 +67,6 @@ func (s *Server) shake(c handshake) {
 	case c.ConnectionState().NegotiatedProtocol == "h2":
 		serveH2(s, c.Conn, nil, c)
 	default:
-		s.handOver(c.Conn, nil)
+		serveHTTP1(s, c.Conn, nil)
 	}
 }

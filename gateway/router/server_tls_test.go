@@ -67,3 +67,20 @@ func TestFrontServesTLS(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Routers of a cluster with a gossip key share sessions.
+func TestRoutersShareTickets(t *testing.T) {
+	cache := tls.NewLRUClientSessionCache(1)
+	for i := range 2 {
+		members := routertest.NewCluster(t)
+		members.Keys = [][]byte{[]byte(strings.Repeat("k", 32))}
+		base, _ := secureFrontOf(t, routertest.New(t, router.Config{Members: members}))
+		conn := kit.Must(tls.Dial("tcp", strings.TrimPrefix(base, "https://"), &tls.Config{ServerName: "h", InsecureSkipVerify: true, ClientSessionCache: cache}))
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+		io.Copy(io.Discard, conn)
+		if resumed := conn.ConnectionState().DidResume; resumed != (i > 0) {
+			t.Errorf("connection %d has resumed a session: %v", i, resumed)
+		}
+		conn.Close()
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -230,8 +231,8 @@ func TestTrapUnreadAnswersLeaveRoom(t *testing.T) {
 	sent := int64(0)
 	send := func() {
 		sent++
-		conn := kit.Must(net.Dial("tcp", s.Listener.Addr().String()))
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		conn := kit.Must(kit.Connect(s.URL))
+		_ = netutil.Bare(conn).(*net.TCPConn).SetReadBuffer(4 << 10)
 		t.Cleanup(func() { conn.Close() })
 		fmt.Fprintf(conn, "GET /large HTTP/1.1\r\nHost: h\r\nX-Key: key%d\r\n\r\n", sent)
 		go func() {

@@ -79,7 +79,7 @@ func (c *tunnel) Close() error {
 // whoever it is and returns what a request with a forged token is answered.
 func attackByUpgrade(t *testing.T, base string, lines ...string) string {
 	t.Helper()
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	defer conn.Close()
 	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Key: k\r\n"+strings.Join(lines, "\r\n")+"\r\n\r\n")
 	in := bufio.NewReader(conn)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -193,7 +192,7 @@ func TestTooLargeLengthIsAnsweredAtOnce(t *testing.T) {
 		for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
 			t.Run(name+" "+expect, func(t *testing.T) {
 				s, _, w := route(t, way, routertest.Answer("a"), func(c *router.Config) { c.MaxBody = 100_000 })
-				c := kit.Must(net.Dial("tcp", s.Listener.Addr().String()))
+				c := kit.Must(kit.Connect(s.URL))
 				defer c.Close()
 				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n%sContent-Length: 100001\r\n\r\n", expect)
@@ -218,7 +217,7 @@ func testExpectedBodies(t *testing.T, front routertest.Way) {
 	s, _, _ := route(t, front, func(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, routertest.Sum(r.Body))
 	})
-	transport := &http.Transport{ExpectContinueTimeout: time.Minute, Protocols: new(http.Protocols)}
+	transport := &http.Transport{ExpectContinueTimeout: time.Minute, TLSClientConfig: kit.Untrusted(), Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(!s.HTTP2)
 	transport.Protocols.SetUnencryptedHTTP2(s.HTTP2)
 	defer transport.CloseIdleConnections()

@@ -288,7 +288,7 @@ func TestRequestBehindABodyThatWasNotKept(t *testing.T) {
 		fmt.Fprint(rw, n, err)
 	}, func(c *router.Config) { c.ReplayBytes = 1 })
 	base, _ := frontOf(t, rt)
-	conn := kit.Must(dialHTTP(base))
+	conn := kit.Must(kit.Connect(base))
 	defer conn.Close()
 	const size = 5000
 	first := "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nX-Large: " + strings.Repeat("x", 9000) + "\r\nContent-Length: " + strconv.Itoa(size) + "\r\n\r\n" + strings.Repeat("b", size)

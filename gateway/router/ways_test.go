@@ -129,7 +129,7 @@ func (e *entrance) upload(t *testing.T, target, announced string, trailers []str
 // dial connects to the entrance.
 func (e *entrance) dial(t *testing.T) net.Conn {
 	t.Helper()
-	conn := kit.Must(dialHTTP(e.base))
+	conn := kit.Must(kit.Connect(e.base))
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,7 @@ import (
 // lookEvery is how often a program looks whether files have changed.
 const lookEvery = time.Second
 
-// Files are files that a program reads again when they change.
+// Files are files, and folders of files, that a program reads again when they change.
 type Files struct {
 	names []string
 	seen  []os.FileInfo // nil for one that is not there
@@ -34,6 +35,11 @@ func (f *Files) changed() bool {
 	for _, name := range f.names {
 		info, _ := os.Stat(name)
 		now = append(now, info)
+		entries, _ := os.ReadDir(name) // none of a file
+		for _, e := range entries {
+			info, _ := os.Stat(filepath.Join(name, e.Name()))
+			now = append(now, info)
+		}
 	}
 	same := slices.EqualFunc(f.seen, now, func(a, b os.FileInfo) bool {
 		if a == nil || b == nil {

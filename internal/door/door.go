@@ -48,7 +48,7 @@ func (o *Options) TLS() *tls.Config {
 	if !o.cert.given() {
 		return nil
 	}
-	return o.cert.serverConfig()
+	return &tls.Config{GetCertificate: o.cert.choose}
 }
 
 // Open serves the router, which was made with Config, at the listeners, and follows the files of the

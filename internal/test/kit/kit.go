@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -63,12 +64,23 @@ func ReadServed(t *testing.T, r *bufio.Reader) {
 // than the test.
 func Dial(t *testing.T, base string) net.Conn {
 	t.Helper()
-	_, addr, _ := strings.Cut(base, "://")
-	conn := Must(net.Dial("tcp", addr))
+	conn := Must(Connect(base))
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
+
+// Connect connects to the host of a base URL, which may be one of HTTPS.
+func Connect(base string) (net.Conn, error) {
+	scheme, addr, _ := strings.Cut(base, "://")
+	if scheme == "https" {
+		return tls.Dial("tcp", addr, Untrusted())
+	}
+	return net.Dial("tcp", addr)
+}
+
+// Untrusted takes any certificate.
+func Untrusted() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
 // Serve runs a server of a listener until the test ends.
 func Serve(t testing.TB, s interface {
@@ -93,7 +105,11 @@ func Fetch(t *testing.T, target string, header ...string) (*http.Response, strin
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	return send(t, http.DefaultClient, r)
+	client := http.DefaultClient
+	if r.URL.Scheme == "https" {
+		client = Client(t, "HTTP/1.1")
+	}
+	return send(t, client, r)
 }
 
 func send(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string) {
@@ -127,8 +143,9 @@ func KeySources(t testing.TB, specs ...string) gateway.KeySources {
 // Client returns a client that speaks HTTP/1.1 or HTTP/2, with connections of
 // its own.
 func Client(t testing.TB, proto string) *http.Client {
-	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: Untrusted()}
 	transport.Protocols.SetHTTP1(proto == "HTTP/1.1")
+	transport.Protocols.SetHTTP2(proto == "HTTP/2")
 	transport.Protocols.SetUnencryptedHTTP2(proto == "HTTP/2")
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}

@@ -13,7 +13,7 @@ import (
 
 // Certificate writes one for 127.0.0.1 that ends in an hour, and returns its files and a pool that
 // trusts it.
-func Certificate(t *testing.T) (cert, key string, trusted *x509.CertPool) {
+func Certificate(t testing.TB) (cert, key string, trusted *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
 	ca := Must(certs.NewCA(dir, "ca"))

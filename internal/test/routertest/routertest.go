@@ -189,7 +189,7 @@ func New(t testing.TB, cfg router.Config) *router.Router {
 	return rt
 }
 
-// Site is where a router takes requests, HTTP/1.1 and HTTP/2 without TLS.
+// Site is where a router takes requests.
 type Site struct {
 	URL      string
 	Listener net.Listener
@@ -205,10 +205,11 @@ func (s *Site) Client() *http.Client { return s.HTTP }
 type Way func(t testing.TB, rt *router.Router) *Site
 
 // EachWay runs a test with a router behind the standard library's server and
-// behind a [router.Server], for clients of HTTP/1.1 and of HTTP/2.
+// behind a [router.Server], for clients of HTTP/1.1, with and without TLS, and of HTTP/2.
 func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
 	t.Run("server", func(t *testing.T) { test(t, ThroughNetHTTP) })
 	t.Run("front", func(t *testing.T) { test(t, ThroughServer) })
+	t.Run("TLS", func(t *testing.T) { test(t, throughTLS) })
 	t.Run("h2", func(t *testing.T) { test(t, throughH2) })
 }
 
@@ -231,6 +232,13 @@ func ThroughServer(t testing.TB, rt *router.Router) *Site {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &Site{URL: "http://" + l.Addr().String(), Listener: l, HTTP: &http.Client{Transport: transport}}
+}
+
+// throughTLS is a [Way] through a [router.Server], for clients of HTTP/1.1 over TLS.
+func throughTLS(t testing.TB, rt *router.Router) *Site {
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	ServeTLS(t, rt, l)
+	return &Site{URL: "https://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1")}
 }
 
 // throughH2 is a [Way] through a [router.Server], for clients of HTTP/2.
@@ -272,6 +280,24 @@ func Serve(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	kit.Serve(t, f, l)
 	return f
 }
+
+// ServeTLS is Serve with TLS.
+func ServeTLS(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
+	t.Helper()
+	server := NetServer()
+	server.Protocols.SetHTTP2(true)
+	f := secureServer{Server: router.NewServer(rt, server)}
+	f.cert, f.key, _ = kit.Certificate(t)
+	kit.Serve(t, f, l)
+	return f.Server
+}
+
+type secureServer struct {
+	*router.Server
+	cert, key string // files
+}
+
+func (s secureServer) Serve(l net.Listener) error { return s.ServeTLS(l, s.cert, s.key) }
 
 // NetServer makes settings for a [router.Server]: HTTP/1.1 and HTTP/2 without
 // TLS, heads of 64 KiB that take a second at most.

@@ -1,6 +1,7 @@
 package sock
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"syscall"
@@ -23,7 +24,8 @@ func NewStream(nc net.Conn) io.ReadWriter {
 type Stream struct {
 	nc      net.Conn
 	raw     syscall.RawConn
-	in, out side // what the calls in one direction take and leave
+	below   *belowTLS // nil without TLS
+	in, out side      // what the calls in one direction take and leave
 
 	room func() []byte
 	idle func()
@@ -37,14 +39,23 @@ type side struct {
 	err error
 }
 
-// Open returns the socket that nc is or wraps, nil if there is none, see Raw.
-// Deadlines and the end of nc hold for it. room and idle are for Fill.
+// Open returns the socket that nc is or wraps, nil if there is none, see Raw. A [tls.Conn] wraps one
+// if it is over [BelowTLS]; the stream then carries the bytes inside TLS. Deadlines and the end of
+// nc hold for it. room and idle are for Fill.
 func Open(nc net.Conn, room func() []byte, idle func()) *Stream {
-	raw := Raw(nc)
-	if raw == nil {
+	s := &Stream{nc: nc, room: room, idle: idle}
+	if t, ok := nc.(*tls.Conn); ok {
+		s.below, _ = t.NetConn().(*belowTLS)
+	}
+	switch {
+	case s.below == nil:
+		s.raw = Raw(nc)
+	case s.below.socket != nil:
+		s.raw = s.below.socket.raw
+	}
+	if s.raw == nil {
 		return nil
 	}
-	s := &Stream{nc: nc, raw: raw, room: room, idle: idle}
 	s.in.try, s.out.try = s.tryRead, s.tryWrite
 	s.in.now, s.out.now = func(fd uintptr) { s.tryRead(fd) }, func(fd uintptr) { s.tryWrite(fd) }
 	return s
@@ -88,7 +99,11 @@ func (s *Stream) tryRead(fd uintptr) bool {
 	if b == nil {
 		b = s.room()
 	}
-	s.in.n, s.in.err = Read(fd, b)
+	if s.below == nil {
+		s.in.n, s.in.err = Read(fd, b)
+	} else {
+		s.in.n, s.in.err = s.below.tryRead(fd, s.nc, b)
+	}
 	if s.in.err != syscall.EAGAIN {
 		return true
 	}
@@ -103,7 +118,7 @@ const longWrite = 64 << 10
 
 // Write implements [io.Writer].
 func (s *Stream) Write(p []byte) (n int, err error) {
-	if len(p) > longWrite {
+	if s.below != nil || len(p) > longWrite {
 		return s.nc.Write(p)
 	}
 	for n < len(p) && err == nil {
@@ -114,8 +129,12 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// WriteSome writes what the socket takes of p, and waits until it takes some.
+// WriteSome writes what the socket takes of p, and waits until it takes some. With TLS it writes all
+// of p.
 func (s *Stream) WriteSome(p []byte) (int, error) {
+	if s.below != nil {
+		return s.nc.Write(p)
+	}
 	s.out.b, s.out.n, s.out.err = p, 0, nil
 	err := s.raw.Write(s.out.try)
 	s.out.b = nil
@@ -126,7 +145,7 @@ func (s *Stream) WriteSome(p []byte) (int, error) {
 }
 
 // WriteNow writes as much of p as the socket takes at once, even after a deadline, and returns that
-// length. It reports no error: the next Write does.
+// length. It reports no error: the next Write does. It is not for TLS.
 func (s *Stream) WriteNow(p []byte) int {
 	s.out.b, s.out.n = p[:min(len(p), longWrite)], 0
 	_ = s.raw.Control(s.out.now) // a closed socket takes nothing
