@@ -17,13 +17,14 @@ import (
 
 	"github.com/keyway-go/keyway/deploy/test/manifests"
 	"github.com/keyway-go/keyway/gateway/admin"
+	"github.com/keyway-go/keyway/internal/test/certs"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 const partOf = "app.kubernetes.io/part-of"
 
-// renderings are the kustomizations, with a component and without.
+// renderings are the kustomizations, with a component and without, and charts.
 func renderings(t *testing.T) map[string]*manifests.Objects {
 	t.Helper()
 	dirs := map[string]string{"sidecar": "../kubernetes/sidecar", "embedded": "../kubernetes/embedded", "door": "../kubernetes/door"}
@@ -55,6 +56,9 @@ func renderings(t *testing.T) map[string]*manifests.Objects {
 		if all[name], err = manifests.Render(dir); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+	}
+	for name, values := range charts {
+		all["chart: "+name] = renderChart(t, values)
 	}
 	return all
 }
@@ -106,15 +110,9 @@ func env(c *corev1.Container) map[string]string {
 // address.
 func TestProgramsTakeTheEnvironmentOfTheirContainers(t *testing.T) {
 	dir := buildPrograms(t)
-	members := filepath.Join(dir, "members.yaml")
-	if err := os.WriteFile(members, []byte("gossip-key: "+strings.Repeat("ab", 32)+"\nredis: redis://192.0.2.2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	secrets := makeSecrets(t)
 	started := 0
 	for kustomization, objects := range renderings(t) {
-		if strings.Contains(kustomization, "peer-tls") { // whose files are not here
-			continue
-		}
 		for name, pod := range objects.Pods() {
 			for _, c := range containers(pod) {
 				program := strings.TrimPrefix(c.Image, "keyway/")
@@ -124,8 +122,9 @@ func TestProgramsTakeTheEnvironmentOfTheirContainers(t *testing.T) {
 				started++
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				cmd := exec.CommandContext(ctx, filepath.Join(dir, program), c.Args...)
+				cmd.Env = []string{"KEYWAY_STORE=redis://192.0.2.2"} // unless the container has another one
 				for key, value := range env(&c) {
-					cmd.Env = append(cmd.Env, key+"="+strings.ReplaceAll(value, "/run/secrets/keyway/members.yaml", members))
+					cmd.Env = append(cmd.Env, key+"="+strings.ReplaceAll(value, "/run/secrets/", secrets))
 				}
 				out, err := cmd.CombinedOutput()
 				cancel()
@@ -139,6 +138,28 @@ func TestProgramsTakeTheEnvironmentOfTheirContainers(t *testing.T) {
 	if started == 0 {
 		t.Error("no container with a program of Keyway")
 	}
+}
+
+// makeSecrets makes what pods have at /run/secrets, and returns where, with a slash.
+func makeSecrets(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	ca, err := certs.NewCA(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tls", "peer"} {
+		cert, key, err := ca.Issue(dir, name, nil)
+		if err = errors.Join(err, os.Mkdir(filepath.Join(dir, name), 0o700), os.Rename(cert, filepath.Join(dir, name, "tls.crt")),
+			os.Rename(key, filepath.Join(dir, name, "tls.key")), os.Link(ca.File, filepath.Join(dir, name, "ca.crt"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	members := "gossip-key: " + strings.Repeat("ab", 32) + "\n"
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "keyway"), 0o700), os.WriteFile(filepath.Join(dir, "keyway", "members.yaml"), []byte(members), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return dir + "/"
 }
 
 // A pod has the time for its preStop and for its drain, one after the other.
@@ -209,7 +230,7 @@ func portOf(c *corev1.Container, port intstr.IntOrString) int32 {
 // The ports that containers name are those at which the programs listen.
 func TestPortsAreThoseOfTheFlags(t *testing.T) {
 	listening := map[string][]string{
-		"http": {"KEYWAY_LISTEN"}, "door": {"KEYWAY_PUBLIC"}, "link": {"KEYWAY_LISTEN", "LISTEN"}, "admin": {"KEYWAY_ADMIN", "ADMIN"},
+		"http": {"KEYWAY_LISTEN", "KEYWAY_PUBLIC"}, "door": {"KEYWAY_PUBLIC"}, "link": {"KEYWAY_LISTEN", "LISTEN"}, "admin": {"KEYWAY_ADMIN", "ADMIN"},
 		"gossip": {"KEYWAY_GOSSIP", "GOSSIP"}, "gossip-udp": {"KEYWAY_GOSSIP", "GOSSIP"},
 	}
 	each(t, func(t *testing.T, pod *corev1.PodTemplateSpec) {

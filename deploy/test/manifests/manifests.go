@@ -1,21 +1,28 @@
-// Package manifests renders deploy/kubernetes and reads what comes out by the
-// types of Kubernetes' API.
+// Package manifests renders deploy/kubernetes and deploy/helm, and reads what comes
+// out by the types of Kubernetes' API.
 package manifests
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
 
-// Objects are the objects of a kustomization, by name.
+// Objects are the objects of a kustomization or a chart, by name.
 type Objects struct {
 	Deployments  map[string]*appsv1.Deployment
 	StatefulSets map[string]*appsv1.StatefulSet
@@ -44,6 +51,37 @@ func Render(dir string) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
+	text, err := rendered.AsYaml()
+	if err != nil {
+		return nil, err
+	}
+	return read(string(text))
+}
+
+// RenderChart renders the Helm chart in a directory as the release keyway, with
+// values in YAML over those of the chart. Its errors are those of Helm and of Render.
+func RenderChart(dir, values string) (*Objects, error) {
+	chart, err := loader.LoadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	given, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		return nil, err
+	}
+	all, err := chartutil.ToRenderValues(chart, given, chartutil.ReleaseOptions{Name: "keyway"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	if err != nil {
+		return nil, err
+	}
+	return read(slices.Collect(maps.Values(files))...)
+}
+
+// read reads the objects of files in YAML.
+func read(files ...string) (*Objects, error) {
 	o := &Objects{
 		Deployments:  make(map[string]*appsv1.Deployment),
 		StatefulSets: make(map[string]*appsv1.StatefulSet),
@@ -52,34 +90,40 @@ func Render(dir string) (*Objects, error) {
 		Budgets:      make(map[string]*policyv1.PodDisruptionBudget),
 		Autoscalers:  make(map[string]*autoscalingv2.HorizontalPodAutoscaler),
 	}
-	for _, r := range rendered.Resources() {
-		text, err := r.AsYAML()
-		if err != nil {
-			return nil, err
-		}
-		if err := o.add(r.GetGvk().String(), r.GetName(), text); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", r.GetKind(), r.GetName(), err)
+	for _, file := range files {
+		for text := range strings.SplitSeq(file, "\n---\n") {
+			if strings.TrimSpace(text) == "" {
+				continue
+			}
+			if err := o.add([]byte(text)); err != nil {
+				return nil, fmt.Errorf("%w in\n%s", err, text)
+			}
 		}
 	}
 	return o, nil
 }
 
-func (o *Objects) add(kind, name string, text []byte) error {
-	switch kind {
-	case "Deployment.v1.apps":
-		return decode(text, name, o.Deployments)
-	case "StatefulSet.v1.apps":
-		return decode(text, name, o.StatefulSets)
-	case "Service.v1.[noGrp]":
-		return decode(text, name, o.Services)
-	case "NetworkPolicy.v1.networking.k8s.io":
-		return decode(text, name, o.Policies)
-	case "PodDisruptionBudget.v1.policy":
-		return decode(text, name, o.Budgets)
-	case "HorizontalPodAutoscaler.v2.autoscaling":
-		return decode(text, name, o.Autoscalers)
+func (o *Objects) add(text []byte) error {
+	var head metav1.PartialObjectMetadata
+	if err := yaml.Unmarshal(text, &head); err != nil {
+		return err
 	}
-	return fmt.Errorf("no type of Kubernetes' API is known for %s", kind)
+	switch kind := head.APIVersion + " " + head.Kind; kind {
+	case "apps/v1 Deployment":
+		return decode(text, head.Name, o.Deployments)
+	case "apps/v1 StatefulSet":
+		return decode(text, head.Name, o.StatefulSets)
+	case "v1 Service":
+		return decode(text, head.Name, o.Services)
+	case "networking.k8s.io/v1 NetworkPolicy":
+		return decode(text, head.Name, o.Policies)
+	case "policy/v1 PodDisruptionBudget":
+		return decode(text, head.Name, o.Budgets)
+	case "autoscaling/v2 HorizontalPodAutoscaler":
+		return decode(text, head.Name, o.Autoscalers)
+	default:
+		return fmt.Errorf("no type of Kubernetes' API is known for %s", kind)
+	}
 }
 
 func decode[T any](text []byte, name string, into map[string]*T) error {
