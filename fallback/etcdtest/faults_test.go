@@ -204,7 +204,10 @@ func TestMemberThatHangs(t *testing.T) {
 					_, err := handle.Register(ctx, gen, session, ttl, nil)
 					return err
 				})
-				call(func(ctx context.Context) error { return handle.Renew(ctx, gen, session.Incarnation, ttl) })
+				call(func(ctx context.Context) error {
+					_, err := handle.Renew(ctx, gen, session.Incarnation, ttl)
+					return err
+				})
 			}
 			if failed > 3 { // one call of each connection, and a renewal after a registration that has failed
 				t.Errorf("%d of 20 calls have failed", failed)
