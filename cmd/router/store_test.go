@@ -14,10 +14,10 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // unsureInterval is how often a router asks for a store that it does not know.

@@ -15,10 +15,10 @@ import (
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // site is a cluster of nodes whose store is an etcd of three members, each behind a proxy.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // openStore opens a store whose TTL is long, and so are its attempts, for a machine that is busy.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // begun starts an embedded store, begins it, and lets some time pass.

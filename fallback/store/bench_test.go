@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Benchmarks of the calls that a cluster makes: heartbeats (Renew, Observe of

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // sessionTTL is the default.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // stub is a server that answers each command alike, until it is told to answer otherwise.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 var errReply = errors.New("store: unexpected reply of a script")

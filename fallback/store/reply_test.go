@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 func TestOpenReply(t *testing.T) {

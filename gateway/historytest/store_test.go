@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // farStore is a store that can be out of reach. What is asked of it first then

@@ -43,7 +43,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -57,50 +56,11 @@ import (
 	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
-// Store keeps the sessions and records that determine ownership. Package fallback implements it
-// over Redis, over an embedded server, and in memory. Every method is safe for concurrent use, and
-// idempotent. An error that wraps [records.ErrGeneration] or [records.ErrSessionGone] says that the
-// call had no effect; after any other error that is unknown.
-type Store interface {
-	// Settings returns the settings that the store was opened with.
-	// Their identity of the store is 0 until Generation has learnt it, and then
-	// what the latest has found: the same in all processes that use the store.
-	// A store that has none, 0 for good, is not compared.
-	Settings() ring.Settings
-	// Exists returns an error that wraps [ring.ErrSettings] if the store is
-	// empty and was not known to the process before. It changes nothing.
-	Exists(ctx context.Context) error
-	// Generation returns the generation of the store's data, after having
-	// begun a new one where the data is of another life of the server.
-	Generation(ctx context.Context) (string, error)
-	// Register creates the session, or creates it anew after a loss of data,
-	// and asserts what it holds, in one step. It returns the state of each
-	// holding's partition.
-	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
-	// Renew extends a session that exists. The Snapshot, without its lists, shows the store right after that, and
-	// saves an Observe if its Version is known. A store may return the zero Snapshot.
-	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error)
-	// Release ends the session for good.
-	Release(ctx context.Context, incarnation string) error
-	// Apply applies each change by itself and returns the partitions' states.
-	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
-	// Clear removes exactly these entries of the partition's residue.
-	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error
-	// ClearLocks forgets locks that moves have written.
-	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
-	// WriteLocks writes and removes locks that the store keeps, and returns the number
-	// of each partition's latest write that was made.
-	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
-	// Observe reads what has changed since a version, in one step, with the stamps of suspects.
-	// If there are no suspects and nothing has changed, it may answer by a cheaper look.
-	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
-	// Watch returns a channel that receives when there is something to
-	// observe, and perhaps when there is not. It is closed when ctx ends.
-	Watch(ctx context.Context) <-chan struct{}
-}
+// Store keeps the sessions and records that determine ownership: that of fallback/store or of
+// fallback/etcd. Packages outside of this module cannot implement it.
+type Store = ownership.Store
 
 // Worker owns partitions and runs one execution at a time for each of their keys. Start one with
 // [Start]. The shell's goroutine changes which partitions are open, keys and locks what runs in

@@ -15,12 +15,12 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // lockAsker asks the lock service of a router on a Unix socket.

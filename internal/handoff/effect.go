@@ -1,6 +1,6 @@
 package handoff
 
-import "github.com/keyway-go/keyway/ring/records"
+import "github.com/keyway-go/keyway/internal/records"
 
 // Effect is something that the shell does for the machine, in the order in
 // which Step returned them. There are three kinds: calls to the store, orders

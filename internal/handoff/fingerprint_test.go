@@ -3,7 +3,7 @@ package handoff
 import (
 	"cmp"
 	"encoding/binary"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 	"hash/maphash"
 	"maps"
 	"slices"

@@ -1,7 +1,7 @@
 package handoff
 
 import (
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 	"testing"
 	"time"
 )

@@ -1,6 +1,6 @@
 package handoff
 
-import "github.com/keyway-go/keyway/ring/records"
+import "github.com/keyway-go/keyway/internal/records"
 
 // Input is something that happened, to be passed to Machine.Step: a Tick, a
 // View, a Changed, a Reply, a Closed, a Finished, a LocksEnded, a Write, a

@@ -3,7 +3,7 @@ package handoff
 import (
 	"errors"
 	"fmt"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 	"math"
 	"time"
 )

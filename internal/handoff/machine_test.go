@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lease"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 func testMachine(t testing.TB, cfg Config) *Machine {

@@ -3,7 +3,7 @@ package handoff
 import (
 	"cmp"
 	"fmt"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 	"maps"
 	"slices"
 	"time"

@@ -2,7 +2,7 @@ package handoff
 
 import (
 	"fmt"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 	"strings"
 	"time"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lease"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // errDeadline is why a session is lost that could not be renewed in time.

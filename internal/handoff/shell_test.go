@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lease"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // spawn starts a worker's next life.

@@ -1,6 +1,6 @@
 package handoff
 
-import "github.com/keyway-go/keyway/ring/records"
+import "github.com/keyway-go/keyway/internal/records"
 
 // maxWrites is how many locks one WriteLocks writes or removes at most.
 const maxWrites = 1024

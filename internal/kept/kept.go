@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // Partition is what a store keeps of one.

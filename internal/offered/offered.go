@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Members is what a [Store] needs of gossip.

@@ -55,7 +55,7 @@ var pure = []struct {
 }{
 	{"ring", []string{xxhash, consistent}, impure, "a table is a function of its arguments"},
 	{"internal/lease", nil, impure, "whether a deadline has passed is a function of the readings it is given"},
-	{"ring/records", nil, impure, "what a store keeps is a value"},
+	{"internal/records", nil, impure, "what a store keeps is a value"},
 	{"internal/kept", nil, impure, "the rules of a store change what it keeps, and nothing else"},
 	{"internal/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
 	{"gateway/worker/internal/remote", nil, impure, "what becomes of a lock is explored on the machine that runs: its inputs carry the time, and its host acts for it"},

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/kept"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Tombstone is how long a tombstone is kept.

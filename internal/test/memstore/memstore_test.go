@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 type rollback struct {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/kept"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --store or --redis", ring.ErrSettings)

@@ -3,7 +3,7 @@ package storetest
 import (
 	"fmt"
 
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 func changeTests() []test {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 func generationTests() []test {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 func sessionTests() []test {

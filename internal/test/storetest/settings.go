@@ -4,8 +4,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 func settingsTests() []test {

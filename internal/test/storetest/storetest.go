@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Store is what is tested.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 func writeTests() []test {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // CutStore is a store that can be cut off from its worker.

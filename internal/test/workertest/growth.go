@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Growth is what a simulated cluster asked of its store.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/handoff"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // Owner has the partitions of the keys.

@@ -8,8 +8,8 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Config configures a [Shell].
@@ -33,19 +33,44 @@ type Config struct {
 	SlowKey           time.Duration
 }
 
-// Store is worker.Store, which says what its methods do.
+// Store keeps the sessions and records that determine ownership. Every method is safe for concurrent use, and
+// idempotent. An error that wraps [records.ErrGeneration] or [records.ErrSessionGone] says that the
+// call had no effect; after any other error that is unknown.
 type Store interface {
+	// Settings returns the settings that the store was opened with.
+	// Their identity of the store is 0 until Generation has learnt it, and then
+	// what the latest has found: the same in all processes that use the store.
+	// A store that has none, 0 for good, is not compared.
 	Settings() ring.Settings
+	// Exists returns an error that wraps [ring.ErrSettings] if the store is
+	// empty and was not known to the process before. It changes nothing.
 	Exists(ctx context.Context) error
+	// Generation returns the generation of the store's data, after having
+	// begun a new one where the data is of another life of the server.
 	Generation(ctx context.Context) (string, error)
+	// Register creates the session, or creates it anew after a loss of data,
+	// and asserts what it holds, in one step. It returns the state of each
+	// holding's partition.
 	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
+	// Renew extends a session that exists. The Snapshot, without its lists, shows the store right after that, and
+	// saves an Observe if its Version is known. A store may return the zero Snapshot.
 	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error)
+	// Release ends the session for good.
 	Release(ctx context.Context, incarnation string) error
+	// Apply applies each change by itself and returns the partitions' states.
 	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
+	// Clear removes exactly these entries of the partition's residue.
 	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error
+	// ClearLocks forgets locks that moves have written.
 	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
+	// WriteLocks writes and removes locks that the store keeps, and returns the number
+	// of each partition's latest write that was made.
 	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
+	// Observe reads what has changed since a version, in one step, with the stamps of suspects.
+	// If there are no suspects and nothing has changed, it may answer by a cheaper look.
 	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
+	// Watch returns a channel that receives when there is something to
+	// observe, and perhaps when there is not. It is closed when ctx ends.
 	Watch(ctx context.Context) <-chan struct{}
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // lingering is residue: a key that runs on at a former owner.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/records"
 )
 
 // Shell drives the ownership machine: one goroutine, run, steps it with events and carries out its

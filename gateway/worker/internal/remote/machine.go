@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // ID names a lock. The caller that asks for the lock draws it.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/handoff"
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // Times of a worker's session, counted from before the renewal that was confirmed last.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/ring/records"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // Extension asks for a lease of a lock, from now on and from each renewal on.

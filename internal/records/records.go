@@ -1,6 +1,5 @@
-// Package records is for programs that bring a store of their own. It describes what a store keeps
-// about the ownership of partitions, and what each call means. Package gateway/worker has the
-// interface, and keyway.Config.Store opens a store.
+// Package records describes what a store keeps about the ownership of partitions, and what each call
+// means. Package gateway/worker/internal/ownership has the interface of a store.
 //
 // Each partition has a record of its owner, which only a compare-and-set on its epoch changes.
 // docs/protocol.md says why each part is there.
