@@ -58,7 +58,8 @@ type data struct {
 	gone       map[string]gone // sessions that ran out in this generation
 	starts     map[string]start
 	lost       bool             // a part of it, since the generation began
-	listed     records.Snapshot // the lists of sessions and tombstones as of its Version
+	listed     records.Snapshot // the lists of sessions and tombstones as of its Version,
+	until      time.Time        // when the first of these tombstones ends
 	clock      time.Time        // the latest
 	lag        time.Duration    // by how much the clock was set back
 }

@@ -199,25 +199,33 @@ func (c *change) moment() records.Snapshot {
 	}
 }
 
-// list returns a snapshot of the sessions and the tombstones.
-func (c *change) list() records.Snapshot {
-	s := records.Snapshot{Version: c.data.version}
+// list returns a snapshot of the sessions and the tombstones, and when the first of these ends.
+func (c *change) list() (s records.Snapshot, until time.Time) {
+	until = c.now.Add(Tombstone)
+	lasts := func(since time.Time) bool {
+		end := since.Add(Tombstone)
+		if end.After(c.now) && end.Before(until) {
+			until = end
+		}
+		return end.After(c.now)
+	}
+	s.Version = c.data.version
 	for _, session := range c.data.sessions {
 		s.Sessions = append(s.Sessions, session.state)
 	}
 	for inc, g := range c.data.gone {
-		if c.now.Sub(g.at) < Tombstone {
+		if lasts(g.at) {
 			s.Gone = append(s.Gone, records.Stamp{Incarnation: inc, Beat: g.stamp})
 		}
 	}
 	for inc, at := range c.data.released {
-		if c.now.Sub(at) < Tombstone {
+		if lasts(at) {
 			s.Released = append(s.Released, inc)
 		}
 	}
 	slices.SortFunc(s.Sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
 	slices.Sort(s.Released)
-	return s
+	return s, until
 }
 
 // Observe does as store.Store.Observe does.
@@ -225,8 +233,8 @@ func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
 		s = c.moment()
-		if d.listed.Version != d.version {
-			d.listed = c.list()
+		if d.listed.Version != d.version || !c.now.Before(d.until) {
+			d.listed, d.until = c.list()
 		}
 		s.Sessions, s.Gone, s.Released = d.listed.Sessions, d.listed.Gone, d.listed.Released
 		for _, inc := range suspects {

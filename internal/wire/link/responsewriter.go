@@ -279,9 +279,14 @@ func (w *ResponseWriter) finish() {
 		w.fail(ErrAnswerHeaderTooLarge)
 		return
 	}
-	if w.send(false) == nil {
-		w.st.writeTrailers(w.trailer)
+	if w.send(false) != nil {
+		return
 	}
+	if err := w.endOverflow(); err != nil { // send may have begun one
+		w.fail(err)
+		return
+	}
+	w.st.writeTrailers(w.trailer)
 }
 
 // release gives the buffer back.
