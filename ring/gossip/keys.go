@@ -42,12 +42,13 @@ func (k keys) difference(of keys) (d ring.Difference, differ bool) {
 
 // Limits on asking the other routers.
 const (
-	askPatience = 5 * time.Second
-	askAgain    = 250 * time.Millisecond
+	askPatience   = 5 * time.Second
+	firstPatience = 30 * time.Second // of a member without key sources: a dead router is lost sooner
+	askAgain      = 250 * time.Millisecond
 )
 
 // AnnounceKeySource changes the KeySource of a router's Settings, if every other router agrees. If
-// one does not, or cannot be asked for 5 s, or the Cluster is closed meanwhile, nothing changes.
+// one does not, or cannot be asked for 5 s (30 s if there was no KeySource), or the Cluster is closed meanwhile, nothing changes.
 // The error wraps [ErrRefused], unless the Cluster was closed.
 func (c *Cluster) AnnounceKeySource(source string) error {
 	c.announcing.Lock()
@@ -64,7 +65,11 @@ func (c *Cluster) AnnounceKeySource(source string) error {
 
 // askRouters exchanges all news with each other router.
 func (c *Cluster) askRouters() error {
-	ctx, cancel := context.WithTimeout(c.ctx, askPatience)
+	patience := askPatience
+	if c.Settings().KeySource == "" {
+		patience = firstPatience
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
 	var routers []ring.Member
 	if err := c.askOwner(func(o *owner) error { routers = o.routers(); return nil }); err != nil {

@@ -476,6 +476,22 @@ func TestTrapRoutersMeetAgain(t *testing.T) {
 	})
 }
 
+// A worker's door may open while a router is there that cannot be asked, since it has died and gossip has not lost
+// it: the worker waits until it has.
+func TestDoorWaitsForARouterThatCannotBeAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		c, _, _, _ := b.routers(ring.RoleRouter)
+		b.start(b.config(2), address(2)) // by which they go on seeing each other
+		w := b.start(b.config(3), address(3))
+		b.eventually(5*time.Second, "all agree", func() bool { return agree(b.members, 4) })
+		b.net.Cut(address(0), address(3))
+		time.AfterFunc(10*time.Second, b.net.Heal)
+		if err := w.AnnounceKeySource(c.Settings().KeySource); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Routes do not change while another router is there that cannot be asked.
 func TestRouterThatCannotBeAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
