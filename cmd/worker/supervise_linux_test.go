@@ -146,7 +146,7 @@ func (a *killedApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	a.entered <- struct{}{}
 	<-r.Context().Done()
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // its work, which it must end first
 	a.ended.Add(1)
 }
 

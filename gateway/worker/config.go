@@ -175,9 +175,9 @@ type Limits struct {
 
 	// MaxConnections bounds the connections to a [Server] of the worker. One eighth is reserved for
 	// routers' links; a link over this bound is refused. Another eighth is for connections not yet
-	// identified or accepted. When it is full, a new connection replaces the one that has waited
-	// longest, if that is at least a second. HTTP connections share the rest. When that is full, new
-	// ones wait, and the longest idle one is closed, if it has been idle for at least a second.
+	// identified or accepted. When it is full, a new connection replaces the longest waiting
+	// one, after at least a second. HTTP connections share the rest. When that is full, new
+	// ones wait, and the longest idle one is closed, after at least a second.
 	// 128 of the files that the process may open (RLIMIT_NOFILE) are kept for other uses, or a quarter
 	// if that is more. Default: half of the rest, since a request may need a connection to an
 	// app too. The worker warns of a bound above that rest.

@@ -29,7 +29,7 @@ type stack struct {
 	prometheus string // host:port
 }
 
-// playStack starts what compose.yaml describes, but for Grafana, and restarts each
+// playStack starts what compose.yaml describes, without Grafana, and restarts each
 // service under load.
 func playStack(ctx context.Context, root string, out io.Writer, undo *undoing) error {
 	return (&stack{dir: filepath.Join(root, "deploy"), out: out}).play(ctx, undo)

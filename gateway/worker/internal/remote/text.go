@@ -16,8 +16,8 @@ import (
 //
 //   - a byte for the form;
 //   - the number of ended ids, and for each the id, the number of its request, and the answer to a release;
-//   - for each lock its id, the number of its request, its token, the rest of its lease, its lease and its flags, then
-//     its key, its label and the address that asked for it, each after its length.
+//   - for each lock its id, the number of its request, its token, the rest of its lease, its lease and its flags.
+//     Its key, its label and the address that asked for it follow, each after its length.
 //
 // Request numbers have eight bytes, answers have one. Other numbers are uvarints. Times are milliseconds, rounded up.
 const form = 3
