@@ -79,8 +79,8 @@ type Config struct {
 
 	// MaxConnections bounds the connections of clients to a [Server] of the router. When it is
 	// reached, new connections wait to be accepted, and the connections that have been idle longest
-	// are closed, after at least a second. Of the files that the process may open (RLIMIT_NOFILE),
-	// 128 are kept for other uses, or a quarter if that is more. Default: half of
+	// are closed, after at least a second. The process keeps 128 of the files that
+	// it may open (RLIMIT_NOFILE) for other uses, or a quarter if that is more. Default: half of
 	// the rest, since a request may also need a connection to a worker. A value above that rest logs
 	// a warning.
 	MaxConnections int

@@ -178,7 +178,8 @@ type Limits struct {
 	// identified or accepted. When it is full, a new connection replaces the longest waiting
 	// one, after at least a second. HTTP connections share the rest. When that is full, new
 	// ones wait, and the longest idle one is closed, after at least a second.
-	// 128 of the files that the process may open (RLIMIT_NOFILE) are kept for other uses, or a quarter
+	// The process keeps 128 of the files that
+	// it may open (RLIMIT_NOFILE) for other uses, or a quarter
 	// if that is more. Default: half of the rest, since a request may need a connection to an
 	// app too. The worker warns of a bound above that rest.
 	MaxConnections int
