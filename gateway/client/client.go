@@ -32,6 +32,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/operator"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -71,7 +72,7 @@ type Client struct {
 	local   local.Worker
 	keys    gateway.KeySources
 	fields  fields.Rules
-	budget  *send.Budget
+	budget  *spool.Pool // of bodies
 	log     *slog.Logger
 	label   string // of holds, for people
 	closed  atomic.Bool

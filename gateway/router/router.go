@@ -46,6 +46,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/metrics"
@@ -189,7 +190,7 @@ type Router struct {
 	workers  *send.Workers
 	cfg      Config
 	table    atomic.Pointer[table]
-	budget   *send.Budget
+	budget   *spool.Pool // of bodies
 	onward   onward
 	counters counters
 	log      *slog.Logger // for what clients can bring about
@@ -295,15 +296,12 @@ func (rt *Router) Close() error {
 // Workers returns the connections to the workers, for a lockservice.Service.
 func (rt *Router) Workers() *send.Workers { return rt.workers }
 
-// errLeaving says that a router is not ready because its server ends.
-var errLeaving = errors.New("leaving")
-
 // Ready returns nil when there is a worker to send requests to, and no [Server] of the router has
 // been told to leave. The error wraps [ring.ErrSettings] if there are workers, but of another store
 // than the router's, or if there is a [ring.View.KeyConflict].
 func (rt *Router) Ready() error {
 	if rt.isLeaving() {
-		return errLeaving
+		return errors.New("leaving")
 	}
 	view := rt.cfg.Members.View()
 	if view.KeyConflict != nil {

@@ -52,7 +52,7 @@ func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key str
 			return nil, nil
 		}
 	}
-	kept := w.bodies.New(nil)
+	kept := w.bodies.Of(0).NewSpool()
 	if _, err := kept.ReadFrom(body); err != nil {
 		kept.Close()
 		w.refuseBody(rw, r, err, body.Late())

@@ -42,8 +42,8 @@ func (k Kept) Open() (io.ReadCloser, error) { return k.NewReader(), nil }
 
 // Keep reads a whole body, which begins with ahead. Its error wraps ErrClientBody, ErrBodyTooLarge
 // or ErrBodiesFull. The spool must be closed in any case.
-func Keep(of Account, ahead []byte, body *Body) (Kept, error) {
-	k := Kept{of.budget.spools.New(of)}
+func Keep(of spool.Account, ahead []byte, body *Body) (Kept, error) {
+	k := Kept{of.NewSpool()}
 	_, err := k.ReadFrom(io.MultiReader(bytes.NewReader(ahead), body))
 	switch failed := body.Failed.Load(); {
 	case failed != nil && errors.Is(*failed, ErrBodyTooLarge):

@@ -46,23 +46,23 @@ func (o *Options) Complete(pkg string) (err error) {
 	return err
 }
 
-// Open checks o, which must be complete. It returns the workers and the budget for bodies; share is
-// the number of equal parts of that budget, and a client may use one. pkg is as in Complete.
-func (o Options) Open(pkg string, share int64) (*Workers, *Budget, error) {
+// Open checks o, which must be complete. It returns the workers and the budget for bodies; shares
+// is the number of equal parts of that budget, and a client may use one. pkg is as in Complete.
+func (o Options) Open(pkg string, shares int64) (*Workers, *spool.Pool, error) {
 	if o.Members == nil {
 		return nil, nil, errors.New(pkg + ": Config.Members is missing")
 	}
 	if err := hop.CheckPeerTLS(pkg+": Config.PeerTLS", o.PeerTLS, o.Members); err != nil {
 		return nil, nil, err
 	}
-	spools, err := spool.NewPool(spool.Config{Memory: int64(o.ReplayBytes), Files: o.BodyFiles, PerSpool: o.MaxBody, Dir: o.BodyDir})
+	budget, err := spool.NewPool(spool.Config{Memory: int64(o.ReplayBytes), Files: o.BodyFiles, PerSpool: o.MaxBody, Dir: o.BodyDir, Shares: shares})
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: Limits.BodyDir: %w", pkg, err)
 	}
-	if err := spools.Usable(); err != nil {
+	if err := budget.Usable(); err != nil {
 		o.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
 	}
-	return o.workers(), &Budget{spools: spools, shares: spools.Shares(share)}, nil
+	return o.workers(), budget, nil
 }
 
 func (o Options) workers() *Workers {

@@ -1,6 +1,6 @@
 // Package spool buffers bytes between a writer and readers of different speeds: the first bytes in
-// memory, the others in a temporary file. pool.go bounds what all spools take together; spool.go is
-// the writer's side, reader.go the readers'.
+// memory, the others in a temporary file. pool.go bounds what all spools take together, and
+// account.go those of one client; spool.go is the writer's side, reader.go the readers'.
 package spool
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
@@ -35,6 +36,10 @@ type Config struct {
 	// file. Default 64 KiB.
 	Head int64
 
+	// Shares is the number of equal parts of each resource. A client may use one of them. Default
+	// 1.
+	Shares int64
+
 	// Dir is where temporary files are. Default: [os.TempDir]; if no file can be
 	// made there, spools are in memory only. If that is so in a directory that is
 	// set here, it is an error of NewPool.
@@ -48,6 +53,7 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "spool: Config.OpenFiles", &c.OpenFiles, max(1, int64(min(4096, conns.MaxOpenFiles()/8))))
 	hop.Default(&err, "spool: Config.PerSpool", &c.PerSpool, 1<<30)
 	hop.Default(&err, "spool: Config.Head", &c.Head, 64<<10)
+	hop.Default(&err, "spool: Config.Shares", &c.Shares, 1)
 	return c, err
 }
 
@@ -74,15 +80,8 @@ const (
 	resources
 )
 
-// Account is charged for what its spools take. Its methods must not block.
-type Account interface {
-	// Take reports whether n more may be taken; Give says that n of it is free.
-	Take(r Resource, n int64) bool
-	Give(r Resource, n int64)
-}
-
 // Pool is what spools have in common: their bounds, and the directory of their files. Make one with
-// [NewPool]. Once spools exist only used changes, as they reserve and release.
+// [NewPool]. Once spools exist only used and clients change, as their accounts take and give.
 type Pool struct {
 	cfg    Config
 	dir    string
@@ -90,6 +89,9 @@ type Pool struct {
 	files  bool  // files can be made
 	bounds [resources]int64
 	used   [resources]atomic.Int64
+
+	mu      sync.Mutex
+	clients map[charge]int64 // guarded by mu
 
 	create func() (*os.File, error) // makes a file without a name
 	remove func(*os.File)           // ends one
@@ -103,7 +105,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, dir: dir, head: cfg.Head, files: true, bounds: [resources]int64{cfg.Memory, cfg.Files, cfg.OpenFiles}, remove: remove}
+	p := &Pool{cfg: cfg, dir: dir, head: cfg.Head, files: true, bounds: [resources]int64{cfg.Memory, cfg.Files, cfg.OpenFiles}, clients: make(map[charge]int64), remove: remove}
 	p.create = func() (*os.File, error) { return create(dir) }
 	if err := p.Usable(); err != nil {
 		if cfg.Dir != "" {
@@ -125,29 +127,8 @@ func (p *Pool) Usable() error {
 	return nil
 }
 
-// New returns a spool, which the caller should close. Its use is charged to account, which may be
-// nil.
-func (p *Pool) New(account Account) *Spool {
-	s := &Spool{pool: p, account: account}
-	s.more.L = &s.mu
-	return s
-}
-
 // InUse returns how much of a resource is taken.
 func (p *Pool) InUse(r Resource) int64 { return p.used[r].Load() }
-
-// Bound returns how much of a resource may be taken.
-func (p *Pool) Bound(r Resource) int64 { return p.bounds[r] }
-
-func (p *Pool) takeBytes(r Resource, n int64) bool {
-	if p.used[r].Add(n) > p.bounds[r] {
-		p.used[r].Add(-n)
-		return false
-	}
-	return true
-}
-
-func (p *Pool) give(r Resource, n int64) { p.used[r].Add(-n) }
 
 // create makes a file that other processes cannot open, and that ends with its last user.
 func create(dir string) (*os.File, error) {

@@ -23,11 +23,10 @@ var (
 
 // Spool keeps bytes in the order of writing: the first ones in memory, the others in a temporary
 // file without a name. One goroutine writes; any number read, each with a [Reader] of its own. Make
-// one with [Pool.New], and close it. Writing ends when end is set. memory and file stay until the
+// one with [Account.NewSpool], and close it. Writing ends when end is set. memory and file stay until the
 // spool is closed and has no users.
 type Spool struct {
-	pool    *Pool
-	account Account // nil for none
+	account Account
 
 	mu     sync.Mutex // guards what follows
 	more   sync.Cond  // of mu: there is more to read, or there will be none
@@ -49,7 +48,7 @@ func (s *Spool) Write(b []byte) (n int, err error) {
 		return 0, ErrClosed
 	}
 	s.users++
-	room := s.pool.cfg.PerSpool - s.size
+	room := s.account.pool.cfg.PerSpool - s.size
 	tooLong := int64(len(b)) > room
 	if tooLong {
 		b = b[:room]
@@ -65,7 +64,10 @@ func (s *Spool) Write(b []byte) (n int, err error) {
 	if err == nil && tooLong {
 		err = ErrTooLong
 	}
-	s.removeUser()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	s.freeLocked()
 	return n, err
 }
 
@@ -89,23 +91,8 @@ func (s *Spool) ReadFrom(in io.Reader) (total int64, err error) {
 	}
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
-	for {
-		n, err := in.Read(buf[:])
-		if n > 0 {
-			var writing error
-			n, writing = s.Write(buf[:n])
-			total += int64(n)
-			if writing != nil {
-				return total, writing
-			}
-		}
-		switch {
-		case err == io.EOF:
-			return total, nil
-		case err != nil:
-			return total, err
-		}
-	}
+	n, err := io.CopyBuffer(struct{ io.Writer }{s}, struct{ io.Reader }{in}, buf[:]) // not by ReadFrom or WriteTo
+	return total + n, err
 }
 
 const copySize = 32 << 10
@@ -116,7 +103,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 func (s *Spool) room() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	have, may := len(s.memory), s.pool.cfg.PerSpool-s.size
+	have, may := len(s.memory), s.account.pool.cfg.PerSpool-s.size
 	if s.end != nil || s.closed || s.file != nil || may <= 0 || have == cap(s.memory) && !s.enlargeLocked(1) {
 		return nil
 	}
@@ -162,7 +149,7 @@ func (s *Spool) rememberLocked(b []byte) (n int) {
 // much as has come at most four times.
 func (s *Spool) enlargeLocked(n int) bool {
 	have := cap(s.memory)
-	want := int(min(int64(max(firstMemory, growth*have, have+n)), s.pool.head))
+	want := int(min(int64(max(firstMemory, growth*have, have+n)), s.account.pool.head))
 	if want <= have || !s.takeLocked(Memory, int64(want-have)) {
 		return false
 	}
@@ -174,7 +161,7 @@ func (s *Spool) enlargeLocked(n int) bool {
 
 // append writes b to the file, which is made if there is none.
 func (s *Spool) append(file *os.File, b []byte, at int64) (n int, err error) {
-	if !s.pool.files {
+	if !s.account.pool.files {
 		return 0, ErrFull
 	}
 	s.mu.Lock()
@@ -188,7 +175,7 @@ func (s *Spool) append(file *os.File, b []byte, at int64) (n int, err error) {
 	case !room:
 		err = ErrFull
 	case file == nil:
-		if file, err = s.pool.create(); err != nil {
+		if file, err = s.account.pool.create(); err != nil {
 			err = fmt.Errorf("%w: %w", ErrFull, err)
 		}
 	}
@@ -241,21 +228,13 @@ func (s *Spool) Close() error {
 	return nil
 }
 
-// removeUser ends the use of memory and file.
-func (s *Spool) removeUser() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.users--
-	s.freeLocked()
-}
-
 // freeLocked frees memory and file when they are no longer used.
 func (s *Spool) freeLocked() {
 	if !s.closed || s.users > 0 {
 		return
 	}
 	if s.file != nil {
-		s.pool.remove(s.file)
+		s.account.pool.remove(s.file)
 		s.file = nil
 	}
 	s.memory = nil
@@ -264,13 +243,9 @@ func (s *Spool) freeLocked() {
 	}
 }
 
-// takeLocked charges pool and account.
+// takeLocked charges the account.
 func (s *Spool) takeLocked(r Resource, n int64) bool {
-	if !s.pool.takeBytes(r, n) {
-		return false
-	}
-	if s.account != nil && !s.account.Take(r, n) {
-		s.pool.give(r, n)
+	if !s.account.Take(r, n) {
 		return false
 	}
 	s.taken[r] += n
@@ -283,8 +258,5 @@ func (s *Spool) giveLocked(r Resource, n int64) {
 		return
 	}
 	s.taken[r] -= n
-	s.pool.give(r, n)
-	if s.account != nil {
-		s.account.Give(r, n)
-	}
+	s.account.Give(r, n)
 }

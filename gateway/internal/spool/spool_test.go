@@ -46,7 +46,7 @@ func pattern(n int) []byte {
 
 func TestReadersWhileWriting(t *testing.T) {
 	p := newPool(t, spool.Config{Head: 4 << 10})
-	s := p.New(nil)
+	s := p.Of(0).NewSpool()
 	want := pattern(300_000)
 	var done sync.WaitGroup
 	for range 4 {
@@ -90,7 +90,7 @@ func TestEndsOfReaders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPool(t, spool.Config{})
-				s := p.New(nil)
+				s := p.Of(0).NewSpool()
 				r := s.NewReader()
 				if _, err := s.Write([]byte("abc")); err != nil {
 					t.Fatal(err)
@@ -130,7 +130,7 @@ func TestEndsOfReaders(t *testing.T) {
 
 func TestClosedWhileRead(t *testing.T) {
 	p := newPool(t, spool.Config{Head: 10})
-	s := p.New(nil)
+	s := p.Of(0).NewSpool()
 	want := pattern(50_000)
 	if _, err := s.Write(want); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestClosedWhileRead(t *testing.T) {
 func TestFilesHaveNoName(t *testing.T) {
 	dir := t.TempDir()
 	p := newPool(t, spool.Config{Head: 10, Dir: dir})
-	s := p.New(nil)
+	s := p.Of(0).NewSpool()
 	defer s.Close()
 	if _, err := s.Write(pattern(1000)); err != nil {
 		t.Fatal(err)
@@ -169,28 +169,6 @@ func TestFilesHaveNoName(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("there is %v in the directory, error %v", left, err)
 	}
-}
-
-// account lets its spools take so much.
-type account struct {
-	mu   sync.Mutex
-	left [3]int64
-}
-
-func (a *account) Take(r spool.Resource, n int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.left[r] < n {
-		return false
-	}
-	a.left[r] -= n
-	return true
-}
-
-func (a *account) Give(r spool.Resource, n int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.left[r] += n
 }
 
 // TestReadFrom compares it with Write: the same is kept, and the same charged.
@@ -217,7 +195,7 @@ func TestReadFrom(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPool(t, tt.cfg)
-			s := p.New(nil)
+			s := p.Of(0).NewSpool()
 			n, err := s.ReadFrom(tt.in)
 			if n != tt.n || s.Len() != n || !errors.Is(err, tt.want) {
 				t.Fatalf("%d bytes were read, Len %d, error %v; want %d, %v", n, s.Len(), err, tt.n, tt.want)
@@ -238,7 +216,7 @@ func TestReadFrom(t *testing.T) {
 func TestSlowReaderTakesLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, spool.Config{})
-		s := p.New(nil)
+		s := p.Of(0).NewSpool()
 		in, out := io.Pipe()
 		done := make(chan struct{})
 		go func() {
@@ -263,31 +241,39 @@ func TestSlowReaderTakesLittle(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	const much = 1 << 30
+	type share struct {
+		of    spool.Resource
+		most  int64 // of one client
+		taken int64 // of it before
+	}
+	none := share{}
 	for _, tt := range []struct {
-		name    string
-		cfg     spool.Config
-		account *account
-		writes  []int // of 10,000 bytes each, what of them is taken
-		want    error // of the last one
-		memory  int64 // in use then
-		disk    int64
+		name   string
+		cfg    spool.Config
+		share  share
+		writes []int // of 10,000 bytes each, what of them is taken
+		want   error // of the last one
+		memory int64 // in use then
+		disk   int64
 	}{
-		{"per spool", spool.Config{PerSpool: 15_000}, nil, []int{10_000, 5_000}, spool.ErrTooLong, 40_000, 0},
-		{"per spool, in the file", spool.Config{PerSpool: 15_000, Head: 4096}, nil, []int{10_000, 5_000}, spool.ErrTooLong, 4096, 10_904},
-		{"files", spool.Config{Head: 4096, Files: 10_000}, nil, []int{10_000, 0}, spool.ErrFull, 4096, 5_904},
-		{"no memory: a file", spool.Config{Memory: 1000}, nil, []int{10_000, 10_000}, nil, 0, 20_000},
-		{"account's memory: a file", spool.Config{}, &account{left: [3]int64{10_000, much, 1}}, []int{10_000, 10_000}, nil, 10_000, 10_000},
-		{"account's disk", spool.Config{Head: 4096}, &account{left: [3]int64{much, 10_000, 1}}, []int{10_000, 0}, spool.ErrFull, 4096, 5_904},
-		{"account's files", spool.Config{Head: 4096}, &account{left: [3]int64{much, much, 0}}, []int{4096, 0}, spool.ErrFull, 4096, 0},
+		{"per spool", spool.Config{PerSpool: 15_000}, none, []int{10_000, 5_000}, spool.ErrTooLong, 40_000, 0},
+		{"per spool, in the file", spool.Config{PerSpool: 15_000, Head: 4096}, none, []int{10_000, 5_000}, spool.ErrTooLong, 4096, 10_904},
+		{"files", spool.Config{Head: 4096, Files: 10_000}, none, []int{10_000, 0}, spool.ErrFull, 4096, 5_904},
+		{"no memory: a file", spool.Config{Memory: 1000}, none, []int{10_000, 10_000}, nil, 0, 20_000},
+		{"client's memory: a file", spool.Config{Memory: 100_000, Shares: 10}, share{spool.Memory, 10_000, 0}, []int{10_000, 10_000}, nil, 10_000, 10_000},
+		{"client's disk", spool.Config{Head: 4096, Files: 40_000, Shares: 4}, share{spool.Disk, 10_000, 0}, []int{10_000, 0}, spool.ErrFull, 4096, 5_904},
+		{"client's files", spool.Config{Head: 4096, OpenFiles: 4, Shares: 4}, share{spool.Files, 1, 1}, []int{4096, 0}, spool.ErrFull, 4096, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPool(t, tt.cfg)
-			var a spool.Account
-			if tt.account != nil {
-				a = tt.account
+			client := p.Of(0)
+			if tt.share != none {
+				client = p.Of(1)
 			}
-			s, want := p.New(a), pattern(10_000)
+			if !client.Take(tt.share.of, tt.share.taken) {
+				t.Fatal("the client has no share")
+			}
+			s, want := client.NewSpool(), pattern(10_000)
 			var all []byte
 			for i, taken := range tt.writes {
 				n, err := s.Write(want)
@@ -308,15 +294,15 @@ func TestBounds(t *testing.T) {
 			if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, all) {
 				t.Errorf("there are %d bytes, error %v, want %d", len(got), err, len(all))
 			}
-			var before [3]int64
-			if tt.account != nil {
-				before = tt.account.left
+			if tt.share != none && client.Take(tt.share.of, tt.share.most) {
+				t.Error("the client may take more than its share")
 			}
 			r.Close()
 			s.Close()
+			client.Give(tt.share.of, tt.share.taken)
 			nothing(t, p)
-			if tt.account != nil && tt.memory+tt.disk > 0 && tt.account.left == before {
-				t.Error("nothing was given back to the account")
+			if !client.Take(tt.share.of, tt.share.most) {
+				t.Error("the client's share is not given back")
 			}
 		})
 	}
@@ -324,7 +310,7 @@ func TestBounds(t *testing.T) {
 
 func TestOpenFiles(t *testing.T) {
 	p := newPool(t, spool.Config{Head: 1, OpenFiles: 1})
-	first, second := p.New(nil), p.New(nil)
+	first, second := p.Of(0).NewSpool(), p.Of(0).NewSpool()
 	defer second.Close()
 	if _, err := first.Write(pattern(100)); err != nil {
 		t.Fatal(err)
@@ -350,7 +336,7 @@ func TestDiskErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPool(t, spool.Config{Head: 50})
 			p.SetCreate(tt.create)
-			s, want := p.New(nil), pattern(100)
+			s, want := p.Of(0).NewSpool(), pattern(100)
 			for range 2 {
 				n, err := s.Write(want[s.Len():])
 				if !errors.Is(err, spool.ErrFull) || s.Len() != 50 {
@@ -374,7 +360,7 @@ func TestNewPool(t *testing.T) {
 	if _, err := spool.NewPool(spool.Config{Dir: missing}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that is not there: %v", err)
 	}
-	for _, cfg := range []spool.Config{{Memory: -1}, {Files: -1}, {OpenFiles: -1}, {PerSpool: -1}, {Head: -1}} {
+	for _, cfg := range []spool.Config{{Memory: -1}, {Files: -1}, {OpenFiles: -1}, {PerSpool: -1}, {Head: -1}, {Shares: -1}} {
 		if _, err := spool.NewPool(cfg); err == nil {
 			t.Errorf("%+v: no error", cfg)
 		}
@@ -388,7 +374,7 @@ func TestNewPool(t *testing.T) {
 	if err := p.Usable(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Usable without a directory: %v", err)
 	}
-	s := p.New(nil)
+	s := p.Of(0).NewSpool()
 	if n, err := s.Write(pattern(200_000)); err != nil {
 		t.Errorf("without files %d bytes were written, error %v", n, err)
 	}
@@ -405,7 +391,7 @@ func FuzzSpool(f *testing.F) {
 	f.Add(uint16(9999), []byte{})
 	f.Fuzz(func(t *testing.T, head uint16, steps []byte) {
 		p := newPool(t, spool.Config{Head: int64(head), Dir: os.TempDir()})
-		s := p.New(nil)
+		s := p.Of(0).NewSpool()
 		data := pattern(1 << 10)
 		var all bytes.Buffer
 		type reader struct {

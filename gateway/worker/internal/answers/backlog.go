@@ -28,17 +28,16 @@ const answerShare = 4
 // Room is what a worker has for answers.
 type Room struct {
 	pool     *spool.Pool
-	shares   *spool.Shares
 	overflow func(client uint64, send func([]byte) error) link.Overflow // as a value
 }
 
 // New returns room for that many bytes of answers in memory and in files, and of one of them.
 func New(memory, files, most int64) (*Room, error) {
-	pool, err := spool.NewPool(spool.Config{Memory: memory, Files: files, PerSpool: most})
+	pool, err := spool.NewPool(spool.Config{Memory: memory, Files: files, PerSpool: most, Shares: answerShare})
 	if err != nil {
 		return nil, err
 	}
-	k := &Room{pool: pool, shares: pool.Shares(answerShare)}
+	k := &Room{pool: pool}
 	k.overflow = func(client uint64, send func([]byte) error) link.Overflow { return k.backlog(client, nil, send) }
 	return k, nil
 }
@@ -55,7 +54,7 @@ func (k *Room) Take(ctx context.Context, rw *link.ResponseWriter) {
 // backlog returns one for a client that is sent with send, after begin, which may be
 // nil.
 func (k *Room) backlog(client uint64, begin func() error, send func([]byte) error) *backlog {
-	b := &backlog{spool: k.pool.New(k.shares.Account(client)), done: make(chan struct{})}
+	b := &backlog{spool: k.pool.Of(client).NewSpool(), done: make(chan struct{})}
 	go b.drain(b.spool.NewReader(), begin, send)
 	return b
 }

@@ -29,7 +29,7 @@ type Recorder struct {
 // NewRecorder returns a recorder of the answer to a request of that method. It has to
 // be closed.
 func (k *Room) NewRecorder(rw http.ResponseWriter, method string) *Recorder {
-	return &Recorder{ResponseWriter: rw, method: method, body: k.pool.New(nil)}
+	return &Recorder{ResponseWriter: rw, method: method, body: k.pool.Of(0).NewSpool()}
 }
 
 // WriteHeader implements [http.ResponseWriter].
