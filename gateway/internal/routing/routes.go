@@ -4,7 +4,7 @@
 //
 // [Routes.Route] goes by the ring and by what workers say of other owners
 // (routes.go). While a partition has no reachable owner its requests wait
-// (hold.go). [Routes.RouteAny] takes any worker (any.go).
+// (hold.go).
 package routing
 
 import (
@@ -21,6 +21,10 @@ import (
 
 // maxHops is how many hints one round follows.
 const maxHops = 3
+
+// Anywhere stands for the partition of requests that have none: any active worker may take them.
+// They are tried in turn.
+const Anywhere = -1
 
 // ErrNoWorker says that the view has no worker that could own the partition.
 var ErrNoWorker = errors.New("no worker is known")
@@ -41,7 +45,7 @@ type Routes struct {
 	hints   []atomic.Pointer[Hint] // by partition
 	holding
 
-	turn atomic.Uint64 // of the worker that RouteAny tries first
+	turn atomic.Uint64 // of the worker that is tried first for Anywhere
 
 	Refusals atomic.Int64 // attempts so far that ended with NotOwner
 	Retries  atomic.Int64 // attempts so far that ended with NotStarted
@@ -127,13 +131,20 @@ type sight struct {
 }
 
 func (r *Routes) lookUp(p int) sight {
-	return sight{r.members.View(), r.hints[p].Load()}
+	s := sight{view: r.members.View()}
+	if p != Anywhere {
+		s.hint = r.hints[p].Load()
+	}
+	return s
 }
 
 // round tries the owner that was learned and the one by the ring, and follows
 // hints. It reports whether the request is settled, which it also is if this process must
 // send none; if not, the error says why the last attempt failed.
 func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, err error) {
+	if p == Anywhere {
+		return r.tryAll(ctx, attempt)
+	}
 	var room [maxHops + 2]Hint // by which its attempts went
 	past, hops := room[:0], 0
 	err = ErrNoWorker
@@ -164,6 +175,28 @@ func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, 
 			}
 			r.Hops.Add(1)
 		}
+	}
+	return false, err
+}
+
+// tryAll is round for Anywhere: it makes an attempt at each active worker.
+func (r *Routes) tryAll(ctx context.Context, attempt Attempt) (done bool, err error) {
+	view := r.members.View()
+	if view.KeyConflict != nil {
+		return true, view.KeyConflict
+	}
+	err = ErrNoWorker
+	workers, first := view.Workers(), r.turn.Add(1)
+	for i := range uint64(len(workers)) {
+		out := attempt(Target{Member: workers[(first+i)%uint64(len(workers))]})
+		switch {
+		case out.Verdict == Settled:
+			return true, out.Err
+		case ctx.Err() != nil:
+			return true, context.Cause(ctx)
+		}
+		err = out.Err
+		r.count(out.Verdict)
 	}
 	return false, err
 }
@@ -232,14 +265,18 @@ type UnreachableError struct {
 }
 
 func (r *Routes) unreachable(p int, why error) error {
-	t, _ := r.Owner(p)
-	return &UnreachableError{p, t.Name, why}
+	var owner string
+	if p != Anywhere {
+		t, _ := r.Owner(p)
+		owner = t.Name
+	}
+	return &UnreachableError{p, owner, why}
 }
 
 func (e *UnreachableError) Unwrap() error { return e.why }
 
 func (e *UnreachableError) Error() string {
-	if e.partition == nowhere {
+	if e.partition == Anywhere {
 		return fmt.Sprintf("router: no worker can be reached at the moment: %v", e.why)
 	}
 	if e.owner == "" {

@@ -33,10 +33,11 @@ func (ws *Workers) Find(ctx context.Context, to *Destination, attempt routing.At
 		attempt = o.seek(attempt)
 		defer func() { o.untaken(err, to) }()
 	}
+	p := to.Partition
 	if to.AnyWorker {
-		return ws.Routes.RouteAny(ctx, to.Hold, attempt)
+		p = routing.Anywhere
 	}
-	return ws.Routes.RouteWithin(ctx, to.Partition, to.Hold, attempt)
+	return ws.Routes.RouteWithin(ctx, p, to.Hold, attempt)
 }
 
 // Peer returns the connections to a worker.
