@@ -112,11 +112,7 @@ func (x *serverTrip) RoundTrip(out *http.Request) (*http.Response, error) {
 // CleanResponse removes from a worker's answer the fields that the client must not get.
 func CleanResponse(res *http.Response) {
 	fields.StripKeyway(res.Header)
-	for name := range res.Trailer {
-		if !fields.IsTrailer(name) {
-			delete(res.Trailer, name)
-		}
-	}
+	maps.DeleteFunc(res.Trailer, func(name string, _ []string) bool { return !fields.IsTrailer(name) })
 }
 
 // FieldsOf yields the fields of a request's header, without what its Connection
