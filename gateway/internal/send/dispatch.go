@@ -68,7 +68,7 @@ func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 	case err != nil:
 		return routing.Outcome{Err: err}
 	case !whole && d.Sent && d.Request.Body != nil:
-		return routing.Outcome{Verdict: routing.NotStarted, Err: errBodyRead}
+		return routing.Outcome{Verdict: routing.NotStarted, Err: errors.New("the body has been read for another worker")}
 	case !whole:
 		return routing.Outcome{Err: ErrOtherWay}
 	case !t.Link:

@@ -16,8 +16,6 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-var errFailing = errors.New("connecting failed a moment ago")
-
 // plainWait is how long a request waits for a connection to a worker other than the link.
 const plainWait = 5 * time.Second
 
@@ -42,13 +40,10 @@ type peers struct {
 // Peer carries requests to one worker. It is in use until close sets left; its connections end
 // with the requests on them.
 type Peer struct {
-	name      string // of the worker
-	addr      string
-	takesLink bool
-	tls       bool // is announced
-	link      *link.Client
-	users     atomic.Int64 // requests on the link
-	left      atomic.Bool  // the worker has left the view
+	worker ring.Member
+	link   *link.Client
+	users  atomic.Int64 // requests on the link
+	left   atomic.Bool  // the worker has left the view
 
 	Abandoned abandoned // requests on the link
 
@@ -71,7 +66,7 @@ func (ps *peers) get(view *ring.View, m ring.Member) *Peer {
 			known, _ = ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m))
 		}
 		p := known.(*Peer)
-		if p.addr == m.Addr && p.takesLink == m.Link && p.tls == m.TLS {
+		if w := &p.worker; w.Addr == m.Addr && w.Link == m.Link && w.TLS == m.TLS {
 			return p
 		}
 		if ps.known.CompareAndDelete(m.Incarnation, known) {
@@ -117,7 +112,7 @@ func (p *Peer) Use() { p.users.Add(1) }
 
 // Load returns the worker's name, and how many requests and links there are.
 func (p *Peer) Load() (name string, requests int64, links int) {
-	return p.name, p.users.Load(), p.link.Open()
+	return p.worker.Name, p.users.Load(), p.link.Open()
 }
 
 // Leave ends one use of the link.
@@ -136,7 +131,7 @@ func (ps *peers) newPeer(m ring.Member) *Peer {
 	if ps.own != nil && m.Name == ps.ownName {
 		dial, secure = ps.own, nil // nobody sees the memory of this process
 	}
-	p := &Peer{name: m.Name, addr: m.Addr, takesLink: m.Link, tls: m.TLS, link: &link.Client{Addr: m.Addr, TLS: secure, Conns: ps.links, Config: ps.link, Dial: dial}}
+	p := &Peer{worker: m, link: &link.Client{Addr: m.Addr, TLS: secure, Conns: ps.links, Config: ps.link, Dial: dial}}
 	plain := p.link.DialPlain // by which the worker knows that a member sends
 	if !m.Link && secure == nil {
 		plain = dial
@@ -173,13 +168,13 @@ type health struct {
 	probing bool          // a request tries
 }
 
-// dial connects to the worker, or returns errFailing.
+// dial connects to the worker, unless that has just failed.
 func (h *health) dial(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	h.mu.Lock()
 	failing := h.pause > 0
 	if failing && (h.probing || time.Now().Before(h.next)) {
 		h.mu.Unlock()
-		return nil, errFailing
+		return nil, errors.New("connecting failed a moment ago")
 	}
 	h.probing = failing
 	h.mu.Unlock()

@@ -1,7 +1,6 @@
 package send
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,10 +16,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
-
-// errBodyRead is the error of an attempt over HTTP/1.1 after one over the link, which
-// has read of a body that cannot be opened again.
-var errBodyRead = errors.New("the body has been read for another worker")
 
 // attemptPlain sends the request to a worker over HTTP/1.1, with its body if that is kept.
 func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
