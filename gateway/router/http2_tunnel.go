@@ -43,10 +43,6 @@ func (w *h2Writer) isRefused(r *http.Request, rules *fields.Rules) bool {
 	return w.key != "" && rules.Upgrade(r.Header) == ""
 }
 
-// errNotSwitched is the error of an app that has not changed to WebSocket as it
-// should, on a stream where that would look as if it had.
-var errNotSwitched = errors.New("router: the app did not change to WebSocket")
-
 // checkSwitch returns an error if res does not fit a client that asked for WebSocket over HTTP/2.
 // For such a client a status 200 would mean that the protocol was switched.
 func (w *h2Writer) checkSwitch(res *http.Response) error {
@@ -58,7 +54,7 @@ func (w *h2Writer) checkSwitch(res *http.Response) error {
 	case res.StatusCode >= 300:
 		return nil
 	}
-	return fmt.Errorf("%w: status %d", errNotSwitched, res.StatusCode)
+	return fmt.Errorf("router: the app did not change to WebSocket: status %d", res.StatusCode)
 }
 
 // Hijack implements [http.Hijacker], for a stream that switches to WebSocket. The answer's head is

@@ -34,9 +34,9 @@ type clientWriter struct {
 
 	upgraded string // the protocol that the worker has changed to
 
-	stripe     int // of what counts requests
-	accounting accounting
-	observed   *observation // nil for nothing to be noted
+	record
+	by        send.Way
+	accounted bool // by account
 
 	// expected is a body that the client sends only after 100 Continue. Until its end the server
 	// may write that status itself at any time.
@@ -51,7 +51,7 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 		out.source = &out.own
 		out.own.init(rt, nil, r.RemoteAddr, strings.TrimPrefix(r.Proto, "HTTP/"))
 	}
-	out.stripe, out.accounting.began = metrics.Stripe(), rt.now()
+	out.stripe, out.began = metrics.Stripe(), rt.now()
 	out.countFor(rt.other)
 	if rt.observes {
 		out.observed = rt.observe(r.Context(), out.source, r.TLS != nil, r.Method, r.URL.EscapedPath(), func(name string) []string { return r.Header[name] })
@@ -90,7 +90,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		body.paced = newPacedBody(r, w.control, rt, rules)
 	}
 	if body.paced != nil {
-		body.paced.received, body.paced.observed = &w.accounting.part.received, w.observed
+		body.paced.received, body.paced.observed = &w.part.received, w.observed
 	}
 	if err := d.admit(rt, rt.now()); err != nil {
 		w.refuse(r, partition, body, err)
@@ -148,7 +148,7 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 	defer x.reset()
 	x.noteIn(w.observed)
 	defer func() {
-		w.accounting.by = x.By()
+		w.by = x.By()
 		w.observed.answered(x.problem, &x.Answer)
 	}()
 	x.tls, x.fields, x.Stream = r.TLS != nil, headerFields(r), body.stream
@@ -245,10 +245,7 @@ func (w *clientWriter) Write(b []byte) (int, error) {
 	w.hurry()
 	defer w.rest()
 	n, err := w.ResponseWriter.Write(b)
-	w.accounting.part.sent.Add(int64(n))
-	if w.observed != nil {
-		w.observed.sent += int64(n)
-	}
+	w.countSent(n)
 	return n, err
 }
 

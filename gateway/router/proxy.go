@@ -82,9 +82,9 @@ func (x *proxiedRequest) setKeyway(h http.Header) {
 }
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {
-	x.client.accounting.by = send.ByRelay
+	x.client.by = send.ByRelay
 	if x.decision.upstream {
-		x.client.accounting.by = send.ByUpstream
+		x.client.by = send.ByUpstream
 	}
 	if o := x.client.observed; o != nil && !x.decision.upstream {
 		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))

@@ -1,12 +1,14 @@
 package router
 
 import (
+	"net"
 	"net/netip"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/proxyheader"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // welcome serves an accepted connection with p, if its client may have one more. A peer that speaks
@@ -17,44 +19,46 @@ func (s *Server) welcome(conn *conns.Admitted, p protocol) {
 		s.admit(conn, nil, p)
 		return
 	}
-	g := greeting{conn, s.now.Load()}
-	if !s.keep(g) {
+	c := arriving{conn, netip.Addr{}, s.now.Load()}
+	if !s.keep(c) {
 		conn.Close()
 		return
 	}
-	go s.readProxyHeader(g, p)
+	go s.readProxyHeader(c, conn, p)
 }
 
-// greeting is a connection whose PROXY header is read. It implements servedConn.
-type greeting struct {
-	*conns.Admitted
-	began int64 // tick
+// arriving is a connection whose PROXY header is read, or whose TLS handshake is under way. It
+// implements servedConn.
+type arriving struct {
+	net.Conn
+	of    netip.Addr // the client that it counts for
+	began int64      // tick
 }
 
-func (g greeting) check(now int64, p phase) {
-	if age := g.IdleFor(now); age >= headTicks || p >= closing && age >= quietTicks {
-		g.close()
+func (c arriving) check(now int64, p phase) {
+	if age := c.IdleFor(now); age >= headTicks || p >= closing && age >= quietTicks {
+		c.close()
 	}
 }
 
-func (g greeting) close()                  { g.Admitted.Close() }
-func (g greeting) client() netip.Addr      { return netip.Addr{} }
-func (g greeting) IdleFor(now int64) int64 { return now - g.began }
-func (g greeting) EndUnused()              { g.close() }
+func (c arriving) close()                  { netutil.CloseNow(c.Conn) }
+func (c arriving) client() netip.Addr      { return c.of }
+func (c arriving) IdleFor(now int64) int64 { return now - c.began }
+func (c arriving) EndUnused()              { c.close() }
 
 // readProxyHeader reads what a proxy says of a connection, which is served then.
-func (s *Server) readProxyHeader(g greeting, p protocol) {
-	_ = g.SetReadDeadline(time.Now().Add(hop.ReadHeaderTimeout))
-	client, read, err := proxyheader.Parse(g.Admitted)
-	defer s.forget(g) // when it is known as what it becomes
+func (s *Server) readProxyHeader(c arriving, conn *conns.Admitted, p protocol) {
+	_ = conn.SetReadDeadline(time.Now().Add(hop.ReadHeaderTimeout))
+	client, read, err := proxyheader.Parse(conn)
+	defer s.forget(c) // when it is known as what it becomes
 	if err != nil {
-		s.router.log.Warn("a connection is closed: its peer is among --proxy-protocol, but sent no PROXY header", "peer", g.RemoteAddr(), "error", err)
-		g.close()
+		s.router.log.Warn("a connection is closed: its peer is among --proxy-protocol, but sent no PROXY header", "peer", conn.RemoteAddr(), "error", err)
+		c.close()
 		return
 	}
-	_ = g.SetReadDeadline(time.Time{})
+	_ = conn.SetReadDeadline(time.Time{})
 	if client != nil {
-		g.IsOf(client)
+		conn.IsOf(client)
 	}
-	s.admit(g.Admitted, read, p)
+	s.admit(conn, read, p)
 }

@@ -5,11 +5,9 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/netip"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/tickets"
-	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
@@ -30,43 +28,27 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	}
 	tickets.Share(cfg, s.router.cfg.Members.Secrets("keyway TLS tickets"))
 	return s.serve(l, protocol{start: func(conn net.Conn, read []byte) {
-		c := handshake{tls.Server(sock.BelowTLS(conn, read), cfg), s.now.Load()}
+		t := tls.Server(sock.BelowTLS(conn, read), cfg)
+		c := arriving{t, clientOf(conn.RemoteAddr().String()), s.now.Load()}
 		if !s.keep(c) {
 			conn.Close()
 			return
 		}
-		go s.shake(c)
+		go s.shake(c, t)
 	}})
 }
 
-// handshake is a connection whose TLS handshake is under way. It implements servedConn.
-type handshake struct {
-	*tls.Conn
-	began int64 // tick
-}
-
-func (c handshake) check(now int64, p phase) {
-	if p >= closing && c.IdleFor(now) >= quietTicks {
-		c.close()
-	}
-}
-
-func (c handshake) close()                  { netutil.CloseNow(c.Conn) }
-func (c handshake) client() netip.Addr      { return clientOf(c.RemoteAddr().String()) }
-func (c handshake) IdleFor(now int64) int64 { return now - c.began }
-func (c handshake) EndUnused()              { c.close() }
-
-func (s *Server) shake(c handshake) {
+func (s *Server) shake(c arriving, t *tls.Conn) {
 	defer s.forget(c)
 	ctx, cancel := context.WithTimeout(context.Background(), hop.ReadHeaderTimeout)
 	defer cancel()
-	switch err := c.HandshakeContext(ctx); {
+	switch err := t.HandshakeContext(ctx); {
 	case err != nil:
-		s.router.cfg.Logger.Debug("TLS handshake failed", "client", c.RemoteAddr(), "error", err)
+		s.router.cfg.Logger.Debug("TLS handshake failed", "client", t.RemoteAddr(), "error", err)
 		c.close()
-	case c.ConnectionState().NegotiatedProtocol == "h2":
-		serveH2(s, c.Conn, nil, c)
+	case t.ConnectionState().NegotiatedProtocol == "h2":
+		serveH2(s, t, nil, c)
 	default:
-		serveHTTP1(s, c.Conn, nil)
+		serveHTTP1(s, t, nil)
 	}
 }

@@ -18,12 +18,6 @@ type trafficPart struct {
 	received, sent atomic.Int64 // bytes of bodies, from clients and to them
 }
 
-// countAnswer counts a request that was answered with that status, and has taken so long.
-func (t *trafficPart) countAnswer(by send.Way, status int, took time.Duration) {
-	t.answered[by][send.ClassOf(status)].Add(1)
-	t.took.Observe(took)
-}
-
 // trafficOf returns the counters of the routes of that name. They are the same in all tables, so
 // counts continue.
 func (rt *Router) trafficOf(name string) *traffic {
@@ -43,32 +37,38 @@ func (rt *Router) now() time.Duration { return time.Since(rt.base) }
 // refused counts an answer of the router's own.
 func (c *counters) refused(k problem.Kind) { c.problems[k].Add(1) }
 
-// accounting is a request of a clientWriter, to be counted once.
-type accounting struct {
-	part  *trafficPart
-	by    send.Way
-	began time.Duration // since the router's start
-	done  bool
+// record is what is counted and noted of a request.
+type record struct {
+	stripe   int           // of what counts requests
+	part     *trafficPart  // of its route
+	observed *observation  // nil for nothing to be noted
+	began    time.Duration // since the router's start
 }
 
 // countSent counts bytes of the answer's body.
-func (x *upstreamRequest) countSent(n int) {
-	x.traffic.sent.Add(int64(n))
-	if x.noted != nil {
-		x.noted.sent += int64(n)
+func (r *record) countSent(n int) {
+	r.part.sent.Add(int64(n))
+	if r.observed != nil {
+		r.observed.sent += int64(n)
+	}
+}
+
+// end counts the request, which was answered with that status.
+func (r *record) end(rt *Router, by send.Way, status int) {
+	took := rt.now() - r.began
+	r.part.answered[by][send.ClassOf(status)].Add(1)
+	r.part.took.Observe(took)
+	if r.observed != nil {
+		r.observed.endRequest(rt, by, status, took)
 	}
 }
 
 // account counts the request, which has its answer, or changes protocols now.
 func (w *clientWriter) account() {
-	if a := &w.accounting; !a.done {
-		a.done = true
-		took := w.router.now() - a.began
-		a.part.countAnswer(a.by, w.status, took)
-		if w.observed != nil {
-			w.observed.endRequest(w.router, a.by, w.status, took)
-		}
+	if !w.accounted {
+		w.accounted = true
+		w.end(w.router, w.by, w.status)
 	}
 }
 
-func (w *clientWriter) countFor(t *traffic) { w.accounting.part = &t.parts[w.stripe] }
+func (w *clientWriter) countFor(t *traffic) { w.part = &t.parts[w.stripe] }

@@ -17,13 +17,13 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 	kit.ReportCPU(b)
 	b.RunParallel(func(pb *testing.PB) {
 		stripe := metrics.Stripe()
-		x := upstreamRequest{traffic: &counted.parts[stripe]}
+		x := upstreamRequest{record: record{part: &counted.parts[stripe]}}
 		for pb.Next() {
-			began := rt.now()
+			x.began = rt.now()
 			rt.counters.requests.Add(stripe, 1)
-			x.traffic.received.Add(10)
+			x.part.received.Add(10)
 			x.countSent(100)
-			x.traffic.countAnswer(send.ByLink, http.StatusOK, rt.now()-began)
+			x.end(rt, send.ByLink, http.StatusOK)
 		}
 	})
 }

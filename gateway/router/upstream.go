@@ -31,10 +31,8 @@ type upstreamRequest struct {
 	pace   *pacedBody // bounds the wait for the body; nil if something else does
 	read   []byte     // the body, if the key stands in it
 
-	stripe  int // of what counts requests
-	traffic *trafficPart
-	noted   *observation // nil for nothing to be noted
-	problem string       // of the router's own answer
+	record
+	problem string // of the router's own answer
 
 	try    routing.Attempt // attempt, made once
 	memory struct {
@@ -134,13 +132,13 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
 		return false
 	}
-	began := rt.now()
+	x.began = rt.now()
 	rt.counters.requests.Add(x.stripe, 1)
-	x.traffic = &d.route.traffic.parts[x.stripe]
+	x.part = &d.route.traffic.parts[x.stripe]
 	x.follow(&d)
 	if rt.observes {
 		x.noteIn(rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader))
-		x.noted.decided(&d, x.Partition)
+		x.observed.decided(&d, x.Partition)
 	}
 	x.appendFields()
 	switch {
@@ -154,7 +152,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		}
 	}
 	if !broken {
-		err = d.admit(rt, began)
+		err = d.admit(rt, x.began)
 	}
 	if err != nil {
 		x.refuse(err)
@@ -163,15 +161,13 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		return false
 	}
 	if r.ContentLength > 0 {
-		x.traffic.received.Add(r.ContentLength)
+		x.part.received.Add(r.ContentLength)
 	}
-	took := rt.now() - began
-	x.traffic.countAnswer(x.By(), x.Answer.Status, took)
-	if o := x.noted; o != nil {
+	if o := x.observed; o != nil {
 		o.received.Store(r.ContentLength)
 		o.answered(x.problem, &x.Answer)
-		o.endRequest(rt, x.By(), x.Answer.Status, took)
 	}
+	x.end(rt, x.By(), x.Answer.Status)
 	return true
 }
 
@@ -261,7 +257,7 @@ func (x *upstreamRequest) reply(a *answer) {
 }
 
 // noteIn has what becomes of the request noted in o, unless it is nil.
-func (x *upstreamRequest) noteIn(o *observation) { x.noted, x.Observed = o, o.onward() }
+func (x *upstreamRequest) noteIn(o *observation) { x.observed, x.Observed = o, o.onward() }
 
 // attempt sends the request to a worker, unless its client has given up too much.
 func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
