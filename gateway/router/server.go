@@ -105,14 +105,13 @@ func NewServer(rt *Router, general *http.Server) *Server {
 	}
 	nameServer(s)
 	s.h2 = &h2.Server{
-		MaxStreams:      maxH2Streams,
-		MaxHeaderBytes:  hop.MaxHeaderBytes,
-		HeadTicks:       int(headTicks),
-		ExtendedConnect: true,
-		IdleTicks:       int(idleTicks),
-		PingTicks:       int(ticks(pingAfter)),
-		ClientTicks:     int(ticks(rt.cfg.ClientTimeout)),
-		ClientBytes:     rt.cfg.bodyBytes(),
+		MaxStreams:     maxH2Streams,
+		MaxHeaderBytes: hop.MaxHeaderBytes,
+		HeadTicks:      int(headTicks),
+		IdleTicks:      int(idleTicks),
+		PingTicks:      int(ticks(pingAfter)),
+		ClientTicks:    int(ticks(rt.cfg.ClientTimeout)),
+		ClientBytes:    rt.cfg.bodyBytes(),
 	}
 	rt.serversMu.Lock()
 	defer rt.serversMu.Unlock()

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"sync"
@@ -122,9 +123,7 @@ func (c *Conn) hello() {
 	settings = appendSetting(settings, settingMaxStreams, uint32(c.srv.MaxStreams))
 	settings = appendSetting(settings, settingInitialWindow, initialReceive)
 	settings = appendSetting(settings, settingMaxHeaderList, uint32(c.srv.MaxHeaderBytes))
-	if c.srv.ExtendedConnect {
-		settings = appendSetting(settings, settingConnect, 1)
-	}
+	settings = appendSetting(settings, settingConnect, 1)
 	b := appendFrame(nil, frame{length: len(settings), kind: frameSettings})
 	b = append(b, settings...)
 	c.controlLocked(appendWord(b, frameWindowUpdate, 0, connReceive-defaultWindow))
@@ -202,7 +201,7 @@ func (c *Conn) endConnection(err error) {
 	broken, ok := errors.AsType[*connError](err)
 	c.mu.Lock()
 	if ok && c.leaving != lingering {
-		c.goAwayLocked(broken.code, broken.why)
+		c.goAwayLocked(c.last, broken.code, broken.why)
 		c.lingerLocked()
 	}
 	c.over.Store(true)
@@ -246,10 +245,10 @@ func (c *Conn) Check(leave bool) {
 	case idle && now-c.idleSince >= int64(c.srv.IdleTicks), c.leaving == refusing && idle:
 		c.leaveLocked(NoError)
 	case leave && c.leaving == staying:
-		c.announceLocked()
+		c.goAwayLocked(maxID, NoError, "") // it is to open no more streams; those under way are still served
 		c.leaving, c.leaveAt = announced, now+leaveTicks
 	case c.leaving == announced && now >= c.leaveAt:
-		c.goAwayLocked(NoError, "")
+		c.goAwayLocked(c.last, NoError, "")
 		c.leaving = refusing
 	}
 }
@@ -294,7 +293,7 @@ func (c *Conn) checkStreams(now int64) {
 // leaveLocked ends the connection; streams that run are lost.
 func (c *Conn) leaveLocked(code Code) {
 	if c.leaving != refusing || code != NoError {
-		c.goAwayLocked(code, "")
+		c.goAwayLocked(c.last, code, "")
 	}
 	c.lingerLocked()
 	c.over.Store(true)
@@ -310,16 +309,10 @@ func (c *Conn) lingerLocked() {
 	c.startLocked()
 }
 
-// announceLocked asks the client to open no more streams. Streams under way are still served.
-func (c *Conn) announceLocked() {
-	b := appendFrame(nil, frame{length: 8, kind: frameGoAway})
-	c.controlLocked(append(b, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, byte(NoError)))
-}
-
 // goAwayLocked tells the client the last stream that is served, and the reason.
-func (c *Conn) goAwayLocked(code Code, why string) {
+func (c *Conn) goAwayLocked(last uint32, code Code, why string) {
 	b := appendFrame(nil, frame{length: 8 + len(why), kind: frameGoAway})
-	b = append(b, byte(c.last>>24), byte(c.last>>16), byte(c.last>>8), byte(c.last), 0, 0, 0, byte(code))
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, last), uint32(code))
 	c.controlLocked(append(b, why...))
 }
 

@@ -46,7 +46,6 @@ type block struct {
 	count    int  // fields that were decoded
 	size     int  // and their bytes
 	room     int  // bytes of frames that are taken
-	extended bool // :protocol is taken
 	trailer  bool
 	regular  bool // pseudo fields have ended
 	seen     pseudo
@@ -148,9 +147,7 @@ func (b *block) takePseudo(f Field) {
 	case ":path":
 		kind, into = seenPath, &b.request.Path
 	case ":protocol":
-		if b.extended {
-			kind, into = seenProtocol, &b.request.Protocol
-		}
+		kind, into = seenProtocol, &b.request.Protocol
 	}
 	switch {
 	case kind == 0 || b.trailer:

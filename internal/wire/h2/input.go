@@ -63,11 +63,15 @@ func (p *input) lend() {
 func (c *Conn) fill() error {
 	c.await()
 	defer func() { c.heard.Store(c.tick.Load()) }()
-	if c.sock == nil {
-		return c.fillPlainly()
+	if c.sock != nil {
+		n, err := c.sock.Fill()
+		c.w += n
+		return err
 	}
-	n, err := c.sock.Fill()
-	c.w += n
+	n, err := c.nc.Read(c.room())
+	if c.w += n; n > 0 {
+		return nil
+	}
 	return err
 }
 
@@ -75,27 +79,4 @@ func (c *Conn) fill() error {
 func (p *input) room() []byte {
 	p.borrow()
 	return p.in[p.w:]
-}
-
-// fillPlainly is fill for a connection that is not a socket. While nothing has
-// come it holds a small buffer.
-func (c *Conn) fillPlainly() error {
-	var few [64]byte
-	if c.have() > 0 {
-		n, err := c.nc.Read(c.room())
-		c.w += n
-		return noProgress(n, err)
-	}
-	c.lend()
-	n, err := c.nc.Read(few[:])
-	c.keep(few[:n])
-	return noProgress(n, err)
-}
-
-// noProgress is err if nothing was read.
-func noProgress(n int, err error) error {
-	if n > 0 {
-		return nil
-	}
-	return err
 }

@@ -101,7 +101,7 @@ func (c *Conn) headers(f frame, p []byte) error {
 		purpose, code = purposeReset, ProtocolError
 	}
 	c.block.beginBlock(purpose, f, c.srv.MaxHeaderBytes)
-	c.block.code, c.block.extended = code, c.srv.ExtendedConnect
+	c.block.code = code
 	return c.fragment(f, p)
 }
 

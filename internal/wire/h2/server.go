@@ -29,10 +29,6 @@ type Server struct {
 
 	ClientBytes int64 // of a body that have to come within ClientTicks of waiting for them; 0 for one byte
 
-	// ExtendedConnect says that streams may change to another protocol (RFC 8441): a
-	// CONNECT with Request.Protocol.
-	ExtendedConnect bool
-
 	setup    sync.Once
 	handlers netutil.Workers[*Stream]
 }

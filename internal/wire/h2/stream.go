@@ -274,7 +274,8 @@ func (s *Stream) consumedLocked(n int) {
 // Answer sends the head of the answer, the beginning of its body, and its end
 // if end is set. Names of fields must be in lower case; fields of the connection
 // and pseudo fields must not be among them. With a status below 200 it sends an
-// interim answer, which has no body and no end. It may wait for the client.
+// interim answer, which has no body and no end; with a status of 0, trailers. It may wait for the
+// client.
 func (s *Stream) Answer(status int, fields []Field, body []byte, end bool) error {
 	c := s.conn
 	c.mu.Lock()
@@ -307,16 +308,7 @@ func (s *Stream) End(trailers []Field) error {
 	if len(trailers) == 0 {
 		return s.Write(nil, true)
 	}
-	c := s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := s.awaitRoomLocked(); err != nil {
-		return err
-	}
-	c.fieldsLocked(s.id, 0, trailers, true)
-	c.startLocked()
-	s.closeLocked()
-	return nil
+	return s.Answer(0, trailers, nil, true)
 }
 
 // Headed reports whether the head of the answer has been sent.
