@@ -18,37 +18,27 @@ const (
 
 // IsToken reports whether s is a token, such as a method or a field's name.
 func IsToken[S ~string | ~[]byte](s S) bool {
-	for i := range len(s) {
-		if !isTokenByte(s[i]) {
-			return false
-		}
-	}
-	return len(s) > 0
-}
-
-// isTokenByte reports whether c may stand in a token.
-func isTokenByte(c byte) bool {
-	switch {
-	case c < 64:
-		return tokenLow>>c&1 != 0
-	case c < 128:
-		return tokenHigh>>(c-64)&1 != 0
-	}
-	return false
+	return len(s) > 0 && IsOf(s, tokenLow, tokenHigh)
 }
 
 // IsLowerToken reports whether s is a token in lower case, as the names of
 // fields are in HTTP/2 (RFC 9113, section 8.2.1).
 func IsLowerToken[S ~string | ~[]byte](s S) bool {
+	return len(s) > 0 && IsOf(s, tokenLow, tokenHigh&^upperHigh)
+}
+
+// IsOf reports whether all bytes of s have their bit in low, which is for those below 64, or in
+// high, for those from 64 to 127.
+func IsOf[S ~string | ~[]byte](s S, low, high uint64) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
-		case c < 64 && tokenLow>>c&1 != 0:
-		case c >= 64 && c < 128 && (tokenHigh&^upperHigh)>>(c-64)&1 != 0:
+		case c < 64 && low>>c&1 != 0:
+		case c >= 64 && c < 128 && high>>(c-64)&1 != 0:
 		default:
 			return false
 		}
 	}
-	return len(s) > 0
+	return true
 }
 
 // IsTarget reports whether s can be the target of a request: neither empty nor

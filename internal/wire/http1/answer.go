@@ -29,44 +29,21 @@ func (h *ResponseHead) Parse(b []byte) Verdict { return h.judge(b, h.parse) }
 
 func (h *ResponseHead) parse(b []byte) Verdict {
 	h.Fields, h.ContentLength, h.Chunked, h.Close = h.Fields[:0], -1, false, false
-	line, rest, v := cutLine(b)
-	switch {
-	case v == More && !startsLike(b, statusVersion):
-		return HandOver
-	case v != Done:
-		return v
-	case !h.statusLine(line):
+	if n := min(len(b), len(statusVersion)); string(b[:n]) != statusVersion[:n] {
 		return HandOver
 	}
-	for {
-		if line, rest, v = cutLine(rest); v != Done {
-			return v
-		}
-		if len(line) == 0 {
-			break
-		}
-		if !h.field(line) {
-			return HandOver
-		}
-	}
-	if h.Chunked && (h.ContentLength >= 0 || grammar.HasNoBody(h.Status)) {
+	size, v := parseLines(b, h.statusLine, h.field)
+	if h.Size = size; v == Done && h.Chunked && (h.ContentLength >= 0 || grammar.HasNoBody(h.Status)) {
 		return HandOver
 	}
-	h.Size = len(b) - len(rest)
-	return Done
+	return v
 }
 
 const statusVersion = "HTTP/1.1 "
 
-// startsLike reports whether b starts with prefix, or is the start of it.
-func startsLike(b []byte, prefix string) bool {
-	n := min(len(b), len(prefix))
-	return string(b[:n]) == prefix[:n]
-}
-
 func (h *ResponseHead) statusLine(line []byte) bool {
-	code, ok := bytes.CutPrefix(line, []byte(statusVersion))
-	if !ok || len(code) < 3 || len(code) > 3 && code[3] != ' ' || !grammar.IsText(code) {
+	code := line[min(len(statusVersion), len(line)):]
+	if len(code) < 3 || len(code) > 3 && code[3] != ' ' || !grammar.IsText(code) {
 		return false
 	}
 	h.Status = 0

@@ -80,38 +80,33 @@ func (h *Head) Parse(b []byte) Verdict { return h.judge(b, h.parse) }
 
 func (h *Head) parse(b []byte) Verdict {
 	h.Host, h.Fields, h.ContentLength, h.Close = nil, h.Fields[:0], -1, false
-	line, rest, v := cutLine(b)
-	if v != Done {
-		return h.early(b, v)
-	}
-	if !h.requestLine(line) {
+	if len(b) > 0 && (b[0] < 'A' || b[0] > 'Z') { // another protocol may never send a line end
 		return HandOver
 	}
-	for {
-		if line, rest, v = cutLine(rest); v != Done {
-			return v
-		}
-		if len(line) == 0 {
-			break
-		}
-		if !h.field(line) {
-			return HandOver
-		}
-	}
-	if h.Host == nil {
-		return HandOver
-	}
-	h.Size = len(b) - len(rest)
-	return Done
-}
-
-// early judges a first line that is not complete: another protocol may never
-// send a line end.
-func (h *Head) early(b []byte, v Verdict) Verdict {
-	if len(b) > 0 && (b[0] < 'A' || b[0] > 'Z') {
+	size, v := parseLines(b, h.requestLine, h.field)
+	if h.Size = size; v == Done && h.Host == nil {
 		return HandOver
 	}
 	return v
+}
+
+// parseLines parses the head at the start of b. A first line, or one of a field, that its function
+// does not take is not simple.
+func parseLines(b []byte, first, field func(line []byte) bool) (size int, v Verdict) {
+	line, rest, v := cutLine(b)
+	if v == Done && !first(line) {
+		return 0, HandOver
+	}
+	for v == Done {
+		switch line, rest, v = cutLine(rest); {
+		case v != Done:
+		case len(line) == 0:
+			return len(b) - len(rest), Done
+		case !field(line):
+			return 0, HandOver
+		}
+	}
+	return 0, v
 }
 
 // cutLine takes a line from the front of b, without its CRLF.
@@ -257,14 +252,4 @@ const (
 )
 
 // IsHost reports whether v has only bytes that net/http takes in a Host.
-func IsHost[S ~string | ~[]byte](v S) bool {
-	for i := range len(v) {
-		switch c := v[i]; {
-		case c < 64 && hostLow>>c&1 != 0:
-		case c >= 64 && c < 128 && hostHigh>>(c-64)&1 != 0:
-		default:
-			return false
-		}
-	}
-	return true
-}
+func IsHost[S ~string | ~[]byte](v S) bool { return grammar.IsOf(v, hostLow, hostHigh) }

@@ -144,12 +144,6 @@ func (d *Date) Text(now time.Time) string {
 	return last.text
 }
 
-// Append appends the Date field for now.
-func (d *Date) Append(b []byte, now time.Time) []byte {
-	b = append(append(b, "Date: "...), d.Text(now)...)
-	return append(b, "\r\n"...)
-}
-
 // AppendRequestLength appends the length of a request's body where there is one,
 // or where servers want to know that there is none.
 func AppendRequestLength(b []byte, method string, n int64) []byte {
