@@ -330,11 +330,8 @@ func (x *Exchange) Buffered() (n int, last bool) { return x.w - x.r, x.err == io
 // Next returns the next piece of the body, which is valid until the next call.
 // At the end the error is io.EOF.
 func (x *Exchange) Next() ([]byte, error) {
-	for x.r == x.w {
-		if x.err != nil {
-			return nil, x.err
-		}
-		x.read()
+	if err := x.await(); err != nil {
+		return nil, err
 	}
 	piece := x.buf[x.r:x.w]
 	x.r = x.w
@@ -346,15 +343,23 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	for x.r == x.w {
-		if x.err != nil {
-			return 0, x.err
-		}
-		x.read()
+	if err := x.await(); err != nil {
+		return 0, err
 	}
 	n := copy(p, x.buf[x.r:x.w])
 	x.r += n
 	return n, nil
+}
+
+// await waits until some of the body is in buf.
+func (x *Exchange) await() error {
+	for x.r == x.w {
+		if x.err != nil {
+			return x.err
+		}
+		x.read()
+	}
+	return nil
 }
 
 // read reads more of the body.

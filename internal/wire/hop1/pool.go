@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -168,10 +169,8 @@ func (p *Pool) Trim(most int) (left int) {
 // removeOldestLocked removes the n idle connections that were used longest ago.
 func (p *Pool) removeOldestLocked(n int) []*conn {
 	n = min(max(n, 0), len(p.idle))
-	old := append([]*conn(nil), p.idle[:n]...)
-	left := copy(p.idle, p.idle[n:])
-	clear(p.idle[left:])
-	p.idle = p.idle[:left]
+	old := slices.Clone(p.idle[:n])
+	p.idle = slices.Delete(p.idle, 0, n)
 	return old
 }
 

@@ -362,7 +362,6 @@ func (a *tripAnswer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (a *tripAnswer) Close() error {
 	a.t.giveUp()
 	return nil
@@ -384,7 +383,6 @@ func (u tunnel) Write(p []byte) (int, error) { return u.t.conn.nc.Write(p) }
 // CloseWrite ends what is sent to the server.
 func (u tunnel) CloseWrite() error { return netutil.CloseWrite(u.t.conn.nc) }
 
-// Close implements [io.Closer].
 func (u tunnel) Close() error {
 	u.t.giveUp()
 	return nil

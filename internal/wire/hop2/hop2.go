@@ -148,7 +148,6 @@ type exchange struct {
 	once      sync.Once
 }
 
-// Read implements [io.Reader].
 func (x *exchange) Read(p []byte) (int, error) {
 	n, err := x.body.Read(p)
 	switch {
@@ -160,7 +159,6 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (x *exchange) Close() error {
 	x.stop()
 	x.cancel()

@@ -53,9 +53,12 @@ func (p *pool) init(t *Transport) {
 
 // get returns a connection on which the caller may make one request.
 func (p *pool) get(ctx context.Context) (*client, error) {
-	for range tries {
+	for try := 0; ; try++ {
 		if c := p.reserve(); c != nil {
 			return c, nil
+		}
+		if try == tries {
+			return nil, errNoRoom
 		}
 		select {
 		case dialed := <-p.dials.DoChan("", func() (any, error) { return nil, p.dial(context.WithoutCancel(ctx)) }):
@@ -66,10 +69,6 @@ func (p *pool) get(ctx context.Context) (*client, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	if c := p.reserve(); c != nil {
-		return c, nil
-	}
-	return nil, errNoRoom
 }
 
 // errNoRoom: others were faster, or the server takes no requests.
