@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
@@ -49,10 +50,7 @@ func (e *Entry) append(b []byte, keys bool) []byte {
 	b = appendNumber(b, "bytes_out", e.BytesOut)
 	if e.Key != "" {
 		b = append(b, `,"key_hash":"`...)
-		sum := xxhash.Sum64String(e.Key)
-		for shift := 60; shift >= 0; shift -= 4 {
-			b = append(b, "0123456789abcdef"[sum>>shift&15])
-		}
+		b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, xxhash.Sum64String(e.Key)))
 		b = append(b, '"')
 		if keys {
 			b = appendNamed(b, "key", e.Key)
