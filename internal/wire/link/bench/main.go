@@ -4,7 +4,6 @@
 // and it prints medians.
 //
 //	go run . -rounds 5 -time 1s -concurrency 64
-//	go run . -writers
 package main
 
 import (
@@ -49,15 +48,11 @@ func run(args []string, out io.Writer) error {
 	span := flags.Duration("time", time.Second, "time of one contestant in one round")
 	workers := flags.Int("concurrency", 64, "requests at once")
 	size := flags.Int("size", 100, "bytes of the answer's body")
-	writers := flags.Bool("writers", false, "compare ways to combine writes in place of protocols")
 	only := flags.String("only", "", "run only the contestant of this name")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	field := contestants()
-	if *writers {
-		field = writerSchemes()
-	}
 	results := map[string][]result{}
 	for range *rounds {
 		for _, c := range field {
