@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -27,20 +28,18 @@ const waitTick = time.Millisecond
 
 // waits are the waits of a connection's requests, guarded by its mu.
 type waits struct {
-	count       int           // between BeginWait and EndWait
-	first, last *serverStream // the unsaid ones, in the order of their BeginWait
-	ticks       uint64
-	ticking     bool
-	timer       *time.Timer // nil until there is a wait
-	frames      []byte      // memory
+	count   int             // between BeginWait and EndWait
+	fresh   []*serverStream // began to wait after the last tick
+	lasting []*serverStream // were unsaid at the last tick
+	ticking bool
+	timer   *time.Timer // nil until there is a wait
+	frames  []byte      // memory
 }
 
 // wait is a request's part in them, under serverConn.mu.
 type wait struct {
-	state      waitState
-	since      uint64 // ticks when it began
-	prev, next *serverStream
-	begun      int64 // position in the byte stream behind the begun frame; 0 for none, -1 if there cannot be one
+	state waitState
+	begun int64 // position in the byte stream behind the begun frame; 0 for none, -1 if there cannot be one
 }
 
 // BeginWait records that the request waits for others before it begins, until EndWait. The client
@@ -89,7 +88,8 @@ func (sc *serverConn) beginWait(st *serverStream) bool {
 		sc.waits.count++
 		if st.wait.state == noWait {
 			st.wait.state = unsaid
-			sc.linkLocked(st)
+			sc.waits.fresh = append(sc.waits.fresh, st)
+			sc.tickLocked()
 		}
 	}
 	sc.mu.Unlock()
@@ -104,7 +104,6 @@ func (sc *serverConn) endWait(st *serverStream) {
 	defer sc.mu.Unlock()
 	sc.waits.count--
 	if st.wait.state == unsaid {
-		sc.unlinkLocked(st)
 		st.wait.state = begun
 	}
 }
@@ -112,10 +111,7 @@ func (sc *serverConn) endWait(st *serverStream) {
 func (sc *serverConn) noteBegin(st *serverStream, queue func([]byte) (end int64, err error)) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	switch st.wait.state {
-	case unsaid:
-		sc.unlinkLocked(st)
-	case said:
+	if st.wait.state == said {
 		var frame [headerLen]byte
 		putHeader(frame[:], header{kind: kindBegun, stream: st.id})
 		var err error
@@ -126,41 +122,17 @@ func (sc *serverConn) noteBegin(st *serverStream, queue func([]byte) (end int64,
 	st.wait.state = begun
 }
 
-// linkLocked adds a wait to the unsaid ones.
-func (sc *serverConn) linkLocked(st *serverStream) {
+// tickLocked sees that the next tick comes.
+func (sc *serverConn) tickLocked() {
 	ws := &sc.waits
-	st.wait.since, st.wait.prev = ws.ticks, ws.last
-	if ws.last == nil {
-		ws.first = st
-	} else {
-		ws.last.wait.next = st
-	}
-	ws.last = st
-	if ws.ticking {
-		return
-	}
-	ws.ticking = true
-	if ws.timer == nil {
+	switch {
+	case ws.ticking:
+	case ws.timer == nil:
 		ws.timer = time.AfterFunc(waitTick, sc.tellWaits)
-	} else {
+	default:
 		ws.timer.Reset(waitTick)
 	}
-}
-
-// unlinkLocked removes a wait from the unsaid ones.
-func (sc *serverConn) unlinkLocked(st *serverStream) {
-	ws, w := &sc.waits, &st.wait
-	if w.prev == nil {
-		ws.first = w.next
-	} else {
-		w.prev.wait.next = w.next
-	}
-	if w.next == nil {
-		ws.last = w.prev
-	} else {
-		w.next.wait.prev = w.prev
-	}
-	w.prev, w.next = nil, nil
+	ws.ticking = true
 }
 
 // tellWaits reports waits to the client that have lasted for a tick, and runs again a tick later
@@ -169,18 +141,20 @@ func (sc *serverConn) tellWaits() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	ws := &sc.waits
-	ws.ticks++
 	frames := ws.frames[:0]
-	for st := ws.first; st != nil && st.wait.since+2 <= ws.ticks; st = ws.first {
-		sc.unlinkLocked(st)
-		st.wait.state = said
-		frames = appendFrame(frames, header{kind: kindWaiting, stream: st.id}, nil)
+	for _, st := range ws.lasting {
+		if st.wait.state == unsaid {
+			st.wait.state = said
+			frames = appendFrame(frames, header{kind: kindWaiting, stream: st.id}, nil)
+		}
 	}
+	clear(ws.lasting)
+	ws.lasting, ws.fresh = slices.DeleteFunc(ws.fresh, func(st *serverStream) bool { return st.wait.state != unsaid }), ws.lasting[:0]
 	ws.frames = frames
 	if len(frames) > 0 {
 		sc.queue(frames)
 	}
-	if ws.ticking = ws.first != nil && !sc.ended(); ws.ticking {
-		ws.timer.Reset(waitTick)
+	if ws.ticking = false; len(ws.lasting) > 0 && !sc.ended() {
+		sc.tickLocked()
 	}
 }
