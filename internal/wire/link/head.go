@@ -1,13 +1,16 @@
 package link
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
 // Version is the version of the protocol that this package speaks.
@@ -48,96 +51,32 @@ func (h *requestHead) append(b []byte) []byte {
 	return append(b, h.fields...)
 }
 
-// decoder takes values from the front of a payload. After a failure it
-// yields zero values; ok tells at the end.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
+// decoder reads a payload. What it returns shares the payload's memory.
+type decoder struct{ packed.Reader }
 
-func (d *decoder) uint() uint64 {
-	n, rest, ok := cutUint(d.rest)
-	if !ok {
-		d.bad = true
-		return 0
-	}
-	d.rest = rest
-	return n
-}
-
-// uint64 takes a number of eight bytes, which is no varint.
-func (d *decoder) uint64() uint64 {
-	b := d.takeBytes(8)
-	if b == nil {
-		return 0
-	}
-	return binary.BigEndian.Uint64(b)
-}
-
-// byte takes a byte that must not be above most.
-func (d *decoder) byte(most byte) byte {
-	b := d.takeBytes(1)
-	if b == nil || b[0] > most {
-		d.bad = true
-		return 0
-	}
-	return b[0]
-}
-
-func (d *decoder) takeBytes(n int) []byte {
-	if len(d.rest) < n {
-		d.bad = true
-		return nil
-	}
-	b := d.rest[:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-// endFields makes it a failure if anything is left.
-func (d *decoder) endFields() { d.bad = d.bad || len(d.rest) > 0 }
+func decode(p []byte) *decoder { return &decoder{packed.Reader{Rest: p}} }
 
 // int takes a number that must be an int64 and not negative.
-func (d *decoder) int() int64 {
-	n := int64(d.uint())
-	if n < 0 {
-		d.bad = true
-		return 0
-	}
-	return n
-}
+func (d *decoder) int() int64 { return int64(d.Number(math.MaxInt64)) }
 
 // size takes a number that is one more than a size, or 0 for none (-1).
-func (d *decoder) size() int64 {
-	n := d.uint()
-	if n > 1<<63 {
-		d.bad = true
-		return 0
-	}
-	return int64(n - 1)
-}
+func (d *decoder) size() int64 { return int64(d.Number(1<<63) - 1) }
 
 func (d *decoder) string() string { return grammar.Text(d.bytes()) }
 
 // bytes takes bytes with their length in front; nil if there are none.
 func (d *decoder) bytes() []byte {
-	b, rest, ok := cutBytes(d.rest)
-	if !ok {
-		d.bad = true
-		return nil
+	if b := d.Bytes(int(d.Number(maxPayload))); len(b) > 0 {
+		return b
 	}
-	d.rest = rest
-	if len(b) == 0 {
-		return nil
-	}
-	return b
+	return nil
 }
 
 // fields takes all that is left.
 func (d *decoder) fields() Fields {
-	f := Fields(d.rest)
+	f := Fields(d.Rest)
 	if !f.valid() {
-		d.bad = true
+		d.Bad = true
 		return nil
 	}
 	return f
@@ -153,7 +92,7 @@ func IsCall(method string) bool { return strings.HasPrefix(method, callMark) }
 
 // decodeRequest decodes p, whose memory the result uses.
 func decodeRequest(p []byte) (requestHead, error) {
-	d := decoder{rest: p}
+	d := decode(p)
 	h := requestHead{
 		timeout: time.Duration(d.int()),
 		epoch:   d.int(),
@@ -162,11 +101,11 @@ func decodeRequest(p []byte) (requestHead, error) {
 		host:    d.string(),
 		target:  d.string(),
 		key:     d.string(),
-		client:  d.uint(),
+		client:  d.Number(math.MaxUint64),
 		policy:  d.bytes(),
 	}
 	h.fields = d.fields()
-	if d.bad || !grammar.IsToken(strings.TrimPrefix(h.method, callMark)) || !grammar.IsText(h.host) || !grammar.IsTarget(h.target) {
+	if d.Bad || !grammar.IsToken(strings.TrimPrefix(h.method, callMark)) || !grammar.IsText(h.host) || !grammar.IsTarget(h.target) {
 		return requestHead{}, fmt.Errorf("request head: %w", errMalformed)
 	}
 	return h, nil
@@ -194,10 +133,10 @@ func (h *responseHead) append(b []byte) []byte {
 
 // decodeResponse decodes p, whose memory the result uses.
 func decodeResponse(p []byte) (responseHead, error) {
-	d := decoder{rest: p}
+	d := decode(p)
 	status := d.int()
 	h := responseHead{length: d.size(), fields: d.fields()}
-	if d.bad || status < 200 && !isInterim(int(status)) || status > 999 {
+	if d.Bad || status < 200 && !isInterim(int(status)) || status > 999 {
 		return responseHead{}, fmt.Errorf("response head: %w", errMalformed)
 	}
 	h.status = int(status)
@@ -213,14 +152,14 @@ func appendRefusal(b []byte, e *RefusedError) []byte {
 
 // decodeRefusal decodes p, which the result does not share.
 func decodeRefusal(p []byte) (*RefusedError, error) {
-	d := decoder{rest: append([]byte(nil), p...)}
+	d := decode(bytes.Clone(p))
 	e := &RefusedError{
-		Reason: Reason(d.uint()),
+		Reason: Reason(d.Number(uint64(Busy))),
 		Epoch:  d.int(),
 		Owner:  d.string(),
 		Addr:   d.string(),
 	}
-	if d.bad || e.Reason < NotOwner || e.Reason > Busy {
+	if d.Bad || e.Reason < NotOwner {
 		return nil, fmt.Errorf("refusal: %w", errMalformed)
 	}
 	return e, nil

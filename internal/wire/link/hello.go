@@ -1,8 +1,10 @@
 package link
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -48,21 +50,27 @@ func (h *hello) append(b []byte) []byte { return appendString(h.appendSigned(b),
 // decodeHello decodes p without keeping it. From a hello of another version it reads only the
 // version number, since everything else may differ.
 func decodeHello(p []byte) (hello, error) {
-	d := decoder{rest: append([]byte(nil), p...)}
-	h := hello{version: d.uint()}
-	if h.version == Version {
-		h.proves = d.byte(1) == 1
-		h.purpose = purpose(d.byte(byte(purposePlain)))
-		copy(h.nonce[:], d.takeBytes(nonceLen))
-		h.settings = d.string()
-		h.proof = d.string()
-		d.endFields()
+	d := decode(bytes.Clone(p))
+	h := hello{version: d.Number(math.MaxUint64)}
+	if d.Bad || h.version != Version {
+		return h, malformedIf(d.Bad, "hello")
 	}
-	if d.bad || len(h.proof) != 0 && len(h.proof) != proofLen {
-		return hello{}, fmt.Errorf("hello: %w", errMalformed)
-	}
-	return h, nil
+	proves := d.Byte()
+	h.proves, h.purpose = proves == 1, purpose(d.Byte())
+	copy(h.nonce[:], d.Bytes(nonceLen))
+	h.settings, h.proof = d.string(), d.string()
+	return h, malformedIf(!d.Done() || proves > 1 || h.purpose > purposePlain || !isProof(h.proof), "hello")
 }
+
+func malformedIf(bad bool, what string) error {
+	if bad {
+		return fmt.Errorf("%s: %w", what, errMalformed)
+	}
+	return nil
+}
+
+// isProof reports whether s can be a proof, or is empty where there is none.
+func isProof(s string) bool { return len(s) == 0 || len(s) == proofLen }
 
 // proven is the payload of a proof frame.
 type proven struct {
@@ -74,12 +82,9 @@ func (m *proven) append(b []byte) []byte { return appendString(appendString(b, m
 
 // decodeProven decodes p, which the result does not share.
 func decodeProven(p []byte) (proven, error) {
-	d := decoder{rest: append([]byte(nil), p...)}
+	d := decode(bytes.Clone(p))
 	m := proven{settings: d.string(), proof: d.string()}
-	if d.endFields(); d.bad || len(m.proof) != 0 && len(m.proof) != proofLen {
-		return proven{}, fmt.Errorf("proof: %w", errMalformed)
-	}
-	return m, nil
+	return m, malformedIf(!d.Done() || !isProof(m.proof), "proof")
 }
 
 // settings are what members must have in common, and the bounds of one end.
@@ -104,12 +109,9 @@ func (s *settings) append(b []byte) []byte {
 
 // decodeSettings decodes p, whose memory the result uses.
 func decodeSettings(p string) (settings, error) {
-	d := decoder{rest: []byte(p)}
-	s := settings{digest: d.uint64(), cluster: d.string(), streams: d.int(), header: d.int(), store: d.uint64(), sees: d.string()}
-	if d.endFields(); d.bad {
-		return settings{}, fmt.Errorf("settings: %w", errMalformed)
-	}
-	return s, nil
+	d := decode([]byte(p))
+	s := settings{digest: d.Uint64(), cluster: d.string(), streams: d.int(), header: d.int(), store: d.Uint64(), sees: d.string()}
+	return s, malformedIf(!d.Done(), "settings")
 }
 
 // match compares the settings of both ends.

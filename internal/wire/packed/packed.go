@@ -21,7 +21,12 @@ func (r *Reader) fail() { r.Rest, r.Bad = nil, true }
 
 // Number reads a uvarint that is at most most.
 func (r *Reader) Number(most uint64) uint64 {
-	v, n := binary.Uvarint(r.Rest)
+	v, n := uint64(0), 1
+	if len(r.Rest) > 0 && r.Rest[0] < 0x80 { // as most are
+		v = uint64(r.Rest[0])
+	} else {
+		v, n = binary.Uvarint(r.Rest)
+	}
 	if n <= 0 || v > most {
 		r.fail()
 		return 0
