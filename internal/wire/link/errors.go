@@ -55,10 +55,6 @@ var (
 	// ErrProtocol means that the peer broke the protocol.
 	ErrProtocol = errors.New("link: protocol violated")
 
-	// errUnread: too many answers on a connection wait to be read, and this one
-	// has for longest.
-	errUnread = errors.New("link: the answer is not read")
-
 	// ErrContentLength means that a body is longer or shorter than was declared.
 	ErrContentLength = errors.New("link: body does not match its length")
 )

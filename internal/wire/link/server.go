@@ -37,16 +37,13 @@ type Server struct {
 
 	// Plain gets the connections of members that switch to HTTP/1.1 (Client.DialPlain), each as a
 	// *[Plain]. nil: they are refused.
-	Plain interface {
-		// Put waits until conn is accepted, as netutil.Listener.Put does.
-		Put(conn net.Conn, gone <-chan struct{}, take func() bool) bool
-	}
+	Plain *netutil.Listener
 
 	setup sync.Once
 	cfg   Config
 
 	mu        sync.Mutex
-	listeners map[net.Listener]struct{}
+	listeners []net.Listener // that Serve was called with
 	conns     map[*serverConn]struct{}
 	greeting  list.List            // of *serverConn without a hello, the longest awaited first
 	ended     bool                 // Shutdown or Close was called
@@ -57,7 +54,6 @@ type Server struct {
 func (s *Server) init() {
 	s.setup.Do(func() {
 		s.cfg = s.Config.withDefaults()
-		s.listeners = make(map[net.Listener]struct{})
 		s.conns = make(map[*serverConn]struct{})
 		s.told = make(map[string]time.Time)
 		s.MaxConns = cmp.Or(s.MaxConns, 4096)
@@ -68,39 +64,20 @@ func (s *Server) init() {
 // Close do. It always returns an error: after these two, ErrClosed.
 func (s *Server) Serve(ln net.Listener) error {
 	s.init()
-	if !s.track(ln) {
-		ln.Close()
-		return ErrClosed
-	}
-	defer s.untrack(ln)
-	for {
+	defer ln.Close()
+	s.mu.Lock()
+	s.listeners = append(s.listeners, ln)
+	s.mu.Unlock()
+	for !s.shut() {
 		nc, err := netutil.Accept(ln, s.cfg.Logger)
 		switch {
 		case err == nil:
 			go s.ServeConn(nc)
-		case s.shut():
-			return ErrClosed
-		default:
+		case !s.shut():
 			return err
 		}
 	}
-}
-
-func (s *Server) track(ln net.Listener) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return false
-	}
-	s.listeners[ln] = struct{}{}
-	return true
-}
-
-func (s *Server) untrack(ln net.Listener) {
-	ln.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, ln)
+	return ErrClosed
 }
 
 func (s *Server) shut() bool {
@@ -126,7 +103,7 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	}
 	defer s.removeConn(sc)
 	err := sc.run()
-	if err != nil && !errors.Is(err, ErrClosed) && s.tells(err) {
+	if err != nil && !errors.Is(err, ErrClosed) && (sc.ended() || s.tells(err)) { // only a handshake fails without an end
 		s.cfg.Logger.Warn("link: connection ended", "peer", nc.RemoteAddr(), "error", err)
 	}
 	return err
@@ -177,19 +154,9 @@ func (s *Server) forgetLocked(sc *serverConn) {
 	s.greeting.Remove(sc.greeting)
 }
 
-// handshakeError is how a connection ends that may be a stranger's.
-type handshakeError struct{ err error }
-
-func (e *handshakeError) Error() string { return e.err.Error() }
-
-func (e *handshakeError) Unwrap() error { return e.err }
-
-// tells reports whether to log the error that ended a connection. Each cause of a failed handshake
-// is logged once a minute: clients retry all the time, and strangers can cause failures too.
+// tells reports whether to log the error of a handshake. Each cause is logged once a minute: clients
+// retry all the time, and strangers can cause failures too.
 func (s *Server) tells(err error) bool {
-	if _, early := errors.AsType[*handshakeError](err); !early {
-		return true
-	}
 	what := "" // the protocol
 	if mismatch, ok := errors.AsType[*MismatchError](err); ok {
 		what = mismatch.What
@@ -255,7 +222,7 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) closeListenersLocked() {
-	for ln := range s.listeners {
+	for _, ln := range s.listeners {
 		ln.Close()
 	}
 }

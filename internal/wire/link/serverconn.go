@@ -3,6 +3,7 @@ package link
 import (
 	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -80,7 +81,7 @@ func (sc *serverConn) handshake() (purpose, error) {
 	sc.nc.SetDeadline(time.Now().Add(sc.cfg.HandshakeTimeout))
 	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc, sees: sc.remote}
 	if err := hs.asServer(func() { sc.srv.greeted(sc) }); err != nil {
-		return 0, &handshakeError{err}
+		return 0, err
 	}
 	sc.mine, sc.peer = hs.mine, hs.peer
 	return hs.purpose, sc.nc.SetDeadline(time.Time{})
@@ -285,7 +286,7 @@ func (sc *serverConn) makeRoom() {
 	if st != nil {
 		sc.cfg.Logger.Debug("link: an answer that is not read was given up", "target", st.req.Target)
 		st.reset(CodeAborted)
-		st.cancel(errUnread)
+		st.cancel(errors.New("link: the answer is not read"))
 	}
 }
 

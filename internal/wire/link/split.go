@@ -28,7 +28,7 @@ type SplitConfig struct {
 // connections meant for it are closed; when both are, ln is. A listener without a caller of Accept
 // does not block the other one. TLS connections, by SplitConfig.TLS or by ln, are handed on as a
 // *tls.Conn, so that net/http recognizes them.
-func Split(ln net.Listener, cfg SplitConfig) (links, others *Part) {
+func Split(ln net.Listener, cfg SplitConfig) (links, others *netutil.Listener) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
 	}
@@ -37,19 +37,19 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others *Part) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &splitter{ln: ln, cfg: cfg, fewer: make(chan struct{}, 1)}
-	s.links, s.others = newPart(s), newPart(s)
+	s.links, s.others = s.part(), s.part()
 	go s.accept()
 	return s.links, s.others
 }
 
-// splitter accepts connections and hands each to one of two Parts once its first bytes show its
-// protocol. A connection stands in waiting until Accept of a Part returns it.
+// splitter accepts connections and hands each to one of two listeners, its parts, once its first
+// bytes show its protocol. A connection stands in waiting until Accept of a part returns it.
 type splitter struct {
 	ln    net.Listener
 	cfg   SplitConfig
 	fewer chan struct{} // receives when one of waiting has gone
 
-	links, others *Part
+	links, others *netutil.Listener
 
 	mu      sync.Mutex // guards what follows
 	waiting list.List  // of *newcomer, the one that has waited longest first
@@ -64,16 +64,11 @@ type newcomer struct {
 	at    *list.Element // in waiting
 }
 
-// Part is one of the two listeners of [Split].
-type Part struct {
-	*netutil.Listener
-	s    *splitter
-	once sync.Once
-}
-
-func newPart(s *splitter) *Part {
+func (s *splitter) part() *netutil.Listener {
 	s.open++
-	return &Part{Listener: netutil.NewListener(s.ln.Addr()), s: s}
+	l := netutil.NewListener(s.ln.Addr())
+	l.Closed = sync.OnceValue(s.release)
+	return l
 }
 
 // accept runs until ln fails.
@@ -166,7 +161,7 @@ func (s *splitter) sort(w *newcomer) {
 
 // classify returns the part that a connection is for, nil if nothing came in or it
 // was refused, and the connection to be handed to it.
-func (s *splitter) classify(nc net.Conn) (net.Conn, *Part) {
+func (s *splitter) classify(nc net.Conn) (net.Conn, *netutil.Listener) {
 	nc.SetDeadline(time.Now().Add(s.cfg.Timeout))
 	defer nc.SetDeadline(time.Time{})
 	if t, ok := nc.(*tls.Conn); ok {
@@ -197,7 +192,7 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *Part) {
 const notTaken = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
 
 // shake returns the part that was negotiated for a connection under TLS.
-func (s *splitter) shake(t *tls.Conn) (net.Conn, *Part) {
+func (s *splitter) shake(t *tls.Conn) (net.Conn, *netutil.Listener) {
 	if err := t.Handshake(); err != nil {
 		s.cfg.Logger.Warn("link: a handshake of TLS failed", "peer", t.RemoteAddr(), "error", explainTLS(err))
 		linger(netutil.Bare(t))
@@ -211,7 +206,7 @@ func (s *splitter) shake(t *tls.Conn) (net.Conn, *Part) {
 
 // refuse answers a connection that speaks TLS where it should not, or does not where
 // it should. The difference, if that is one between members, is logged.
-func (s *splitter) refuse(conn net.Conn, answer string, difference error) (net.Conn, *Part) {
+func (s *splitter) refuse(conn net.Conn, answer string, difference error) (net.Conn, *netutil.Listener) {
 	if difference != nil {
 		s.cfg.Logger.Warn("link: a connection was refused", "peer", conn.RemoteAddr(), "error", difference)
 	}
@@ -227,16 +222,6 @@ func linger(conn net.Conn) {
 	if netutil.CloseWrite(conn) == nil {
 		_, _ = io.CopyN(io.Discard, conn, 64<<10)
 	}
-}
-
-// Close implements net.Listener.
-func (p *Part) Close() error {
-	var err error
-	p.once.Do(func() {
-		p.Listener.Close()
-		err = p.s.release()
-	})
-	return err
 }
 
 // release counts one closed part, and ends everything with the last.

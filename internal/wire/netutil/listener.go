@@ -29,6 +29,8 @@ func Accept(l net.Listener, log *slog.Logger) (net.Conn, error) {
 // Listener is a net.Listener that gets its connections from Put. Make one with
 // [NewListener].
 type Listener struct {
+	Closed func() error // is called by Close, which returns its error; nil for nothing
+
 	addr   net.Addr
 	offers chan offer
 	once   sync.Once
@@ -76,6 +78,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Close implements [net.Listener].
 func (l *Listener) Close() error {
 	l.Fail(net.ErrClosed)
+	if l.Closed != nil {
+		return l.Closed()
+	}
 	return nil
 }
 

@@ -29,7 +29,6 @@ func (p *pipeEnd) RemoteAddr() net.Addr               { return pipeAddr{} }
 func (p *pipeEnd) SetReadDeadline(t time.Time) error  { return p.in.setDeadline(&p.in.reader, t) }
 func (p *pipeEnd) SetWriteDeadline(t time.Time) error { return p.out.setDeadline(&p.out.writer, t) }
 
-// SetDeadline implements [net.Conn].
 func (p *pipeEnd) SetDeadline(t time.Time) error {
 	_ = p.SetWriteDeadline(t) // which fails no more than the other one
 	return p.SetReadDeadline(t)
@@ -41,7 +40,6 @@ func (p *pipeEnd) CloseWrite() error {
 	return nil
 }
 
-// Close implements [net.Conn].
 func (p *pipeEnd) Close() error {
 	p.out.end(&p.out.writer)
 	p.in.end(&p.in.reader)
