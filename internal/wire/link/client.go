@@ -78,7 +78,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		return nil, notStarted(context.Cause(ctx))
 	}
 	if IsCall(req.Method) != req.Call {
-		return nil, notStarted(fmt.Errorf("%w: %q", errMethod, req.Method))
+		return nil, notStarted(fmt.Errorf("link: a request with Call set to %v cannot have the method %q", req.Call, req.Method))
 	}
 	if req.Body != nil && req.Open == nil && !req.replayable() {
 		return nil, notStarted(fmt.Errorf("%w: the request's body is consumed", ErrClosed))
@@ -100,9 +100,6 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	}
 }
 
-// errMethod: only a Request with Call may have the method of a call, and it must.
-var errMethod = errors.New("link: this kind of request does not take the method")
-
 // elsewhere reports whether another connection may take a request that ended
 // with err: its own had ended, began to drain, or was full.
 func elsewhere(err error) bool {
@@ -121,9 +118,9 @@ func (c *Client) get(ctx context.Context) (*clientConn, error) {
 		if cc := c.roomy(); cc != nil {
 			return cc, nil
 		}
-		emptiest, room, free := c.survey()
+		emptiest, free, full := c.survey()
 		if free == nil {
-			return emptiest.unlessFull(room)
+			return emptiest, full
 		}
 		dialing, err := c.dial(free)
 		if err == nil {
@@ -137,8 +134,8 @@ func (c *Client) get(ctx context.Context) (*clientConn, error) {
 		made = free.conn.Load()
 		c.mu.Unlock()
 		if err != nil {
-			if emptiest, room, _ = c.survey(); emptiest != nil {
-				return emptiest.unlessFull(room)
+			if emptiest, _, full = c.survey(); emptiest != nil {
+				return emptiest, full
 			}
 			return nil, err
 		}
@@ -156,13 +153,11 @@ func (c *Client) roomy() *clientConn {
 	return nil
 }
 
-var errPatience = errors.New("link: another connection takes long to make")
-
 // await waits for the end of a dial, with hurry set at most dialPatience.
 func await(ctx context.Context, dialing <-chan struct{}, hurry bool) error {
 	if hurry {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, dialPatience, errPatience)
+		ctx, cancel = context.WithTimeoutCause(ctx, dialPatience, errors.New("link: another connection takes long to make"))
 		defer cancel()
 	}
 	select {
@@ -173,10 +168,11 @@ func await(ctx context.Context, dialing <-chan struct{}, hurry bool) error {
 	}
 }
 
-// survey returns the connection with the most room, nil if none is usable, how
-// many requests it has room for, and the first slot for another connection, nil
-// if all are taken.
-func (c *Client) survey() (emptiest *clientConn, room int64, free *slot) {
+// survey returns the connection with the most room, nil if none is usable; the first slot for
+// another connection, nil if all are taken; and an error if there is no room in any. Should other
+// requests fill the connection meanwhile, the request goes to the next one.
+func (c *Client) survey() (emptiest *clientConn, free *slot, full error) {
+	room := int64(0)
 	for i := range c.slots {
 		cc := c.slots[i].conn.Load()
 		if !cc.usable() {
@@ -189,7 +185,10 @@ func (c *Client) survey() (emptiest *clientConn, room int64, free *slot) {
 			emptiest, room = cc, n
 		}
 	}
-	return emptiest, room, free
+	if room <= 0 {
+		full = ErrTooManyStreams
+	}
+	return emptiest, free, full
 }
 
 // dial starts connecting s, unless that is under way or has just failed. It returns a channel that

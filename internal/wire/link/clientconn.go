@@ -110,14 +110,8 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 		return nil, err
 	}
 	err := st.head(ctx, req.Interims)
-	if again := errors.Is(err, ErrNotStarted); req.Body != nil && req.Open == nil {
-		switch kept, dropped := req.detach(again); {
-		case !again || kept:
-		case dropped:
-			err = notStarted(fmt.Errorf("%w: %w", ErrNotKept, err))
-		default:
-			err = tooLate(err)
-		}
+	if req.Body != nil && req.Open == nil {
+		err = req.detach(err)
 	}
 	if err != nil {
 		return nil, err
@@ -194,15 +188,6 @@ func (cc *clientConn) room() int64 {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	return cc.peer.streams - int64(len(cc.streams))
-}
-
-// unlessFull returns cc, unless it had no room when it was chosen. Should other
-// requests have filled it meanwhile, this one goes to the next connection.
-func (cc *clientConn) unlessFull(room int64) (*clientConn, error) {
-	if room <= 0 {
-		return nil, ErrTooManyStreams
-	}
-	return cc, nil
 }
 
 // rest ends a connection that has carried nothing for idleAfter.
@@ -324,20 +309,14 @@ func (cc *clientConn) frame(h header) error {
 	st := cc.lookup(h.stream, h.kind == kindReset)
 	switch {
 	case st == nil:
+	case h.kind == kindReset && Code(n) == CodeTooLarge:
+		st.stop(notStarted(ErrHeaderTooLarge))
 	case h.kind == kindReset:
-		st.stop(resetError(Code(n)))
+		st.stop(&ResetError{Code: Code(n)})
 	case !st.granted(n):
 		cc.breach(st)
 	}
 	return nil
-}
-
-// resetError returns the error of a stream that the server has reset.
-func resetError(code Code) error {
-	if code == CodeTooLarge {
-		return notStarted(ErrHeaderTooLarge)
-	}
-	return &ResetError{Code: code}
 }
 
 // breach gives a stream up whose server broke the protocol on it.

@@ -27,10 +27,11 @@ type clientState struct {
 	headEnd  int64 // position in the byte stream behind the head of the request
 	resp     Response
 	body     Body
-	answered bool          // resp is set; written under mu by the connection's reader
-	complete bool          // the connection's reader is done with the stream, whose answer has come to its end; under mu
-	told     waitTold      // under mu
-	interims *interimHeads // that have come before resp; under mu
+	answered bool           // resp is set; written under mu by the connection's reader
+	complete bool           // the connection's reader is done with the stream, whose answer has come to its end; under mu
+	told     waitTold       // under mu
+	interims []responseHead // that have come before resp; under mu
+	handed   int            // of interims to the caller
 
 	repeatable bool // as the request
 
@@ -68,22 +69,6 @@ func (st *clientStream) recycle() {
 	}
 	st.id, st.streamState, st.clientState = 0, streamState{readable: st.readable}, clientState{}
 	clientStreams.Put(st)
-}
-
-// interimHeads are the heads of a stream's interim answers.
-type interimHeads struct {
-	heads       [maxInterim]responseHead
-	come, taken int
-}
-
-// next removes the oldest interim answer and returns it. q may be nil.
-func (q *interimHeads) next() (head responseHead, ok bool) {
-	if q == nil || q.taken == q.come {
-		return head, false
-	}
-	head, q.heads[q.taken] = q.heads[q.taken], responseHead{}
-	q.taken++
-	return head, true
 }
 
 // takeFrame takes the payload of a response, trailers or refused frame. It
@@ -136,15 +121,10 @@ func (st *clientStream) takeFrame(h header, p []byte) bool {
 func (st *clientStream) announce(head responseHead) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.interims == nil {
-		st.interims = new(interimHeads)
-	}
-	q := st.interims
-	if q.come == maxInterim {
+	if len(st.interims) == maxInterim {
 		return false
 	}
-	q.heads[q.come] = head
-	q.come++
+	st.interims = append(st.interims, head)
 	wake.Up(st.readable)
 	return true
 }
@@ -203,26 +183,20 @@ func (st *clientStream) close() {
 // it to interims, which may be nil.
 func (st *clientStream) head(ctx context.Context, interims Interims) error {
 	for {
-		st.mu.Lock()
-		if head, ok := st.interims.next(); ok {
-			st.mu.Unlock()
-			if interims != nil {
-				interims.Interim(head.status, head.fields)
-			}
-			continue
+		err := st.await(ctx, func() bool { return st.answered || st.handed < len(st.interims) })
+		if err != nil {
+			st.abandon(err)
+			return err
 		}
-		if st.answered {
+		if st.handed == len(st.interims) {
 			st.mu.Unlock()
 			return nil
 		}
-		if st.inErr != nil {
-			err := st.inErr
-			st.mu.Unlock()
-			return err
-		}
-		if err := st.sleepLocked(ctx); err != nil {
-			st.abandon(err)
-			return err
+		head := st.interims[st.handed]
+		st.handed++
+		st.mu.Unlock()
+		if interims != nil {
+			interims.Interim(head.status, head.fields)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package link
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -241,7 +242,7 @@ func (c *conn) readFrames(handle func(header) error) error {
 
 // number reads the payload of a frame that is one varint.
 func (c *conn) number(h header) (uint64, error) {
-	if h.length > binaryMaxVarint {
+	if h.length > binary.MaxVarintLen64 {
 		return 0, protocolError("%v frame of %d bytes", h.kind, h.length)
 	}
 	p, err := c.in.next(h.length)
@@ -254,8 +255,6 @@ func (c *conn) number(h header) (uint64, error) {
 	}
 	return n, nil
 }
-
-const binaryMaxVarint = 10
 
 func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))

@@ -20,12 +20,10 @@ type requestContext struct {
 	after map[*func()]struct{} // what AfterFunc was given
 }
 
-// Deadline implements context.Context.
 func (c *requestContext) Deadline() (time.Time, bool) {
 	return c.deadline, !c.deadline.IsZero()
 }
 
-// Done implements context.Context.
 func (c *requestContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +44,6 @@ func (c *requestContext) armLocked() {
 	}
 }
 
-// Err implements context.Context.
 func (c *requestContext) Err() error {
 	if !c.deadline.IsZero() && !time.Now().Before(c.deadline) {
 		c.cancel(context.DeadlineExceeded)

@@ -36,7 +36,7 @@ func (w *ResponseWriter) put(p []byte) error {
 	}
 	for {
 		if w.over == nil {
-			n, err := w.st.writeNow(p)
+			n, err := w.st.send(p, false, false)
 			if err != nil || n == len(p) {
 				return err
 			}
@@ -72,47 +72,6 @@ func (w *ResponseWriter) endOverflow() error {
 	over := w.over
 	w.over = nil
 	return over.End()
-}
-
-// writeNow sends as much of p as there is room for, and returns how much.
-func (s *stream) writeNow(p []byte) (sent int, err error) {
-	for sent < len(p) {
-		n, err := s.tryAcquire(min(len(p)-sent, maxData))
-		if n == 0 {
-			return sent, err
-		}
-		var h [headerLen]byte
-		putHeader(h[:], header{length: n, kind: kindData, stream: s.id})
-		if ok, err := s.c.out.tryPush(h[:], p[sent:sent+n]); !ok {
-			s.restore(n)
-			return sent, err
-		}
-		sent += n
-	}
-	return sent, nil
-}
-
-// tryAcquire is acquire without waiting: 0 is no credit, or an error.
-func (s *stream) tryAcquire(n int) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over != nil {
-		return 0, s.over
-	}
-	n = min(n, s.credit)
-	s.credit -= n
-	return n, nil
-}
-
-// tryPush is push without waiting: not ok is no room, or an error.
-func (q *queue) tryPush(a, b []byte) (ok bool, err error) {
-	q.mu.Lock()
-	if q.err != nil || len(q.buf) > highWater {
-		defer q.mu.Unlock()
-		return false, q.err
-	}
-	q.appendLocked(a, b)
-	return true, nil
 }
 
 // pushHead queues a head. It waits for room only if there is no overflow, or the

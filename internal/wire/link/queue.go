@@ -72,15 +72,22 @@ func (q *queue) refusalLocked(n int) error {
 
 // push queues a and b back to back as soon as there is room for more body.
 func (q *queue) push(a, b []byte) error {
+	_, err := q.offer(a, b, true)
+	return err
+}
+
+// offer is push that waits only if wait is set. It is not ok with an error, or for want of room.
+func (q *queue) offer(a, b []byte, wait bool) (ok bool, err error) {
 	for {
 		q.mu.Lock()
-		if q.err != nil {
+		full := len(q.buf) > highWater
+		if q.err != nil || full && !wait {
 			defer q.mu.Unlock()
-			return q.err
+			return false, q.err
 		}
-		if len(q.buf) <= highWater {
+		if !full {
 			q.appendLocked(a, b)
-			return nil
+			return true, nil
 		}
 		if q.room == nil {
 			q.room = make(chan struct{})

@@ -3,58 +3,24 @@ package link
 import (
 	"fmt"
 	"io"
-	"sync"
 )
 
 func (r *Request) hasBody() bool { return r.Body != nil || r.Open != nil }
 
-// copies counts the attempts that send what Request.Open has returned. It outlives
-// the request, whose memory may be used again as soon as none is closed.
-type copies struct {
-	mu      sync.Mutex
-	running int
-	none    chan struct{} // closed when running becomes 0
-}
-
-// startCopy sends the body to st from its start.
-func (r *Request) startCopy(st *clientStream) {
-	u := &r.up
-	u.mu.Lock()
-	if u.copies == nil {
-		u.copies = new(copies)
-	}
-	c := u.copies
-	u.mu.Unlock()
-	c.beginCopy()
+// startCopyLocked sends the body to st from its start. The copy of a former attempt may still run:
+// reading is closed when both have ended.
+func (r *Request) startCopyLocked(st *clientStream) {
+	before, done := r.up.reading, make(chan struct{})
+	r.up.reading = done
 	go func() {
-		defer c.endCopy()
+		defer close(done) // the last that is done with r
 		if err := r.copy(st); err != nil {
 			st.abandon(fmt.Errorf("link: reading the request's body: %w", err))
 		}
+		if before != nil {
+			<-before
+		}
 	}()
-}
-
-func (c *copies) beginCopy() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running++; c.running == 1 {
-		c.none = make(chan struct{})
-	}
-}
-
-func (c *copies) endCopy() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running--; c.running == 0 {
-		close(c.none)
-	}
-}
-
-// done returns a channel that is closed once no attempt reads the body.
-func (c *copies) done() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.none
 }
 
 // copy sends the body until it has come to its end, or st has. The error is that of

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -128,11 +129,8 @@ func (r *Request) head(ctx context.Context) requestHead {
 func (r *Request) BodyDone() <-chan struct{} {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	switch {
-	case r.up.reading != nil:
+	if r.up.reading != nil {
 		return r.up.reading
-	case r.up.copies != nil:
-		return r.up.copies.done()
 	}
 	done := make(chan struct{})
 	close(done)
@@ -155,8 +153,7 @@ type upload struct {
 	admitted bool          // kept no longer starts at the start of the body
 	unkept   bool          // for want of memory
 	settled  bool          // no other attempt will follow
-	reading  chan struct{} // closed when the goroutine ends; nil when there is none
-	copies   *copies
+	reading  chan struct{} // closed when what reads Body, or the results of Open, ends; nil when there is nothing
 }
 
 // small reports whether Do keeps the body before it sends the head.
@@ -239,13 +236,13 @@ func (u *upload) enlarge(n int) {
 
 // attach lets the body go to st from its start.
 func (r *Request) attach(st *clientStream) {
-	if r.Open != nil {
-		r.startCopy(st)
-		return
-	}
 	u := &r.up
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if r.Open != nil {
+		r.startCopyLocked(st)
+		return
+	}
 	u.stream, u.sent = st, 0
 	if u.reading == nil {
 		u.reading = make(chan struct{})
@@ -253,24 +250,30 @@ func (r *Request) attach(st *clientStream) {
 	}
 }
 
-// detach ends an attempt. It reports whether another attempt may follow that sends the body from
-// its start; dropped says that the body was dropped for want of memory. If no attempt may follow,
-// the kept part is freed.
-func (r *Request) detach(again bool) (kept, dropped bool) {
+// detach ends an attempt that has ended with err, and returns the request's error. If no attempt may
+// follow that sends the body from its start, the kept part is freed.
+func (r *Request) detach(err error) error {
 	u := &r.up
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	again := errors.Is(err, ErrNotStarted)
 	if again && !u.admitted && !u.settled {
 		u.stream = nil
-		return true, false
+		return err
 	}
-	dropped = u.unkept && !u.settled
+	dropped := u.unkept && !u.settled
 	u.settled = true
 	if u.reading == nil {
 		pool.put(u.kept)
 		u.kept = nil
 	}
-	return false, dropped
+	switch {
+	case !again:
+		return err
+	case dropped:
+		return notStarted(fmt.Errorf("%w: %w", ErrNotKept, err))
+	}
+	return tooLate(err)
 }
 
 // replayable reports whether the body can be sent from its start.
@@ -362,7 +365,7 @@ func (r *Request) room(st *clientStream) bool {
 		defer u.mu.Unlock()
 		u.kept.b = slices.Grow(u.kept.b, 1)
 	default:
-		if _, err := st.acquire(0); err != nil {
+		if _, err := st.acquire(0, true); err != nil {
 			return false
 		}
 		u.mu.Lock()

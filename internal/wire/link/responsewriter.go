@@ -106,6 +106,14 @@ func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	return nil
 }
 
+// begin begins the response, unless that has been done, and returns why it has failed.
+func (w *ResponseWriter) begin(length int64) error {
+	if !w.answered {
+		_ = w.WriteHead(http.StatusOK, length, nil) // failed has its error
+	}
+	return w.failed
+}
+
 // fail gives the response up.
 func (w *ResponseWriter) fail(err error) error {
 	if w.failed == nil {
@@ -126,11 +134,8 @@ func (w *ResponseWriter) SetTrailer(f Fields) { w.trailer = f }
 // if the answer has no body and its head is unsent; a head without room for it drops it. Otherwise
 // it becomes the last trailer.
 func (w *ResponseWriter) AddLast(name, value string) {
-	if !w.answered {
-		_ = w.WriteHead(http.StatusOK, 0, nil) // should it fail, so does the answer
-	}
 	switch {
-	case w.failed != nil:
+	case w.begin(0) != nil: // so the answer fails
 	case w.wrote > 0 || len(w.out.b) == 0:
 		w.trailer = AppendField(slices.Clip(w.trailer), name, value)
 	default:
@@ -147,13 +152,8 @@ func (w *ResponseWriter) AddLast(name, value string) {
 // declared length fails with ErrContentLength. When the client reads slowly,
 // Write waits, see OverflowTo.
 func (w *ResponseWriter) Write(p []byte) (int, error) {
-	if !w.answered {
-		if err := w.WriteHead(http.StatusOK, -1, nil); err != nil {
-			return 0, err
-		}
-	}
-	if w.failed != nil {
-		return 0, w.failed
+	if err := w.begin(-1); err != nil {
+		return 0, err
 	}
 	if w.bodiless {
 		return len(p), nil
@@ -188,13 +188,8 @@ func (w *ResponseWriter) Write(p []byte) (int, error) {
 
 // Flush sends what was collected.
 func (w *ResponseWriter) Flush() error {
-	if !w.answered {
-		if err := w.WriteHead(http.StatusOK, -1, nil); err != nil {
-			return err
-		}
-	}
-	if w.failed != nil || w.over != nil {
-		return w.failed
+	if err := w.begin(-1); err != nil || w.over != nil {
+		return err
 	}
 	return w.send(false)
 }
@@ -214,20 +209,14 @@ func (w *ResponseWriter) flush(end bool) error {
 	var body []byte
 	if w.body > 0 {
 		body = b[w.body:]
-		reserve := st.acquire
-		if w.overflow != nil && !end {
-			reserve = st.tryAcquire
-		}
-		n, err := reserve(len(body))
+		wait := w.overflow == nil || end
+		n, err := st.acquire(len(body), wait)
 		if err != nil {
 			return err
 		}
 		if n == len(body) {
 			closeFrame(b, w.body-headerLen, header{kind: kindData, end: end, stream: st.id})
-			if w.overflow == nil || end {
-				return st.c.out.push(b, nil)
-			}
-			if ok, err := st.c.out.tryPush(b, nil); ok || err != nil {
+			if ok, err := st.c.out.offer(b, nil, wait); ok || err != nil {
 				return err
 			}
 		}
@@ -257,36 +246,35 @@ func (w *ResponseWriter) flush(end bool) error {
 
 // finish completes the answer when the handler has returned.
 func (w *ResponseWriter) finish() {
-	if !w.answered {
-		w.WriteHead(http.StatusOK, 0, nil)
+	err := w.begin(0)
+	if err == nil {
+		err = w.endOverflow()
 	}
-	if w.failed != nil {
-		return
+	switch {
+	case err != nil:
+	case !w.bodiless && w.declared >= 0 && w.wrote != w.declared:
+		err = ErrContentLength
+	case len(w.trailer) == 0 || w.bodiless:
+		err = w.send(true)
+	case int64(len(w.trailer)) > w.st.c.peer.header:
+		err = ErrAnswerHeaderTooLarge
+	default:
+		err = w.endWithTrailer()
 	}
-	if err := w.endOverflow(); err != nil {
+	if err != nil {
 		w.fail(err)
-		return
 	}
-	if !w.bodiless && w.declared >= 0 && w.wrote != w.declared {
-		w.fail(ErrContentLength)
-		return
-	}
-	if len(w.trailer) == 0 || w.bodiless {
-		w.send(true)
-		return
-	}
-	if int64(len(w.trailer)) > w.st.c.peer.header {
-		w.fail(ErrAnswerHeaderTooLarge)
-		return
-	}
-	if w.send(false) != nil {
-		return
+}
+
+// endWithTrailer sends what was collected, and the trailers.
+func (w *ResponseWriter) endWithTrailer() error {
+	if err := w.send(false); err != nil {
+		return err
 	}
 	if err := w.endOverflow(); err != nil { // send may have begun one
-		w.fail(err)
-		return
+		return err
 	}
-	w.st.writeTrailers(w.trailer)
+	return w.st.writeTrailers(w.trailer)
 }
 
 // release gives the buffer back.

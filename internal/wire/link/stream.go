@@ -162,7 +162,7 @@ func (s *stream) read(ctx context.Context, p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if err := s.await(ctx); err != nil {
+	if err := s.await(ctx, s.hasReceived); err != nil {
 		return 0, err
 	}
 	n := 0
@@ -184,7 +184,7 @@ func (s *stream) read(ctx context.Context, p []byte) (int, error) {
 
 // next returns the next piece of the body, valid until the next call.
 func (s *stream) next(ctx context.Context) ([]byte, error) {
-	if err := s.await(ctx); err != nil {
+	if err := s.await(ctx, s.hasReceived); err != nil {
 		return nil, err
 	}
 	pool.put(s.lent)
@@ -205,11 +205,15 @@ func (s *stream) shiftLocked() {
 	s.chunks = s.chunks[:n]
 }
 
-// await waits until there is something to read, and then holds s.mu.
-func (s *stream) await(ctx context.Context) error {
+// hasReceived reports whether there is something to read.
+func (s *stream) hasReceived() bool { return len(s.chunks) > 0 }
+
+// await waits until ready reports true under s.mu, and then holds that. Nothing becomes ready after
+// inErr is set.
+func (s *stream) await(ctx context.Context, ready func() bool) error {
 	for {
 		s.mu.Lock()
-		if len(s.chunks) > 0 {
+		if ready() {
 			return nil
 		}
 		if s.inErr != nil {
@@ -293,9 +297,9 @@ func (s *stream) granted(n uint64) bool {
 	return true
 }
 
-// acquire takes up to n bytes of credit, waiting until there is some. With n
-// of 0 it only waits.
-func (s *stream) acquire(n int) (int, error) {
+// acquire takes up to n bytes of credit. If there is none it waits until there is some, or returns
+// 0. With n of 0 it only waits.
+func (s *stream) acquire(n int, wait bool) (int, error) {
 	for {
 		s.mu.Lock()
 		if s.over != nil {
@@ -303,7 +307,7 @@ func (s *stream) acquire(n int) (int, error) {
 			s.mu.Unlock()
 			return 0, err
 		}
-		if s.credit > 0 {
+		if s.credit > 0 || !wait {
 			n = min(n, s.credit)
 			s.credit -= n
 			s.mu.Unlock()
@@ -338,21 +342,28 @@ func (s *stream) sending() bool {
 // write sends p as data frames, as fast as the peer's window and the
 // connection take them.
 func (s *stream) write(p []byte, end bool) error {
+	_, err := s.send(p, end, true)
+	return err
+}
+
+// send sends p as data frames, and returns how much it has sent: less only without wait, if there is
+// no room for more, or with an error.
+func (s *stream) send(p []byte, end, wait bool) (sent int, err error) {
 	for {
 		n := 0
-		if len(p) > 0 {
-			var err error
-			if n, err = s.acquire(min(len(p), maxData)); err != nil {
-				return err
+		if len(p) > sent {
+			if n, err = s.acquire(min(len(p)-sent, maxData), wait); n == 0 {
+				return sent, err
 			}
 		}
 		var h [headerLen]byte
-		putHeader(h[:], header{length: n, kind: kindData, end: end && n == len(p), stream: s.id})
-		if err := s.c.out.push(h[:], p[:n]); err != nil {
-			return err
+		putHeader(h[:], header{length: n, kind: kindData, end: end && sent+n == len(p), stream: s.id})
+		if ok, err := s.c.out.offer(h[:], p[sent:sent+n], wait); !ok {
+			s.restore(n)
+			return sent, err
 		}
-		if p = p[n:]; len(p) == 0 {
-			return nil
+		if sent += n; sent == len(p) {
+			return sent, nil
 		}
 	}
 }
