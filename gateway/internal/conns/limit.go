@@ -101,7 +101,6 @@ type limitedListener struct {
 	leaving chan struct{} // closed with the listener
 }
 
-// Accept implements [net.Listener].
 func (l *limitedListener) Accept() (net.Conn, error) {
 	if !l.limit.admit(l.leaving) {
 		return nil, net.ErrClosed
@@ -115,7 +114,6 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return &Admitted{Conn: conn, limit: l.limit}, nil
 }
 
-// Close implements [net.Listener].
 func (l *limitedListener) Close() error {
 	l.once.Do(func() { close(l.leaving) })
 	return l.Listener.Close()

@@ -118,7 +118,6 @@ func announced(values []string) iter.Seq[string] {
 // body is the request's.
 type body Writer
 
-// Read implements [io.Reader].
 func (b *body) Read(p []byte) (int, error) {
 	if b.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
@@ -145,7 +144,6 @@ func (b *body) mergeTrailer() {
 	}
 }
 
-// Close implements [io.Closer].
 func (b *body) Close() error {
 	b.closed.Store(true)
 	return nil

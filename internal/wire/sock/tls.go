@@ -52,7 +52,6 @@ func (b *belowTLS) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements [net.Conn].
 func (b *belowTLS) Write(p []byte) (int, error) {
 	if b.socket == nil {
 		return b.Conn.Write(p)
