@@ -3,7 +3,7 @@ package spool
 // Account is what a client takes of a pool.
 type Account struct {
 	pool   *Pool
-	client uint64 // 0: nobody in particular, who has no share
+	client uint64 // 0: no particular client; it has no share
 }
 
 // charge is what a client takes of a resource.
