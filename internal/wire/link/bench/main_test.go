@@ -9,7 +9,7 @@ import (
 func TestRun(t *testing.T) {
 	for flag, field := range map[string][]contestant{"-writers=false": contestants(), "-writers=true": writerSchemes()} {
 		var out strings.Builder
-		if err := run([]string{flag, "-rounds", "1", "-time", "10ms", "-concurrency", "4"}, &out); err != nil {
+		if err := run([]string{flag, "-rounds", "1", "-time", "10ms"}, &out); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range field {

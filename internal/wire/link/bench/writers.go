@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -10,17 +9,12 @@ import (
 	"sync"
 )
 
-// writerSchemes are the ways to combine writes that were tried for the link,
-// each under a bare echo of 12-byte headers and small payloads: either one
-// goroutine writes, or whoever queues a frame while nobody writes does, for
-// the others, too; and either yields to other goroutines before each write,
-// or does not.
+// writerSchemes are ways to combine writes, each under a bare echo of 12-byte headers and small payloads: one
+// goroutine writes what others queue, and before each write it yields to them, or does not.
 func writerSchemes() []contestant {
 	return []contestant{
-		{"writer goroutine", startEcho(true, false)},
-		{"writer goroutine that yields", startEcho(true, true)},
-		{"first one writes", startEcho(false, false)},
-		{"first one yields, then writes", startEcho(false, true)},
+		{"writer goroutine", startEcho(false)},
+		{"writer goroutine that yields", startEcho(true)},
 	}
 }
 
@@ -28,7 +22,7 @@ func writerSchemes() []contestant {
 type combiner struct {
 	nc     net.Conn
 	yields bool
-	wake   chan struct{} // nil if there is no goroutine
+	wake   chan struct{}
 
 	mu      sync.Mutex
 	buf     []byte
@@ -36,16 +30,13 @@ type combiner struct {
 	writing bool
 }
 
-func newCombiner(nc net.Conn, goroutine, yields bool) *combiner {
-	c := &combiner{nc: nc, yields: yields}
-	if goroutine {
-		c.wake = make(chan struct{}, 1)
-		go func() {
-			for range c.wake {
-				c.flush()
-			}
-		}()
-	}
+func newCombiner(nc net.Conn, yields bool) *combiner {
+	c := &combiner{nc: nc, yields: yields, wake: make(chan struct{}, 1)}
+	go func() {
+		for range c.wake {
+			c.flush()
+		}
+	}()
 	return c
 }
 
@@ -57,12 +48,8 @@ func (c *combiner) send(id uint64, p []byte) {
 	busy := c.writing
 	c.writing = true
 	c.mu.Unlock()
-	switch {
-	case busy:
-	case c.wake != nil:
+	if !busy {
 		c.wake <- struct{}{}
-	default:
-		c.flush()
 	}
 }
 
@@ -102,26 +89,25 @@ func frames(nc net.Conn, f func(id uint64, p []byte)) {
 	}
 }
 
-func startEcho(goroutine, yields bool) func(int) (func(context.Context) error, func(), error) {
-	return func(size int) (func(context.Context) error, func(), error) {
+func startEcho(yields bool) func() (func() error, func(), error) {
+	return func() (func() error, func(), error) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, nil, err
 		}
-		answer := make([]byte, size)
 		go func() {
 			nc, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			out := newCombiner(nc, goroutine, yields)
+			out := newCombiner(nc, yields)
 			frames(nc, func(id uint64, _ []byte) { go out.send(id, answer) })
 		}()
 		nc, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
 			return nil, nil, err
 		}
-		out := newCombiner(nc, goroutine, yields)
+		out := newCombiner(nc, yields)
 		var mu sync.Mutex
 		waiting := map[uint64]chan struct{}{}
 		go frames(nc, func(id uint64, _ []byte) {
@@ -133,7 +119,7 @@ func startEcho(goroutine, yields bool) func(int) (func(context.Context) error, f
 		})
 		var last uint64
 		request := head()
-		do := func(ctx context.Context) error {
+		do := func() error {
 			ch := make(chan struct{}, 1)
 			mu.Lock()
 			last++
