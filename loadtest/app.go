@@ -106,7 +106,7 @@ func (a *app) serve(ctx context.Context, listener net.Listener, stdout io.Writer
 	s := &http.Server{Handler: a, ReadHeaderTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- s.Serve(listener) }()
-	fmt.Fprintln(stdout, "ready", listener.Addr())
+	fmt.Fprintln(stdout, "ready")
 	select {
 	case err := <-failed:
 		return err

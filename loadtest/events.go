@@ -134,7 +134,7 @@ func (s *stack) happen(ctx context.Context, e event) error {
 	case eventKill:
 		s.retire(m.process)
 		s.Stop(m.process, syscall.SIGKILL)
-		s.cut(m)
+		s.network.Remove(m.addr)
 		return nil
 	case eventPause:
 		if err := m.process.Signal(syscall.SIGSTOP); err != nil {
@@ -165,7 +165,7 @@ func (s *stack) drain(ctx context.Context, m *member) error {
 	if err := m.process.Stop(patience); err != nil {
 		return err
 	}
-	s.cut(m)
+	s.network.Remove(m.addr)
 	return nil
 }
 

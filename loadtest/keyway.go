@@ -51,7 +51,7 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 		}
 		handler = worker.BatchHandler(batcher, a.job, reply)
 	}
-	fmt.Fprintln(stdout, "ready", node.Addr())
+	fmt.Fprintln(stdout, "ready")
 	return node.Serve(ctx, handler)
 }
 

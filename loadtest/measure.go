@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -124,9 +126,9 @@ func (m *measurement) play(ctx context.Context, sc scene) error {
 	sums := make([]*sum, len(m.chosen))
 	for i, c := range m.chosen {
 		if sc.takes(c) {
-			row := &report.Row{Contender: c.id, Title: c.title, Number: i}
+			row := &report.Row{Contender: c.id, Title: c.title, Number: i, Failures: make(map[string]int64)}
 			scene.Rows = append(scene.Rows, row)
-			sums[i] = newSum(row)
+			sums[i] = &sum{row, load.NewHistogram()}
 		}
 	}
 	for round := range sc.rounds {
@@ -180,7 +182,7 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 		return err
 	}
 	<-done
-	if err := errors.Join(played, s.check(), before.err, after.err); err != nil {
+	if err := errors.Join(played, m.Check(), before.err, after.err); err != nil {
 		return err
 	}
 	if r.Answered == 0 {
@@ -214,12 +216,9 @@ func (s *stack) counters(ctx context.Context) (c counters) {
 
 // sum is a row in the making.
 type sum struct {
-	row      *report.Row
-	all      *load.Result
-	failures map[string]int64
+	row     *report.Row
+	latency *hdrhistogram.Histogram // of all rounds
 }
-
-func newSum(row *report.Row) *sum { return &sum{row: row, failures: make(map[string]int64)} }
 
 // add adds a turn.
 func (s *sum) add(r *load.Result, before, after counters, unknown bool, marks []report.Mark) {
@@ -237,16 +236,12 @@ func (s *sum) add(r *load.Result, before, after counters, unknown bool, marks []
 	if !unknown {
 		t[report.Commands] = float64(after.commands-before.commands) / answered
 	}
-	if s.all == nil {
-		s.all = r
-	} else {
-		s.all.Latency.Merge(r.Latency)
-	}
+	s.latency.Merge(r.Latency)
 	if least, most := slices.Min(r.Clients), slices.Max(r.Clients); !r.Open && most > 0 {
 		t[report.Fairness] = float64(least) / float64(most)
 	}
 	for what, n := range r.Failures {
-		s.failures[what] += n
+		s.row.Failures[what] += n
 	}
 	s.row.Turns = append(s.row.Turns, t)
 	s.row.Marks, s.row.Series = marks, nil
@@ -259,15 +254,11 @@ func millis(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // finish completes the row. The distribution is drawn at quantiles ever nearer to 1, up to what there are requests beyond.
 func (s *sum) finish() {
-	n := float64(s.all.Latency.TotalCount())
+	n := float64(s.latency.TotalCount())
 	for beyond := 1.0; beyond*n >= 1 && len(s.row.Quantiles) <= 50; beyond *= 0.8317637711026711 { // 12 points for each nine
-		ms := millis(max(s.all.Quantile(100*(1-beyond)), time.Duration(s.all.Latency.Min())))
-		s.row.Quantiles = append(s.row.Quantiles, report.Quantile{Quantile: 1 - beyond, Millis: ms})
+		ns := max(s.latency.ValueAtQuantile(100*(1-beyond)), s.latency.Min())
+		s.row.Quantiles = append(s.row.Quantiles, report.Quantile{Quantile: 1 - beyond, Millis: float64(ns) / 1e6})
 	}
-	for why, n := range s.failures {
-		s.row.Failures = append(s.row.Failures, report.Failure{Why: why, Count: n})
-	}
-	slices.SortFunc(s.row.Failures, func(a, b report.Failure) int { return int(b.Count - a.Count) })
 }
 
 // progress is the line that says how it goes. Without a terminal it is a line for each turn.

@@ -25,11 +25,11 @@ func (s *stack) startRedis() error {
 		if err != nil {
 			return err
 		}
-		reached, err := s.through(spec.Dial)
+		reached, err := s.network.Forward(spec.Dial)
 		if err != nil {
 			return err
 		}
-		s.redis, s.remote.redis = append(s.redis, p), append(s.remote.redis, reached)
+		s.redis, s.reached = append(s.redis, p), append(s.reached, reached)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -69,9 +68,7 @@ func newStage(ctx context.Context, o *options) (g *stage, err error) {
 
 func (g *stage) close() {
 	g.Close()
-	if g.network != nil {
-		g.network.Close()
-	}
+	g.network.Close()
 }
 
 // stack is a contender that takes requests.
@@ -89,7 +86,8 @@ type stack struct {
 	sold     int64            // up to now
 	redis    []*proc.Process
 	urls     map[string]string // of other stores
-	remote   remote            // where the stack's processes reach the stores
+	reached  []string          // host:port of the Redis servers for the stack's processes
+	urlsOver map[string]string // of other stores for them
 	balancer *proc.Process     // nginx; nil without one
 	nginx    servers.Nginx
 	gossip   string
@@ -98,14 +96,7 @@ type stack struct {
 	processes map[*proc.Process]report.Figure
 	retired   map[report.Figure]time.Duration // CPU time of those that have ended, by group
 	members   []*member
-	forwarded []string // addresses in the network
-	restarted bool     // a store was, so that its counters are not its own any more
-}
-
-// remote is where processes reach stores over the network.
-type remote struct {
-	redis []string
-	urls  map[string]string
+	restarted bool // a store was, so that its counters are not its own any more
 }
 
 // member is one of the processes that events are about.
@@ -122,7 +113,7 @@ func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s 
 	name := c.id + "-" + strconv.Itoa(g.started)
 	s = &stack{
 		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: usualWait, name: name, cluster: name + "-" + g.run,
-		urls: make(map[string]string), remote: remote{urls: make(map[string]string)},
+		urls: make(map[string]string), urlsOver: make(map[string]string),
 		processes: make(map[*proc.Process]report.Figure), retired: make(map[report.Figure]time.Duration),
 	}
 	if len(scenes) > 0 {
@@ -169,43 +160,19 @@ func (s *stack) startAll(ctx context.Context) error {
 		}
 	}
 	var err error
-	if s.addr, err = s.through(s.addr); err != nil {
+	if s.addr, err = s.network.Forward(s.addr); err != nil {
 		return err
 	}
 	return s.awaitAnswers(ctx)
 }
 
-// through returns where an address is reached over the network.
-func (s *stack) through(addr string) (string, error) {
-	if s.network == nil {
-		return addr, nil
-	}
-	addr, err := s.network.Forward(addr)
-	if err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.forwarded = append(s.forwarded, addr)
-	}
-	return addr, err
-}
-
 // place returns where a process is to listen, and where others reach it.
 func (s *stack) place() (listen, reached string, err error) {
-	if s.network == nil {
-		return "127.0.0.1:0", "", nil
-	}
 	if listen, err = proc.FreeAddr(); err != nil {
 		return "", "", err
 	}
-	reached, err = s.through(listen)
+	reached, err = s.network.Forward(listen)
 	return listen, reached, err
-}
-
-// cut lets connections to a member be refused.
-func (s *stack) cut(m *member) {
-	if s.network != nil {
-		s.network.Remove(m.addr)
-	}
 }
 
 // start starts a process of a group.
@@ -247,7 +214,7 @@ func (s *stack) startRouter() error {
 	if s.id == noneRouter {
 		args = append(args, "--key", "header:X-None", "--without-key", "any")
 	}
-	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.remote.redis[0], args...))
+	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.reached[0], args...))
 	if err != nil {
 		return err
 	}
@@ -262,7 +229,7 @@ func (s *stack) startService() error {
 	if err != nil {
 		return err
 	}
-	p, err := s.start(groupStore, servers.Worker("locks-"+s.name, s.built.Worker, s.cluster, s.remote.redis[0], "",
+	p, err := s.start(groupStore, servers.Worker("locks-"+s.name, s.built.Worker, s.cluster, s.reached[0], "",
 		"--listen", listen, "--advertise", reached, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
 	if err != nil {
 		return err
@@ -287,22 +254,21 @@ func (s *stack) addMember() (*member, error) {
 		at = filepath.Join(s.Dir, "app-"+s.name+"-"+m.name)
 	}
 	spec, err := proc.Self("app-"+s.name+"-"+m.name, "app", appConfig{
-		Design: s.design(), Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.remote.redis, Stores: s.remote.urls, TTL: s.ttl, Wait: s.wait,
+		Design: s.design(), Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.reached, Stores: s.urlsOver, TTL: s.ttl, Wait: s.wait,
 		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip, Listen: at, Advertise: reached,
 	})
 	if err != nil {
 		return nil, err
 	}
-	spec.Ready = "ready "
+	spec.Ready = "ready"
 	app, err := s.start(groupApp, spec)
 	if err != nil {
 		return nil, err
 	}
-	_, addr, _ := strings.Cut(app.ReadyLine(), "ready ")
-	m.process, m.addr = app, cmp.Or(reached, addr)
+	m.process, m.addr = app, reached
 	if s.front == frontSidecar {
-		m.process, err = s.start(groupApp, servers.Worker("sidecar-"+s.name+"-"+m.name, s.built.Worker, s.cluster, s.remote.redis[0], s.gossip,
-			"--listen", listen, "--advertise", reached, "--upstream", "unix://"+addr, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
+		m.process, err = s.start(groupApp, servers.Worker("sidecar-"+s.name+"-"+m.name, s.built.Worker, s.cluster, s.reached[0], s.gossip,
+			"--listen", listen, "--advertise", reached, "--upstream", "unix://"+at, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
 	}
 	return m, err
 }
@@ -344,35 +310,13 @@ func (s *stack) upstreams() (addrs []string) {
 	return addrs
 }
 
-// How many keys must be answered in a row, and how many if each takes a while.
-const (
-	answerKeys       = 200
-	answerKeysRemote = 20
-)
-
-// awaitAnswers waits until requests are answered.
+// awaitAnswers waits until requests for some keys in a row are answered.
 func (s *stack) awaitAnswers(ctx context.Context) error {
 	var names []string
-	n := answerKeys
-	if s.network != nil {
-		n = answerKeysRemote
-	}
-	for i := range min(n, s.keys) {
-		names = append(names, resource.Name(i*37%s.keys))
+	for i := range min(50, s.keys) {
+		names = append(names, resource.Name(i*137%s.keys))
 	}
 	return load.Await(ctx, load.Config{Addr: s.addr, Mix: load.Mix{Path: workNone}}, names)
-}
-
-// check returns an error if a process has ended that was not meant to.
-func (s *stack) check() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for p := range s.processes {
-		if err := p.Ended(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // since returns what the resource has seen since the last call, in which there
@@ -410,9 +354,6 @@ func (s *stack) stop() error {
 			}
 		}
 		ending.Wait()
-	}
-	for _, addr := range s.forwarded {
-		s.network.Remove(addr)
 	}
 	return errors.Join(s.table.Close(), os.Remove(s.records()))
 }

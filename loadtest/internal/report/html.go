@@ -100,7 +100,7 @@ type Line struct {
 // Lines are a scene's table.
 func (s *Scene) Lines() (lines []Line) {
 	for _, r := range s.Rows {
-		lines = append(lines, Line{r.Title, s.cells(r), r.Failed() > 0})
+		lines = append(lines, Line{r.Title, s.cells(r, figures), r.Failed() > 0})
 	}
 	return lines
 }

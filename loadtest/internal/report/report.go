@@ -67,15 +67,15 @@ type Scene struct {
 
 // Row is a contender in a scene.
 type Row struct {
-	Contender string     `json:"contender"`
-	Title     string     `json:"title"`
-	Number    int        `json:"number"`    // in the run, from 0: the same contender has the same in all scenes
-	Turns     []Turn     `json:"turns"`     // by round
-	Quantiles []Quantile `json:"quantiles"` // of all rounds
-	Series    []Point    `json:"series"`    // of the last round
-	Marks     []Mark     `json:"marks"`     // of the last round
-	Failures  []Failure  `json:"failures"`  // of all rounds
-	Judged    Judgement  `json:"judged"`    // in all rounds
+	Contender string           `json:"contender"`
+	Title     string           `json:"title"`
+	Number    int              `json:"number"`    // in the run, from 0: the same contender has the same in all scenes
+	Turns     []Turn           `json:"turns"`     // by round
+	Quantiles []Quantile       `json:"quantiles"` // of all rounds
+	Series    []Point          `json:"series"`    // of the last round
+	Marks     []Mark           `json:"marks"`     // of the last round
+	Failures  map[string]int64 `json:"failures"`  // of all rounds, by why
+	Judged    Judgement        `json:"judged"`    // in all rounds
 }
 
 // Turn is the figures of a contender's turn in a round.
@@ -122,12 +122,6 @@ type Mark struct {
 	At   float64 `json:"t"`
 	Done float64 `json:"done"`
 	What string  `json:"what"`
-}
-
-// Failure is why requests failed.
-type Failure struct {
-	Why   string `json:"why"`
-	Count int64  `json:"count"`
 }
 
 // Values are a figure's in all rounds.

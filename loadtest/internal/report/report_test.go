@@ -45,7 +45,7 @@ func sample() *Report {
 	}
 	slow := row("plain", 8000, 120)
 	slow.Turns[0][Failed] = 21
-	slow.Failures = []Failure{{"status 502 <b>", 21}}
+	slow.Failures = map[string]int64{"status 502 <b>": 21}
 	hash := row("hash", 5000, 40)
 	hash.Judged = lost(5000, 12)
 	return &Report{

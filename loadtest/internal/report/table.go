@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -64,17 +65,18 @@ func (s *Scene) table(w io.Writer) {
 	if len(s.Rows) == 0 {
 		return
 	}
-	lines := [][]string{append([]string{s.Title}, s.Columns()...)}
+	all := slices.Concat(figures, drawn)
+	lines := [][]string{append([]string{s.Title}, heads(all)...)}
 	for _, r := range s.Rows {
-		lines = append(lines, append([]string{r.Contender}, s.cells(r)...))
+		lines = append(lines, append([]string{r.Contender}, s.cells(r, all)...))
 	}
 	fmt.Fprintf(w, "\n%s", columns(lines))
 	if s.How != "" {
 		fmt.Fprintf(w, "  %s\n", s.How)
 	}
 	for _, r := range s.Rows {
-		for _, f := range r.Failures {
-			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Contender, f.Count, f.Why)
+		for _, why := range slices.Sorted(maps.Keys(r.Failures)) {
+			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Contender, r.Failures[why], why)
 		}
 		for _, m := range r.Marks {
 			fmt.Fprintf(w, "  %s: %s from %.1f s to %.1f s\n", r.Contender, m.What, m.At, m.Done)
@@ -88,14 +90,16 @@ type column struct {
 	cell func(r, base *Row) string
 }
 
-// figures are the columns of a scene's table.
+// figures are the columns of a scene's table; drawn are those that the page has as a picture instead.
 var figures = []column{
 	{"requests/s", shown(PerSecond, Count)}, {"×", over(PerSecond)},
 	{"p50", shown(P50, Millis)}, {"p99", shown(P99, Millis)}, {"×", over(P99)}, {"p99.9", shown(P999, Millis)}, {"×", over(P999)},
-	{"CPU/request", shown(CPU, micros)}, {"×", over(CPU)}, {"front", shown(FrontCPU, micros)}, {"app", shown(AppCPU, micros)}, {"store", shown(StoreCPU, micros)},
+	{"CPU/request", shown(CPU, micros)}, {"×", over(CPU)},
 	{"commands", shown(Commands, unknown)}, {"fairness", shown(Fairness, unknown)}, {"generator", shown(Generator, Percent)},
 	{"failed", func(r, _ *Row) string { return whole(r.Failed()) }},
 }
+
+var drawn = []column{{"front", shown(FrontCPU, micros)}, {"app", shown(AppCPU, micros)}, {"store", shown(StoreCPU, micros)}}
 
 func shown(f Figure, form func(float64) string) func(r, base *Row) string {
 	return func(r, _ *Row) string { return form(r.Median(f)) }
@@ -106,18 +110,20 @@ func over(f Figure) func(r, base *Row) string {
 }
 
 // Columns are the heads of a scene's table but the first.
-func (s *Scene) Columns() (heads []string) {
-	for _, c := range figures {
-		heads = append(heads, c.head)
+func (s *Scene) Columns() []string { return heads(figures) }
+
+func heads(columns []column) (all []string) {
+	for _, c := range columns {
+		all = append(all, c.head)
 	}
-	return heads
+	return all
 }
 
-func (s *Scene) cells(r *Row) (cells []string) {
-	for _, c := range figures {
-		cells = append(cells, c.cell(r, s.Rows[0]))
+func (s *Scene) cells(r *Row, columns []column) (all []string) {
+	for _, c := range columns {
+		all = append(all, c.cell(r, s.Rows[0]))
 	}
-	return cells
+	return all
 }
 
 // textWidth is that of lines of text.

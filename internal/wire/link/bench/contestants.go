@@ -39,13 +39,6 @@ var fields = [][2]string{
 	{"X-Forwarded-For", "192.0.2.17"},
 }
 
-func selfSigned() *tls.Config {
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
-	defer s.Close()
-	return s.TLS
-}
-
 var answer = []byte(strings.Repeat("x", size))
 
 func answerLink(w *link.ResponseWriter, r *link.ServerRequest) {
@@ -59,14 +52,23 @@ func answerHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(answer)
 }
 
-func startLink(h link.Handler, cert *tls.Config) func() (func() error, func(), error) {
+func selfSigned() *tls.Config {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	return s.TLS
+}
+
+// listen opens a listener on a free port.
+func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+
+func startLink(h link.Handler, cert *tls.Config) starter {
 	return func() (func() error, func(), error) {
-		s := &link.Server{Handler: h}
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := listen()
 		if err != nil {
 			return nil, nil, err
 		}
-		c := &link.Client{Addr: ln.Addr().String()}
+		s, c := &link.Server{Handler: h}, &link.Client{Addr: ln.Addr().String()}
 		if cert != nil {
 			ln = tls.NewListener(ln, &tls.Config{Certificates: cert.Certificates, NextProtos: []string{link.ALPN}})
 			c.TLS = &tls.Config{InsecureSkipVerify: true}
@@ -88,7 +90,7 @@ func startLink(h link.Handler, cert *tls.Config) func() (func() error, func(), e
 	}
 }
 
-func startHTTP(h2 bool) func() (func() error, func(), error) {
+func startHTTP(h2 bool) starter {
 	return func() (func() error, func(), error) {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(answerHTTP))
 		t := &http.Transport{MaxIdleConnsPerHost: 1 << 10, DisableCompression: true}
@@ -135,7 +137,7 @@ func check(n int, err error) error {
 func head() []byte {
 	b := []byte("GET /orders?id=4711 orders.example 4711 7\n")
 	for _, kv := range fields {
-		b = append(append(append(append(b, kv[0]...), ':'), kv[1]...), '\n')
+		b = fmt.Appendf(b, "%s:%s\n", kv[0], kv[1])
 	}
 	return b
 }
@@ -155,26 +157,26 @@ func readSized(r io.Reader) ([]byte, error) {
 }
 
 func startYamux() (func() error, func(), error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen()
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := yamux.DefaultConfig()
 	cfg.AcceptBacklog = 4096
 	cfg.LogOutput = io.Discard
-	go func() {
+	serve := func() error {
 		nc, err := ln.Accept()
 		if err != nil {
-			return
+			return err
 		}
 		s, err := yamux.Server(nc, cfg)
 		if err != nil {
-			return
+			return err
 		}
 		for {
 			st, err := s.AcceptStream()
 			if err != nil {
-				return
+				return err
 			}
 			go func() {
 				defer st.Close()
@@ -183,7 +185,8 @@ func startYamux() (func() error, func(), error) {
 				}
 			}()
 		}
-	}()
+	}
+	go serve()
 	nc, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		return nil, nil, err
@@ -235,7 +238,7 @@ func startDRPC() (func() error, func(), error) {
 	if err := mux.Register(new(service), service{}); err != nil {
 		return nil, nil, err
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -25,12 +25,14 @@ const (
 	atOnce = 64
 )
 
-// contestant is one way to carry requests. start returns a function that does
-// one request and the one that ends everything.
+// contestant is one way to carry requests.
 type contestant struct {
 	name  string
-	start func() (do func() error, stop func(), err error)
+	start starter
 }
+
+// starter returns a function that does one request and the one that ends everything.
+type starter = func() (do func() error, stop func(), err error)
 
 // result is what one round of one contestant yields.
 type result struct {

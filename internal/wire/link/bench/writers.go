@@ -20,21 +20,26 @@ func writerSchemes() []contestant {
 
 // combiner collects frames and writes them together.
 type combiner struct {
-	nc     net.Conn
-	yields bool
-	wake   chan struct{}
+	wake chan struct{}
 
-	mu      sync.Mutex
-	buf     []byte
-	spare   []byte
-	writing bool
+	mu  sync.Mutex
+	buf []byte
 }
 
 func newCombiner(nc net.Conn, yields bool) *combiner {
-	c := &combiner{nc: nc, yields: yields, wake: make(chan struct{}, 1)}
+	c := &combiner{wake: make(chan struct{}, 1)}
 	go func() {
+		var spare []byte
 		for range c.wake {
-			c.flush()
+			if yields {
+				runtime.Gosched()
+			}
+			c.mu.Lock()
+			b := c.buf
+			c.buf = spare[:0]
+			c.mu.Unlock()
+			nc.Write(b)
+			spare = b
 		}
 	}()
 	return c
@@ -42,33 +47,13 @@ func newCombiner(nc net.Conn, yields bool) *combiner {
 
 func (c *combiner) send(id uint64, p []byte) {
 	c.mu.Lock()
+	first := len(c.buf) == 0
 	c.buf = binary.BigEndian.AppendUint32(c.buf, uint32(len(p)))
 	c.buf = binary.BigEndian.AppendUint64(c.buf, id)
 	c.buf = append(c.buf, p...)
-	busy := c.writing
-	c.writing = true
 	c.mu.Unlock()
-	if !busy {
+	if first {
 		c.wake <- struct{}{}
-	}
-}
-
-func (c *combiner) flush() {
-	for {
-		if c.yields {
-			runtime.Gosched()
-		}
-		c.mu.Lock()
-		b := c.buf
-		if len(b) == 0 {
-			c.writing = false
-			c.mu.Unlock()
-			return
-		}
-		c.buf = c.spare[:0]
-		c.mu.Unlock()
-		c.nc.Write(b)
-		c.spare = b
 	}
 }
 
@@ -89,19 +74,17 @@ func frames(nc net.Conn, f func(id uint64, p []byte)) {
 	}
 }
 
-func startEcho(yields bool) func() (func() error, func(), error) {
+func startEcho(yields bool) starter {
 	return func() (func() error, func(), error) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := listen()
 		if err != nil {
 			return nil, nil, err
 		}
 		go func() {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
+			if nc, err := ln.Accept(); err == nil {
+				out := newCombiner(nc, yields)
+				frames(nc, func(id uint64, _ []byte) { go out.send(id, answer) })
 			}
-			out := newCombiner(nc, yields)
-			frames(nc, func(id uint64, _ []byte) { go out.send(id, answer) })
 		}()
 		nc, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
@@ -109,25 +92,24 @@ func startEcho(yields bool) func() (func() error, func(), error) {
 		}
 		out := newCombiner(nc, yields)
 		var mu sync.Mutex
-		waiting := map[uint64]chan struct{}{}
+		waiting := make(map[uint64]chan struct{})
 		go frames(nc, func(id uint64, _ []byte) {
 			mu.Lock()
-			ch := waiting[id]
+			defer mu.Unlock()
+			close(waiting[id])
 			delete(waiting, id)
-			mu.Unlock()
-			ch <- struct{}{}
 		})
 		var last uint64
 		request := head()
 		do := func() error {
-			ch := make(chan struct{}, 1)
+			done := make(chan struct{})
 			mu.Lock()
 			last++
 			id := last
-			waiting[id] = ch
+			waiting[id] = done
 			mu.Unlock()
 			out.send(id, request)
-			<-ch
+			<-done
 			return nil
 		}
 		return do, func() { nc.Close(); ln.Close() }, nil
