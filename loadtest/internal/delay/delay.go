@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // A reader takes up to pieceSize bytes at a time from a connection. It does not read beyond
@@ -52,6 +54,7 @@ func New(roundTrip time.Duration) *Network {
 func (n *Network) deliver() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	_ = proc.Punctual() // else pieces are some microseconds late
 	for p := range n.pieces {
 		for early := time.Until(p.due); early > 0; early = time.Until(p.due) {
 			wait := unix.NsecToTimespec(int64(early))

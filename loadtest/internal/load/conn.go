@@ -118,14 +118,17 @@ func dial(addr string) (*socket, error) {
 		return nil, err
 	}
 	defer c.Close()
-	s := new(socket)
 	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err == nil {
-		var duplicated error
-		err = raw.Control(func(fd uintptr) { s.fd, duplicated = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-		err = errors.Join(err, duplicated)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	s := new(socket)
+	var duplicated error
+	err = raw.Control(func(fd uintptr) { s.fd, duplicated = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(err, duplicated); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Read returns the error EAGAIN, which TLS takes for a passing one, if nothing has come.
@@ -179,48 +182,33 @@ func (s *socket) await(event int16) error {
 // poll waits for sockets. Make one with newPoll.
 type poll struct {
 	epoll  int
-	timer  int // for waits that end between two of epoll's milliseconds
 	events [256]unix.EpollEvent
 }
 
 func newPoll() (*poll, error) {
-	p := new(poll)
-	var failed [2]error
-	p.epoll, failed[0] = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	p.timer, failed[1] = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
-	err := errors.Join(failed[:]...)
-	if err == nil {
-		err = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1})
-	}
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		p.close()
-		return nil, fmt.Errorf("epoll: %w", err)
+		return nil, fmt.Errorf("load: epoll: %w", err)
 	}
-	return p, nil
+	return &poll{epoll: fd}, nil
 }
 
-func (p *poll) close() {
-	unix.Close(p.epoll)
-	unix.Close(p.timer)
-}
+func (p *poll) close() { unix.Close(p.epoll) }
 
 func (p *poll) watch(fd int) error {
 	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 }
 
-// wait waits for d at most, and returns which sockets are ready; the file descriptor -1 is
-// none. The next call overwrites that.
+// wait waits for d at most, to the nanosecond (epoll_pwait2, Linux 5.11), and returns which sockets are ready.
+// The next call overwrites that.
 func (p *poll) wait(d time.Duration) ([]unix.EpollEvent, error) {
-	timeout := int(d / time.Millisecond)
-	if d > 0 && timeout == 0 {
-		if err := unix.TimerfdSettime(p.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}, nil); err != nil {
-			return nil, fmt.Errorf("timerfd: %w", err)
-		}
-		timeout = 1
+	timeout := unix.NsecToTimespec(int64(d))
+	n, _, err := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.epoll), uintptr(unsafe.Pointer(&p.events)), uintptr(len(p.events)), uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	switch err {
+	case 0:
+		return p.events[:n], nil
+	case unix.EINTR:
+		return nil, nil
 	}
-	n, err := unix.EpollWait(p.epoll, p.events[:], timeout)
-	if err != nil && err != unix.EINTR {
-		return nil, fmt.Errorf("epoll: %w", err)
-	}
-	return p.events[:max(n, 0)], nil
+	return nil, fmt.Errorf("load: epoll: %w", err)
 }

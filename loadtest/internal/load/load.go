@@ -147,6 +147,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	_ = proc.Punctual() // else requests are some microseconds late
 	return &c.result, c.run(ctx)
 }
 
@@ -162,10 +163,8 @@ func newCourse(cfg Config) (*course, error) {
 	}
 	c.ends = c.WarmUp
 	var err error
-	if c.poll, err = newPoll(); err != nil {
-		return nil, fmt.Errorf("load: %w", err)
-	}
-	return c, nil
+	c.poll, err = newPoll()
+	return c, err
 }
 
 // crowdSize is how many connections Hold opens at once.
@@ -449,7 +448,7 @@ func (c *course) sample(now time.Duration) {
 func (c *course) wait(d time.Duration) error {
 	ready, err := c.poll.wait(d)
 	if err != nil {
-		return fmt.Errorf("load: %w", err)
+		return err
 	}
 	for _, e := range ready {
 		if k := c.byFD[e.Fd]; k != nil {

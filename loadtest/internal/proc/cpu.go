@@ -104,3 +104,6 @@ func Pin(cores []int) error {
 	}
 	return err
 }
+
+// Punctual makes the kernel end this thread's waits without the slack of 50 µs that it takes by default.
+func Punctual() error { return unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
