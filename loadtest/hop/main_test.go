@@ -82,7 +82,7 @@ func TestHop(t *testing.T) {
 		}
 		table, _, _ = strings.Cut(table, "\n\n")
 		for _, name := range s.field {
-			if !strings.Contains(table, "\n"+name+"  ") {
+			if !strings.Contains(table, " "+name+"  ") {
 				t.Errorf("%s: no row for %s", s.name, name)
 			}
 		}
