@@ -58,7 +58,7 @@ scale-start: ## start START workers at once and measure when they have settled, 
 .PHONY: slack
 slack: ## measure how late workers renew their sessions, idle, loaded and with CPU quotas, as root on Linux (make slack ARGS='-ttl 4s')
 	scripts/deps redis-server
-	go run ./internal/cmd/slack $(ARGS)
+	go -C loadtest run ./slack $(ARGS)
 
 .PHONY: soak
 soak: T = 10m

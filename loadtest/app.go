@@ -17,7 +17,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
@@ -25,14 +24,13 @@ import (
 
 // appConfig describes one process of the app under test.
 type appConfig struct {
-	Guard     string
-	Local     bool // a mutex in the process before the guard
+	Design    string // id of a contender
+	Local     bool   // a mutex in the process before the lock
 	Records   string
 	Keys      int
-	Redis     []string          // host:port of the lock's servers; the first one has the stock
+	Redis     []string          // host:port of the lock's servers
 	Stores    map[string]string // URLs of other servers
 	TTL       time.Duration
-	Poll      time.Duration
 	Wait      time.Duration // of workWait
 	Instance  int           // of Instances, from 0
 	Instances int
@@ -48,34 +46,24 @@ type job struct {
 	key         string
 	index       int
 	work        string
-	read        bool
-	count       int64  // of writes that it stands for, at least 1 if it is none that reads
+	count       int64  // of decrements that it stands for
 	transaction pgx.Tx // that the guard holds; else nil
 }
 
-// outcome is what became of a job.
-type outcome struct {
-	key   string
-	value int64         // of the key
-	begun time.Duration // when its critical section began, on a load.Clock
-}
-
-// guard runs a job so that no other one of its key runs at the same time.
-type guard func(ctx context.Context, j job) (outcome, error)
+// guard runs a job so that no other one of its key runs at the same time, and returns the key's value.
+type guard func(ctx context.Context, j job) (value int64, err error)
 
 // app is the program under test: one handler for all ways to exclude.
 type app struct {
 	appConfig
-	clock    load.Clock
 	table    *resource.Table
-	stock    *redis.Client
 	postgres *pgxpool.Pool // nil without a PostgreSQL
-	guard    guard
+	guard    guard         // nil for what excludes before the handler
 }
 
 // runApp is the app's process; its argument is an appConfig.
 func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	a := &app{clock: load.NewClock()}
+	a := new(app)
 	err := json.Unmarshal([]byte(args[0]), &a.appConfig)
 	if err != nil {
 		return err
@@ -84,8 +72,6 @@ func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	defer a.table.Close()
-	a.stock = a.client(0)
-	defer a.stock.Close()
 	if url := a.Stores[storePostgres]; url != "" {
 		if a.postgres, err = openPostgres(ctx, url); err != nil {
 			return err
@@ -101,7 +87,7 @@ func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	defer listener.Close()
-	if slices.Contains([]string{guardMember, guardBatch, guardUnkeyed}, a.Guard) {
+	if slices.Contains([]string{keywayEmbedded, keywayBatch, noneRouter}, a.Design) {
 		return a.serveMember(ctx, listener, stdout)
 	}
 	var stop func()
@@ -120,7 +106,7 @@ func (a *app) serve(ctx context.Context, listener net.Listener, stdout io.Writer
 	s := &http.Server{Handler: a, ReadHeaderTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- s.Serve(listener) }()
-	fmt.Fprintln(stdout, "ready", listener.Addr())
+	fmt.Fprintln(stdout, "ready")
 	select {
 	case err := <-failed:
 		return err
@@ -139,22 +125,21 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
-	var done outcome
+	var value int64
 	if a.guard == nil {
 		token, _ := strconv.ParseInt(r.Header.Get("Keyway-Token"), 10, 64)
-		done, err = a.execute(r.Context(), j, token)
+		value, err = a.execute(r.Context(), j, token)
 	} else {
-		done, err = a.guard(r.Context(), j)
+		value, err = a.guard(r.Context(), j)
 	}
-	done.key = j.key
-	reply(w, done, err)
+	reply(w, value, err)
 }
 
 var errNoKey = errors.New("there is no such key")
 
 // job is what a request asks for.
 func (a *app) job(r *http.Request) (job, error) {
-	j := job{key: r.Header.Get(load.HeaderKey), work: r.URL.Path, read: r.Method == http.MethodGet, count: 1}
+	j := job{key: r.Header.Get(load.HeaderKey), work: r.URL.Path, count: 1}
 	var ok bool
 	if j.index, ok = a.table.Find(j.key); !ok {
 		return job{}, errNoKey
@@ -163,15 +148,12 @@ func (a *app) job(r *http.Request) (job, error) {
 }
 
 // reply answers a request.
-func reply(w http.ResponseWriter, done outcome, err error) {
+func reply(w http.ResponseWriter, value int64, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	body := append(make([]byte, 0, 96), `{"key":"`...)
-	body = append(append(body, done.key...), `","value":`...)
-	body = append(append(strconv.AppendInt(body, done.value, 10), ','), load.Begun...)
-	body = append(strconv.AppendInt(body, int64(done.begun), 10), "}\n"...)
+	body := strconv.AppendInt(make([]byte, 0, 32), value, 10)
 	h := w.Header()
 	h["Content-Type"] = []string{"application/json"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -180,30 +162,22 @@ func reply(w http.ResponseWriter, done outcome, err error) {
 
 // execute is the critical section of a job: read, work, and write. The caller
 // excludes others from the key; token is 0 if there is none.
-func (a *app) execute(ctx context.Context, j job, token int64) (outcome, error) {
-	done := outcome{begun: a.clock.Now()}
+func (a *app) execute(ctx context.Context, j job, token int64) (value int64, err error) {
 	x, err := a.table.Begin(j.index, token)
 	if err != nil {
-		return outcome{}, err
+		return 0, err
 	}
 	if err := a.do(ctx, j); err != nil {
 		x.End()
-		return outcome{}, err
+		return 0, err
 	}
-	done.value = x.Value()
-	if j.read {
-		x.Read()
-		return done, nil
-	}
-	done.value++
-	return done, x.Write()
+	return x.Value() + j.count, x.Write(j.count)
 }
 
 // What is done in the critical section, as paths.
 const (
 	workNone          = "/none"
 	workWait          = "/wait"
-	workStock         = "/stock"
 	workStockPostgres = "/stock-postgres"
 )
 
@@ -211,8 +185,6 @@ func (a *app) do(ctx context.Context, j job) error {
 	switch j.work {
 	case workWait:
 		return a.wait(ctx)
-	case workStock:
-		return a.sell(ctx, j)
 	case workStockPostgres:
 		return a.sellInPostgres(ctx, j)
 	}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -17,10 +18,7 @@ import (
 var etcdServer = server{
 	pkg:      "etcd-server",
 	programs: func() []string { return []string{proc.Find("etcd")} },
-	version:  func() []string { return []string{proc.Find("etcd"), "--version"} },
-	start: func(l *launch) (proc.Spec, error) {
-		return servers.Etcd(l.dir, l.host+":"+l.port, l.host+":"+l.more), nil
-	},
+	start:    func(l *launch) (proc.Spec, error) { return servers.Etcd("", filepath.Join(l.dir, "data")) },
 	url:      func(addr string) string { return "http://" + addr },
 	commands: etcdCommands,
 }

@@ -15,12 +15,6 @@ import (
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
-// How processes are ended.
-const (
-	sigEnd  = syscall.SIGTERM
-	sigKill = syscall.SIGKILL
-)
-
 // What may happen to a stack during a run.
 const (
 	eventAdd     = "add"           // another worker
@@ -128,7 +122,7 @@ func (s *stack) happen(ctx context.Context, e event) error {
 		if _, err := s.addMember(); err != nil || s.balancer == nil {
 			return err
 		}
-		return s.balancer.reload(s.upstreams())
+		return s.reload(s.upstreams())
 	case eventRestart:
 		return s.restartRedis(ctx)
 	}
@@ -139,8 +133,8 @@ func (s *stack) happen(ctx context.Context, e event) error {
 	switch e.kind {
 	case eventKill:
 		s.retire(m.process)
-		s.Stop(m.process, sigKill)
-		s.cut(m)
+		s.Stop(m.process, syscall.SIGKILL)
+		s.network.Remove(m.addr)
 		return nil
 	case eventPause:
 		if err := m.process.Signal(syscall.SIGSTOP); err != nil {
@@ -159,23 +153,19 @@ const reloadTime = 500 * time.Millisecond
 func (s *stack) drain(ctx context.Context, m *member) error {
 	if s.balancer != nil {
 		others := slices.DeleteFunc(s.upstreams(), func(addr string) bool { return addr == m.addr })
-		if err := s.balancer.reload(others); err != nil {
+		if err := s.reload(others); err != nil {
 			return err
 		}
 		until(ctx, time.Now().Add(reloadTime))
 	}
 	s.retire(m.process)
 	s.Forget(m.process)
-	if err := m.process.Signal(sigEnd); err != nil {
-		return err
-	}
 	patience, cancel := context.WithTimeout(ctx, 2*drainTime)
 	defer cancel()
-	if err := m.process.Await(patience); err != nil {
-		s.Stop(m.process, sigKill)
+	if err := m.process.Stop(patience); err != nil {
 		return err
 	}
-	s.cut(m)
+	s.network.Remove(m.addr)
 	return nil
 }
 
@@ -183,14 +173,14 @@ func (s *stack) restartRedis(ctx context.Context) error {
 	s.mu.Lock()
 	s.restarted = true
 	s.mu.Unlock()
-	for i, p := range s.stores {
+	for i, p := range s.redis {
 		s.retire(p)
-		s.Stop(p, sigKill)
+		s.Stop(p, syscall.SIGKILL)
 		again, err := s.start(groupStore, p.Spec)
 		if err != nil {
 			return err
 		}
-		s.stores[i] = again
+		s.redis[i] = again
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	mathrand "math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,90 +20,65 @@ import (
 	"github.com/keyway-go/keyway/localmutex"
 )
 
-// Guards, by name.
-const (
-	guardNone        = "none"
-	guardMember      = "member"  // a Keyway worker, which excludes before the handler
-	guardBatch       = "batch"   // the same, with a handler of batches
-	guardUnkeyed     = "unkeyed" // the same behind a router that finds no keys, so that nothing excludes
-	guardSidecar     = "sidecar"
-	guardLocal       = "local" // a mutex in the process
-	guardPlain       = "plain"
-	guardLock        = "lock"
-	guardLockPolling = "lock-polling"
-	guardQuorum      = "quorum"
-	guardRedsync     = "redsync"
-	guardRedislock   = "redislock"
-	guardRueidislock = "rueidislock"
-	guardRow         = "pg-row"
-	guardAdvisory    = "pg-advisory"
-	guardVersion     = "pg-version"
-	guardNamed       = "mariadb"
-	guardEtcd        = "etcd"
-	guardZooKeeper   = "zookeeper"
-	guardService     = "service" // locks of a Keyway worker, taken by its client
-	guardStreams     = "streams"
-)
-
 // enter excludes others from a key, and returns how to end that.
 type enter = lockers.Enter
 
-// newGuard makes the app's guard, nil for one that excludes before the handler.
+// newGuard makes the app's guard, nil for one that excludes before the handler, or not at all.
 func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 	stop = func() {}
 	var e enter
-	switch a.Guard {
-	case guardNone, guardSidecar:
+	switch a.Design {
+	case "none", keywaySidecar:
 		return nil, stop, nil
-	case guardLocal:
+	case "hash":
 		e = func(ctx context.Context, _ string) (context.Context, int64, func(), error) {
 			return ctx, 0, func() {}, nil
 		}
-	case guardPlain:
+	case "plain":
 		e = a.plain()
-	case guardLock, guardLockPolling, guardQuorum:
+	case "lock", "quorum":
 		e, stop, err = a.keywayLock()
-	case guardRedsync:
+	case "redsync", "redlock":
 		var clients []*redis.Client
 		for i := range a.Redis {
 			clients = append(clients, a.client(i))
 		}
 		e = a.underName(lockers.Redsync(clients, a.TTL))
-	case guardRedislock:
-		e = a.underName(lockers.Redislock(a.client(0), a.TTL, a.Poll))
-	case guardRueidislock:
+	case "redislock":
+		e = a.underName(lockers.Redislock(a.client(0), a.TTL, lockers.Poll))
+	case "rueidislock":
 		e, stop, err = a.rueidislock()
-	case guardRow:
+	case "pg-row":
 		return a.locked("SELECT version FROM " + stockTable(a.Cluster) + " WHERE key = $1 FOR UPDATE"), stop, nil
-	case guardAdvisory:
+	case "pg-advisory":
 		return a.locked("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"), stop, nil
-	case guardVersion:
+	case pgVersion:
 		return a.versioned, stop, nil
-	case guardNamed:
+	case "mariadb":
 		e, stop, err = a.named()
-	case guardEtcd:
-		if e, stop, err = lockers.Etcd(strings.Split(a.Stores[storeEtcd], ","), a.TTL); err == nil {
+	case "etcd":
+		if e, stop, err = lockers.Etcd([]string{a.Stores[storeEtcd]}, a.TTL); err == nil {
 			e = a.underName(e)
 		}
-	case guardZooKeeper:
+	case "zookeeper":
 		e, stop, err = a.zookeeper()
-	case guardService:
+	case lockService:
 		e, stop, err = a.service(ctx)
-	case guardStreams:
+	case "streams":
 		return a.streams(ctx)
 	default:
-		err = fmt.Errorf("app: there is no guard %q", a.Guard)
+		err = fmt.Errorf("app: there is no design %q", a.Design)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.Local || a.Guard == guardLocal {
+	if a.Local || a.Design == "hash" {
 		e = locally(e)
 	}
-	return func(ctx context.Context, j job) (outcome, error) {
+	return func(ctx context.Context, j job) (int64, error) {
 		held, token, leave, err := e(ctx, j.key)
 		if err != nil {
-			return outcome{}, err
+			return 0, err
 		}
 		defer leave()
 		return a.execute(held, j, token)
@@ -147,9 +121,6 @@ func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Option
 // keywayLock is the lock of package lock.
 func (a *app) keywayLock() (enter, func(), error) {
 	options := lock.Config{TTL: a.TTL, Prefix: a.lockName("")}
-	if a.Guard == guardLockPolling {
-		options.NoHandOver, options.Poll, options.PollEvery = true, true, 2*a.Poll
-	}
 	var clients []redis.UniversalClient
 	for _, addr := range a.Redis {
 		client, err := fallback.NewClient("redis://" + addr)
@@ -160,7 +131,7 @@ func (a *app) keywayLock() (enter, func(), error) {
 	}
 	var locker *lock.Locker
 	var err error
-	if a.Guard == guardQuorum {
+	if len(clients) > 1 {
 		locker, err = lock.NewQuorum(clients, options)
 	} else {
 		locker, err = lock.New(clients[0], options)
@@ -196,7 +167,7 @@ func (a *app) plain() enter {
 				return ctx, 0, leave, nil
 			}
 			select {
-			case <-time.After(a.Poll/2 + mathrand.N(a.Poll)):
+			case <-time.After(lockers.Poll/2 + mathrand.N(lockers.Poll)):
 			case <-ctx.Done():
 				return nil, 0, nil, context.Cause(ctx)
 			}

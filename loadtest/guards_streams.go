@@ -56,12 +56,12 @@ type queue struct {
 }
 
 type answer struct {
-	outcome
-	err error
+	value int64
+	err   error
 }
 
 // do is a guard.
-func (q *queue) do(ctx context.Context, j job) (outcome, error) {
+func (q *queue) do(ctx context.Context, j job) (int64, error) {
 	number := strconv.FormatInt(q.last.Add(1), 10)
 	got := make(chan answer, 1)
 	q.mu.Lock()
@@ -75,15 +75,15 @@ func (q *queue) do(ctx context.Context, j job) (outcome, error) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(j.key)) // never fails
 	partition := int(h.Sum64() % uint64(q.app.Instances*partitionsPerInstance))
-	err := q.add(ctx, q.client, q.jobs(partition), "number", number, "from", q.app.Instance, "key", j.key, "index", j.index, "work", j.work, "read", j.read)
+	err := q.add(ctx, q.client, q.jobs(partition), "number", number, "from", q.app.Instance, "key", j.key, "index", j.index, "work", j.work)
 	if err != nil {
-		return outcome{}, err
+		return 0, err
 	}
 	select {
 	case a := <-got:
-		return a.outcome, a.err
+		return a.value, a.err
 	case <-ctx.Done():
-		return outcome{}, context.Cause(ctx)
+		return 0, context.Cause(ctx)
 	}
 }
 
@@ -115,16 +115,16 @@ func (q *queue) work(ctx context.Context, entries []redis.XMessage) {
 	answers := q.client.Pipeline()
 	for _, e := range entries {
 		index, err := strconv.Atoi(text(e, "index"))
-		j := job{key: text(e, "key"), index: index, work: text(e, "work"), read: text(e, "read") == "1"}
-		var done outcome
+		j := job{key: text(e, "key"), index: index, work: text(e, "work"), count: 1}
+		var value int64
 		if err == nil {
-			done, err = q.app.execute(ctx, j, 0)
+			value, err = q.app.execute(ctx, j, 0)
 		}
 		failure := ""
 		if err != nil {
 			failure = err.Error()
 		}
-		_ = q.add(ctx, answers, q.answers(text(e, "from")), "number", text(e, "number"), "value", done.value, "begun", int64(done.begun), "error", failure) // it is sent below
+		_ = q.add(ctx, answers, q.answers(text(e, "from")), "number", text(e, "number"), "value", value, "error", failure) // it is sent below
 	}
 	_, _ = answers.Exec(ctx) // who gets no answer fails by itself
 }
@@ -135,12 +135,11 @@ func (q *queue) deliver(_ context.Context, entries []redis.XMessage) {
 	defer q.mu.Unlock()
 	for _, e := range entries {
 		value, err := strconv.ParseInt(text(e, "value"), 10, 64)
-		begun, _ := strconv.ParseInt(text(e, "begun"), 10, 64) // written beside the value
 		if failure := text(e, "error"); failure != "" {
 			err = errors.New(failure)
 		}
 		if got := q.waiting[text(e, "number")]; got != nil {
-			got <- answer{outcome{value: value, begun: time.Duration(begun)}, err}
+			got <- answer{value, err}
 			delete(q.waiting, text(e, "number"))
 		}
 	}

@@ -8,34 +8,25 @@
 //	go run . --contenders plain,keyway --workloads hot --rate 5000
 //	go run . compare A.json B.json
 //
-// From the directory above, these are "go -C loadtest run .". It starts what it needs on free ports and stops it again. docs/benchmarks.md
-// has the method. It exits with 1 if a contender was wrong that should be
+// From the directory above, these are "go -C loadtest run .". It starts what it needs on free ports and stops it
+// again. docs/benchmarks.md has the method. It exits with 1 if a contender was wrong that should be
 // right, or the other way round, and with 2 if it was called in a wrong way.
 package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/console"
-	"github.com/keyway-go/keyway/loadtest/internal/delay"
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
 func main() { os.Exit(cli.Main("loadtest", run)) }
-
-// childEnv makes this program run as the app when it is a test.
-const childEnv = "LOADTEST_CHILD=1"
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 {
@@ -65,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := write(r, out); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\nreport: %s (and results.json, results.csv)\n", filepath.Join(out, "report.html"))
+	fmt.Fprintf(stdout, "\nreport: %s (and results.json)\n", filepath.Join(out, "report.html"))
 	if !r.OK() {
 		return errWrong
 	}
@@ -77,7 +68,7 @@ var errWrong = errors.New("the correctness counters are not as they must be, see
 
 // write writes the report's files to a directory.
 func write(r *report.Report, dir string) error {
-	for name, form := range map[string]func(io.Writer) error{"results.json": r.JSON, "results.csv": r.CSV, "report.html": r.HTML} {
+	for name, form := range map[string]func(io.Writer) error{"results.json": r.JSON, "report.html": r.HTML} {
 		f, err := os.Create(filepath.Join(dir, name))
 		if err != nil {
 			return err
@@ -103,45 +94,4 @@ func runCompare(args []string, stdout io.Writer) error {
 	}
 	report.Compare(stdout, before, after)
 	return nil
-}
-
-// newStage makes a directory and the programs. The caller must call close.
-func newStage(ctx context.Context, o *options) (g *stage, err error) {
-	if err := missing(o.requirements()); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "keyway-loadtest-")
-	if err != nil {
-		return nil, err
-	}
-	g = &stage{Stage: proc.NewStage(dir), dir: dir, run: strings.ToLower(rand.Text()[:8]), options: o}
-	if o.rtt > 0 {
-		g.network, err = delay.New(o.rtt)
-	}
-	if err := errors.Join(err, os.Chmod(dir, 0o755), g.prepare(ctx, o)); err != nil { // nginx and PostgreSQL run as other users
-		g.close()
-		return nil, err
-	}
-	return g, nil
-}
-
-func (g *stage) prepare(ctx context.Context, o *options) (err error) {
-	if g.self, err = os.Executable(); err != nil {
-		return err
-	}
-	switch {
-	case o.programs != "":
-		g.built = cluster.In(o.programs)
-	case slices.ContainsFunc(o.chosen, contender.programs):
-		g.built, err = cluster.Build(ctx, g.dir)
-	}
-	return err
-}
-
-func (g *stage) close() {
-	g.Close()
-	if g.network != nil {
-		g.network.Close()
-	}
-	_ = os.RemoveAll(g.dir) // what is left is in the temporary directory
 }

@@ -21,7 +21,6 @@ import (
 var mariadbServer = server{
 	pkg:      "mariadb-server",
 	programs: func() []string { return []string{proc.Find("mariadb-install-db"), proc.Find("mariadbd")} },
-	version:  func() []string { return []string{proc.Find("mariadbd"), "--version"} },
 	start:    startMariaDB,
 	url:      func(addr string) string { return "root@tcp(" + addr + ")/" },
 	commands: func(ctx context.Context, url string) (n int64, err error) {

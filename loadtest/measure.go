@@ -10,6 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
@@ -17,8 +20,7 @@ import (
 
 // measurement is a run of the load test.
 type measurement struct {
-	*options
-	stage    *stage
+	*stage
 	progress *progress
 	report   *report.Report
 	stacks   []*stack // by contender; nil entries if each turn has its own
@@ -27,28 +29,25 @@ type measurement struct {
 
 // measure runs all scenes and reports.
 func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report.Report, error) {
-	m := &measurement{options: o, report: &report.Report{
-		Format: report.Format, Started: time.Now(), Command: o.invocation, Machine: machine(), Settings: o.reported(),
-	}}
-	proc.RaiseFileLimit()
-	m.report.Versions = versions(ctx, o.requirements())
-	m.progress = newProgress(o, stderr)
-	m.progress.say("building the programs …")
-	var err error
-	if m.stage, err = newStage(ctx, o); err != nil {
+	r := &report.Report{Format: report.Format, Started: time.Now(), Command: o.invocation, Machine: machine(), Settings: o.reported(), Versions: versions(ctx, o.requirements())}
+	p := newProgress(o, stderr)
+	defer p.clear()
+	p.say("building the programs …")
+	g, err := newStage(ctx, o)
+	if err != nil {
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
-	defer m.stage.close()
-	defer m.progress.clear()
+	defer g.close()
+	m := &measurement{stage: g, progress: p, report: r}
 	if err := errors.Join(m.all(ctx), m.stop()); err != nil {
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
-	m.report.Took = time.Since(m.report.Started).Seconds()
+	r.Took = time.Since(r.Started).Seconds()
 	for _, c := range m.checks {
-		m.report.Checks = append(m.report.Checks, *c)
+		r.Checks = append(r.Checks, *c)
 	}
-	m.report.Warnings = o.warnings(m.report)
-	return m.report, nil
+	r.Warnings = o.warnings(r)
+	return r, nil
 }
 
 func (m *measurement) all(ctx context.Context) error {
@@ -58,7 +57,7 @@ func (m *measurement) all(ctx context.Context) error {
 		m.checks = append(m.checks, &report.Check{Contender: c.id, Title: c.title, Expected: c.wrong, Caveat: c.caveat, Unsafe: c.caveat != "" && !c.wrong && changes})
 		m.progress.say("starting " + c.title)
 		together := m.together(c)
-		s, err := m.stage.startStack(ctx, c, together)
+		s, err := m.startStack(ctx, c, together)
 		if err != nil {
 			return err
 		}
@@ -100,7 +99,7 @@ const (
 // provoke lets clients contend for one key with a critical section that waits,
 // so that who does not exclude is caught, whatever the workload.
 func (m *measurement) provoke(ctx context.Context, s *stack) (report.Judgement, error) {
-	r, err := load.Run(ctx, load.Config{Addr: s.addr, Clients: provokeClients, Mix: load.Mix{Keys: 1, Path: workWait}, Time: provokeTime})
+	r, err := load.Run(ctx, load.Config{Addr: s.addr, Clients: provokeClients, Mix: load.Mix{Keys: 1, Method: "POST", Path: workWait}, Time: provokeTime})
 	if err != nil {
 		return report.Judgement{}, err
 	}
@@ -116,7 +115,7 @@ func (s *stack) judge(ctx context.Context, work string, answered int64) (j repor
 	if j.Resource, err = s.since(ctx, work); err != nil {
 		return j, err
 	}
-	j.Missing = max(0, answered-j.Resource.Executions-j.Resource.Reads)
+	j.Missing = max(0, answered-j.Resource.Executions)
 	return j, nil
 }
 
@@ -127,9 +126,9 @@ func (m *measurement) play(ctx context.Context, sc scene) error {
 	sums := make([]*sum, len(m.chosen))
 	for i, c := range m.chosen {
 		if sc.takes(c) {
-			row := &report.Row{Contender: c.id, Title: c.title, Number: i}
+			row := &report.Row{Contender: c.id, Title: c.title, Number: i, Failures: make(map[string]int64)}
 			scene.Rows = append(scene.Rows, row)
-			sums[i] = newSum(row)
+			sums[i] = &sum{row, load.NewHistogram()}
 		}
 	}
 	for round := range sc.rounds {
@@ -137,10 +136,10 @@ func (m *measurement) play(ctx context.Context, sc scene) error {
 			if !sc.takes(c) {
 				continue
 			}
-			m.progress.turn(sc, round, c)
 			if err := m.turn(ctx, sc, i, sums[i]); err != nil {
 				return fmt.Errorf("%s, %s: %w", sc.name, c.id, err)
 			}
+			m.progress.turn(sc, round, sums[i].row)
 		}
 	}
 	for _, s := range sums {
@@ -154,9 +153,9 @@ func (m *measurement) play(ctx context.Context, sc scene) error {
 // turn lets a contender take its turn.
 func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (failed error) {
 	s := m.stacks[i]
-	if m.alone(sc) {
+	if sc.alone() {
 		var err error
-		if s, err = m.stage.startStack(ctx, m.chosen[i], []scene{sc}); err != nil {
+		if s, err = m.startStack(ctx, m.chosen[i], []scene{sc}); err != nil {
 			return err
 		}
 		defer func() { failed = errors.Join(failed, s.stop()) }()
@@ -168,7 +167,7 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 	defer stop()
 	done := make(chan struct{})
 	r, err := load.Run(ctx, load.Config{
-		Addr: s.addr, Clients: m.clients, Rate: float64(m.rate), Mix: sc.mix, WarmUp: sc.warmUp, Time: sc.time, Progress: m.progress.show,
+		Addr: s.addr, Clients: m.clients, Rate: float64(m.rate), Mix: sc.mix, WarmUp: sc.warmUp, Time: sc.time,
 		Begin: func() {
 			before = s.counters(ctx)
 			begin := time.Now()
@@ -183,14 +182,13 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 		return err
 	}
 	<-done
-	if err := errors.Join(played, s.check(), before.err, after.err); err != nil {
+	if err := errors.Join(played, m.Check(), before.err, after.err); err != nil {
 		return err
 	}
 	if r.Answered == 0 {
 		return fmt.Errorf("no request was answered with 200: %v", r.Failures)
 	}
-	sum.add(r, before, after, s.restarted || s.isGiven(), marks)
-	m.progress.done(sum.row.Turns[len(sum.row.Turns)-1])
+	sum.add(r, before, after, s.restarted, marks)
 	judged, err := s.judge(ctx, sc.mix.Path, r.Total)
 	judged.Paused = slices.ContainsFunc(sc.events, func(e event) bool { return e.kind == eventPause })
 	sum.row.Judged.Add(judged)
@@ -200,16 +198,17 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 
 // counters are a stack's at one moment.
 type counters struct {
-	cpu      map[string]time.Duration
-	network  time.Duration // CPU time of the thread that delays
+	cpu      map[report.Figure]time.Duration
+	network  time.Duration // CPU time of what delays
 	commands int64
 	err      error
 }
 
+// counters is called by the load's thread.
 func (s *stack) counters(ctx context.Context) (c counters) {
 	c.cpu = s.cpu()
 	if s.network != nil {
-		c.network = s.network.CPU()
+		c.network = proc.CPUTime(0) - proc.ThreadTime()
 	}
 	c.commands, c.err = s.commands(ctx)
 	return c
@@ -217,73 +216,84 @@ func (s *stack) counters(ctx context.Context) (c counters) {
 
 // sum is a row in the making.
 type sum struct {
-	row      *report.Row
-	all      *load.Result
-	failures map[string]int64
+	row     *report.Row
+	latency *hdrhistogram.Histogram // of all rounds
 }
-
-func newSum(row *report.Row) *sum { return &sum{row: row, failures: make(map[string]int64)} }
 
 // add adds a turn.
 func (s *sum) add(r *load.Result, before, after counters, unknown bool, marks []report.Mark) {
 	seconds, answered := r.Time.Seconds(), float64(r.Answered)
-	millis := func(q float64) float64 { return float64(r.Latency.ValueAtQuantile(q)) / 1e6 }
 	t := report.Turn{
-		Seconds: seconds, Answered: r.Answered, Failed: r.Failed, PerSecond: answered / seconds,
-		P50: millis(50), P99: millis(99), P999: millis(99.9), Max: float64(r.Latency.Max()) / 1e6,
-		Fairness: -1, CPU: make(map[string]float64), Commands: -1, Generator: r.Own.Seconds() / seconds,
+		report.Seconds: seconds, report.Answered: answered, report.Failed: float64(r.Failed), report.PerSecond: answered / seconds,
+		report.P50: millis(r.Quantile(50)), report.P99: millis(r.Quantile(99)), report.P999: millis(r.Quantile(99.9)),
+		report.Fairness: -1, report.Commands: -1, report.Generator: r.Own.Seconds() / seconds, report.Network: (after.network - before.network).Seconds() / seconds,
 	}
 	for group, d := range after.cpu {
-		used := (d - before.cpu[group]).Seconds()
-		t.CPU[group] = used * 1e6 / answered
-		t.Busy += used / seconds / float64(cores())
+		each := (d - before.cpu[group]).Seconds() * 1e6 / answered
+		t[group] = each
+		t[report.CPU] += each
 	}
-	t.Network = (after.network - before.network).Seconds() / seconds
 	if !unknown {
-		t.Commands = float64(after.commands-before.commands) / answered
+		t[report.Commands] = float64(after.commands-before.commands) / answered
 	}
-	waited := func(q float64) float64 { return float64(r.Waits.ValueAtQuantile(q)) / 1e6 }
-	t.Wait50, t.Wait99 = waited(50), waited(99)
-	if s.all == nil {
-		s.all = r
-	} else {
-		s.all.Latency.Merge(r.Latency)
-	}
+	s.latency.Merge(r.Latency)
 	if least, most := slices.Min(r.Clients), slices.Max(r.Clients); !r.Open && most > 0 {
-		t.Fairness = float64(least) / float64(most)
+		t[report.Fairness] = float64(least) / float64(most)
 	}
-	for _, f := range r.Failures {
-		s.failures[f.What] += f.Count
+	for what, n := range r.Failures {
+		s.row.Failures[what] += n
 	}
 	s.row.Turns = append(s.row.Turns, t)
 	s.row.Marks, s.row.Series = marks, nil
 	for _, p := range r.Series {
-		s.row.Series = append(s.row.Series, report.Point{
-			At: p.At.Seconds(), PerSecond: float64(p.Count) / p.Length.Seconds(), Failed: p.Failed, P50: p.P50.Seconds() * 1e3, P99: p.P99.Seconds() * 1e3,
-		})
+		s.row.Series = append(s.row.Series, report.Point{At: p.At.Seconds(), PerSecond: float64(p.Count) / p.Length.Seconds(), Failed: p.Failed, P99: millis(p.P99)})
 	}
 }
 
-// quantiles are where the distribution is drawn: ever nearer to 1.
-func quantiles() (qs []float64) {
-	for nines, step := 1.0, 0; step <= 50; step++ {
-		qs = append(qs, 1-nines)
-		nines *= 0.8317637711026711 // ten to the power of -0.08: 12 points for each nine
-	}
-	return qs
-}
+func millis(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// finish completes the row.
+// finish completes the row. The distribution is drawn at quantiles ever nearer to 1, up to what there are requests beyond.
 func (s *sum) finish() {
-	n := float64(s.all.Latency.TotalCount())
-	for _, q := range quantiles() {
-		if (1-q)*n < 1 {
-			break // there is nothing beyond it
-		}
-		s.row.Quantiles = append(s.row.Quantiles, report.Quantile{Quantile: q, Millis: float64(max(s.all.Latency.ValueAtQuantile(100*q), s.all.Latency.Min())) / 1e6})
+	n := float64(s.latency.TotalCount())
+	for beyond := 1.0; beyond*n >= 1 && len(s.row.Quantiles) <= 50; beyond *= 0.8317637711026711 { // 12 points for each nine
+		ns := max(s.latency.ValueAtQuantile(100*(1-beyond)), s.latency.Min())
+		s.row.Quantiles = append(s.row.Quantiles, report.Quantile{Quantile: 1 - beyond, Millis: float64(ns) / 1e6})
 	}
-	for why, n := range s.failures {
-		s.row.Failures = append(s.row.Failures, report.Failure{Why: why, Count: n})
+}
+
+// progress is the line that says how it goes. Without a terminal it is a line for each turn.
+type progress struct {
+	out      io.Writer
+	terminal bool
+	left     time.Duration // of the turns to come
+}
+
+func newProgress(o *options, out io.Writer) *progress {
+	p := &progress{out: out, terminal: console.HasColor(out)}
+	for _, s := range o.scenes {
+		p.left += time.Duration(s.rounds*len(s.ids)) * (s.warmUp + s.time)
 	}
-	slices.SortFunc(s.row.Failures, func(a, b report.Failure) int { return int(b.Count - a.Count) })
+	return p
+}
+
+// clear removes the line.
+func (p *progress) clear() {
+	if p.terminal {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}
+
+// say says what goes on.
+func (p *progress) say(what string) {
+	if p.clear(); !p.terminal {
+		what += "\n"
+	}
+	fmt.Fprint(p.out, what)
+}
+
+// turn says what came of a turn.
+func (p *progress) turn(s scene, round int, row *report.Row) {
+	p.left -= s.warmUp + s.time
+	t := row.Turns[len(row.Turns)-1]
+	p.say(fmt.Sprintf("%s %d/%d  %-12s  %8.0f/s  p99 %.2f ms  errors %.0f  %v left", s.name, round+1, s.rounds, row.Contender, t[report.PerSecond], t[report.P99], t[report.Failed], p.left.Round(time.Second)))
 }

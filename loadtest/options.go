@@ -3,13 +3,14 @@
 package main
 
 import (
+	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -33,19 +34,14 @@ type options struct {
 	workloads  []string
 	works      []string
 	keys       int
-	skew       load.Decimal
-	reads      load.Decimal
-	wait       time.Duration
 	clients    int
 	rate       load.Decimal
 	rounds     int
 	time       time.Duration
 	warmUp     time.Duration
 	instances  int
-	ttl, poll  time.Duration
+	ttl        time.Duration
 	eventText  string
-	addresses  map[string]*string // of stores, by flag
-	given      map[string]string  // those of addresses that are set
 	programs   string
 	out        string
 	chosen     []contender
@@ -56,45 +52,33 @@ type options struct {
 }
 
 func parseOptions(args []string, stdout io.Writer) (*options, error) {
-	o := &options{invocation: strings.Join(append([]string{"loadtest"}, args...), " "), skew: 1.1, reads: 0.95}
+	o := &options{invocation: strings.Join(append([]string{"loadtest"}, args...), " ")}
 	var text strings.Builder
 	text.WriteString(about)
 	for _, c := range contenders() {
-		text.WriteString("  " + c.id + strings.Repeat(" ", 14-len(c.id)) + c.title + "\n")
+		fmt.Fprintf(&text, "  %-14s%s\n", c.id, c.title)
 	}
 	f := cli.NewFlags("loadtest", text.String())
 	f.Group("What")
 	f.Bool(&o.short, "short", "less than 4 minutes: by default the workloads "+shortWorkloads+" with the contenders "+shortContenders)
 	f.List(&o.names, "contenders", ",", nil, "`names` separated by commas, or \"all\" of the above; default "+usualContenders+"; in PostgreSQL "+postgresContenders+", while members change "+membersContenders)
-	f.List(&o.workloads, "workloads", ",", nil, "`names` of some of uniform, zipf, hot (one key), read-mostly (zipf), each with --work or with a work of its own as in hot-stock-postgres, and of "+workloadMembers+": few busy keys, while a worker is added, one stopped and one killed; default "+usualWorkloads)
-	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for --wait), stock (a decrement in Redis in two calls), stock-postgres (one in PostgreSQL, read and written in one transaction)")
+	f.List(&o.workloads, "workloads", ",", nil, "`names` of some of uniform, zipf (the i-th key comes with weight 1/i^1.1), hot (one key), each with --work or with a work of its own as in hot-stock-postgres, and of "+
+		workloadMembers+": few busy keys, while a worker is added, one stopped and one killed; default "+usualWorkloads)
+	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for 1 ms), stock-postgres (a decrement in PostgreSQL, read and written in one transaction)")
 	f.Int(&o.keys, "keys", 10_000, 1, "`number` of keys")
-	f.Var(&o.skew, "skew", "`exponent` of zipf and read-mostly: the i-th key comes with weight 1/i^exponent")
-	f.Var(&o.reads, "reads", "`share` of requests that only read in read-mostly; they exclude like all others")
-	f.Duration(&o.wait, "wait", time.Millisecond, time.Microsecond, "`time` of the work wait; a timer makes it longer")
 	f.Group("How")
 	f.Int(&o.clients, "clients", 64, 1, "`number` of clients, each with a connection")
 	f.Var(&o.rate, "rate", "`requests` per second in all that are due, whether or not the ones before are answered; latency counts from when a request is due. 0: each client sends one when it has the answer to the last")
 	f.Int(&o.rounds, "rounds", 5, 1, "`number` of rounds in which each contender has its turn")
 	f.Duration(&o.time, "time", time.Second, 50*time.Millisecond, "`length` of a turn")
 	f.Duration(&o.warmUp, "warm-up", 250*time.Millisecond, 0, "`length` of the load before each turn")
-	f.Duration(&o.rtt, "rtt", 0, 0, "round trip `time` of a network between clients, front, workers and stores, which a thread of the load test adds to the loopback's; sidecars are on their app's machine, and gossip and new connections are not delayed. 0: none")
+	f.Duration(&o.rtt, "rtt", 0, 0, "round trip `time` of a network between clients, front, workers and stores, which the load test adds to the loopback's; sidecars are on their app's machine, and gossip and new connections are not delayed. 0: none")
 	f.Int(&o.instances, "instances", 3, 1, "`number` of workers")
 	f.Duration(&o.ttl, "ttl", 10*time.Second, time.Second, "`time` after which a lock that nobody renews is free, and a worker that died is taken over")
-	f.Duration(&o.poll, "poll", 2*time.Millisecond, 10*time.Microsecond, "mean `time` between two tries of locks that poll and leave it to the user")
 	f.String(&o.programs, "programs", "", "`directory` of the router and worker to use; by default they are built")
 	f.String(&o.eventText, "events", "", "what happens in each turn: `events` such as \"5s add, 10s drain w1, 15s kill w2, 20s pause w3 3s, 30s restart-redis\"; each turn then has processes of its own")
-	f.Group("Stores to use instead of starting some; their CPU time and commands are then not counted, and each turn has processes of its own")
-	o.addresses = make(map[string]*string)
-	for name, form := range map[string]string{
-		storeRedis: "`host:port`; 5 separated by commas for redlock and quorum", storePostgres: "`URL` such as postgres://user@host/database",
-		storeMariaDB: "`address` such as user:password@tcp(host:port)/", storeEtcd: "`URLs` separated by commas", storeZooKeeper: "`host:port`, several separated by commas",
-	} {
-		o.addresses[name] = new(string)
-		f.String(o.addresses[name], name, "", form)
-	}
 	f.Group("Output")
-	f.String(&o.out, "out", "report", "`directory` of report.html, results.json and results.csv")
+	f.String(&o.out, "out", "report", "`directory` of report.html and results.json")
 	if err := f.Parse(args, stdout); err != nil {
 		return nil, err
 	}
@@ -105,53 +89,19 @@ func (o *options) check() (err error) {
 	if o.events, err = parseEvents(o.eventText); err != nil {
 		return err
 	}
-	if o.reads > 1 {
-		return cli.Usagef("--reads: %v is no share", float64(o.reads))
-	}
-	o.given = make(map[string]string)
-	for name, address := range o.addresses {
-		if *address != "" {
-			o.given[name] = *address
-		}
-	}
 	if err := o.plan(); err != nil {
 		return err
 	}
 	for _, s := range o.scenes {
-		if err := o.checkEvents(s); err != nil {
-			return err
-		}
-	}
-	return o.checkStores()
-}
-
-func (o *options) checkEvents(s scene) error {
-	for _, e := range s.events {
-		if e.at+e.length >= s.time {
-			return cli.Usagef("--events: %q does not end within --time %v", e, s.time)
-		}
-		if e.kind == eventRestart && *o.addresses[storeRedis] != "" {
-			return cli.Usagef("--events: only a Redis that the load test has started is restarted, so leave --redis out")
-		}
-		for _, c := range o.chosen {
-			if s.takes(c) && c.fixed && e.kind != eventRestart && e.kind != eventPause {
-				return cli.Usagef("%s: %s cannot do without its workers, nor take others", s.name, c.id)
+		for _, e := range s.events {
+			if e.at+e.length >= s.time {
+				return cli.Usagef("--events: %q does not end within --time %v", e, s.time)
 			}
-		}
-	}
-	return nil
-}
-
-func (o *options) checkStores() error {
-	if o.rtt > 0 && len(o.given) > 0 {
-		return cli.Usagef("--rtt delays what the load test has started, so leave the addresses of stores out")
-	}
-	for _, c := range o.chosen {
-		if redis := o.given[storeRedis]; redis != "" && len(strings.Split(redis, ",")) < c.servers {
-			return cli.Usagef("--redis: %s needs %d servers, separated by commas", c.id, c.servers)
-		}
-		if c.guard == guardVersion && slices.ContainsFunc(o.scenes, func(s scene) bool { return s.mix.Path == workStock && s.takes(c) }) {
-			return cli.Usagef("--work stock: %s protects nothing outside of PostgreSQL, so leave one of them out", c.id)
+			for _, c := range o.chosen {
+				if s.takes(c) && c.fixed && e.kind != eventRestart && e.kind != eventPause {
+					return cli.Usagef("%s: %s cannot do without its workers, nor take others", s.name, c.id)
+				}
+			}
 		}
 	}
 	return nil
@@ -163,8 +113,7 @@ func (o *options) reported() report.Settings {
 		network = o.rtt.String()
 	}
 	return report.Settings{
-		RTT:     network,
-		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(), Instances: o.instances,
-		Keys: o.keys, Skew: float64(o.skew), Reads: float64(o.reads), Wait: o.wait.String(), TTL: o.ttl.String(), Poll: o.poll.String(), Events: o.eventText,
+		RTT: network, Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(),
+		Instances: o.instances, Keys: o.keys, TTL: o.ttl.String(), Poll: lockers.Poll.String(), Events: o.eventText,
 	}
 }

@@ -22,16 +22,9 @@ import (
 var postgresServer = server{
 	pkg:      "postgresql",
 	programs: func() []string { return []string{findPostgres("initdb"), findPostgres("postgres")} },
-	version:  func() []string { return []string{findPostgres("postgres"), "--version"} },
 	start:    startPostgres,
 	url:      func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
 	prepare:  preparePostgres,
-	clean: func(ctx context.Context, s *stack, url string) error {
-		return onPostgres(ctx, url, func(c *pgx.Conn) error {
-			_, err := c.Exec(ctx, "DROP TABLE "+stockTable(s.cluster))
-			return err
-		})
-	},
 	commands: func(ctx context.Context, url string) (n int64, err error) {
 		return n, onPostgres(ctx, url, func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements").Scan(&n)
@@ -74,6 +67,9 @@ func startPostgres(l *launch) (spec proc.Spec, err error) {
 	return spec, nil
 }
 
+// fullStock is what there is of each article in the beginning.
+const fullStock = 1_000_000_000
+
 // stockTable is the name of a stack's table, which has a row for each key.
 func stockTable(cluster string) string { return pgx.Identifier{cluster}.Sanitize() }
 
@@ -82,9 +78,7 @@ func preparePostgres(ctx context.Context, s *stack, url string) error {
 	statements := []string{
 		"CREATE TABLE " + table + " (key text PRIMARY KEY, version bigint NOT NULL, remaining bigint NOT NULL)",
 		fmt.Sprintf("INSERT INTO %s SELECT 'k' || lpad(i::text, 7, '0'), 0, %d FROM generate_series(0, %d) i", table, fullStock, s.keys-1),
-	}
-	if s.given[storePostgres] == "" {
-		statements = append(statements, "CREATE EXTENSION pg_stat_statements")
+		"CREATE EXTENSION pg_stat_statements",
 	}
 	return onPostgres(ctx, url, func(c *pgx.Conn) error {
 		for _, statement := range statements {
@@ -120,8 +114,7 @@ func openPostgres(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// sellInPostgres is sell in a table and in one transaction: the guard's, if it
-// has one.
+// sellInPostgres sells in one transaction: the guard's, if it has one.
 func (a *app) sellInPostgres(ctx context.Context, j job) error {
 	if j.transaction != nil {
 		return a.sellWithin(ctx, j.transaction, j)
@@ -129,10 +122,10 @@ func (a *app) sellInPostgres(ctx context.Context, j job) error {
 	return pgx.BeginFunc(ctx, a.postgres, func(tx pgx.Tx) error { return a.sellWithin(ctx, tx, j) })
 }
 
-// sellWithin reads how much is left of an article and writes less.
+// sellWithin reads how much is left of an article, and writes less.
 func (a *app) sellWithin(ctx context.Context, tx pgx.Tx, j job) error {
 	var left int64
-	if err := tx.QueryRow(ctx, "SELECT remaining FROM "+stockTable(a.Cluster)+" WHERE key = $1", j.key).Scan(&left); err != nil || j.read {
+	if err := tx.QueryRow(ctx, "SELECT remaining FROM "+stockTable(a.Cluster)+" WHERE key = $1", j.key).Scan(&left); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, "UPDATE "+stockTable(a.Cluster)+" SET remaining = $2 WHERE key = $1", j.key, left-j.count)
@@ -141,47 +134,41 @@ func (a *app) sellWithin(ctx context.Context, tx pgx.Tx, j job) error {
 
 // locked excludes by a transaction that begins with a statement that locks.
 func (a *app) locked(statement string) guard {
-	return func(ctx context.Context, j job) (done outcome, err error) {
+	return func(ctx context.Context, j job) (value int64, err error) {
 		err = pgx.BeginFunc(ctx, a.postgres, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, statement, j.key); err != nil {
 				return err
 			}
 			j.transaction = tx
-			done, err = a.execute(ctx, j, 0)
+			value, err = a.execute(ctx, j, 0)
 			return err
 		})
-		return done, err
+		return value, err
 	}
 }
 
 // versioned does the work without excluding anybody, and again if another
 // one's update was quicker. The database excludes, so the records cannot
-// judge: see [stack.sold].
-func (a *app) versioned(ctx context.Context, j job) (outcome, error) {
+// judge: see [stack.since].
+func (a *app) versioned(ctx context.Context, j job) (version int64, err error) {
 	table := stockTable(a.Cluster)
 	for {
-		done := outcome{begun: a.clock.Now()}
 		var left int64
-		if err := a.postgres.QueryRow(ctx, "SELECT version, remaining FROM "+table+" WHERE key = $1", j.key).Scan(&done.value, &left); err != nil {
-			return outcome{}, err
+		if err := a.postgres.QueryRow(ctx, "SELECT version, remaining FROM "+table+" WHERE key = $1", j.key).Scan(&version, &left); err != nil {
+			return 0, err
 		}
 		if j.work == workWait {
 			if err := a.wait(ctx); err != nil {
-				return outcome{}, err
+				return 0, err
 			}
 		}
-		if j.read {
-			a.table.Count(j.index, true)
-			return done, nil
-		}
-		tag, err := a.postgres.Exec(ctx, "UPDATE "+table+" SET version = version + 1, remaining = $3 WHERE key = $1 AND version = $2", j.key, done.value, left-1)
+		tag, err := a.postgres.Exec(ctx, "UPDATE "+table+" SET version = version + 1, remaining = $3 WHERE key = $1 AND version = $2", j.key, version, left-1)
 		if err != nil {
-			return outcome{}, err
+			return 0, err
 		}
 		if tag.RowsAffected() == 1 {
-			a.table.Count(j.index, false)
-			done.value++
-			return done, nil
+			a.table.Count(j.index)
+			return version + 1, nil
 		}
 	}
 }

@@ -29,7 +29,7 @@ type scene struct {
 
 // What runs by default, and in the short form.
 const (
-	usualWorkloads     = "uniform,zipf,hot,read-mostly"
+	usualWorkloads     = "uniform,zipf,hot"
 	shortWorkloads     = "uniform,zipf,hot,hot-stock-postgres," + workloadMembers
 	usualContenders    = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,keyway-batch,sidecar,none-router,none"
 	shortContenders    = "plain,lock,redsync,hash,keyway,none-router,none"
@@ -50,14 +50,21 @@ const (
 	membersEvents   = "1s add, 2500ms drain w1, 4s kill w2"
 )
 
+// zipfSkew is the exponent of zipf: the i-th key comes with weight 1/i^exponent.
+const zipfSkew = 1.1
+
 // plan settles which scenes there are, and who takes part in which.
 func (o *options) plan() (err error) {
 	asked := o.workloads
-	if len(asked) == 0 {
+	switch {
+	case len(asked) > 0:
+	case o.short:
+		asked = strings.Split(shortWorkloads, ",")
+	default:
 		asked = strings.Split(usualWorkloads, ",")
-		if o.short {
-			asked = strings.Split(shortWorkloads, ",")
-		}
+	}
+	if slices.Equal(o.names, []string{"all"}) {
+		o.names = ids()
 	}
 	var named []string
 	for _, workload := range asked {
@@ -66,7 +73,7 @@ func (o *options) plan() (err error) {
 			return err
 		}
 		for _, s := range scenes {
-			if len(o.workloads) == 0 && s.mix.Path == workStockPostgres && o.given[storePostgres] == "" && slices.Contains(postgresServer.programs(), "") {
+			if len(o.workloads) == 0 && s.mix.Path == workStockPostgres && slices.Contains(postgresServer.programs(), "") {
 				o.leftOut = append(o.leftOut, fmt.Sprintf("%s was left out, since %s is not installed. As root: scripts/deps %[2]s", s.name, postgresServer.pkg))
 				continue
 			}
@@ -77,20 +84,13 @@ func (o *options) plan() (err error) {
 			o.scenes = append(o.scenes, s)
 		}
 	}
-	if len(o.names) == 0 {
-		named = distinct(named)
-	} else {
+	if len(o.names) > 0 {
 		named = o.names
+	} else {
+		named = distinct(named)
 	}
-	if o.chosen, err = choose(named); err != nil {
-		return err
-	}
-	for i := range o.scenes {
-		if slices.Equal(o.scenes[i].ids, []string{"all"}) {
-			o.scenes[i].ids = ids()
-		}
-	}
-	return nil
+	o.chosen, err = choose(named)
+	return err
 }
 
 // distinct are the names without repetitions, in the order of [contenders].
@@ -114,13 +114,18 @@ func (o *options) usual(s scene) []string {
 	return strings.Split(list, ",")
 }
 
+// work is something that can be done in the critical section.
+type work struct{ path, title, where string }
+
 // works are what can be done in the critical section, with words for a title.
-var works = []struct{ path, title, where string }{
+var works = []work{
 	{workNone, "no work", ""},
-	{workWait, "", ""},
+	{workWait, "1ms of waiting", " with 1ms of waiting each"},
 	{workStockPostgres, "a transaction in PostgreSQL each", " with a transaction in PostgreSQL each"},
-	{workStock, "a stock decrement in Redis", " with a stock decrement in Redis each"},
 }
+
+// usualWait is how long the work wait takes; a timer makes it longer.
+const usualWait = time.Millisecond
 
 // scenesOf are a workload's: with each work, or with the one in its name.
 func (o *options) scenesOf(name string) (scenes []scene, err error) {
@@ -135,8 +140,8 @@ func (o *options) scenesOf(name string) (scenes []scene, err error) {
 			break
 		}
 	}
-	for _, work := range with {
-		s, err := o.scene(name, work)
+	for _, what := range with {
+		s, err := o.scene(name, what)
 		if err != nil {
 			return nil, err
 		}
@@ -146,39 +151,28 @@ func (o *options) scenesOf(name string) (scenes []scene, err error) {
 }
 
 // scene puts a workload and a work together.
-func (o *options) scene(name, work string) (s scene, err error) {
-	percent := 100 * o.reads
-	s = scene{name: name, mix: load.Mix{Keys: o.keys, Path: "/" + work}, rounds: o.rounds, time: o.time, warmUp: o.warmUp, ttl: o.ttl, wait: o.wait, events: o.events}
+func (o *options) scene(name, what string) (s scene, err error) {
+	s = scene{name: name, mix: load.Mix{Keys: o.keys, Method: "POST", Path: "/" + what}, rounds: o.rounds, time: o.time, warmUp: o.warmUp, ttl: o.ttl, wait: usualWait, events: o.events}
 	switch name {
 	case "uniform":
 		s.title, s.where = "uniform keys", "on uniform keys"
 	case "zipf":
-		s.title, s.mix.Skew = "zipf "+o.skew.String(), float64(o.skew)
-		s.where = "on " + s.title + " keys"
+		s.title, s.where, s.mix.Skew = "zipf 1.1", "on zipf 1.1 keys", zipfSkew
 	case "hot":
 		s.title, s.where, s.mix.Keys = "one hot key", "on one hot key", 1
-	case "read-mostly":
-		s.title, s.mix.Skew, s.mix.Reads = "zipf "+o.skew.String()+", "+percent.String()+" % reads", float64(o.skew), float64(o.reads)
-		s.where = "on keys that are mostly read"
 	default:
-		return s, cli.Usagef("--workloads: there is no %q; there are uniform, zipf, hot, read-mostly, %s, and such as hot-stock-postgres", name, workloadMembers)
+		return s, cli.Usagef("--workloads: there is no %q; there are uniform, zipf, hot, %s, and such as hot-stock-postgres", name, workloadMembers)
 	}
-	for _, w := range works {
-		if w.path != s.mix.Path {
-			continue
-		}
-		if work != workNone[1:] {
-			s.name += "-" + work
-		}
-		if work == workWait[1:] {
-			w.title = o.wait.String() + " of waiting"
-			w.where = " with " + w.title + " each"
-		}
-		s.title += ", " + w.title
-		s.where += w.where
-		return s, nil
+	i := slices.IndexFunc(works, func(w work) bool { return w.path == s.mix.Path })
+	if i < 0 {
+		return s, cli.Usagef("--work: there is no %q; there are none, wait, stock-postgres", what)
 	}
-	return s, cli.Usagef("--work: there is no %q; there are none, wait, stock, stock-postgres", work)
+	if i > 0 {
+		s.name += "-" + what
+	}
+	s.title += ", " + works[i].title
+	s.where += works[i].where
+	return s, nil
 }
 
 // members is the scene in which members change.
@@ -208,15 +202,14 @@ func (s scene) changes() bool {
 	return slices.ContainsFunc(s.events, func(e event) bool { return e.kind != eventRestart })
 }
 
-// alone reports whether each turn of a scene has processes of its own: events
-// change them, and all together they may be too many for stores that were given.
-func (o *options) alone(s scene) bool { return len(s.events) > 0 || len(o.given) > 0 }
+// alone reports whether each turn of a scene has processes of its own: events change them.
+func (s scene) alone() bool { return len(s.events) > 0 }
 
 // together are the scenes for which the processes of a contender are started
 // once: those that it takes part in and that need none of their own.
 func (o *options) together(c contender) (scenes []scene) {
 	for _, s := range o.scenes {
-		if s.takes(c) && !o.alone(s) {
+		if s.takes(c) && !s.alone() {
 			scenes = append(scenes, s)
 		}
 	}

@@ -3,15 +3,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,27 +21,54 @@ import (
 	"github.com/keyway-go/keyway/loadtest/internal/delay"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
 // Groups of processes, by which CPU time is told.
 const (
-	groupFront = "front"
-	groupApp   = "app"
-	groupStore = "store"
+	groupFront = report.FrontCPU
+	groupApp   = report.AppCPU
+	groupStore = report.StoreCPU
 )
 
 // stage is what all stacks share.
 type stage struct {
 	*proc.Stage
 	*options
-	dir     string // of records, configurations and logs
 	run     string // distinguishes the run from others
-	self    string // this program
 	built   cluster.Programs
 	started int            // stacks
 	network *delay.Network // between the processes; nil for the loopback
+}
+
+// newStage makes a directory and the programs. The caller must call close.
+func newStage(ctx context.Context, o *options) (g *stage, err error) {
+	if err := missing(o.requirements()); err != nil {
+		return nil, err
+	}
+	processes, err := proc.NewStage("loadtest")
+	if err != nil {
+		return nil, err
+	}
+	g = &stage{Stage: processes, run: strings.ToLower(rand.Text()[:8]), options: o, built: cluster.In(o.programs)}
+	if o.rtt > 0 {
+		g.network = delay.New(o.rtt)
+	}
+	if o.programs == "" {
+		g.built, err = cluster.Build(ctx, g.Dir)
+	}
+	if err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *stage) close() {
+	g.Close()
+	g.network.Close()
 }
 
 // stack is a contender that takes requests.
@@ -56,27 +82,21 @@ type stack struct {
 	cluster  string        // unique
 	addr     string        // ip:port for requests
 	table    *resource.Table
-	judged   resource.Verdict  // up to now
-	sold     map[string]int64  // up to now, by work
-	stores   []*proc.Process   // of Redis
-	redis    []string          // host:port of each
+	judged   resource.Verdict // up to now
+	sold     int64            // up to now
+	redis    []*proc.Process
 	urls     map[string]string // of other stores
-	remote   remote            // where the stack's processes reach the stores
-	balancer *balancer
+	reached  []string          // host:port of the Redis servers for the stack's processes
+	urlsOver map[string]string // of other stores for them
+	balancer *proc.Process     // nginx; nil without one
+	nginx    servers.Nginx
 	gossip   string
 
 	mu        sync.Mutex // guards what follows
-	processes map[*proc.Process]string
-	retired   map[string]time.Duration // CPU time of those that have ended, by group
+	processes map[*proc.Process]report.Figure
+	retired   map[report.Figure]time.Duration // CPU time of those that have ended, by group
 	members   []*member
-	forwarded []string // addresses in the network
-	restarted bool     // a store was, so that its counters are not its own any more
-}
-
-// remote is where processes reach stores over the network.
-type remote struct {
-	redis []string
-	urls  map[string]string
+	restarted bool // a store was, so that its counters are not its own any more
 }
 
 // member is one of the processes that events are about.
@@ -92,8 +112,9 @@ func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s 
 	g.started++
 	name := c.id + "-" + strconv.Itoa(g.started)
 	s = &stack{
-		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: g.wait, name: name, cluster: name + "-" + g.run, sold: make(map[string]int64), urls: make(map[string]string), remote: remote{urls: make(map[string]string)},
-		processes: make(map[*proc.Process]string), retired: make(map[string]time.Duration),
+		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: usualWait, name: name, cluster: name + "-" + g.run,
+		urls: make(map[string]string), urlsOver: make(map[string]string),
+		processes: make(map[*proc.Process]report.Figure), retired: make(map[report.Figure]time.Duration),
 	}
 	if len(scenes) > 0 {
 		s.ttl, s.wait = scenes[0].ttl, scenes[0].wait
@@ -107,7 +128,7 @@ func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s 
 	return s, nil
 }
 
-func (s *stack) records() string { return filepath.Join(s.dir, "records-"+s.name) }
+func (s *stack) records() string { return filepath.Join(s.Dir, "records-"+s.name) }
 
 func (s *stack) startAll(ctx context.Context) error {
 	if err := s.startRedis(); err != nil {
@@ -123,7 +144,7 @@ func (s *stack) startAll(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.guard == guardService {
+	if s.design() == lockService {
 		if err := s.startService(); err != nil {
 			return err
 		}
@@ -134,52 +155,28 @@ func (s *stack) startAll(ctx context.Context) error {
 		}
 	}
 	if !s.keyway() {
-		if err := s.startBalancer(s.upstreams()); err != nil {
+		if err := s.startBalancer(); err != nil {
 			return err
 		}
 	}
 	var err error
-	if s.addr, err = s.through(s.addr); err != nil {
+	if s.addr, err = s.network.Forward(s.addr); err != nil {
 		return err
 	}
 	return s.awaitAnswers(ctx)
 }
 
-// through returns where an address is reached over the network.
-func (s *stack) through(addr string) (string, error) {
-	if s.network == nil {
-		return addr, nil
-	}
-	addr, err := s.network.Forward(addr)
-	if err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.forwarded = append(s.forwarded, addr)
-	}
-	return addr, err
-}
-
 // place returns where a process is to listen, and where others reach it.
 func (s *stack) place() (listen, reached string, err error) {
-	if s.network == nil {
-		return "127.0.0.1:0", "", nil
-	}
 	if listen, err = proc.FreeAddr(); err != nil {
 		return "", "", err
 	}
-	reached, err = s.through(listen)
+	reached, err = s.network.Forward(listen)
 	return listen, reached, err
 }
 
-// cut lets connections to a member be refused.
-func (s *stack) cut(m *member) {
-	if s.network != nil {
-		s.network.Remove(m.addr)
-	}
-}
-
 // start starts a process of a group.
-func (s *stack) start(group string, spec proc.Spec) (*proc.Process, error) {
+func (s *stack) start(group report.Figure, spec proc.Spec) (*proc.Process, error) {
 	p, err := s.Start(context.Background(), spec) // bounded by the stage
 	if err != nil {
 		return nil, err
@@ -194,34 +191,35 @@ func (s *stack) start(group string, spec proc.Spec) (*proc.Process, error) {
 func (s *stack) retire(p *proc.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.retired[s.processes[p]] += p.CPU()
+	s.retired[s.processes[p]] += proc.CPU(p)
 	delete(s.processes, p)
 }
 
 // cpu returns the CPU time that each group has used so far.
-func (s *stack) cpu() map[string]time.Duration {
+func (s *stack) cpu() map[report.Figure]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum := make(map[string]time.Duration)
+	sum := make(map[report.Figure]time.Duration)
 	for group, d := range s.retired {
 		sum[group] += d
 	}
 	for p, group := range s.processes {
-		sum[group] += p.CPU()
+		sum[group] += proc.CPU(p)
 	}
 	return sum
 }
 
 func (s *stack) startRouter() error {
 	args := []string{"--log-level", "warn", "--session-ttl", s.ttl.String()}
-	if s.guard == guardUnkeyed {
+	if s.id == noneRouter {
 		args = append(args, "--key", "header:X-None", "--without-key", "any")
 	}
-	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.remote.redis[0], args...))
+	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.reached[0], args...))
 	if err != nil {
 		return err
 	}
-	s.addr, s.gossip = servers.Addrs(p)
+	router := cluster.Of(p)
+	s.addr, s.gossip = router.Listen, router.Gossip
 	return nil
 }
 
@@ -231,12 +229,12 @@ func (s *stack) startService() error {
 	if err != nil {
 		return err
 	}
-	p, err := s.start(groupStore, servers.Worker("locks-"+s.name, s.built.Worker, s.cluster, s.remote.redis[0], "",
+	p, err := s.start(groupStore, servers.Worker("locks-"+s.name, s.built.Worker, s.cluster, s.reached[0], "",
 		"--listen", listen, "--advertise", reached, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
 	if err != nil {
 		return err
 	}
-	_, s.gossip = servers.Addrs(p)
+	s.gossip = cluster.Of(p).Gossip
 	return nil
 }
 
@@ -253,31 +251,51 @@ func (s *stack) addMember() (*member, error) {
 	}
 	at := listen
 	if s.front == frontSidecar { // it and its app are on one machine
-		at = filepath.Join(s.dir, "app-"+s.name+"-"+m.name)
+		at = filepath.Join(s.Dir, "app-"+s.name+"-"+m.name)
 	}
-	arg, err := json.Marshal(appConfig{
-		Guard: s.guard, Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.remote.redis, Stores: s.remote.urls, TTL: s.ttl, Poll: s.poll, Wait: s.wait,
+	spec, err := proc.Self("app-"+s.name+"-"+m.name, "app", appConfig{
+		Design: s.design(), Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.reached, Stores: s.urlsOver, TTL: s.ttl, Wait: s.wait,
 		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip, Listen: at, Advertise: reached,
 	})
 	if err != nil {
 		return nil, err
 	}
-	app, err := s.start(groupApp, proc.Spec{Name: "app-" + s.name + "-" + m.name, Program: s.self, Args: []string{"app", string(arg)}, Env: []string{childEnv}, Ready: "ready "})
+	spec.Ready = "ready"
+	app, err := s.start(groupApp, spec)
 	if err != nil {
 		return nil, err
 	}
-	_, addr, _ := strings.Cut(app.ReadyLine(), "ready ")
-	if s.front != frontSidecar {
-		m.process, m.addr = app, cmp.Or(reached, addr)
-		return m, nil
+	m.process, m.addr = app, reached
+	if s.front == frontSidecar {
+		m.process, err = s.start(groupApp, servers.Worker("sidecar-"+s.name+"-"+m.name, s.built.Worker, s.cluster, s.reached[0], s.gossip,
+			"--listen", listen, "--advertise", reached, "--upstream", "unix://"+at, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
 	}
-	m.addr = reached
-	m.process, err = s.start(groupApp, proc.Spec{
-		Name: "sidecar-" + s.name + "-" + m.name, Program: s.built.Worker, Ready: "worker ready",
-		Args: []string{"--name", m.name, "--cluster", s.cluster, "--join", s.gossip, "--upstream", "unix://" + addr, "--redis", "redis://" + s.remote.redis[0],
-			"--listen", listen, "--advertise", reached, "--session-ttl", s.ttl.String(), "--new-cluster", "--log-level", "warn"},
-	})
 	return m, err
+}
+
+// startBalancer starts nginx before the apps. It has few processes, as they share the clients' connections unevenly,
+// and what is fair to clients would be theirs to say.
+func (s *stack) startBalancer() (err error) {
+	const enough = 8192 // connections, for clients and upstreams of any run
+	s.nginx = servers.Nginx{Dir: filepath.Join(s.Dir, "nginx-"+s.name), Workers: max(1, runtime.NumCPU()/4), Connections: enough, Hash: s.front == frontHash, Upstreams: s.upstreams()}
+	if s.nginx.HTTP, err = proc.FreeAddr(); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Mkdir(s.nginx.Dir, 0o755), s.nginx.Write()); err != nil {
+		return err
+	}
+	s.addr = s.nginx.HTTP
+	s.balancer, err = s.start(groupFront, s.nginx.Spec("nginx-"+s.name))
+	return err
+}
+
+// reload makes nginx take other upstreams.
+func (s *stack) reload(upstreams []string) error {
+	s.nginx.Upstreams = upstreams
+	if err := s.nginx.Write(); err != nil {
+		return err
+	}
+	return s.balancer.Signal(syscall.SIGHUP)
 }
 
 // upstreams are the addresses of the apps behind a load balancer.
@@ -292,77 +310,31 @@ func (s *stack) upstreams() (addrs []string) {
 	return addrs
 }
 
-// How many keys must be answered in a row, and how many if each takes a while.
-const (
-	answerKeys       = 200
-	answerKeysRemote = 20
-)
-
-// awaitAnswers waits until requests are answered.
+// awaitAnswers waits until requests for some keys in a row are answered.
 func (s *stack) awaitAnswers(ctx context.Context) error {
 	var names []string
-	n := answerKeys
-	if s.network != nil {
-		n = answerKeysRemote
+	for i := range min(50, s.keys) {
+		names = append(names, resource.Name(i*137%s.keys))
 	}
-	for i := range min(n, s.keys) {
-		names = append(names, resource.Name(i*37%s.keys))
-	}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
-	return servers.AwaitAnswers(ctx, client, "http://"+s.addr+workNone, load.HeaderKey, names)
-}
-
-// check returns an error if a process has ended that was not meant to.
-func (s *stack) check() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for p := range s.processes {
-		if err := p.Ended(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ledger returns the work by whose stock an execution of a work can be judged,
-// beside the records; "" if there is none.
-func (s *stack) ledger(work string) string {
-	switch {
-	case s.guard == guardVersion:
-		return workStockPostgres // whatever the work is
-	case work == workStock && s.restarted:
-		return "" // it is gone
-	case work == workStock || work == workStockPostgres:
-		return work
-	}
-	return ""
+	return load.Await(ctx, load.Config{Addr: s.addr, Mix: load.Mix{Path: workNone}}, names)
 }
 
 // since returns what the resource has seen since the last call, in which there
-// was one kind of work. What was executed and is not missing from the stock is
+// was one kind of work. What was executed and is not missing from the stock in PostgreSQL is
 // lost, too, whatever the records say.
 func (s *stack) since(ctx context.Context, work string) (v resource.Verdict, err error) {
 	v = s.table.Verdict()
 	before := s.judged
 	s.judged = v
 	v.Sub(before)
-	var sold int64
-	ledger := s.ledger(work)
-	switch ledger {
-	case workStock:
-		sold, err = s.soldInRedis(ctx)
-	case workStockPostgres:
-		sold, err = s.soldInPostgres(ctx)
-	default:
+	if work != workStockPostgres && s.id != pgVersion { // which sells whatever the work is
 		return v, nil
 	}
-	v.Lost = max(v.Lost, v.Executions-(sold-s.sold[ledger]))
-	s.sold[ledger] = sold
+	sold, err := s.soldInPostgres(ctx)
+	v.Lost = max(v.Lost, v.Executions-(sold-s.sold))
+	s.sold = sold
 	return v, err
 }
-
-// cleanTime bounds the removal of what is left in servers that were given.
-const cleanTime = 10 * time.Second
 
 // stop ends what the stack has started, stores after all others.
 func (s *stack) stop() error {
@@ -370,22 +342,18 @@ func (s *stack) stop() error {
 	all := maps.Clone(s.processes)
 	clear(s.processes)
 	s.mu.Unlock()
-	end := func(how syscall.Signal, chosen func(group string) bool) {
+	for _, stores := range []bool{false, true} {
+		how := syscall.SIGKILL
+		if stores {
+			how = syscall.SIGTERM
+		}
 		var ending sync.WaitGroup
 		for p, group := range all {
-			if chosen(group) {
+			if stores == (group == groupStore) {
 				ending.Go(func() { s.Stop(p, how) })
 			}
 		}
 		ending.Wait()
 	}
-	end(sigKill, func(group string) bool { return group != groupStore })
-	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
-	defer cancel()
-	err := s.cleanStores(ctx)
-	end(sigEnd, func(group string) bool { return group == groupStore })
-	for _, addr := range s.forwarded {
-		s.network.Remove(addr)
-	}
-	return errors.Join(err, s.table.Close(), os.Remove(s.records()))
+	return errors.Join(s.table.Close(), os.Remove(s.records()))
 }

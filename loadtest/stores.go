@@ -3,21 +3,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
-// Stores, by the names of the flags that give the address of one.
+// Stores beside Redis.
 const (
-	storeRedis     = "redis"
 	storePostgres  = "postgres"
 	storeMariaDB   = "mariadb"
 	storeEtcd      = "etcd"
@@ -26,14 +23,12 @@ const (
 
 // server is a kind of store beside Redis.
 type server struct {
-	pkg      string                    // Debian's package
-	programs func() (needed []string)  // paths of what start runs; "" for one that is not installed
-	version  func() (command []string) // prints it
-	start    func(*launch) (proc.Spec, error)
-	url      func(addr string) string // of a server that was started
-	prepare  func(ctx context.Context, s *stack, url string) error
-	clean    func(ctx context.Context, s *stack, url string) error
-	commands func(ctx context.Context, url string) (int64, error) // that it has executed so far
+	pkg      string                           // Debian's package
+	programs func() (needed []string)         // paths of what start runs; "" for one that is not installed
+	start    func(*launch) (proc.Spec, error) // with a Dial of its own, or where the launch says
+	url      func(addr string) string
+	prepare  func(ctx context.Context, s *stack, url string) error // may be nil
+	commands func(ctx context.Context, url string) (int64, error)  // that it has executed so far
 }
 
 // launch is what a server is started with.
@@ -41,8 +36,7 @@ type launch struct {
 	context.Context
 	dir        string // its own
 	host, port string
-	more       string // another free port
-	clients    int    // connections that it must take
+	clients    int // connections that it must take
 }
 
 // storeKinds are the servers beside Redis, by name.
@@ -55,60 +49,41 @@ func storeKinds() map[string]server {
 	}
 }
 
-// startStore starts a store of the stack's own, unless one was given, and
-// prepares it.
-func (s *stack) startStore(ctx context.Context, name string) error {
-	kind := storeKinds()[name]
-	url, given := s.given[name]
-	reached := url
-	if !given {
-		addr, err := s.launch(ctx, name, kind)
-		if err != nil {
-			return err
-		}
-		url = kind.url(addr)
-		if addr, err = s.through(addr); err != nil {
-			return err
-		}
-		reached = kind.url(addr)
-	}
-	s.urls[name], s.remote.urls[name] = url, reached
-	if kind.prepare == nil {
-		return nil
-	}
-	if err := kind.prepare(ctx, s, url); err != nil {
-		return fmt.Errorf("preparing %s: %w", name, err)
-	}
-	return nil
-}
-
 // connectionsEach is how many connections each app has to a database.
 const connectionsEach = 30
 
-// launch starts a server and returns its host:port.
-func (s *stack) launch(ctx context.Context, name string, kind server) (addr string, err error) {
-	if addr, err = proc.FreeAddr(); err != nil {
-		return "", err
-	}
-	more, err := proc.FreeAddr()
+// startStore starts and prepares a store of the stack's own.
+func (s *stack) startStore(ctx context.Context, name string) error {
+	kind := storeKinds()[name]
+	addr, err := proc.FreeAddr()
 	if err != nil {
-		return "", err
+		return err
 	}
-	l := &launch{Context: ctx, dir: filepath.Join(s.dir, name+"-"+s.name), clients: connectionsEach*(s.instances+s.newcomers()) + 10}
+	l := &launch{Context: ctx, dir: filepath.Join(s.Dir, name+"-"+s.name), clients: connectionsEach*(s.instances+s.newcomers()) + 10}
 	l.host, l.port, _ = strings.Cut(addr, ":")
-	_, l.more, _ = strings.Cut(more, ":")
 	if err := os.Mkdir(l.dir, 0o700); err != nil {
-		return "", err
+		return err
 	}
 	spec, err := kind.start(l)
 	if err != nil {
-		return "", err
+		return err
 	}
-	spec.Name, spec.Dial = name+"-"+s.name, addr
+	spec.Name, spec.Dial = name+"-"+s.name, cmp.Or(spec.Dial, addr)
 	if _, err := s.start(groupStore, spec); err != nil {
-		return "", err
+		return err
 	}
-	return addr, nil
+	reached, err := s.network.Forward(spec.Dial)
+	if err != nil {
+		return err
+	}
+	s.urls[name], s.urlsOver[name] = kind.url(spec.Dial), kind.url(reached)
+	if kind.prepare == nil {
+		return nil
+	}
+	if err := kind.prepare(ctx, s, s.urls[name]); err != nil {
+		return fmt.Errorf("preparing %s: %w", name, err)
+	}
+	return nil
 }
 
 // newcomers is how many workers come during a turn at most.
@@ -119,23 +94,10 @@ func (s *stack) newcomers() (n int) {
 	return n
 }
 
-// isGiven reports whether the stack uses a server that it has not started.
-func (s *stack) isGiven() bool {
-	for name := range s.given {
-		if name == storeRedis || s.urls[name] != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // commands returns how many commands the stack's stores have executed.
 func (s *stack) commands(ctx context.Context) (sum int64, err error) {
-	if s.isGiven() {
-		return 0, nil // others may use it, too
-	}
-	for _, addr := range s.redis {
-		n, err := redisCommands(ctx, addr)
+	for _, p := range s.redis {
+		n, err := redisCommands(ctx, p.Dial)
 		if err != nil {
 			return 0, err
 		}
@@ -149,33 +111,4 @@ func (s *stack) commands(ctx context.Context) (sum int64, err error) {
 		sum += n
 	}
 	return sum, nil
-}
-
-// cleanStores removes what the stack has left in servers that were given.
-func (s *stack) cleanStores(ctx context.Context) error {
-	var failed error
-	if s.given[storeRedis] != "" {
-		for _, addr := range s.redis {
-			failed = errors.Join(failed, cleanRedis(ctx, addr, s.cluster))
-		}
-	}
-	for name, url := range s.urls {
-		if kind := storeKinds()[name]; kind.clean != nil && s.given[name] != "" {
-			failed = errors.Join(failed, kind.clean(ctx, s, url))
-		}
-	}
-	return failed
-}
-
-// cleanRedis removes all keys that have a cluster's name in theirs.
-func cleanRedis(ctx context.Context, addr, cluster string) error {
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close()
-	found := client.Scan(ctx, 0, "*"+cluster+"*", 1000).Iterator()
-	for found.Next(ctx) {
-		if err := client.Unlink(ctx, found.Val()).Err(); err != nil {
-			return err
-		}
-	}
-	return found.Err()
 }

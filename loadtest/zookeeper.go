@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -34,10 +33,8 @@ var zookeeperServer = server{
 		}
 		return []string{proc.Find("java"), jar}
 	},
-	version:  func() []string { return []string{"readlink", zookeeperJar} },
 	start:    startZooKeeper,
 	url:      func(addr string) string { return addr },
-	clean:    cleanZooKeeper,
 	commands: zookeeperPackets,
 }
 
@@ -65,22 +62,6 @@ func zookeeperPackets(ctx context.Context, addr string) (int64, error) {
 	return 0, fmt.Errorf("it does not say (%v)", lines.Err())
 }
 
-// cleanZooKeeper removes the nodes below which locks were.
-func cleanZooKeeper(_ context.Context, s *stack, addr string) error {
-	conn, _, err := zk.Connect(strings.Split(addr, ","), time.Second, zk.WithLogInfo(false))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	names, _, err := conn.Children("/")
-	for _, name := range names {
-		if strings.HasPrefix(name, s.cluster) {
-			err = errors.Join(err, conn.Delete("/"+name, -1))
-		}
-	}
-	return err
-}
-
 func startZooKeeper(l *launch) (spec proc.Spec, err error) {
 	config := fmt.Sprintf("dataDir=%s\nclientPort=%s\nclientPortAddress=%s\ntickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=mntr\n",
 		filepath.Join(l.dir, "data"), l.port, l.host)
@@ -99,7 +80,7 @@ func startZooKeeper(l *launch) (spec proc.Spec, err error) {
 // a watch on the one before. It waits without a context; what ends it early is
 // the end of the connection.
 func (a *app) zookeeper() (enter, func(), error) {
-	conn, _, err := zk.Connect(strings.Split(a.Stores[storeZooKeeper], ","), a.TTL, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{a.Stores[storeZooKeeper]}, a.TTL, zk.WithLogInfo(false))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,40 +12,38 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// routes are the routes of routers that are measured.
+// routesFile has the routes of routers that are measured.
 //
 //go:embed routes.yaml
-var routes []byte
+var routesFile []byte
 
 // features are what the members of a cluster are measured with; the zero value is for
 // none.
 type features struct {
 	routes    string // path of a file
-	gossipKey string // in hex
+	gossipKey []byte // nil for none
 }
 
 // allFeatures returns everything that costs something for each request or connection:
 // routes with limits and rates, which nothing exceeds, and proofs by a gossip key.
 func allFeatures(dir string) (features, error) {
-	f := features{routes: filepath.Join(dir, "routes.yaml")}
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	f.gossipKey = hex.EncodeToString(key)
-	return f, os.WriteFile(f.routes, routes, 0o600)
+	f := features{routes: filepath.Join(dir, "routes.yaml"), gossipKey: make([]byte, 32)}
+	_, _ = rand.Read(f.gossipKey) // never fails
+	return f, os.WriteFile(f.routes, routesFile, 0o600)
 }
 
 // link returns how to speak to a sidecar of a cluster as a router with these features.
 func (f features) link(cluster string) *load.Link {
 	l := &load.Link{Cluster: cluster, Digest: ring.Settings{Cluster: cluster}.WithDefaults().Digest()}
-	if f.gossipKey != "" {
-		key, _ := hex.DecodeString(f.gossipKey)
-		secret, _ := hkdf.Key(sha256.New, key, nil, "keyway link 3", 32) // never fails, as docs/link.md has it
+	if f.gossipKey != nil {
+		secret, _ := hkdf.Key(sha256.New, f.gossipKey, nil, "keyway link 3", 32) // never fails, as docs/link.md has it
 		l.Secrets, l.Policy, l.Prefix = [][]byte{secret}, benchPolicy(), "bench:"
 	}
 	return l
@@ -58,12 +56,20 @@ func benchPolicy() []byte {
 	return p.Append(nil)
 }
 
-// memberArgs are flags of any member.
-func (f features) memberArgs() []string {
-	if f.gossipKey == "" {
+// keyring returns the keys of gossip.
+func (f features) keyring() [][]byte {
+	if f.gossipKey == nil {
 		return nil
 	}
-	return []string{"--gossip-key", f.gossipKey}
+	return [][]byte{f.gossipKey}
+}
+
+// memberArgs are flags of any member.
+func (f features) memberArgs() []string {
+	if f.gossipKey == nil {
+		return nil
+	}
+	return []string{"--gossip-key", hex.EncodeToString(f.gossipKey)}
 }
 
 // routerArgs are flags of a router.
@@ -74,13 +80,13 @@ func (f features) routerArgs() []string {
 	return append(f.memberArgs(), "--routes", f.routes)
 }
 
-// peerArgs are flags of members that speak TLS among themselves, with a certificate
-// whose files are in dir.
-func peerArgs(dir string) ([]string, error) {
+// peerTLS makes a certificate of members in dir, and returns it with the flags of members that use it.
+func peerTLS(dir string) (peers gateway.PeerTLSConfig, args []string, err error) {
 	ca, err := certs.NewCA(dir, "members")
 	if err != nil {
-		return nil, err
+		return peers, nil, err
 	}
-	cert, key, err := ca.Issue(dir, "member", nil)
-	return []string{"--peer-cert", cert, "--peer-key", key, "--peer-ca", ca.File}, err
+	peers.CAFile = ca.File
+	peers.CertFile, peers.KeyFile, err = ca.Issue(dir, "member", nil)
+	return peers, []string{"--peer-cert", peers.CertFile, "--peer-key", peers.KeyFile, "--peer-ca", peers.CAFile}, err
 }

@@ -4,24 +4,26 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
 // Contestants of the hop.
 const (
 	haproxy       = "HAProxy"
 	nginx         = "nginx"
-	keyway        = "Keyway"
+	keywayRouter  = "Keyway"
 	keywayHandler = "Keyway, http.Handler"
 	keywayNetHTTP = "Keyway, net/http HTTP/2"
 	keywayPlain   = "Keyway, HTTP/1.1 workers"
@@ -58,20 +60,43 @@ const idle = "idle"
 const pacedRate = 20_000
 
 func scenarios() []scenario {
-	all := []string{haproxy, nginx, keyway, keywayHandler}
+	all := []string{haproxy, nginx, keywayRouter, keywayHandler}
 	return []scenario{
-		{name: idle, title: "memory with idle client connections, after one request each", connections: 10_000, path: "/100", field: []string{haproxy, nginx, keyway}, goal: "≤ 200 MB in the router"},
-		{name: "small", title: "64 connections, 100-byte answers", connections: 64, path: "/100", field: append(slices.Clone(all), keywaySecure), goal: "CPU ≤ 0.75 ×, p99 ≤ 1 × HAProxy's"},
-		{name: "paced", title: fmt.Sprintf("64 connections, 100-byte answers, %d requests/s at random times", pacedRate), connections: 64, rate: pacedRate, path: "/100", field: all, goal: "p99 ≤ 1 × HAProxy's"},
+		{
+			name: idle, title: "memory with idle client connections, after one request each", goal: "≤ 200 MB in the router",
+			connections: 10_000, path: "/100", field: []string{haproxy, nginx, keywayRouter},
+		},
+		{
+			name: "small", title: "64 connections, 100-byte answers", goal: "CPU ≤ 0.75 ×, p99 ≤ 1 × HAProxy's",
+			connections: 64, path: "/100", field: append(slices.Clone(all), keywaySecure),
+		},
+		{
+			name: "paced", title: fmt.Sprintf("64 connections, 100-byte answers, %d requests/s at random times", pacedRate), goal: "p99 ≤ 1 × HAProxy's",
+			connections: 64, rate: pacedRate, path: "/100", field: all,
+		},
 		{name: "10k", title: "64 connections, 10 KiB answers", connections: 64, path: "/10240", field: all},
-		{name: "1m", title: "64 connections, 1 MiB answers", connections: 64, path: "/1048576", field: all, goal: "bytes/s ≥ 0.8 × HAProxy's"},
+		{name: "1m", title: "64 connections, 1 MiB answers", goal: "bytes/s ≥ 0.8 × HAProxy's", connections: 64, path: "/1048576", field: all},
 		{name: "1000", title: "1,000 connections, 100-byte answers", connections: 1000, path: "/100", field: all},
-		{name: "tls", title: "TLS in front, 64 connections, 100-byte answers", front: frontTLS, connections: 64, path: "/100", field: all, goal: "CPU ≤ 0.9 × HAProxy's"},
-		{name: "tls-1m", title: "TLS in front, 64 connections, 1 MiB answers", front: frontTLS, connections: 64, path: "/1048576", field: all, goal: "bytes/s ≥ 1 × HAProxy's"},
-		{name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxy, nginx, keywayPlain}, goal: "CPU ≤ 1.05 × HAProxy's"},
-		{name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keyway, keywayHandler, keywayNetHTTP}, goal: "CPU ≤ 1.5 × nginx's"},
-		{name: "sidecar", title: "before an app on a Unix socket, 64 connections (the sidecar: one link of 64 streams), 100-byte answers", forwarded: true, connections: 64, path: "/100", field: []string{haproxyApp, sidecar}, goal: "sidecar's CPU ≤ 0.8 × HAProxy's"},
-		{name: "doors", title: "three workers before an app on a Unix socket, 64 connections, 100-byte answers; CPU of all parts but the app", connections: 64, path: "/100", field: []string{doorsOwner, doorsAny, doorsRouter, doorAlone}, goal: "any door ≤ 1.6 × the owner's, ≤ the router's"},
+		{
+			name: "tls", title: "TLS in front, 64 connections, 100-byte answers", goal: "CPU ≤ 0.9 × HAProxy's",
+			front: frontTLS, connections: 64, path: "/100", field: all,
+		},
+		{
+			name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", goal: "CPU ≤ 1.05 × HAProxy's",
+			connections: 64, path: "/100", field: []string{haproxy, nginx, keywayPlain},
+		},
+		{
+			name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", goal: "CPU ≤ 1.5 × nginx's",
+			front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keywayRouter, keywayHandler, keywayNetHTTP},
+		},
+		{
+			name: "sidecar", title: "before an app on a Unix socket, 64 connections (the sidecar: one link of 64 streams), 100-byte answers",
+			goal: "sidecar's CPU ≤ 0.8 × HAProxy's", forwarded: true, connections: 64, path: "/100", field: []string{haproxyApp, sidecar},
+		},
+		{
+			name: "doors", title: "three workers before an app on a Unix socket, 64 connections, 100-byte answers; CPU of all parts but the app",
+			goal: "any door ≤ 1.6 × the owner's, ≤ the router's", connections: 64, path: "/100", field: []string{doorsOwner, doorsAny, doorsRouter, doorAlone},
+		},
 	}
 }
 
@@ -83,8 +108,6 @@ type flags struct {
 	keys        int
 	idleConns   int
 	scenarios   []scenario
-	syscalls    bool
-	profile     string
 	other       string
 	otherWorker string
 	bare        bool
@@ -110,8 +133,6 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	set.Duration(&f.warmUp, "warm-up", 300*time.Millisecond, 0, "`length` of the load before each turn")
 	set.Int(&f.idleConns, "idle", 10_000, 1, "`number` of connections of the scenario idle")
 	set.List(&chosen, "scenarios", ",", names, "`names` of those to measure, separated by commas")
-	set.Bool(&f.syscalls, "syscalls", "count the proxies' system calls as well, in turns of their own (needs perf)")
-	set.String(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
 	set.String(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
 	set.String(&f.otherWorker, "other-worker", "", "`path` of another build of cmd/worker to compare with")
 	set.Bool(&f.bare, "bare", "routers and workers without routes, limits, rates and a gossip key")
@@ -135,8 +156,7 @@ func (h *hop) run() error {
 	if err := h.choosePlace(); err != nil {
 		return err
 	}
-	var err error
-	if h.redis, err = h.startRedis(); err != nil {
+	if err := h.startRedis(); err != nil {
 		return err
 	}
 	for _, s := range h.scenarios {
@@ -147,28 +167,30 @@ func (h *hop) run() error {
 	return nil
 }
 
-// choosePlace gives the proxies a core of their own, if there are two.
+// choosePlace gives the proxies a core of their own, if there are two. This process, which makes the load, and
+// all others share the next ones.
 func (h *hop) choosePlace() error {
 	cores, err := proc.Cores()
 	if err != nil {
 		return err
 	}
+	runtime.GOMAXPROCS(1)
 	if len(cores) < 2 {
 		fmt.Fprintln(h.out, "There is one core only, which the proxy shares with load generator and upstreams: read CPU/request, not requests/s.")
 		h.place = place{cores, cores}
 		return nil
 	}
 	h.place = place{cores[:1], cores[1:min(3, len(cores))]}
-	fmt.Fprintf(h.out, "The proxy runs on core %d alone; load generator, upstreams and redis-server on %v. Each proxy has one thread that works. Upstreams run with %s.\n", cores[0], cores[1:min(3, len(cores))], originEnv)
+	fmt.Fprintf(h.out, "The proxy runs on core %d alone; load generator, upstreams and redis-server on %v. Each proxy has one thread that works. Upstreams run with %s.\n", cores[0], h.place.others, upstreamsEnv)
 	if h.bare {
 		fmt.Fprintln(h.out, "Keyway has no routes, limits, rates and gossip key: --bare.")
 	}
 	fmt.Fprintln(h.out, "CPU is the proxy's, user's and kernel's, of all its processes. × are medians of the rounds' ratios to the first row.")
-	return nil
+	return proc.Pin(h.place.others)
 }
 
 func (h *hop) measure(s scenario) error {
-	if h.other != "" && slices.Contains(s.field, keyway) {
+	if h.other != "" && slices.Contains(s.field, keywayRouter) {
 		s.field = append(slices.Clone(s.field), keywayOther)
 	}
 	if h.otherWorker != "" && slices.Contains(s.field, sidecar) {
@@ -192,14 +214,10 @@ func (h *hop) measure(s scenario) error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			fmt.Fprintf(h.out, "  %s %d/%d  %-26s %9s/s  %s\n", s.name, round+1, h.rounds, name,
-				thousands(rows[name][perSecond][round]), micros(rows[name][cpuPer][round]))
+				report.Count(rows[name][perSecond][round]), micros(rows[name][cpuPer][round]))
 		}
 	}
-	calls, err := h.extras(s)
-	if err != nil {
-		return err
-	}
-	h.print(s, rows, calls)
+	h.print(s, rows)
 	return nil
 }
 
@@ -207,7 +225,7 @@ func (h *hop) config(s scenario, p *proxy) load.Config {
 	f := cmp.Or(s.front, frontHTTP)
 	cfg := load.Config{
 		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Clients: s.connections, Streams: s.streams, Rate: s.rate,
-		Mix: load.Mix{Path: s.path, Keys: h.keys, Reads: 1, Forwarded: s.forwarded}, WarmUp: h.warmUp, Time: h.time,
+		Mix: load.Mix{Path: s.path, Keys: h.keys, Forwarded: s.forwarded}, WarmUp: h.warmUp, Time: h.time,
 	}
 	if p.link != nil {
 		cfg.Addr, cfg.Link, cfg.Clients, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections
@@ -215,10 +233,20 @@ func (h *hop) config(s scenario, p *proxy) load.Config {
 	return cfg
 }
 
-// Names of groups of processes.
+// figures are the series of a row by name.
+type figures map[string]report.Series
+
+// Names of figures.
 const (
-	groupProxy  = "proxy"
-	groupOrigin = "upstreams"
+	perSecond  = "requests/s"
+	bytesRate  = "bytes/s"
+	p50        = "p50"
+	p99        = "p99"
+	cpuPer     = "CPU/request"
+	failures   = "failed"
+	proxyBusy  = "proxy busy"
+	loadBusy   = "generator busy"
+	originBusy = "upstreams busy"
 )
 
 // turn measures a proxy once.
@@ -227,52 +255,51 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	if err != nil {
 		return err
 	}
+	kind, _ := h.contestant(name)
+	var proxy, origin time.Duration
+	sample := func(sign time.Duration) func() {
+		return func() { proxy, origin = proxy+sign*p.cpu(), origin+sign*proc.CPU(h.origins[kind].process) }
+	}
 	cfg := h.config(s, p)
-	cfg.Groups = map[string][]int{groupProxy: p.pids(), groupOrigin: h.origins[kindOf(name)].process.Pids()}
-	r, err := h.load(cfg)
-	if err != nil {
+	cfg.Begin, cfg.End = sample(-1), sample(1)
+	r, err := load.Run(h.ctx, cfg)
+	if err := errors.Join(err, h.stage.Check()); err != nil {
 		return err
 	}
 	if r.Answered == 0 {
 		return fmt.Errorf("no request was answered with 200: %s", r.Failures)
 	}
 	seconds, requests := r.Time.Seconds(), float64(r.Answered)
-	f.add(perSecond, requests/seconds)
-	f.add(bytesRate, float64(r.Bytes)/seconds)
-	f.add(p50, float64(r.P50))
-	f.add(p99, float64(r.P99))
-	f.add(cpuPer, float64(r.CPU[groupProxy])/requests)
-	f.add(failures, float64(r.Failed))
-	f.add(proxyBusy, r.CPU[groupProxy].Seconds()/seconds)
-	f.add(originBusy, r.CPU[groupOrigin].Seconds()/seconds)
-	f.add(loadBusy, r.Own.Seconds()/seconds)
+	for figure, value := range map[string]float64{
+		perSecond: requests / seconds, bytesRate: float64(r.Bytes) / seconds, p50: r.Quantile(50).Seconds() * 1e3, p99: r.Quantile(99).Seconds() * 1e3,
+		cpuPer: proxy.Seconds() * 1e6 / requests, failures: float64(r.Failed),
+		proxyBusy: proxy.Seconds() / seconds, originBusy: origin.Seconds() / seconds, loadBusy: r.Own.Seconds() / seconds,
+	} {
+		f[figure] = append(f[figure], value)
+	}
 	return nil
 }
 
-func (h *hop) print(s scenario, rows map[string]figures, calls map[string]float64) {
-	head := []string{"", perSecond, "×", "MB/s", "p50", "p99", "×", cpuPer, "×", "(spread)"}
-	if calls != nil {
-		head = append(head, "system calls")
-	}
-	lines := [][]string{append(head, proxyBusy, loadBusy, originBusy, failures)}
+func micros(us float64) string { return fmt.Sprintf("%.1f µs", us) }
+
+func (h *hop) print(s scenario, rows map[string]figures) {
+	lines := [][]string{{"", perSecond, "×", "MB/s", "p50", "p99", "×", cpuPer, "×", "(spread)", proxyBusy, loadBusy, originBusy, failures}}
 	base := rows[s.field[0]]
 	for _, name := range s.field {
 		f := rows[name]
-		ratios := f[cpuPer].over(base[cpuPer])
-		line := []string{name, thousands(f[perSecond].median()), times(f[perSecond].over(base[perSecond])), fmt.Sprintf("%.0f", f[bytesRate].median()/1e6),
-			millis(f[p50].median()), millis(f[p99].median()), times(f[p99].over(base[p99])),
-			micros(f[cpuPer].median()), times(ratios), ratios.spread()}
-		if calls != nil {
-			line = append(line, fmt.Sprintf("%.2f", calls[name]))
-		}
-		line = append(line, percent(f[proxyBusy].median()), percent(f[loadBusy].median()), percent(f[originBusy].median()), fmt.Sprint(slices.Max(f[failures])))
-		lines = append(lines, line)
+		ratios := f[cpuPer].Over(base[cpuPer])
+		lines = append(lines, []string{
+			name, report.Count(f[perSecond].Median()), f[perSecond].Over(base[perSecond]).Times(), fmt.Sprintf("%.0f", f[bytesRate].Median()/1e6),
+			report.Millis(f[p50].Median()), report.Millis(f[p99].Median()), f[p99].Over(base[p99]).Times(),
+			micros(f[cpuPer].Median()), ratios.Times(), ratios.Spread("%.2f"),
+			report.Percent(f[proxyBusy].Median()), report.Percent(f[loadBusy].Median()), report.Percent(f[originBusy].Median()), fmt.Sprint(slices.Max(f[failures])),
+		})
 	}
 	title := s.title
 	if s.goal != "" {
 		title += " (goal: " + s.goal + ")"
 	}
-	table(h.out, title, lines)
+	report.Table(h.out, title, lines)
 	for _, name := range s.field {
 		h.explain(s, name, rows[name])
 	}
@@ -281,13 +308,13 @@ func (h *hop) print(s scenario, rows map[string]figures, calls map[string]float6
 
 // explain says what bounds a row's requests/s if it is not the proxy.
 func (h *hop) explain(s scenario, name string, f figures) {
-	busy, others := f[proxyBusy].median(), f[loadBusy].median()+f[originBusy].median()
+	busy, others := f[proxyBusy].Median(), f[loadBusy].Median()+f[originBusy].Median()
 	switch {
 	case s.rate > 0, len(h.place.proxy) > 1 || busy >= 0.9:
 	case others >= 0.85*float64(len(h.place.others)):
-		fmt.Fprintf(h.out, "note: %s was busy %s of the time only: generator and upstreams bound its requests/s. Its CPU/request holds.\n", name, percent(busy))
+		fmt.Fprintf(h.out, "note: %s was busy %s of the time only: generator and upstreams bound its requests/s. Its CPU/request holds.\n", name, report.Percent(busy))
 	default:
-		fmt.Fprintf(h.out, "note: %s was busy %s of the time only, and so were the others (%s): something else runs on this machine. Its requests/s mean nothing.\n", name, percent(busy), percent(others))
+		fmt.Fprintf(h.out, "note: %s was busy %s of the time only, and so were the others (%s): something else runs on this machine. Its requests/s mean nothing.\n", name, report.Percent(busy), report.Percent(others))
 	}
 }
 
@@ -300,34 +327,17 @@ func (h *hop) measureIdle(s scenario) error {
 		if err != nil {
 			return err
 		}
-		cfg := h.config(s, p)
-		cfg.Time, cfg.Clients = 0, h.idleConns
-		before := proc.MemoryOf(p.pids()...)
-		with, err := h.hold(cfg, p)
-		if err != nil {
+		s.connections = h.idleConns
+		before, with := float64(proc.Resident(p.pids()...)), 0.0
+		err = load.Hold(h.config(s, p), func() { with = float64(proc.Resident(p.pids()...)) })
+		if err := errors.Join(err, h.stage.Check()); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		each := float64(with.Resident-before.Resident) / float64(h.idleConns)
-		if base == 0 {
-			base = float64(with.Resident)
-		}
-		lines = append(lines, []string{name, megabytes(before.Resident), megabytes(with.Resident), fmt.Sprintf("%.1f KB", each/1e3), fmt.Sprintf("%.2f ×", float64(with.Resident)/base)})
+		base = cmp.Or(base, with)
+		lines = append(lines, []string{name, megabytes(before), megabytes(with), fmt.Sprintf("%.1f KB", (with-before)/1e3/float64(h.idleConns)), fmt.Sprintf("%.2f ×", with/base)})
 	}
-	table(h.out, fmt.Sprintf("%s: %d (goal: %s)", s.title, h.idleConns, s.goal), lines)
+	report.Table(h.out, fmt.Sprintf("%s: %d (goal: %s)", s.title, h.idleConns, s.goal), lines)
 	return nil
 }
 
-func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
-
-// hold opens idle connections and returns the proxy's memory with them.
-func (h *hop) hold(cfg load.Config, p *proxy) (m proc.Memory, err error) {
-	holder, err := h.startIdle(cfg)
-	if err != nil {
-		return m, err
-	}
-	defer h.stage.Stop(holder, syscall.SIGTERM)
-	if err := h.stage.Check(); err != nil {
-		return m, err
-	}
-	return proc.MemoryOf(p.pids()...), nil
-}
+func megabytes(n float64) string { return fmt.Sprintf("%.1f MB", n/1e6) }

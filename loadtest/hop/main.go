@@ -12,6 +12,9 @@
 // Absolute figures move from machine to machine and with whatever else runs on
 // it; the ratios are what counts, and of these only differences that rounds
 // agree on.
+//
+// Files, from the command inwards: main.go, hop.go with the scenarios, proxies.go, upstreams.go, features.go,
+// soak.go.
 package main
 
 import (
@@ -20,7 +23,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/keyway-go/keyway/internal/cli"
@@ -33,7 +35,7 @@ func main() { os.Exit(cli.Main("hop", run)) }
 
 // run runs the measurement, or one of the programs that it consists of.
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	roles := map[string]func(context.Context, []string, io.Writer) error{"load": runLoad, "origin": runOrigin, "nethttp": runNetHTTP, "soak": runSoak}
+	roles := map[string]func(context.Context, []string, io.Writer) error{"upstreams": runUpstreams, "nethttp": runNetHTTP, "soak": runSoak}
 	if len(args) > 0 && roles[args[0]] != nil {
 		return roles[args[0]](ctx, args[1:], stdout)
 	}
@@ -53,131 +55,75 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 // hop is the measurement.
 type hop struct {
 	flags
-	ctx     context.Context
-	dir     string // of configurations and logs
-	stage   *proc.Stage
-	out     io.Writer
-	place   place
-	redis   string // host:port
-	with    features
-	env     []string              // of routers and sidecars
-	keep    bool                  // the logs, whatever the outcome
-	running map[string]*proxy     // by contestant and front
-	origins map[string]*upstreams // by kind
-	doors   map[string][]*door    // by cluster
+	ctx            context.Context
+	stage          *proc.Stage
+	out            io.Writer
+	place          place
+	redis          string // host:port
+	with           features
+	env            []string                      // of routers and sidecars
+	maxConnections uint64                        // of a proxy
+	running        map[string][]*proxy           // by contestant, for different fronts
+	origins        map[string]*upstreams         // by kind
+	doors          map[string][]*cluster.Process // by cluster
 }
 
-// place says which cores are for what.
+// place says which cores are for what; nil for all.
 type place struct{ proxy, others []int }
 
 // newHop makes a directory and builds the programs that were not given. The
 // caller must call close. needed are programs of others.
-func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (*hop, error) {
+func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (h *hop, err error) {
 	for _, program := range needed {
 		if proc.Find(program) == "" {
 			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps %s (Debian's packages)", program, strings.Join(needed, " "))
 		}
 	}
-	dir, err := os.MkdirTemp("", "keyway-hop-")
+	stage, err := proc.NewStage("hop")
 	if err != nil {
 		return nil, err
 	}
-	h := &hop{flags: f, ctx: ctx, dir: dir, stage: proc.NewStage(dir), out: out, running: make(map[string]*proxy), origins: make(map[string]*upstreams), doors: make(map[string][]*door)}
-	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers are of another user
+	h = &hop{
+		flags: f, ctx: ctx, stage: stage, out: out, maxConnections: stage.Files * 6 / 10, // an idle one needs one file, a busy one two
+		running: make(map[string][]*proxy), origins: make(map[string]*upstreams), doors: make(map[string][]*cluster.Process),
+	}
+	if err := h.prepare(); err != nil {
 		h.close(err)
 		return nil, err
-	}
-	if !f.bare {
-		if h.with, err = allFeatures(dir); err != nil {
-			h.close(err)
-			return nil, err
-		}
-	}
-	proc.RaiseFileLimit()
-	if h.programs.Router == "" || h.programs.Worker == "" {
-		fmt.Fprintln(out, "building …")
-		programs, err := cluster.Build(ctx, dir)
-		if err != nil {
-			h.close(err)
-			return nil, err
-		}
-		h.programs.Router = cmp.Or(h.programs.Router, programs.Router)
-		h.programs.Worker = cmp.Or(h.programs.Worker, programs.Worker)
 	}
 	return h, nil
 }
 
+func (h *hop) prepare() (err error) {
+	if !h.bare {
+		if h.with, err = allFeatures(h.stage.Dir); err != nil {
+			return err
+		}
+	}
+	if h.programs.Router != "" && h.programs.Worker != "" {
+		return nil
+	}
+	fmt.Fprintln(h.out, "building …")
+	built, err := cluster.Build(h.ctx, h.stage.Dir)
+	h.programs.Router, h.programs.Worker = cmp.Or(h.programs.Router, built.Router), cmp.Or(h.programs.Worker, built.Worker)
+	return err
+}
+
 // close stops everything. The logs stay if there was an error, or if they are to be kept.
 func (h *hop) close(err error) {
+	if h.stage.Keep = (err != nil || h.stage.Keep) && h.ctx.Err() == nil; h.stage.Keep {
+		fmt.Fprintln(h.out, "logs:", h.stage.Dir)
+	}
 	h.stage.Close()
-	if (err != nil || h.keep) && h.ctx.Err() == nil {
-		fmt.Fprintln(h.out, "logs:", h.dir)
-		return
-	}
-	os.RemoveAll(h.dir)
 }
 
-// childEnv makes this program run as one of the programs of a measurement when
-// it is a test.
-const childEnv = "HOP_CHILD=1"
-
-// self describes a process that runs this program, on the cores for others than
-// the proxy.
-func (h *hop) self(name string, args ...string) (proc.Spec, error) {
-	program, err := os.Executable()
-	return proc.Spec{Name: name, Program: program, Args: args, Env: []string{childEnv}, CPUs: h.place.others}, err
-}
-
-// originEnv lets the Go runtime of the upstreams collect garbage less often than
-// it does by default with so small a heap: HAProxy's and nginx's make none, and
-// they share a core with the load generator, whose latencies it would disturb.
-const originEnv = "GOGC=400"
-
-// startOrigin starts the upstreams and returns their addresses.
-func (h *hop) startOrigin(name string, args ...string) (*proc.Process, []string, error) {
-	spec, err := h.self(name, append([]string{"origin"}, args...)...)
+// startRedis starts a redis-server.
+func (h *hop) startRedis() error {
+	spec, err := servers.Redis("redis", h.stage.Dir)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	spec.Env = append(spec.Env, originEnv)
-	spec.Ready = "ready "
-	p, err := h.stage.Start(h.ctx, spec)
-	if err != nil {
-		return nil, nil, err
-	}
-	_, rest, _ := strings.Cut(p.ReadyLine(), "ready ")
-	return p, strings.Fields(rest), nil
-}
-
-// startRedis starts a redis-server, on the cores for others than the proxy, and
-// returns its address.
-func (h *hop) startRedis() (addr string, err error) {
-	spec, err := servers.Redis("redis", h.dir)
-	if err != nil {
-		return "", err
-	}
-	spec.CPUs = h.place.others
+	h.redis = spec.Dial
 	_, err = h.stage.Start(h.ctx, spec)
-	return spec.Dial, err
-}
-
-// router is a running cmd/router.
-type router struct {
-	*proc.Process
-	listen, gossip string
-}
-
-// startRouter starts the first router of a cluster, or another one, on the cores.
-// It takes as many connections as its rivals.
-func (h *hop) startRouter(name, program, clusterName string, cpus []int, args ...string) (*router, error) {
-	args = append([]string{"--max-connections", strconv.FormatUint(maxConnections(), 10)}, args...)
-	spec := servers.Router(name, program, clusterName, h.redis, append(args, h.with.routerArgs()...)...)
-	spec.CPUs, spec.Env = cpus, h.env
-	p, err := h.stage.Start(h.ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	r := &router{Process: p}
-	r.listen, r.gossip = servers.Addrs(p)
-	return r, nil
+	return err
 }

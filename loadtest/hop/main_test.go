@@ -17,12 +17,13 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
 // TestMain makes the test's program one of a measurement's when it is started
 // as such.
 func TestMain(m *testing.M) {
-	if os.Getenv("HOP_CHILD") != "" {
+	if proc.IsChild() {
 		main()
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process of a measurement takes a second to end
@@ -114,24 +115,23 @@ func TestSoak(t *testing.T) {
 func TestGrowth(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		values series
+		values report.Series
 		grows  bool
 	}{
-		{"same", series{100e6, 101e6, 99e6, 100e6, 100e6, 100e6}, false},
-		{"by less than a tenth", series{200e6, 200e6, 203e6, 212e6, 218e6, 219e6}, false},
-		{"by less than the floor", series{10e6, 10e6, 15e6, 20e6, 25e6, 25e6}, false},
-		{"by what it differs anyway", series{50e6, 60e6, 110e6, 120e6, 120e6, 120e6, 115e6, 120e6}, false},
-		{"but for a moment", series{100e6, 100e6, 100e6, 190e6, 100e6, 102e6, 190e6, 101e6}, false},
-		{"grows", series{100e6, 101e6, 110e6, 120e6, 130e6, 140e6}, true},
-		{"grows beside a moment", series{100e6, 190e6, 102e6, 104e6, 106e6, 125e6, 127e6, 128e6, 129e6, 130e6}, true},
-		{"shrinks", series{140e6, 139e6, 110e6, 100e6, 100e6, 90e6}, false},
+		{"same", report.Series{100e6, 101e6, 99e6, 100e6, 100e6, 100e6}, false},
+		{"by less than a tenth", report.Series{200e6, 200e6, 203e6, 212e6, 218e6, 219e6}, false},
+		{"by less than the floor", report.Series{10e6, 10e6, 15e6, 20e6, 25e6, 25e6}, false},
+		{"by what it differs anyway", report.Series{50e6, 60e6, 110e6, 120e6, 120e6, 120e6, 115e6, 120e6}, false},
+		{"but for a moment", report.Series{100e6, 100e6, 100e6, 190e6, 100e6, 102e6, 190e6, 101e6}, false},
+		{"grows", report.Series{100e6, 101e6, 110e6, 120e6, 130e6, 140e6}, true},
+		{"grows beside a moment", report.Series{100e6, 190e6, 102e6, 104e6, 106e6, 125e6, 127e6, 128e6, 129e6, 130e6}, true},
+		{"shrinks", report.Series{140e6, 139e6, 110e6, 100e6, 100e6, 90e6}, false},
 	} {
-		g := new(growth)
-		for i, v := range tt.values {
-			r := g.row("p", needs[0])
-			r.at, r.values = append(r.at, time.Duration(i)*time.Minute), append(r.values, v)
+		g := &growth{process: "p", need: needs[0], values: tt.values}
+		for i := range tt.values {
+			g.at = append(g.at, time.Duration(i)*time.Minute)
 		}
-		if err := judge(t.Output(), g); errors.Is(err, errGrows) != tt.grows {
+		if err := judge(t.Output(), []*growth{g}); errors.Is(err, errGrows) != tt.grows {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -142,17 +142,5 @@ func TestWrongFlags(t *testing.T) {
 		if err := run(t.Context(), args, t.Output(), t.Output()); cli.ExitCode(err) != 2 {
 			t.Errorf("%q: %v, want an error of usage", args, err)
 		}
-	}
-}
-
-func TestSeries(t *testing.T) {
-	if m := (series{5, 1, 3}).median(); m != 3 {
-		t.Errorf("median of 5, 1, 3: %v", m)
-	}
-	if m := (series{4, 1, 3, 2}).median(); m != 2.5 {
-		t.Errorf("median of 4, 1, 3, 2: %v", m)
-	}
-	if r := (series{2, 3, 8}).over(series{1, 0, 4}); len(r) != 2 || r[0] != 2 || r[1] != 2 {
-		t.Errorf("ratios %v, want 2, 2", r)
 	}
 }

@@ -3,19 +3,25 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
+	"os"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
 // errGrows: a process needs more and more of something.
@@ -29,8 +35,7 @@ type soak struct {
 	*hop
 	time        time.Duration
 	connections int
-	measured    []*proc.Process
-	addr        map[front]string // of the routers
+	measured    []*cluster.Process // two routers, one of them with TLS, and sidecars
 }
 
 // runSoak loads two routers, one of them with TLS, and two sidecars before an app, and
@@ -49,7 +54,7 @@ func runSoak(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s.hop, h.env = h, []string{collectorTrace}
+	s.hop = h
 	err = s.run()
 	h.close(err)
 	return err
@@ -77,68 +82,67 @@ func (s *soak) run() (err error) {
 }
 
 // start starts the cluster.
-func (s *soak) start() (err error) {
-	if s.redis, err = s.startRedis(); err != nil {
+func (s *soak) start() error {
+	s.env = []string{"GODEBUG=gctrace=1"} // they log each garbage collection: their live heaps, and their goroutines' stacks
+	if err := s.startRedis(); err != nil {
 		return err
 	}
 	if _, err := s.upstreams(kindApp); err != nil {
 		return err
 	}
-	s.addr = make(map[front]string)
 	tls, err := s.tlsArgs()
 	if err != nil {
 		return err
 	}
 	// More than its default, where a process may have few files.
-	first, err := s.startRouter("router", s.programs.Router, soakCluster, nil, "--max-connections", strconv.Itoa(s.connections))
+	first, err := s.startRouter("router", s.programs.Router, soakCluster, "--max-connections", strconv.Itoa(s.connections))
 	if err != nil {
 		return err
 	}
-	second, err := s.startRouter("router-tls", s.programs.Router, soakCluster, nil, append(tls, "--join", first.gossip)...)
+	second, err := s.startRouter("router-tls", s.programs.Router, soakCluster, append(tls, "--join", first.Gossip)...)
 	if err != nil {
 		return err
 	}
-	s.addr[frontHTTP], s.addr[frontHTTP2], s.addr[frontTLS] = first.listen, first.listen, second.listen
-	s.measured = []*proc.Process{first.Process, second.Process}
+	s.measured = []*cluster.Process{first, second}
 	for _, name := range []string{"sidecar-1", "sidecar-2"} {
-		p, err := s.startSidecar(name, s.programs.Worker, soakCluster, first.gossip)
+		m, err := s.startSidecar(name, s.programs.Worker, soakCluster, first.Gossip)
 		if err != nil {
 			return err
 		}
-		s.measured = append(s.measured, p)
+		s.measured = append(s.measured, m)
 	}
-	return errors.Join(s.probe(first.listen, false), s.probe(second.listen, true))
+	return errors.Join(s.await(frontHTTP, routerProxy(first, frontHTTP)), s.await(frontTLS, routerProxy(second, frontTLS)))
 }
 
 // loadAll makes the load, and says what became of it.
 func (s *soak) loadAll() error {
 	parts := []struct {
 		front       front
+		router      *cluster.Process
 		connections int
 		streams     int
 	}{
-		{frontHTTP, s.connections - s.connections/10*3, 0},
-		{frontHTTP2, s.connections / 10 * 2, 2},
-		{frontTLS, s.connections / 10, 0},
+		{frontHTTP, s.measured[0], s.connections - s.connections/10*3, 0},
+		{frontHTTP2, s.measured[0], s.connections / 10 * 2, 2},
+		{frontTLS, s.measured[1], s.connections / 10, 0},
 	}
-	results, errs := make([]load.Result, len(parts)), make([]error, len(parts))
+	results, errs := make([]*load.Result, len(parts)), make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, part := range parts {
-		cfg := s.config(scenario{front: part.front, connections: part.connections, streams: part.streams, path: "/100"}, &proxy{addr: s.addr})
+		cfg := s.config(scenario{front: part.front, connections: part.connections, streams: part.streams, path: "/100"}, routerProxy(part.router, part.front))
 		cfg.Time = s.time
-		name := "load-" + strings.NewReplacer("/", "", ".", "", " ", "-").Replace(string(part.front))
-		all.Go(func() { results[i], errs[i] = s.loadAs(name, cfg) })
+		all.Go(func() { results[i], errs[i] = load.Run(s.ctx, cfg) })
 	}
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, s.stage.Check())...); err != nil {
 		return err
 	}
 	for i, part := range parts {
 		r := results[i]
-		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed\n", part.front, thousands(float64(r.Answered)/r.Time.Seconds()), millis(float64(r.P99)), r.Failed)
-		s.keep = s.keep || r.Failed > 0
-		for _, f := range r.Failures {
-			fmt.Fprintln(s.out, "  "+f.String())
+		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed\n", part.front, report.Count(float64(r.Answered)/r.Time.Seconds()), report.Millis(r.Quantile(99).Seconds()*1e3), r.Failed)
+		s.stage.Keep = s.stage.Keep || r.Failed > 0
+		for what, n := range r.Failures {
+			fmt.Fprintf(s.out, "  %d × %s\n", n, what)
 		}
 		if r.Answered == 0 {
 			return fmt.Errorf("soak: no request over %s was answered with 200: %s", part.front, r.Failures)
@@ -147,27 +151,111 @@ func (s *soak) loadAll() error {
 	return nil
 }
 
+// need is what a process may need more and more of.
+type need struct {
+	name  string
+	floor float64 // what it may grow by in any case
+	unit  func(float64) string
+}
+
+var needs = []need{
+	{"resident", 16e6, megabytes},
+	{"live heap", 8e6, megabytes},
+	{"goroutines' stacks", 4e6, megabytes},
+	{"open files", 64, func(n float64) string { return fmt.Sprintf("%.0f", n) }},
+}
+
+// growth is the samples of one need of one process.
+type growth struct {
+	process string
+	need    need
+	at      []time.Duration
+	values  report.Series
+}
+
 // sample takes samples of the processes until ctx ends, from when the connections have
 // been there for a third of the time: until then what each of them needs grows, such as its tables of HTTP/2.
-func (s *soak) sample(ctx context.Context) *growth {
-	g := &growth{began: time.Now()}
+func (s *soak) sample(ctx context.Context) (all []*growth) {
+	for _, m := range s.measured {
+		for _, n := range needs {
+			all = append(all, &growth{process: m.Name, need: n})
+		}
+	}
+	began := time.Now()
 	tick := time.NewTicker(min(10*time.Second, max(s.time/40, 100*time.Millisecond)))
 	defer tick.Stop()
 	var open time.Time // since when they are there
 	for {
 		select {
 		case <-ctx.Done():
-			return g
+			return all
 		case <-tick.C:
-			if open.IsZero() && openFiles(s.measured[0].Pids()[0]) >= s.connections*8/10 { // 9 of 10 are the first router's
+			if open.IsZero() && openFiles(s.measured[0].Pid()) >= s.connections*8/10 { // 9 of 10 are the first router's
 				open = time.Now()
 			}
 			if open.IsZero() || time.Since(open) < s.time/3 {
 				continue
 			}
-			for _, p := range s.measured {
-				g.add(p.Name, p.Pids()[0], filepath.Join(s.dir, p.Name+".log"))
+			for i, m := range s.measured {
+				heap, stacks := collected(m.Log)
+				for j, value := range []float64{float64(proc.Resident(m.Pid())), heap, stacks, float64(openFiles(m.Pid()))} {
+					g := all[i*len(needs)+j]
+					g.at, g.values = append(g.at, time.Since(began)), append(g.values, value)
+				}
 			}
 		}
 	}
+}
+
+func openFiles(pid int) int {
+	p, _ := procfs.NewProc(pid)
+	n, _ := p.FileDescriptorsLen() // 0 if it has ended
+	return n
+}
+
+var collection = regexp.MustCompile(`->(\d+) MB, \d+ MB goal, (\d+) MB stacks`)
+
+// collected returns the bytes of the live heap and of the stacks at the end of the last
+// garbage collection in a log, 0 if there was none.
+func collected(log string) (heap, stacks float64) {
+	text, _ := os.ReadFile(log) // empty without one
+	line := text[:bytes.LastIndexByte(text, '\n')+1]
+	last := collection.FindSubmatch(line[max(bytes.LastIndex(line, []byte("\ngc ")), 0):])
+	if last == nil {
+		return 0, 0
+	}
+	heap, _ = strconv.ParseFloat(string(last[1]), 64) // digits
+	stacks, _ = strconv.ParseFloat(string(last[2]), 64)
+	return heap * (1 << 20), stacks * (1 << 20)
+}
+
+// noise is by how much the median of the second half may exceed that of the first one: by a tenth, by what the
+// middle half of the first one's values differ, or by the need's floor, whichever is most.
+func (g *growth) noise(first report.Series) float64 {
+	sorted := slices.Sorted(slices.Values(first))
+	quarter := len(sorted) / 4
+	return max(first.Median()/10, sorted[len(sorted)-1-quarter]-sorted[quarter], g.need.floor)
+}
+
+// judge prints the growth of each process, and returns errGrows if one is more than noise.
+func judge(out io.Writer, all []*growth) error {
+	lines := [][]string{{"", "", "before", "after", "growth a minute", "noise", ""}}
+	var grown error
+	for _, g := range all {
+		half := len(g.values) / 2
+		if half == 0 {
+			return errors.New("soak: the load ended before there were samples")
+		}
+		before, after := g.values[:half], g.values[half:]
+		growth, noise, verdict := after.Median()-before.Median(), g.noise(before), ""
+		if growth > noise {
+			verdict = "GROWS"
+			grown = errGrows
+		}
+		minutes := max(g.at[len(g.at)-1]-g.at[0], time.Second).Minutes() / 2 // between the middles of the halves
+		unit := g.need.unit
+		lines = append(lines, []string{g.process, g.need.name, unit(before.Median()), unit(after.Median()), unit(growth / minutes), unit(noise), verdict})
+	}
+	report.Table(out, "medians of the second third of the time and of the last; a process grows if they differ by more than noise: a tenth, or what the middle half of the former differ by, or a floor", lines)
+	return grown
 }

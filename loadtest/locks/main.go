@@ -19,6 +19,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,9 +31,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
@@ -42,7 +48,9 @@ func main() { os.Exit(cli.Main("locks", run)) }
 const (
 	clusterName = "locks"
 	warmUp      = time.Second
-	longLease   = time.Minute // longer than the session TTL
+	longLease   = time.Minute      // longer than the session TTL
+	peerTTL     = 10 * time.Second // as Keyway's
+	mostCallers = 64               // of a comparison
 	about       = `Locks measures how many locks a worker takes and gives back for clients elsewhere, what
 that costs it, and how long a call takes at half of that rate; for locks in its memory and
 for locks of a minute, which are written to the store.
@@ -58,12 +66,11 @@ type bench struct {
 	peers   []string // to compare with; nil for none
 	rounds  int      // of the comparison
 
-	out     io.Writer
-	server  []*proc.Process // the worker, and its store
-	store   *redis.Client
-	gossip  string // address of the worker
-	client  *keyway.Client
-	options []locking.Option // of the locks that are measured
+	out    io.Writer
+	stage  *proc.Stage
+	server []*proc.Process // the worker, and its store
+	store  *redis.Client
+	gossip string // address of the worker
 }
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
@@ -78,29 +85,17 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "keyway-locks-")
-	if err != nil {
+	if b.stage, err = proc.NewStage("locks"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	stage := proc.NewStage(dir)
-	defer stage.Close()
-	if err := b.start(ctx, stage, dir); err != nil {
+	defer b.stage.Close()
+	if err := b.start(ctx); err != nil {
 		return err
 	}
 	defer b.store.Close()
 	if b.peers != nil {
-		all, stop, err := b.startPeers(ctx, stage, dir)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		return b.compare(ctx, all)
+		return b.compare(ctx)
 	}
-	if b.client, err = b.newClient(ctx); err != nil {
-		return err
-	}
-	defer b.client.Close()
 	return b.measure(ctx)
 }
 
@@ -109,33 +104,44 @@ func (b *bench) newClient(ctx context.Context) (*keyway.Client, error) {
 }
 
 // start starts the worker.
-func (b *bench) start(ctx context.Context, stage *proc.Stage, dir string) error {
+func (b *bench) start(ctx context.Context) error {
 	if b.worker == "" {
-		programs, err := cluster.Build(ctx, dir)
+		programs, err := cluster.Build(ctx, b.stage.Dir)
 		if err != nil {
 			return err
 		}
 		b.worker = programs.Worker
 	}
-	spec, err := servers.Redis("redis", dir)
+	store, err := b.startRedis(ctx, "redis")
 	if err != nil {
 		return err
 	}
-	store, err := stage.Start(ctx, spec)
+	worker, err := b.stage.Start(ctx, servers.Worker("worker", b.worker, clusterName, store.Dial, "", "--log-level", "warn"))
 	if err != nil {
 		return err
 	}
-	b.store = redis.NewClient(&redis.Options{Addr: spec.Dial})
-	worker, err := stage.Start(ctx, servers.Worker("worker", b.worker, clusterName, spec.Dial, "", "--log-level", "warn"))
-	if err != nil {
-		return err
-	}
-	b.server = []*proc.Process{store, worker}
-	_, b.gossip = servers.Addrs(worker)
+	b.server, b.store = []*proc.Process{store, worker}, redis.NewClient(&redis.Options{Addr: store.Dial})
+	b.gossip = cluster.Of(worker).Gossip
 	return nil
 }
 
+func (b *bench) startRedis(ctx context.Context, name string) (*proc.Process, error) {
+	spec, err := servers.Redis(name, b.stage.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return b.stage.Start(ctx, spec)
+}
+
+// measure prints what locks of a worker cost.
 func (b *bench) measure(ctx context.Context) error {
+	client, err := b.newClient(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	for _, locks := range []struct {
 		kind    string
 		options []locking.Option
@@ -143,22 +149,64 @@ func (b *bench) measure(ctx context.Context) error {
 		{"locks in memory", nil},
 		{fmt.Sprint("locks of ", longLease), []locking.Option{locking.TTL(longLease)}},
 	} {
-		b.options = locks.options
-		if _, err := b.part(ctx, warmUp, 0); err != nil {
+		try := func(ctx context.Context, name string) (context.Context, int64, func(), error) {
+			lock, err := client.TryLock(ctx, name, locks.options...)
+			if err != nil {
+				return nil, 0, nil, err
+			}
+			return lock.Context(), lock.Token(), func() {
+				if err := lock.Unlock(ctx); err != nil {
+					fail(err)
+				}
+			}, nil
+		}
+		turn := turn{clients: []lockers.Enter{try}, callers: b.callers, keys: b.keys, time: warmUp}
+		if _, err := turn.run(ctx); err != nil {
 			return err
 		}
-		full, err := b.part(ctx, b.time, 0)
+		turn.time = b.time
+		full, err := b.part(ctx, turn, locks.kind+", as fast as they can")
 		if err != nil {
 			return err
 		}
-		b.print(locks.kind+", as fast as they can", full)
-		half, err := b.part(ctx, b.time, full.rate()/2)
-		if err != nil {
+		turn.rate = full / 2
+		if _, err := b.part(ctx, turn, locks.kind+", half of that"); err != nil {
 			return err
 		}
-		b.print(locks.kind+", half of that", half)
 	}
 	return nil
+}
+
+// part prints what a turn comes to, and returns how many locks the callers took a second. An operation is a
+// lock that is taken, or one that is given back.
+func (b *bench) part(ctx context.Context, t turn, what string) (rate float64, err error) {
+	scripts, err := b.scripts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	server, own := b.cpu(), proc.CPUTime(0)
+	o, err := t.run(ctx)
+	if err != nil {
+		return 0, err
+	}
+	server, own = b.cpu()-server, proc.CPUTime(0)-own
+	after, err := b.scripts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	rate = o.rate(t.time)
+	operations := time.Duration(max(2*o.all, 1))
+	fmt.Fprintf(b.out, "%d callers, %s: %.0f operations/s; server: %v of CPU time each, %.2f cores, %.0f operations/s and core; clients: %v each\n",
+		b.callers, what, 2*rate, server/operations, server.Seconds()/t.time.Seconds(), float64(operations)/server.Seconds(), own/operations)
+	for _, h := range []struct {
+		call string
+		*hdrhistogram.Histogram
+	}{{"TryLock", o.taken}, {"Unlock", o.unlock}} {
+		at := func(q float64) time.Duration { return time.Duration(h.ValueAtQuantile(q)).Round(10 * time.Microsecond) }
+		fmt.Fprintf(b.out, "  %-8s p50 %v  p99 %v  p99.9 %v\n", h.call, at(50), at(99), at(99.9))
+	}
+	fmt.Fprintf(b.out, "  %-8s %.3f scripts for each lock\n", "store", float64(after-scripts)/float64(max(o.all, 1)))
+	return rate, nil
 }
 
 // scripts returns how many scripts the store has run.
@@ -172,103 +220,209 @@ func (b *bench) scripts(ctx context.Context) (n int64, err error) {
 	return strconv.ParseInt(calls, 10, 64)
 }
 
-// outcome is what a part has come to. An operation is a lock that is taken, or one that is given back.
-type outcome struct {
-	time           time.Duration
-	operations     atomic.Int64
-	scripts        int64         // that the store has run
-	server, client time.Duration // of CPU time
-
-	mu            sync.Mutex // guards what follows
-	taken, unlock *hdrhistogram.Histogram
-}
-
-func (o *outcome) rate() float64 { return float64(o.operations.Load()) / o.time.Seconds() }
-
-func (b *bench) print(what string, o *outcome) {
-	each := func(d time.Duration) time.Duration { return d / time.Duration(max(o.operations.Load(), 1)) }
-	fmt.Fprintf(b.out, "%d callers, %s: %.0f operations/s; server: %v of CPU time each, %.2f cores, %.0f operations/s and core; clients: %v each\n",
-		b.callers, what, o.rate(), each(o.server), o.server.Seconds()/o.time.Seconds(), float64(o.operations.Load())/o.server.Seconds(), each(o.client))
-	for _, h := range []struct {
-		call string
-		*hdrhistogram.Histogram
-	}{{"TryLock", o.taken}, {"Unlock", o.unlock}} {
-		fmt.Fprintf(b.out, "  %-8s p50 %v  p99 %v  p99.9 %v\n", h.call, at(h.Histogram, 50), at(h.Histogram, 99), at(h.Histogram, 99.9))
-	}
-	fmt.Fprintf(b.out, "  %-8s %.3f scripts for each lock\n", "store", float64(o.scripts)/float64(max(o.operations.Load()/2, 1)))
-}
-
-func at(h *hdrhistogram.Histogram, quantile float64) time.Duration {
-	return time.Duration(h.ValueAtQuantile(quantile)).Round(10 * time.Microsecond)
-}
-
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)
-}
-
-// part lets all callers work for a while: at so many operations a second, which
-// count from when they were due, or 0 for as many as they can.
-func (b *bench) part(ctx context.Context, d time.Duration, rate float64) (*outcome, error) {
-	o := &outcome{taken: newHistogram(), unlock: newHistogram()}
-	scripts, err := b.scripts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	before, own, began := b.cpu(), proc.CPUTime(os.Getpid()), time.Now()
-	failed := make(chan error, b.callers)
-	var all sync.WaitGroup
-	for i := range b.callers {
-		all.Go(func() {
-			if err := b.call(ctx, o, i, began.Add(d), rate/float64(b.callers)); err != nil {
-				failed <- err
-			}
-		})
-	}
-	all.Wait()
-	o.time, o.server, o.client = time.Since(began), b.cpu()-before, proc.CPUTime(os.Getpid())-own
-	select {
-	case err := <-failed:
-		return nil, err
-	default:
-	}
-	o.scripts, err = b.scripts(ctx)
-	o.scripts -= scripts
-	return o, err
-}
-
 func (b *bench) cpu() (sum time.Duration) {
 	for _, p := range b.server {
-		sum += p.CPU()
+		sum += proc.CPU(p)
 	}
 	return sum
 }
 
-// call is one caller: it takes a lock and gives it back, again and again.
-func (b *bench) call(ctx context.Context, o *outcome, id int, end time.Time, rate float64) error {
-	taken, unlock := newHistogram(), newHistogram()
-	due := time.Now()
-	for n := 0; time.Now().Before(end) && ctx.Err() == nil; n++ {
-		if rate > 0 {
-			due = due.Add(time.Duration(rand.ExpFloat64() * 2 / rate * float64(time.Second)))
-			time.Sleep(time.Until(due))
-		} else {
-			due = time.Now()
-		}
-		lock, err := b.client.TryLock(ctx, fmt.Sprintf("caller-%d-%d", id, n%b.keys), b.options...)
-		if err != nil {
-			return err
-		}
-		locked := time.Now()
-		if err := lock.Unlock(ctx); err != nil {
-			return err
-		}
-		o.operations.Add(2)
-		_ = taken.RecordValue(int64(locked.Sub(due)))     // fails beyond a minute, which
-		_ = unlock.RecordValue(int64(time.Since(locked))) // no call takes
+// turn has callers take a lock and give it back again and again.
+type turn struct {
+	clients []lockers.Enter
+	callers int
+	keys    int // of each caller; 0: one for all
+	time    time.Duration
+	rate    float64 // locks a second, which count from when they were due; 0: as many as they can
+}
+
+// outcome is what a turn has come to.
+type outcome struct {
+	pairs         []int // of a lock and its unlock within the time, by caller
+	all           int   // pairs, those that ended later too
+	taken, unlock *hdrhistogram.Histogram
+}
+
+func (o *outcome) rate(d time.Duration) float64 {
+	sum := 0
+	for _, n := range o.pairs {
+		sum += n
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.taken.Merge(taken)
-	o.unlock.Merge(unlock)
-	return context.Cause(ctx)
+	return float64(sum) / d.Seconds()
+}
+
+// fairness is the least number of a caller's pairs over the most.
+func (o *outcome) fairness() float64 {
+	return float64(slices.Min(o.pairs)) / float64(max(slices.Max(o.pairs), 1))
+}
+
+// run runs the turn. Each pair counts its key's one up, as whoever has it alone may.
+func (t *turn) run(ctx context.Context) (*outcome, error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	o := &outcome{pairs: make([]int, t.callers), taken: load.NewHistogram(), unlock: load.NewHistogram()}
+	var counts sync.Map // *atomic.Int64 by key
+	var mu sync.Mutex   // of o
+	end := time.Now().Add(t.time)
+	call := func(id int) {
+		taken, unlock, due, n := load.NewHistogram(), load.NewHistogram(), time.Now(), 0
+		for ; time.Now().Before(end) && ctx.Err() == nil; n++ {
+			if t.rate > 0 {
+				due = due.Add(time.Duration(rand.ExpFloat64() * float64(t.callers) / t.rate * float64(time.Second)))
+				time.Sleep(time.Until(due))
+			} else {
+				due = time.Now()
+			}
+			key := "hot"
+			if t.keys > 0 {
+				key = fmt.Sprintf("caller-%d-%d", id, n%t.keys)
+			}
+			_, _, leave, err := t.clients[id%len(t.clients)](ctx, key)
+			if err != nil {
+				fail(err)
+				break
+			}
+			locked := time.Now()
+			count, _ := counts.LoadOrStore(key, new(atomic.Int64))
+			before := count.(*atomic.Int64).Load()
+			count.(*atomic.Int64).Store(before + 1)
+			leave()
+			done := time.Now()
+			if done.Before(end) {
+				o.pairs[id]++
+			}
+			load.Record(taken, locked.Sub(due))
+			load.Record(unlock, done.Sub(locked))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		o.taken.Merge(taken)
+		o.unlock.Merge(unlock)
+		o.all += n
+	}
+	var all sync.WaitGroup
+	for id := range t.callers {
+		all.Go(func() { call(id) })
+	}
+	all.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	lost := int64(o.all)
+	for _, count := range counts.Range {
+		lost -= count.(*atomic.Int64).Load()
+	}
+	if lost != 0 {
+		return nil, fmt.Errorf("two had a lock at once: %d of the counts are lost", lost)
+	}
+	return o, nil
+}
+
+// own is the name of Keyway's locks.
+const own = "keyway"
+
+// scenes are what is compared.
+var scenes = []struct {
+	title   string
+	clients int
+	keys    int // of each caller; 0: one for all
+}{
+	{"uncontended: %d callers, each with keys of his own, of 1 client", 1, 100},
+	{"contended: %d callers of one key, of 1 client", 1, 0},
+	{"contended: %d callers of one key, of 3 clients in one process", mostClients, 0},
+}
+
+// mostClients is how many clients a scene has, at most.
+const mostClients = 3
+
+// compare lets the locks of others take turns with Keyway's at each of the scenes, in rounds.
+func (b *bench) compare(ctx context.Context) error {
+	names := append([]string{own}, b.peers...)
+	clients := make([][]lockers.Enter, len(names))
+	for i, name := range names {
+		connect, err := b.connector(ctx, name)
+		for err == nil && len(clients[i]) < mostClients {
+			var enter lockers.Enter
+			var end func()
+			if enter, end, err = connect(); err == nil {
+				defer end()
+				clients[i] = append(clients[i], enter)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for _, scene := range scenes {
+		rates, fairness := make([]report.Series, len(names)), make([]report.Series, len(names))
+		t := turn{callers: min(b.callers, mostCallers), keys: scene.keys}
+		for range b.rounds {
+			for i, name := range names {
+				t.clients = clients[i][:scene.clients]
+				var o *outcome
+				for _, t.time = range []time.Duration{warmUp / 2, b.time} {
+					var err error
+					if o, err = t.run(ctx); err != nil {
+						return fmt.Errorf("%s: %w", name, err)
+					}
+				}
+				rates[i], fairness[i] = append(rates[i], o.rate(t.time)), append(fairness[i], o.fairness())
+			}
+		}
+		fmt.Fprintf(b.out, scene.title+"\n", t.callers)
+		for i, name := range names {
+			line := fmt.Sprintf("  %-10s %8.0f pairs/s  fairness %.2f", name, rates[i].Median(), fairness[i].Median())
+			if ratios := rates[0].Over(rates[i]); i > 0 {
+				line += fmt.Sprintf("  %s is %.1f × (%s)", own, ratios.Median(), ratios.Spread("%.1f"))
+			}
+			fmt.Fprintln(b.out, line)
+		}
+	}
+	return nil
+}
+
+// connector starts the server of a kind of locks, and returns what makes a client of it.
+func (b *bench) connector(ctx context.Context, name string) (connect func() (lockers.Enter, func(), error), err error) {
+	switch name {
+	case own:
+		return func() (lockers.Enter, func(), error) {
+			client, err := b.newClient(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			return lockers.Keyway(client), func() { _ = client.Close() }, nil
+		}, nil
+	case "etcd":
+		spec, err := servers.Etcd(name, filepath.Join(b.stage.Dir, name))
+		if err != nil {
+			return nil, err
+		}
+		if _, err := b.stage.Start(ctx, spec); err != nil {
+			return nil, err
+		}
+		return func() (lockers.Enter, func(), error) {
+			return lockers.Etcd([]string{"http://" + spec.Dial}, peerTTL)
+		}, nil
+	case "lock", "redislock", "redsync":
+		server, err := b.startRedis(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return func() (lockers.Enter, func(), error) {
+			client := redis.NewClient(&redis.Options{Addr: server.Dial, ContextTimeoutEnabled: true})
+			end := func() { _ = client.Close() }
+			switch name {
+			case "redsync":
+				return lockers.Redsync([]*redis.Client{client}, peerTTL), end, nil
+			case "redislock":
+				return lockers.Redislock(client, peerTTL, lockers.Poll), end, nil
+			}
+			locker, err := lock.New(client, lock.Config{TTL: peerTTL})
+			if err != nil {
+				return nil, nil, err
+			}
+			return lockers.Keyway(locker), func() { _, _ = locker.Close(), client.Close() }, nil
+		}, nil
+	}
+	return nil, cli.Usagef("-peers: there is no %q; there are etcd, lock, redislock and redsync", name)
 }

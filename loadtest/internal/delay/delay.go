@@ -3,270 +3,201 @@
 // Package delay makes a network with a round trip time out of the loopback: it
 // forwards TCP connections and holds what they carry back for half of that time
 // each way. Connections themselves are made at once.
-//
-// One thread serves all connections. What is due within the same [grain] is
-// written together, so that a busy network costs few system calls.
 package delay
 
 import (
 	"errors"
-	"fmt"
+	"io"
 	"net"
-	"net/netip"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
-	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 )
 
-// grain is what the times at which something is due are rounded to.
-const grain = 50 * time.Microsecond
+// A reader takes up to pieceSize bytes at a time from a connection. It does not read beyond
+// maxOnWay pieces that are on their way.
+const (
+	pieceSize = 64 << 10
+	maxOnWay  = 64
+)
 
-// maxOnWay bounds the bytes on their way in one direction of a connection. The
-// sender is not read beyond it.
-const maxOnWay = 1 << 20
-
-// Network is a network. Make one with [New].
+// Network is a network. Make one with [New]; nil is one that takes no time.
 type Network struct {
 	oneWay time.Duration
-	poll   *rawio.Poll
-	wake   int // eventfd: there are tasks
-	tid    atomic.Int64
-	done   chan struct{}
+	pieces chan piece     // in the order in which they are due
+	kept   sync.WaitGroup // those of open that still work
 
 	mu     sync.Mutex
-	tasks  []func()
+	open   map[string]io.Closer // listeners and connections, by their addresses
 	closed bool
-
-	// Of the thread alone:
-
-	start     time.Time
-	listeners map[int32]*listener
-	ends      map[int32]*end
-	parcels   []parcel // in the order in which they are due
-	first     int      // of parcels
-	dirty     []*end   // with something to write
-	in        []byte
-	stopped   bool
 }
 
-// listener is an address whose connections are forwarded.
-type listener struct {
-	fd int
-	to unix.SockaddrInet4
-}
-
-// end is one of the two ends of a forwarded connection.
-type end struct {
-	fd      int // -1: closed
-	peer    *end
-	out     []byte // due, and not written yet
-	dirty   bool   // in Network.dirty
-	eof     bool   // nothing more comes after out
-	ended   bool   // that was told to the socket
-	onWay   int    // bytes from here on their way, and waiting in peer.out
-	reading bool
-	read    bool // to its end
-	writing bool // waits until it can be written
-}
-
-// parcel is something on its way.
-type parcel struct {
-	due  time.Duration
-	to   *end
-	data []byte // nil: the end of the connection
+// piece is something on its way.
+type piece struct {
+	due  time.Time
+	to   chan<- []byte // has room for it
+	data []byte        // nil: the end of the connection
 }
 
 // New returns a network with a round trip time. It must be closed.
-func New(roundTrip time.Duration) (*Network, error) {
-	if roundTrip <= 0 {
-		return nil, fmt.Errorf("delay: a round trip of %v", roundTrip)
-	}
-	n := &Network{
-		oneWay: roundTrip / 2, done: make(chan struct{}), start: time.Now(), listeners: make(map[int32]*listener), ends: make(map[int32]*end), in: make([]byte, 256<<10),
-	}
-	var err error
-	if n.poll, err = rawio.NewPoll(); err != nil {
-		return nil, fmt.Errorf("delay: %w", err)
-	}
-	if n.wake, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err == nil {
-		err = n.poll.Watch(unix.EPOLL_CTL_ADD, n.wake, unix.EPOLLIN)
-	}
-	if err != nil {
-		n.closeOwn()
-		return nil, fmt.Errorf("delay: %w", err)
-	}
-	ready := make(chan struct{})
-	go n.serve(ready)
-	<-ready
-	return n, nil
+func New(roundTrip time.Duration) *Network {
+	n := &Network{oneWay: roundTrip / 2, pieces: make(chan piece, 4096), open: make(map[string]io.Closer)}
+	go n.deliver()
+	return n
 }
 
-func (n *Network) closeOwn() {
-	n.poll.Close()
-	unix.Close(n.wake)
-	n.wake = -1
-}
-
-// do runs a task on the thread and waits for it; false if the network is closed.
-func (n *Network) do(task func()) bool {
-	ran := make(chan struct{})
-	n.mu.Lock()
-	if n.closed {
-		n.mu.Unlock()
-		return false
+// deliver passes pieces on when they are due. It has a thread of its own, since Go's timers may be a millisecond late.
+func (n *Network) deliver() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = proc.Punctual() // else pieces are some microseconds late
+	for p := range n.pieces {
+		for early := time.Until(p.due); early > 0; early = time.Until(p.due) {
+			wait := unix.NsecToTimespec(int64(early))
+			_ = unix.Nanosleep(&wait, nil) // a signal may end it early
+		}
+		p.to <- p.data
 	}
-	n.tasks = append(n.tasks, func() { task(); close(ran) })
-	_, _ = unix.Write(n.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail before the counter is full
-	n.mu.Unlock()
-	<-ran
-	return true
 }
 
 var errClosed = errors.New("delay: the network is closed")
 
-// Forward returns an address whose connections are forwarded to ip:port, an
-// IPv4 address that need not be listened on yet.
-func (n *Network) Forward(to string) (addr string, err error) {
-	target, err := netip.ParseAddrPort(to)
-	if err != nil || !target.Addr().Is4() {
-		return "", fmt.Errorf("delay: %q is no IPv4 address with a port", to)
+// keep makes Close close c, which has a name, and wait for n.kept; false if the network is closed already.
+func (n *Network) keep(name string, c io.Closer) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		c.Close()
+		return false
 	}
-	addr, err = proc.FreeAddr()
+	n.open[name] = c
+	n.kept.Add(1)
+	return true
+}
+
+// Forward returns an address whose connections are forwarded to host:port, which need not be listened on yet.
+func (n *Network) Forward(to string) (addr string, err error) {
+	if n == nil {
+		return to, nil
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	from := netip.MustParseAddrPort(addr)
-	ok := n.do(func() { err = n.listen(from, target) })
-	if !ok {
-		err = errClosed
+	addr = l.Addr().String()
+	if !n.keep(addr, l) {
+		return "", errClosed
 	}
-	return addr, err
-}
-
-func (n *Network) listen(from, to netip.AddrPort) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("delay: %w", err)
-	}
-	err = errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-		unix.Bind(fd, &unix.SockaddrInet4{Port: int(from.Port()), Addr: from.Addr().As4()}),
-		unix.Listen(fd, 4096),
-		n.poll.Watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN),
-	)
-	if err != nil {
-		unix.Close(fd)
-		return fmt.Errorf("delay: listening on %v: %w", from, err)
-	}
-	n.listeners[int32(fd)] = &listener{fd, unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}}
-	return nil
+	go func() {
+		defer n.kept.Done()
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return // it was closed
+			}
+			go n.connect(near.(*net.TCPConn), to)
+		}
+	}()
+	return addr, nil
 }
 
 // Remove refuses further connections to an address that Forward returned, as
 // those to a process that has ended are refused. Those that there are go on.
 func (n *Network) Remove(addr string) {
-	_, port, _ := net.SplitHostPort(addr)
-	n.do(func() {
-		for key, l := range n.listeners {
-			own, err := unix.Getsockname(l.fd)
-			if a, ok := own.(*unix.SockaddrInet4); err == nil && ok && fmt.Sprint(a.Port) == port {
-				unix.Close(l.fd)
-				delete(n.listeners, key)
-			}
-		}
-	})
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l := n.open[addr]; l != nil {
+		l.Close()
+		delete(n.open, addr)
+	}
 }
-
-// CPU returns the CPU time that the network's thread has used.
-func (n *Network) CPU() time.Duration { return proc.ThreadTime(int(n.tid.Load())) }
 
 // Close ends all connections.
 func (n *Network) Close() {
-	n.do(func() { n.stopped = true })
-	<-n.done
-}
-
-// serve is the thread.
-func (n *Network) serve(ready chan<- struct{}) {
-	runtime.LockOSThread()
-	defer close(n.done)
-	n.tid.Store(int64(unix.Gettid()))
-	close(ready)
-	for !n.stopped {
-		ready, err := n.poll.Wait(n.until())
-		if err != nil {
-			break
-		}
-		n.deliver() // what is due is late already; what has come is not due yet
-		for _, e := range ready {
-			n.handle(e)
-		}
-		n.deliver()
+	if n == nil {
+		return
 	}
-	for _, l := range n.listeners {
-		unix.Close(l.fd)
-	}
-	for _, e := range n.ends {
-		unix.Close(e.fd)
-	}
-	clear(n.listeners)
-	clear(n.ends)
 	n.mu.Lock()
+	closed := n.closed
 	n.closed = true
-	n.closeOwn()
-	left := n.tasks
+	for _, c := range n.open {
+		c.Close()
+	}
 	n.mu.Unlock()
-	for _, task := range left {
-		task() // finds nothing, and can watch nothing
+	if n.kept.Wait(); !closed {
+		close(n.pieces)
 	}
 }
 
-func (n *Network) now() time.Duration { return time.Since(n.start) }
+// pair is the two ends of a forwarded connection.
+type pair struct{ near, far *net.TCPConn }
 
-// until returns for how long no parcel is due; -1 if there is none.
-func (n *Network) until() time.Duration {
-	if n.first == len(n.parcels) {
-		return -1
-	}
-	return max(0, n.parcels[n.first].due-n.now())
+func (p *pair) Close() error { return errors.Join(p.near.Close(), p.far.Close()) }
+
+// abort breaks the connection, so that both sides see that it is broken.
+func (p *pair) abort() {
+	_, _ = p.near.SetLinger(0), p.far.SetLinger(0) // else it ends in an orderly way
+	_ = p.Close()
 }
 
-func (n *Network) handle(e unix.EpollEvent) {
-	if int(e.Fd) == n.wake {
-		_, _ = rawio.Read(n.wake, n.in[:8])
-		n.mu.Lock()
-		tasks := n.tasks
-		n.tasks = nil
-		n.mu.Unlock()
-		for _, task := range tasks {
-			task()
+// connect connects an accepted connection to its target, and forwards both ways until both have ended.
+func (n *Network) connect(near *net.TCPConn, to string) {
+	far, err := net.Dial("tcp", to)
+	if err != nil {
+		_ = near.SetLinger(0)
+		near.Close()
+		return
+	}
+	p := &pair{near, far.(*net.TCPConn)}
+	name := "from " + near.RemoteAddr().String()
+	if !n.keep(name, p) {
+		return
+	}
+	defer n.kept.Done()
+	var ways sync.WaitGroup
+	ways.Go(func() { n.forward(p, p.near, p.far) })
+	ways.Go(func() { n.forward(p, p.far, p.near) })
+	ways.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.open, name)
+	p.Close()
+}
+
+// forward carries what comes at one end to the other one, until the sender ends.
+func (n *Network) forward(p *pair, from, to *net.TCPConn) {
+	onWay, due := make(chan struct{}, maxOnWay), make(chan []byte, maxOnWay)
+	go func() { // its last piece ends the loop below
+		in := make([]byte, pieceSize)
+		for {
+			onWay <- struct{}{}
+			count, err := from.Read(in)
+			if err == nil {
+				n.pieces <- piece{time.Now().Add(n.oneWay), due, append([]byte(nil), in[:count]...)}
+				continue
+			}
+			if err != io.EOF {
+				p.abort()
+			}
+			n.pieces <- piece{time.Now().Add(n.oneWay), due, nil}
+			return
 		}
-		return
-	}
-	if l := n.listeners[e.Fd]; l != nil {
-		n.accept(l)
-		return
-	}
-	k := n.ends[e.Fd]
-	if k == nil {
-		return
-	}
-	switch {
-	case e.Events&(unix.EPOLLIN|unix.EPOLLHUP|unix.EPOLLERR) == 0:
-	case k.reading:
-		n.receive(k)
-	case e.Events&unix.EPOLLERR != 0:
-		n.abort(k)
-	case e.Events&unix.EPOLLHUP != 0:
-		_ = n.poll.Watch(unix.EPOLL_CTL_DEL, k.fd, 0) // else it is told again and again
-	}
-	if e.Events&(unix.EPOLLOUT|unix.EPOLLERR) != 0 && k.fd >= 0 && k.writing {
-		n.flush(k)
+	}()
+	for data := range due {
+		if data == nil {
+			_ = to.CloseWrite() // fails if it is broken
+			return
+		}
+		if _, err := to.Write(data); err != nil {
+			p.abort()
+		}
+		<-onWay
 	}
 }

@@ -40,10 +40,7 @@ func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) } // a failure shows at the oth
 
 func network(t *testing.T, roundTrip time.Duration, to string) (*Network, string) {
 	t.Helper()
-	n, err := New(roundTrip)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := New(roundTrip)
 	t.Cleanup(n.Close)
 	addr, err := n.Forward(to)
 	if err != nil {
@@ -68,7 +65,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 // TestRoundTrip: nothing is back before a round trip has passed.
 func TestRoundTrip(t *testing.T) {
 	const roundTrip = 5 * time.Millisecond
-	n, addr := network(t, roundTrip, listen(t, echo))
+	_, addr := network(t, roundTrip, listen(t, echo))
 	c := dial(t, addr)
 	var times []time.Duration
 	b := make([]byte, 1)
@@ -82,13 +79,10 @@ func TestRoundTrip(t *testing.T) {
 		}
 		times = append(times, time.Since(began))
 	}
-	if least := slices.Min(times); least < roundTrip-2*grain {
+	if least := slices.Min(times); least < roundTrip {
 		t.Errorf("a round trip of %v took %v", roundTrip, least)
 	}
 	t.Logf("median %v of %v", slices.Sorted(slices.Values(times))[10], roundTrip)
-	if n.CPU() <= 0 {
-		t.Error("it used no CPU time")
-	}
 }
 
 // TestBytes: all that is sent arrives, whole and in order, over many
@@ -98,7 +92,7 @@ func TestBytes(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 8 {
 		c := dial(t, addr)
-		want := make([]byte, 3*maxOnWay)
+		want := make([]byte, 2*maxOnWay*pieceSize)
 		_, _ = rand.Read(want)
 		clients.Go(func() {
 			if _, err := c.Write(want); err != nil {
@@ -191,15 +185,4 @@ func TestRefused(t *testing.T) {
 		t.Error("a closed network forwards")
 	}
 	n.Close()
-	if _, err := New(0); err == nil {
-		t.Error("a network without a round trip")
-	}
-	m, err := New(time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	if _, err := m.Forward("localhost:80"); err == nil {
-		t.Error("a name is taken for an address")
-	}
 }

@@ -5,51 +5,33 @@ package load
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
-	"time"
 )
 
-// Failure is requests that failed in the same way.
-type Failure struct {
-	What        string // the status and the first line of the answer's body, or what broke the connection
-	Count       int64
-	First, Last time.Duration // since the load began
-}
-
-func (f Failure) String() string {
-	return fmt.Sprintf("%d × %s (%v to %v)", f.Count, f.What, f.First.Round(time.Millisecond), f.Last.Round(time.Millisecond))
-}
-
-// Failures are at most maxKinds.
-type Failures []Failure
+// Failures are numbers of requests that failed in the same way, by the status and the first line of the answer's body, or
+// by what broke the connection.
+type Failures map[string]int64
 
 func (f Failures) String() string {
-	kinds := make([]string, len(f))
-	for i := range f {
-		kinds[i] = f[i].String()
+	var kinds []string
+	for _, what := range slices.Sorted(maps.Keys(f)) {
+		kinds = append(kinds, fmt.Sprintf("%d × %s", f[what], what))
 	}
 	return strings.Join(kinds, "; ")
 }
 
-// maxKinds bounds the kinds of failures that are told from each other; the last one
-// stands for all others.
+// maxKinds bounds the kinds of failures that are told from each other.
 const maxKinds = 16
 
-// with counts another failure.
-func (f Failures) with(add Failure) Failures {
-	i := slices.IndexFunc(f, func(have Failure) bool { return have.What == add.What })
-	switch {
-	case i < 0 && len(f) == maxKinds:
-		i = maxKinds - 1
-		f[i].What = "others"
-	case i < 0:
-		return append(f, add)
+// add counts a failure.
+func (f Failures) add(what string) {
+	if f[what] == 0 && len(f) >= maxKinds-1 {
+		what = "others"
 	}
-	f[i].Count += add.Count
-	f[i].First, f[i].Last = min(f[i].First, add.First), max(f[i].Last, add.Last)
-	return f
+	f[what]++
 }
 
 // kindOf returns what err says, without the addresses of the connection.

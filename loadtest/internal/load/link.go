@@ -4,14 +4,14 @@ package load
 
 import (
 	"context"
-	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// Link says how to speak to a worker as a router does: over few connections, on which
+// Link says how to speak to a worker as a router does: over one connection, on which
 // each request is a stream.
 type Link struct {
 	Cluster string
@@ -23,6 +23,59 @@ type Link struct {
 
 func (l *Link) config() link.Config {
 	return link.Config{Cluster: l.Cluster, Digest: l.Digest, Secrets: l.Secrets}
+}
+
+// maxFailed is when the streams of the link give up.
+const maxFailed = 100_000
+
+// runLink makes a closed loop over the link, in which each stream has a goroutine.
+func (c *course) runLink(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client := &link.Client{Addr: c.Addr, Config: c.Link.config()}
+	defer client.Close()
+	var streams sync.WaitGroup
+	for i := range c.Streams {
+		streams.Go(func() { c.call(ctx, client, i*sequenceLen/c.Streams) })
+	}
+	poll := time.NewTicker(tick)
+	defer poll.Stop()
+	for drains := false; !drains; {
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		c.mu.Lock()
+		if now := c.now(); now >= c.ends {
+			c.advance(now)
+		}
+		drains = c.phase == draining
+		c.mu.Unlock()
+	}
+	late := time.AfterFunc(c.Timeout, cancel)
+	defer late.Stop()
+	streams.Wait()
+	return nil
+}
+
+// call makes one request after the other, from a position in the sequence.
+func (c *course) call(ctx context.Context, client *link.Client, position int) {
+	for ctx.Err() == nil {
+		begun := c.now()
+		status, length, body, err := exchange(ctx, client, &c.Config, string(c.next(&position)))
+		c.mu.Lock()
+		if err != nil {
+			c.fail(begun, c.now(), kindOf(err))
+		} else {
+			c.count(0, begun, c.now(), status, length, body)
+		}
+		ends := c.phase == draining || c.failed >= maxFailed
+		c.mu.Unlock()
+		if ends {
+			return
+		}
+	}
 }
 
 // exchange sends a request and reads the answer, and keeps the beginning of one other
@@ -55,27 +108,4 @@ func exchange(ctx context.Context, client *link.Client, cfg *Config, key string)
 			return 0, 0, nil, err
 		}
 	}
-}
-
-// AwaitLink makes requests for the keys, one after the other, until each of them in a
-// row is answered with 200.
-func AwaitLink(ctx context.Context, cfg Config, keys []string) error {
-	client := &link.Client{Addr: cfg.Addr, Config: cfg.Link.config()}
-	defer client.Close()
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	for good := 0; good < len(keys); {
-		status, _, body, err := exchange(ctx, client, &cfg, keys[good])
-		if err == nil && status == 200 {
-			good++
-			continue
-		}
-		good = 0
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err, errors.New(statusOf(status, body)))
-		}
-	}
-	return nil
 }

@@ -7,47 +7,32 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
-	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 )
 
 // Config says what load to make.
 type Config struct {
-	Addr     string // ip:port
-	Clients  int    // connections
-	Streams  int    // requests at once on each connection of HTTP/2 or the link; HTTP/1.1 has one
-	TLS      bool   // HTTP/1.1 over TLS, whatever the certificate
-	HTTP2    bool   // without TLS, with prior knowledge
-	Link     *Link  // nil for HTTP
-	Rate     float64
-	Mix      Mix
-	WarmUp   time.Duration
-	Time     time.Duration // that is measured; in a closed loop it is longer until there is an answer
-	Timeout  time.Duration // of a request; default 30 s
-	Interval time.Duration // between the points of the series; default 250 ms
+	Addr    string // host:port
+	Clients int    // connections; the link has one
+	Streams int    // requests at once on each connection of HTTP/2 or the link; HTTP/1.1 has one
+	TLS     bool   // HTTP/1.1 over TLS, whatever the certificate
+	HTTP2   bool   // without TLS, with prior knowledge
+	Link    *Link  // nil for HTTP
+	Rate    float64
+	Mix     Mix
+	WarmUp  time.Duration
+	Time    time.Duration // that is measured; in a closed loop it is longer until there is an answer
+	Timeout time.Duration // of a request; default 30 s
 
-	Groups map[string][]int // processes whose CPU time is taken at both ends of Time
-
-	Begin    func()         `json:"-"` // called when measuring begins; may be nil
-	End      func()         `json:"-"` // called when measuring ends; may be nil
-	Progress func(Progress) `json:"-"` // called once in an interval; may be nil
-}
-
-// Progress is how it goes.
-type Progress struct {
-	Warming   bool
-	Left      time.Duration
-	PerSecond float64 // answers in the last interval
-	P99       time.Duration
-	Failed    int64 // in all
+	Begin func() // called when measuring begins; may be nil
+	End   func() // called when measuring ends; may be nil
 }
 
 // Point is what happened in one interval.
@@ -56,8 +41,7 @@ type Point struct {
 	Length time.Duration
 	Count  int64 // answers
 	Failed int64
-	P50    time.Duration // 0 without answers
-	P99    time.Duration
+	P99    time.Duration // 0 without answers
 }
 
 // Result is what was measured. An answer other than 200 is a failure, and so is
@@ -74,28 +58,15 @@ type Result struct {
 	// Latency has an open loop's requests that were due in Time, counted from
 	// when they were due and with those that were never answered; and a closed
 	// loop's that were answered in Time. In nanoseconds.
-	Latency  *hdrhistogram.Histogram `json:"-"`
-	P50, P99 time.Duration           // of Latency
-	// Waits has, of the answers in Latency that say so, the time until their
-	// critical section began.
-	Waits   *hdrhistogram.Histogram  `json:"-"`
-	Series  []Point                  `json:"-"`
-	Clients []int64                  `json:"-"` // answers in Time to each client
-	Own     time.Duration            // CPU time of the thread in Time, or of this process
-	CPU     map[string]time.Duration // of the groups
+	Latency *hdrhistogram.Histogram
+	Series  []Point
+	Clients []int64       // answers in Time to each client
+	Own     time.Duration // CPU time in Time: of the loop's thread, or of this process for the link
 }
 
-// sample adds the CPU time of groups, with a sign.
-func (r *Result) sample(groups map[string][]int, own, sign time.Duration) {
-	r.Own += sign * own
-	for name, pids := range groups {
-		r.CPU[name] += sign * proc.CPUTime(pids...)
-	}
-}
-
-func (r *Result) finish() *Result {
-	r.P50, r.P99 = time.Duration(r.Latency.ValueAtQuantile(50)), time.Duration(r.Latency.ValueAtQuantile(99))
-	return r
+// Quantile returns the latency that so many percent of the requests do not exceed.
+func (r *Result) Quantile(percent float64) time.Duration {
+	return time.Duration(r.Latency.ValueAtQuantile(percent))
 }
 
 // phases of a run.
@@ -107,41 +78,36 @@ const (
 	draining // requests that were due in Time are still to be answered
 )
 
-// How often timeouts and pauses are looked after, how long a client pauses
-// after a failure, and how long an open loop waits for its last answers.
 const (
-	tick       = 5 * time.Millisecond
-	retryPause = 10 * time.Millisecond
-	drainTime  = 3 * time.Second
+	tick       = 5 * time.Millisecond   // how often pauses are looked after
+	interval   = 250 * time.Millisecond // between the points of the series, and two looks at timeouts
+	retryPause = 10 * time.Millisecond  // of a client after a failure
+	drainTime  = 3 * time.Second        // an open loop waits for its last answers
 )
 
 // course is a run.
 type course struct {
 	Config
 	*requests
-	poll     *rawio.Poll
-	to       netip.AddrPort
-	byFD     map[int32]*conn
-	in       []byte
-	result   Result
-	phase    phase
-	clock    Clock
-	began    time.Duration // of measuring
-	ends     time.Duration // of the phase
-	sampled  time.Duration // when the last point was taken
-	nextTic  time.Duration
-	nextLook time.Duration // for timeouts
+	mu      sync.Mutex // of what follows, for the goroutines of the link; one thread makes all other loads
+	result  Result
+	phase   phase
+	start   time.Time
+	began   time.Duration // of measuring
+	ends    time.Duration // of the phase
+	sampled time.Duration // when the last point was taken
+	recent  Point
+	recents *hdrhistogram.Histogram
 
-	recent       *hdrhistogram.Histogram
-	recentCount  int64
-	recentFailed int64
-	failed       int64 // in all
-
-	conns []*conn
-	idle  []*conn // that an open loop can send on
-	due   time.Duration
-	rng   *rand.Rand
-
+	poll    *poll
+	byFD    map[int32]*conn
+	in      []byte
+	conns   []*conn
+	idle    []*conn // that an open loop can send on
+	due     time.Duration
+	rng     *rand.Rand
+	nextTic time.Duration
+	failed  int64  // in all
 	resting []rest // clients whose requests have failed, in the order in which they go on
 }
 
@@ -153,9 +119,14 @@ type rest struct {
 // longest is the longest time that histograms tell from longer ones.
 const longest = 2 * time.Minute
 
-// newHistogram covers a microsecond to the longest time.
-func newHistogram(digits int) *hdrhistogram.Histogram {
-	return hdrhistogram.New(int64(time.Microsecond), int64(longest), digits)
+// NewHistogram covers a microsecond to two minutes, in nanoseconds.
+func NewHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(int64(time.Microsecond), int64(longest), 3)
+}
+
+// Record adds a time to a histogram of [NewHistogram].
+func Record(h *hdrhistogram.Histogram, d time.Duration) {
+	_ = h.RecordValue(int64(max(time.Microsecond, min(d, longest)))) // cannot fail in its range
 }
 
 // Run makes the load until it is done or ctx ends, when it returns ctx's cause.
@@ -163,48 +134,44 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	switch {
 	case cfg.Clients < 1 || cfg.Mix.Keys < 1 || cfg.Time <= 0 || cfg.Rate < 0:
 		return nil, errors.New("load: there must be clients, keys and time, and no negative rate")
-	case cfg.TLS && (cfg.HTTP2 || cfg.Link != nil) || (cfg.TLS || cfg.Link != nil) && cfg.Rate > 0:
-		return nil, errors.New("load: HTTP/2 and the link have no TLS here, and TLS and the link no rate")
-	case cfg.TLS || cfg.Link != nil:
-		return runCrowd(ctx, cfg)
+	case cfg.Link != nil && cfg.Rate > 0:
+		return nil, errors.New("load: the link has no rate here")
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	c, err := newCourse(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	if err := c.run(ctx); err != nil {
-		return nil, err
+	if cfg.Link != nil {
+		return &c.result, c.runLink(ctx)
 	}
-	return c.result.finish(), nil
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = proc.Punctual() // else requests are some microseconds late
+	return &c.result, c.run(ctx)
 }
 
 func newCourse(cfg Config) (*course, error) {
 	cfg.Streams = max(cfg.Streams, 1)
 	if cfg.Timeout == 0 {
-		cfg.Timeout = timeout
-	}
-	if cfg.Interval == 0 {
-		cfg.Interval = 250 * time.Millisecond
+		cfg.Timeout = 30 * time.Second
 	}
 	c := &course{
-		Config: cfg, requests: newRequests(&cfg), recent: newHistogram(2), rng: rand.New(rand.NewPCG(3, 4)), clock: NewClock(),
-		result: newResult(&cfg, 3),
+		Config: cfg, requests: newRequests(&cfg), recents: NewHistogram(), rng: rand.New(rand.NewPCG(3, 4)), start: time.Now(),
+		result: Result{Open: cfg.Rate > 0, Failures: make(Failures), Latency: NewHistogram(), Clients: make([]int64, cfg.Clients)},
+		byFD:   make(map[int32]*conn), in: make([]byte, 256<<10),
 	}
-	return c, c.open()
-}
-
-func newResult(cfg *Config, digits int) Result {
-	return Result{Open: cfg.Rate > 0, Latency: newHistogram(digits), Waits: newHistogram(digits), Clients: make([]int64, cfg.Clients), CPU: make(map[string]time.Duration)}
+	c.ends = c.WarmUp
+	var err error
+	c.poll, err = newPoll()
+	return c, err
 }
 
 // crowdSize is how many connections Hold opens at once.
 const crowdSize = 100
 
-// Hold opens the connections, sends one request on each, calls held once all are answered, and keeps them until ctx ends.
-func Hold(ctx context.Context, cfg Config, held func()) error {
+// Hold opens the connections, sends one request on each, calls held once all are answered, and closes them.
+func Hold(cfg Config, held func()) error {
 	c, err := newCourse(cfg)
 	if err != nil {
 		return err
@@ -212,8 +179,7 @@ func Hold(ctx context.Context, cfg Config, held func()) error {
 	defer c.close()
 	c.phase = draining
 	for number := range cfg.Clients {
-		k := c.add(number)
-		c.request(k, c.now())
+		c.request(c.add(number), c.now())
 		if (number+1)%crowdSize != 0 && number+1 < cfg.Clients {
 			continue
 		}
@@ -227,24 +193,21 @@ func Hold(ctx context.Context, cfg Config, held func()) error {
 		return fmt.Errorf("load: not all connections are answered with 200; %d are not", c.failed)
 	}
 	held()
-	<-ctx.Done()
 	return nil
 }
 
-func (c *course) now() time.Duration { return c.clock.Now() }
+func (c *course) now() time.Duration { return time.Since(c.start) }
 
 func (c *course) run(ctx context.Context) error {
-	now := c.now()
-	c.ends = now + c.WarmUp
-	c.sampled, c.due = now, now
+	c.due = c.now()
 	for i := range c.Clients {
 		k := c.add(i)
 		for range c.Streams {
-			c.free(k, now)
+			c.free(k, c.now())
 		}
 	}
 	for {
-		now = c.now()
+		now := c.now()
 		if now >= c.nextTic {
 			c.nextTic = now + tick
 			if ctx.Err() != nil {
@@ -279,9 +242,9 @@ func (c *course) advance(now time.Duration) bool {
 		if c.Begin != nil {
 			c.Begin()
 		}
-		c.sample(now) // a point of the warm-up, which is not kept
-		c.result.Series = nil
-		c.result.sample(c.Groups, proc.ThreadTime(0), -1)
+		c.sample(now)
+		c.result.Series = nil // it has a point of the warm-up
+		c.result.Own = -c.own()
 		c.began = c.now()
 		c.sampled, c.ends = c.began, c.began+c.Time
 		return true
@@ -292,7 +255,7 @@ func (c *course) advance(now time.Duration) bool {
 		}
 		c.sample(now)
 		c.result.Time = now - c.began
-		c.result.sample(c.Groups, proc.ThreadTime(0), 1)
+		c.result.Own += c.own()
 		if c.End != nil {
 			c.End()
 		}
@@ -302,6 +265,14 @@ func (c *course) advance(now time.Duration) bool {
 	}
 	c.abandon(now)
 	return false
+}
+
+// own returns the CPU time that the load itself takes.
+func (c *course) own() time.Duration {
+	if c.Link != nil {
+		return proc.CPUTime(0)
+	}
+	return proc.ThreadTime()
 }
 
 // abandon counts what has no answer.
@@ -319,10 +290,9 @@ func (c *course) abandon(now time.Duration) {
 
 func (c *course) lose(latency time.Duration, why string) {
 	c.result.Failed++
-	at := max(0, c.now()-c.began)
-	c.result.Failures = c.result.Failures.with(Failure{What: why, Count: 1, First: at, Last: at})
+	c.result.Failures.add(why)
 	if c.Rate > 0 {
-		record(c.result.Latency, latency)
+		Record(c.result.Latency, latency)
 	}
 }
 
@@ -365,12 +335,13 @@ func (c *course) free(k *conn, now time.Duration) {
 
 // request sends the client's next request, which was due at a time.
 func (c *course) request(k *conn, due time.Duration) {
-	err := c.connect(k)
+	err := k.connect()
 	if err == nil {
 		k.session.send(c.next(&k.position), due)
-		err = c.flush(k)
+		err = k.flush()
 	} else {
-		c.fail(k, due, c.now(), kindOf(err))
+		c.fail(due, c.now(), kindOf(err))
+		c.pause(k)
 	}
 	if err != nil {
 		c.broken(k, c.now(), err)
@@ -384,17 +355,15 @@ func (c *course) look(now time.Duration) {
 		c.resting = c.resting[1:]
 		c.free(k, now)
 	}
-	if now >= c.nextLook {
-		c.nextLook = now + 4*tick
-		for _, k := range c.conns {
-			if all := k.underWay(); len(all) > 0 && now-slices.Min(all) > c.Timeout {
-				c.broken(k, now, errTimeout)
-			}
+	if now-c.sampled < interval {
+		return
+	}
+	for _, k := range c.conns {
+		if all := k.underWay(); len(all) > 0 && now-slices.Min(all) > c.Timeout {
+			c.broken(k, now, errTimeout)
 		}
 	}
-	if now-c.sampled >= c.Interval {
-		c.sample(now)
-	}
+	c.sample(now)
 }
 
 var errTimeout = errors.New("no answer in time")
@@ -402,23 +371,9 @@ var errTimeout = errors.New("no answer in time")
 // answered takes the answer to a client's request.
 func (k *conn) answered(begun time.Duration, status int, length int64, body []byte) {
 	c, now := k.course, k.course.now()
-	if status != 200 {
-		c.fail(k, begun, now, statusOf(status, body))
+	if !c.count(k.number, begun, now, status, length, body) {
+		c.pause(k)
 		return
-	}
-	c.result.Total++
-	c.recentCount++
-	record(c.recent, now-begun)
-	if c.phase == measuring {
-		c.result.Answered++
-		c.result.Bytes += length
-		c.result.Clients[k.number]++
-	}
-	if c.mine(begun) {
-		record(c.result.Latency, now-begun)
-		if started := started(body); started > 0 {
-			record(c.result.Waits, started-begun)
-		}
 	}
 	switch {
 	case c.Rate > 0:
@@ -426,6 +381,26 @@ func (k *conn) answered(begun time.Duration, status int, length int64, body []by
 	case c.phase != draining: // it is written with what else there is
 		k.session.send(c.next(&k.position), now)
 	}
+}
+
+// count counts an answer to a client; false if it is a failure.
+func (c *course) count(client int, begun, now time.Duration, status int, length int64, body []byte) bool {
+	if status != 200 {
+		c.fail(begun, now, statusOf(status, body))
+		return false
+	}
+	c.result.Total++
+	c.recent.Count++
+	Record(c.recents, now-begun)
+	if c.phase == measuring {
+		c.result.Answered++
+		c.result.Bytes += length
+		c.result.Clients[client]++
+	}
+	if c.mine(begun) {
+		Record(c.result.Latency, now-begun)
+	}
+	return true
 }
 
 // mine reports whether a request belongs to the time that is measured.
@@ -436,79 +411,48 @@ func (c *course) mine(begun time.Duration) bool {
 	return c.phase != warming && begun >= c.began && (c.phase == measuring || begun < c.began+c.result.Time)
 }
 
-func record(h *hdrhistogram.Histogram, d time.Duration) {
-	_ = h.RecordValue(int64(max(time.Microsecond, min(d, longest)))) // cannot fail in its range
-}
-
 // fail counts a request without a good answer.
-func (c *course) fail(k *conn, begun, now time.Duration, why string) {
+func (c *course) fail(begun, now time.Duration, why string) {
 	c.failed++
-	c.recentFailed++
+	c.recent.Failed++
 	if c.mine(begun) {
 		c.lose(now-begun, why)
 	}
-	c.resting = append(c.resting, rest{k, now + retryPause})
 }
+
+// pause lets a client whose request has failed go on in a while.
+func (c *course) pause(k *conn) { c.resting = append(c.resting, rest{k, c.now() + retryPause}) }
 
 // broken closes a client's connection, which fails its requests.
 func (c *course) broken(k *conn, now time.Duration, err error) {
 	all := k.underWay()
-	c.hangUp(k)
+	k.hangUp()
 	for _, begun := range all {
-		c.fail(k, begun, now, kindOf(err))
+		c.fail(begun, now, kindOf(err))
+		c.pause(k)
 	}
 }
 
 // sample takes a point.
 func (c *course) sample(now time.Duration) {
-	p := Point{At: now - c.began, Length: now - c.sampled, Count: c.recentCount, Failed: c.recentFailed}
-	if c.recentCount > 0 {
-		p.P50 = time.Duration(c.recent.ValueAtQuantile(50))
-		p.P99 = time.Duration(c.recent.ValueAtQuantile(99))
-	}
+	p := c.recent
+	p.At, p.Length, p.P99 = now-c.began, now-c.sampled, time.Duration(c.recents.ValueAtQuantile(99))
 	if c.phase == measuring && p.Length > 0 {
 		c.result.Series = append(c.result.Series, p)
 	}
-	c.sampled, c.recentCount, c.recentFailed = now, 0, 0
-	c.recent.Reset()
-	if c.Progress != nil {
-		rate := 0.0
-		if p.Length > 0 {
-			rate = float64(p.Count) / p.Length.Seconds()
-		}
-		c.Progress(Progress{Warming: c.phase == warming, Left: max(0, c.ends-now), PerSecond: rate, P99: p.P99, Failed: c.failed})
-	}
-}
-
-// Connections.
-
-func (c *course) open() (err error) {
-	c.byFD, c.in = make(map[int32]*conn), make([]byte, 256<<10)
-	if c.poll, err = rawio.NewPoll(); err == nil {
-		c.to, err = netip.ParseAddrPort(c.Addr)
-	}
-	if err != nil {
-		return fmt.Errorf("load: %w", err)
-	}
-	return nil
-}
-
-func (c *course) close() {
-	for _, k := range c.conns {
-		c.hangUp(k)
-	}
-	c.poll.Close()
+	c.sampled, c.recent = now, Point{}
+	c.recents.Reset()
 }
 
 // wait handles what arrives, for as long as d at most.
 func (c *course) wait(d time.Duration) error {
-	ready, err := c.poll.Wait(d)
+	ready, err := c.poll.wait(d)
 	if err != nil {
-		return fmt.Errorf("load: %w", err)
+		return err
 	}
 	for _, e := range ready {
 		if k := c.byFD[e.Fd]; k != nil {
-			if err := c.receive(k); err != nil {
+			if err := k.receive(); err != nil {
 				c.broken(k, c.now(), err)
 			}
 		}
@@ -516,78 +460,9 @@ func (c *course) wait(d time.Duration) error {
 	return nil
 }
 
-// receive takes what has come on a connection.
-func (c *course) receive(k *conn) error {
-	n, err := rawio.Receive(k.fd, c.in)
-	if n == 0 || err != nil {
-		return err
+func (c *course) close() {
+	for _, k := range c.conns {
+		k.hangUp()
 	}
-	if err := k.session.feed(c.in[:n]); err != nil {
-		return err
-	}
-	return c.flush(k)
-}
-
-// conn is a client with its connection.
-type conn struct {
-	course   *course
-	number   int
-	position int     // in the sequence of requests
-	fd       int     // -1: not connected
-	session  session // nil likewise
-}
-
-func (c *course) add(number int) *conn {
-	k := &conn{course: c, number: number, fd: -1, position: number * sequenceLen / c.Clients}
-	c.conns = append(c.conns, k)
-	return k
-}
-
-func (k *conn) underWay() []time.Duration {
-	if k.session == nil {
-		return nil
-	}
-	return k.session.underWay()
-}
-
-// connectTime bounds connecting.
-const connectTime = time.Second
-
-// connect opens a client's connection if there is none.
-func (c *course) connect(k *conn) (err error) {
-	if k.fd >= 0 {
-		return nil
-	}
-	if k.fd, err = c.poll.Dial(c.to, connectTime); err == nil {
-		k.session = newSession(&c.Config, k)
-		c.byFD[int32(k.fd)] = k
-	}
-	return err
-}
-
-func (c *course) hangUp(k *conn) {
-	if k.fd >= 0 {
-		delete(c.byFD, int32(k.fd))
-		unix.Close(k.fd)
-		k.fd, k.session = -1, nil
-	}
-}
-
-// flush writes what is to be sent. It waits in the rare case that the socket takes nothing more.
-func (c *course) flush(k *conn) error {
-	for b := k.session.unsent(); len(b) > 0; {
-		n, err := rawio.Write(k.fd, b)
-		switch err {
-		case nil:
-			b = b[n:]
-		case unix.EAGAIN:
-			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(k.fd), Events: unix.POLLOUT}}, 1000); err != nil && err != unix.EINTR {
-				return err
-			}
-		case unix.EINTR:
-		default:
-			return err
-		}
-	}
-	return nil
+	c.poll.close()
 }

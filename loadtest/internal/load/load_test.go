@@ -5,11 +5,9 @@ package load
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,18 +28,16 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 
 func TestClosedLoop(t *testing.T) {
 	var writes, began, ended atomic.Int64
-	clock := NewClock()
-	addr := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	addr := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			writes.Add(1)
 		}
-		_, _ = fmt.Fprintf(w, "{%s%d}", Begun, clock.Now()) // fails when the run is over
 		if r.Header.Get(HeaderKey) == "" || r.URL.Path != "/x" {
 			t.Errorf("a request for %s of key %q", r.URL, r.Header.Get(HeaderKey))
 		}
 	})
 	r, err := Run(t.Context(), Config{
-		Addr: addr, Clients: 4, Mix: Mix{Keys: 10, Path: "/x"}, WarmUp: 200 * time.Millisecond, Time: time.Second, Interval: 50 * time.Millisecond,
+		Addr: addr, Clients: 4, Mix: Mix{Keys: 10, Method: "POST", Path: "/x"}, WarmUp: 200 * time.Millisecond, Time: time.Second,
 		Begin: func() { began.Add(1) }, End: func() { ended.Add(1) },
 	})
 	if err != nil {
@@ -49,9 +45,6 @@ func TestClosedLoop(t *testing.T) {
 	}
 	if r.Answered == 0 || r.Failed != 0 || r.Total <= r.Answered || r.Latency.TotalCount() != r.Answered || writes.Load() < r.Total {
 		t.Errorf("%+v, %d writes", r, writes.Load())
-	}
-	if n := r.Waits.TotalCount(); n != r.Answered || r.Waits.Max() > r.Latency.Max() || r.Waits.ValueAtQuantile(50) > r.Latency.ValueAtQuantile(50) {
-		t.Errorf("%d waits of %d answers, up to %v, with latencies up to %v", n, r.Answered, time.Duration(r.Waits.Max()), time.Duration(r.Latency.Max()))
 	}
 	var sum, points int64
 	for _, n := range r.Clients {
@@ -110,22 +103,13 @@ func TestFailures(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	r, err := Run(t.Context(), Config{Addr: addr, Clients: 2, Mix: Mix{Keys: 1, Path: "/", Reads: 1}, Time: time.Second})
+	r, err := Run(t.Context(), Config{Addr: addr, Clients: 2, Mix: Mix{Keys: 1, Path: "/"}, Time: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Answered == 0 || count(r.Failures, "status 502") == 0 || count(r.Failures, "unexpected EOF") == 0 {
+	if r.Answered == 0 || r.Failures["status 502"] == 0 || r.Failures["unexpected EOF"] == 0 {
 		t.Errorf("answered %d, failures %v", r.Answered, r.Failures)
 	}
-}
-
-func count(all Failures, what string) (n int64) {
-	for _, f := range all {
-		if f.What == what {
-			n += f.Count
-		}
-	}
-	return n
 }
 
 func TestTimeout(t *testing.T) {
@@ -136,7 +120,7 @@ func TestTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if count(r.Failures, errTimeout.Error()) < 2 {
+	if r.Failures[errTimeout.Error()] < 2 {
 		t.Errorf("failures %v", r.Failures)
 	}
 }
@@ -145,7 +129,7 @@ func TestEndsWithContext(t *testing.T) {
 	addr := serve(t, func(http.ResponseWriter, *http.Request) {})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	_, err := Run(ctx, Config{Addr: addr, Clients: 1, Mix: Mix{Keys: 1, Path: "/"}, Time: time.Hour, Interval: 10 * time.Millisecond, Progress: func(Progress) { cancel(enough) }})
+	_, err := Run(ctx, Config{Addr: addr, Clients: 1, Mix: Mix{Keys: 1, Path: "/"}, Time: time.Hour, Begin: func() { cancel(enough) }})
 	if !errors.Is(err, enough) {
 		t.Errorf("Run returned %v", err)
 	}
@@ -166,18 +150,5 @@ func TestPicker(t *testing.T) {
 		if got := float64(first) / draws; got < want*0.9 || got > want*1.1 {
 			t.Errorf("skew %v: the first key is drawn %.4f of the time, want %.4f", skew, got, want)
 		}
-	}
-}
-
-func TestReads(t *testing.T) {
-	r := newRequests(&Config{Mix: Mix{Keys: 5, Path: "/", Reads: 0.9}})
-	var reads int
-	for _, n := range r.sequence {
-		if strings.HasPrefix(string(r.raw[n]), "GET ") {
-			reads++
-		}
-	}
-	if share := float64(reads) / sequenceLen; share < 0.89 || share > 0.91 {
-		t.Errorf("%.3f of the requests read", share)
 	}
 }

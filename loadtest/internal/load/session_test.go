@@ -4,8 +4,6 @@ package load
 
 import (
 	"bytes"
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -17,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -25,17 +25,16 @@ type audience struct {
 	session session
 	most    int
 	results []string
-	started time.Duration // see started
 }
 
 func (a *audience) answered(_ time.Duration, status int, length int64, body []byte) {
-	a.results, a.started = append(a.results, fmt.Sprint(length, " bytes, ", statusOf(status, body))), max(a.started, started(body))
+	a.results = append(a.results, fmt.Sprint(length, " bytes, ", statusOf(status, body)))
 	a.ask()
 }
 
 func (a *audience) ask() {
 	if a.most--; a.most >= 0 {
-		a.session.send(newRequests(&Config{HTTP2: isH2(a.session), Mix: Mix{Keys: 1, Reads: 1, Path: "/x"}}).raw[0], 0)
+		a.session.send(newRequests(&Config{HTTP2: isH2(a.session), Mix: Mix{Keys: 1, Path: "/x"}}).raw[0], 0)
 	}
 }
 
@@ -53,7 +52,7 @@ func ask(http2 bool, atOnce, most int) *audience {
 
 // TestH1 feeds two answers in pieces of every size. The second one may not come with the first.
 func TestH1(t *testing.T) {
-	answers := []string{"HTTP/1.1 200 OK\r\ncontent-length: 12\r\nX: y\r\n\r\n{\"begun\":77}", "HTTP/1.1 503 No\r\nContent-Length: 9\r\n\r\nfull\nmore"}
+	answers := []string{"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nX: y\r\n\r\nhello", "HTTP/1.1 503 No\r\nContent-Length: 9\r\n\r\nfull\nmore"}
 	for size := range 80 {
 		a := ask(false, 1, 3)
 		for _, answer := range answers {
@@ -63,8 +62,8 @@ func TestH1(t *testing.T) {
 				}
 			}
 		}
-		if sent := a.session.unsent(); fmt.Sprint(a.results) != "[12 bytes, status 200: {\"begun\":77} 9 bytes, status 503: full]" || a.started != 77 || bytes.Count(sent, []byte("GET /x HTTP/1.1\r\n")) != 3 {
-			t.Errorf("pieces of %d: %q, begun at %v, sent %q", size, a.results, a.started, sent)
+		if sent := a.session.unsent(); fmt.Sprint(a.results) != "[5 bytes, status 200 9 bytes, status 503: full]" || bytes.Count(sent, []byte("GET /x HTTP/1.1\r\n")) != 3 {
+			t.Errorf("pieces of %d: %q, sent %q", size, a.results, sent)
 		}
 	}
 }
@@ -85,16 +84,26 @@ func TestH1Broken(t *testing.T) {
 	}
 }
 
+// frames returns the bytes of frames.
+func frames(write func(*http2.Framer)) []byte {
+	var b bytes.Buffer
+	write(http2.NewFramer(&b, nil))
+	return b.Bytes()
+}
+
 // TestH2 feeds frames in pieces of every size.
 func TestH2(t *testing.T) {
-	frames := appendFrame(nil, frameSettings, 0, 0, nil)
-	frames = appendFrame(frames, frameHeaders, flagEndHeaders, 1, []byte{0x20, 0x88})
-	frames = appendFrame(frames, framePing, 0, 0, []byte("12345678"))
-	frames = appendFrame(frames, frameHeaders, flagEndHeaders|flagEndStream, 3, []byte{0x8d})
-	frames = appendFrame(frames, frameData, flagEndStream, 1, []byte("hello"))
-	for size := 1; size <= len(frames); size++ {
+	all := frames(func(f *http2.Framer) {
+		_ = f.WriteSettings()
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x20, 0x88}, EndHeaders: true})
+		_ = f.WritePing(false, [8]byte{1, 2})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x8d}, EndHeaders: true, EndStream: true})
+		_ = f.WriteData(1, true, []byte("hello"))
+	})
+	ack := frames(func(f *http2.Framer) { _ = f.WritePing(true, [8]byte{1, 2}) })
+	for size := 1; size <= len(all); size++ {
 		a := ask(true, 2, 4)
-		for piece := range slices.Chunk(frames, size) {
+		for piece := range slices.Chunk(all, size) {
 			if err := a.session.feed(piece); err != nil {
 				t.Fatalf("pieces of %d: %v", size, err)
 			}
@@ -102,7 +111,7 @@ func TestH2(t *testing.T) {
 		if fmt.Sprint(a.results) != "[0 bytes, status 404 5 bytes, status 200]" || len(a.session.underWay()) != 2 {
 			t.Errorf("pieces of %d: %q, %d under way", size, a.results, len(a.session.underWay()))
 		}
-		if ack := appendFrame(nil, framePing, flagAck, 0, []byte("12345678")); !bytes.Contains(a.session.unsent(), ack) {
+		if !bytes.Contains(a.session.unsent(), ack) {
 			t.Errorf("pieces of %d: no answer to the ping", size)
 		}
 	}
@@ -111,30 +120,31 @@ func TestH2(t *testing.T) {
 // TestH2Failures feeds answers other than 200, and looks at what is told of them.
 func TestH2Failures(t *testing.T) {
 	a := ask(true, 1, 9)
-	busy := appendString([]byte{0x08}, "503") // :status, literal
-	padded := append(append([]byte{3}, busy...), 0, 0, 0)
-	frames := appendFrame(nil, frameHeaders, flagEndHeaders|flagPadded, 1, padded)
-	frames = appendFrame(frames, frameData, flagEndStream, 1, []byte("too many wait\nmore"))
-	frames = appendFrame(frames, frameReset, 0, 3, binary.BigEndian.AppendUint32(nil, 2))
-	if err := a.session.feed(frames); err != nil {
+	err := a.session.feed(frames(func(f *http2.Framer) {
+		busy := appendString([]byte{0x08}, "503") // :status, literal
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: busy, EndHeaders: true, PadLength: 3})
+		_ = f.WriteData(1, true, []byte("too many wait\nmore"))
+		_ = f.WriteRSTStream(3, http2.ErrCodeInternal)
+	}))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if len(a.results) != 2 || !strings.HasSuffix(a.results[0], "status 503: too many wait") || !strings.Contains(a.results[1], "reset with 00000002") {
+	if len(a.results) != 2 || !strings.HasSuffix(a.results[0], "status 503: too many wait") || !strings.Contains(a.results[1], "reset with INTERNAL_ERROR") {
 		t.Errorf("%q", a.results)
 	}
-	if err := a.session.feed(appendFrame(nil, frameGoAway, 0, 0, binary.BigEndian.AppendUint32(nil, 0))); !errors.Is(err, errGoAway) {
+	if err := a.session.feed(frames(func(f *http2.Framer) { _ = f.WriteGoAway(0, 0, nil) })); !errors.Is(err, errGoAway) {
 		t.Errorf("the end of the connection: %v", err)
 	}
 }
 
 // TestKinds adds more kinds of failures than are told from each other.
 func TestKinds(t *testing.T) {
-	var f Failures
+	f := make(Failures)
 	for i := range maxKinds + 2 {
-		f = f.with(Failure{What: string(rune('a' + i)), Count: 1, First: time.Duration(i), Last: time.Duration(i)})
+		f.add(string(rune('a' + i)))
 	}
-	f = f.with(Failure{What: "a", Count: 2, First: 7, Last: 7})
-	if last := f[len(f)-1]; len(f) != maxKinds || f[0].Count != 3 || f[0].First != 0 || f[0].Last != 7 || last.What != "others" || last.Count != 3 {
+	f.add("a")
+	if len(f) != maxKinds || f["a"] != 2 || f["others"] != 3 {
 		t.Errorf("%d kinds: %v", len(f), f)
 	}
 }
@@ -157,17 +167,17 @@ func TestRunLink(t *testing.T) {
 	go server.Serve(l)
 	defer server.Close()
 	cfg := Config{
-		Addr: l.Addr().String(), Link: &want, Clients: 2, Streams: 3, Mix: Mix{Path: "/x", Keys: 10, Forwarded: true},
-		WarmUp: time.Millisecond, Time: 50 * time.Millisecond, Groups: map[string][]int{"all": {0}},
+		Addr: l.Addr().String(), Link: &want, Clients: 1, Streams: 3, Mix: Mix{Path: "/x", Keys: 10, Forwarded: true},
+		WarmUp: time.Millisecond, Time: 50 * time.Millisecond,
 	}
-	if err := AwaitLink(t.Context(), cfg, []string{KeyName(1), KeyName(2)}); err != nil {
+	if err := Await(t.Context(), cfg, []string{KeyName(1), KeyName(2)}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Answered == 0 || r.Failed != 0 || r.Total < r.Answered || r.Bytes != 5*r.Answered || r.P50 <= 0 || r.P50 > r.P99 || r.Own <= 0 || r.CPU["all"] <= 0 {
+	if r.Answered == 0 || r.Failed != 0 || r.Total < r.Answered || r.Bytes != 5*r.Answered || r.Quantile(50) <= 0 || r.Quantile(50) > r.Quantile(99) || r.Own <= 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -197,19 +207,21 @@ func TestRun(t *testing.T) {
 		"TLS":      {Addr: secure.Listener.Addr().String(), Clients: 3, TLS: true},
 	} {
 		cfg.Mix, cfg.WarmUp, cfg.Time = Mix{Path: "/x", Keys: 10}, time.Millisecond, 50*time.Millisecond
-		cfg.Groups = map[string][]int{"all": {0}}
+		if err := Await(t.Context(), cfg, []string{KeyName(1), KeyName(2)}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
 		r, err := Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if r.Answered == 0 || r.Failed != 0 || r.Total < r.Answered || r.Bytes != 5*r.Answered || r.P50 <= 0 || r.P50 > r.P99 || r.Own <= 0 || r.CPU["all"] <= 0 {
+		if r.Answered == 0 || r.Failed != 0 || r.Total < r.Answered || r.Bytes != 5*r.Answered || r.Quantile(50) <= 0 || r.Quantile(50) > r.Quantile(99) || r.Own <= 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
 	answered.Store(0)
-	ctx, release := context.WithCancel(t.Context())
-	err := Hold(ctx, Config{Addr: plain.Listener.Addr().String(), Clients: 150, Mix: Mix{Path: "/x", Keys: 10}}, release)
-	if err != nil || ctx.Err() == nil || answered.Load() != 150 {
+	var held bool
+	err := Hold(Config{Addr: plain.Listener.Addr().String(), Clients: 150, Mix: Mix{Path: "/x", Keys: 10}}, func() { held = true })
+	if err != nil || !held || answered.Load() != 150 {
 		t.Errorf("idle connections: %d answers, %v", answered.Load(), err)
 	}
 }

@@ -74,6 +74,9 @@ type jitter time.Duration
 
 func (j jitter) NextBackoff() time.Duration { return time.Duration(j/2) + rand.N(time.Duration(j)) }
 
+// Poll is the mean time between two tries of locks that poll and leave it to the user.
+const Poll = 2 * time.Millisecond
+
 // sparesKept bounds the sessions that nobody uses.
 const sparesKept = 1024
 

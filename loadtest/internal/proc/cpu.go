@@ -3,14 +3,14 @@
 package proc
 
 import (
-	"bufio"
-	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,15 +29,13 @@ func Cores() ([]int, error) {
 	return cores, nil
 }
 
-// CPU returns the CPU time that the process and its children have used since
+// CPU returns the CPU time that a process and its children have used since
 // they began, user's and kernel's, of all their threads: to the nanosecond, and
 // of children that have ended to a hundredth of a second. Of a process that has
 // ended it is 0.
-func (p *Process) CPU() time.Duration {
-	pids := p.Pids()
-	sum := CPUTime(pids...)
-	for _, pid := range pids {
-		sum += ended(pid)
+func CPU(p *Process) (sum time.Duration) {
+	for _, pid := range Pids(p) {
+		sum += CPUTime(pid) + ended(pid)
 	}
 	return sum
 }
@@ -45,52 +43,31 @@ func (p *Process) CPU() time.Duration {
 // tick is the unit of times in /proc.
 const tick = 10 * time.Millisecond
 
-// ended returns the CPU time of a process's children that have ended.
-func ended(pid int) (sum time.Duration) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0 // it has ended itself
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	if fields := strings.Fields(rest); len(fields) > 14 {
-		for _, f := range fields[13:15] { // user's and kernel's
-			n, _ := strconv.ParseInt(f, 10, 64) // the kernel writes numbers
-			sum += time.Duration(n) * tick
-		}
-	}
-	return sum
+// ended returns the CPU time of a process's children that have ended; 0 if it has ended itself.
+func ended(pid int) time.Duration {
+	p, _ := procfs.NewProc(pid)
+	stat, _ := p.Stat()
+	return time.Duration(stat.CUTime+stat.CSTime) * tick
 }
 
-// CPUTime returns the CPU time of processes; 0 stands for the caller's.
-func CPUTime(pids ...int) time.Duration {
-	var sum time.Duration
-	for _, pid := range pids {
-		var t unix.Timespec
-		if err := unix.ClockGettime(cpuClock(pid), &t); err == nil {
-			sum += time.Duration(t.Nano())
-		}
-	}
-	return sum
-}
+// CPUTime returns the CPU time of a process; 0 stands for the caller.
+func CPUTime(pid int) time.Duration { return clock(int32(^pid<<3 | 2)) } // as clock_getcpuclockid(3)
 
-// ThreadTime returns the CPU time of a thread of this process by its id; 0 is
-// that of the caller.
-func ThreadTime(tid int) time.Duration {
+// ThreadTime returns the CPU time of the thread that calls it.
+func ThreadTime() time.Duration { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+
+// clock reads a clock; 0 if that of a process which has ended.
+func clock(id int32) time.Duration {
 	var t unix.Timespec
-	if err := unix.ClockGettime(cpuClock(tid)|4, &t); err != nil {
-		return 0 // it has ended
-	}
+	_ = unix.ClockGettime(id, &t)
 	return time.Duration(t.Nano())
 }
 
-// cpuClock is what clock_getcpuclockid(3) returns.
-func cpuClock(pid int) int32 { return int32(^pid<<3 | 2) }
-
-// Pids returns the ids of the process and of its children.
-func (p *Process) Pids() []int {
+// Pids returns the ids of a process and of its children.
+func Pids(p *Process) []int {
 	pids := []int{p.Pid()}
 	for i := 0; i < len(pids); i++ {
-		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pids[i], pids[i]))
+		list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pids[i]))
 		if err != nil {
 			continue // it has ended, or the kernel does not tell
 		}
@@ -103,31 +80,30 @@ func (p *Process) Pids() []int {
 	return pids
 }
 
-// Memory is how much of the machine's memory processes hold.
-type Memory struct{ Resident, Peak int64 } // bytes
-
-// MemoryOf returns the memory of the processes, pages that they share counted
-// for each.
-func MemoryOf(pids ...int) (m Memory) {
+// Resident returns how many bytes of the machine's memory processes hold, pages that
+// they share counted for each.
+func Resident(pids ...int) (sum uint64) {
 	for _, pid := range pids {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		if err != nil {
-			continue
-		}
-		lines := bufio.NewScanner(bytes.NewReader(status))
-		for lines.Scan() {
-			f := strings.Fields(lines.Text())
-			if len(f) < 2 {
-				continue
-			}
-			kib, _ := strconv.ParseInt(f[1], 10, 64)
-			switch f[0] {
-			case "VmRSS:":
-				m.Resident += kib << 10
-			case "VmHWM:":
-				m.Peak += kib << 10
-			}
-		}
+		p, _ := procfs.NewProc(pid)
+		status, _ := p.NewStatus() // zero if it has ended
+		sum += status.VmRSS
 	}
-	return m
+	return sum
 }
+
+// Pin moves this process to some cores. What it starts runs there too, unless [Spec] names others.
+func Pin(cores []int) error {
+	var set unix.CPUSet
+	for _, core := range cores {
+		set.Set(core)
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	for _, t := range threads {
+		tid, _ := strconv.Atoi(t.Name()) // the kernel writes numbers
+		err = errors.Join(err, unix.SchedSetaffinity(tid, &set))
+	}
+	return err
+}
+
+// Punctual makes the kernel end this thread's waits without the slack of 50 µs that it takes by default.
+func Punctual() error { return unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }

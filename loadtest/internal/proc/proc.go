@@ -6,18 +6,17 @@ package proc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
@@ -29,44 +28,63 @@ const stopPatience = 3 * time.Second
 type Spec = proc.Spec
 
 // Process is one that was started.
-type Process struct{ *proc.Process }
+type Process = proc.Process
 
 // FreeAddr returns an address of this machine that nobody listens on.
 func FreeAddr() (string, error) { return proc.FreeAddr() }
 
+// childEnv is set for what [Self] describes: a test then runs as the program.
+const childEnv = "LOADTEST_CHILD"
+
+// IsChild reports whether this process is what [Self] describes.
+func IsChild() bool { return os.Getenv(childEnv) != "" }
+
+// Self describes a process that runs this program with two arguments: a role, and a configuration as JSON.
+func Self(name, role string, cfg any) (Spec, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return Spec{}, err
+	}
+	arg, err := json.Marshal(cfg)
+	return Spec{Name: name, Program: program, Args: []string{role, string(arg)}, Env: []string{childEnv + "=1"}}, err
+}
+
 // Stage holds the processes of a run. Make one with [NewStage].
 type Stage struct {
-	dir   string // of the logs
-	tasks chan func()
+	Dir   string // of logs and whatever the processes need; all users may read there
+	Files uint64 // that each process may open
+	Keep  bool   // what is in Dir
 
 	mu    sync.Mutex
 	all   []*Process
 	ended bool
 }
 
-// NewStage returns a stage whose processes write their logs to dir. The caller
-// must call [Stage.Close]. If this process is killed, the stage's processes
-// get SIGTERM from the kernel.
-func NewStage(dir string) *Stage {
-	s := &Stage{dir: dir, tasks: make(chan func())}
-	go s.starter()
-	return s
-}
-
-// starter starts all processes, from one thread: the kernel gives a child the
-// cores of the thread that started it, and ends it with that thread.
-func (s *Stage) starter() {
-	runtime.LockOSThread()
-	for task := range s.tasks {
-		task()
+// NewStage returns a stage with a directory, whose name has this one in it. The caller must call
+// [Stage.Close]. If this process is killed, the stage's processes get SIGTERM from the kernel. They do too
+// if the thread that started them ends, so no goroutine may end while it has one locked.
+func NewStage(name string) (*Stage, error) {
+	dir, err := os.MkdirTemp("", "keyway-"+name+"-")
+	if err != nil {
+		return nil, err
 	}
+	return &Stage{Dir: dir, Files: raiseFileLimit()}, os.Chmod(dir, 0o755)
 }
 
 // Start starts a process and waits until it is ready.
 func (s *Stage) Start(ctx context.Context, spec Spec) (*Process, error) {
+	spec.Log = filepath.Join(s.Dir, spec.Name+".log")
+	spec.Run = func(cmd *exec.Cmd) error {
+		cmd.SysProcAttr.Pdeathsig, cmd.WaitDelay = syscall.SIGTERM, stopPatience
+		return cmd.Start()
+	}
+	if spec.CPUs != nil {
+		cores := strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.CPUs), " ", ","), "[]")
+		spec.Program, spec.Args = "taskset", append([]string{"-c", cores, spec.Program}, spec.Args...)
+	}
 	p, err := s.begin(spec)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("proc: %w", err)
 	}
 	if err := p.AwaitReady(ctx); err != nil {
 		s.Stop(p, syscall.SIGKILL)
@@ -76,70 +94,16 @@ func (s *Stage) Start(ctx context.Context, spec Spec) (*Process, error) {
 }
 
 func (s *Stage) begin(spec Spec) (*Process, error) {
-	spec.Log = filepath.Join(s.dir, spec.Name+".log")
-	spec.Run = func(cmd *exec.Cmd) error {
-		cmd.SysProcAttr.Pdeathsig, cmd.WaitDelay = syscall.SIGTERM, stopPatience
-		result := make(chan error)
-		s.tasks <- func() { result <- startOn(cmd, spec.CPUs) }
-		return <-result
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return nil, errors.New("proc: the run has ended")
+		return nil, errors.New("the run has ended")
 	}
-	begun, err := proc.Begin(spec)
-	if err != nil {
-		return nil, fmt.Errorf("proc: %w", err)
+	p, err := proc.Begin(spec)
+	if err == nil {
+		s.all = append(s.all, p)
 	}
-	p := &Process{begun}
-	s.all = append(s.all, p)
-	return p, nil
-}
-
-// startOn starts cmd on the cores; the thread keeps them only meanwhile.
-func startOn(cmd *exec.Cmd, cpus []int) error {
-	if cpus != nil {
-		var before, set unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &before); err != nil {
-			return err
-		}
-		for _, cpu := range cpus {
-			set.Set(cpu)
-		}
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			return err
-		}
-		defer unix.SchedSetaffinity(0, &before)
-	}
-	return cmd.Start()
-}
-
-// Run starts a process that ends by itself, and returns the line that Spec.Ready matches.
-func (s *Stage) Run(ctx context.Context, spec Spec) (string, error) {
-	p, err := s.begin(spec)
-	if err != nil {
-		return "", err
-	}
-	defer s.Forget(p)
-	if err := p.Await(ctx); err != nil {
-		p.KillGroup()
-		return "", err
-	}
-	if p.Err() != nil || p.ReadyLine() == "" {
-		return "", fmt.Errorf("proc: %s has not printed %q: %w\n%s", spec.Name, spec.Ready, p.Ended(), p.Tail())
-	}
-	return p.ReadyLine(), nil
-}
-
-// Await waits until the process has ended, or ctx has.
-func (p *Process) Await(ctx context.Context) error {
-	select {
-	case <-p.Done():
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return p, err
 }
 
 // Check returns an error if one of the processes has ended.
@@ -154,16 +118,17 @@ func (s *Stage) Check() error {
 	return nil
 }
 
-// Stop ends a process with a signal, or by force if that takes too long, and
-// returns the last lines that it printed. Nothing of its group is left.
-func (s *Stage) Stop(p *Process, how syscall.Signal) string {
-	if how == syscall.SIGKILL {
-		p.KillGroup()
-	} else {
-		p.stop(how)
-	}
+// Stop ends a process with a signal, or by force if that takes too long. Nothing of its group is left.
+func (s *Stage) Stop(p *Process, how syscall.Signal) {
+	stop(p, how)
 	s.Forget(p)
-	return p.Tail()
+}
+
+func stop(p *Process, how syscall.Signal) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
+	defer cancel()
+	_ = p.End(ctx, how) // what it does not end by, it is killed after
+	p.KillGroup()
 }
 
 // Forget no longer minds that the process ends.
@@ -173,31 +138,23 @@ func (s *Stage) Forget(p *Process) {
 	s.all = slices.DeleteFunc(s.all, func(o *Process) bool { return o == p })
 }
 
-// Close stops all processes and waits for their ends.
+// Close stops all processes, waits for their ends and removes the directory.
 func (s *Stage) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return
-	}
 	s.ended = true
 	var stopping sync.WaitGroup
 	for _, p := range s.all {
 		stopping.Go(func() {
 			_ = p.Resume() // fails if it has ended
-			p.stop(syscall.SIGTERM)
+			stop(p, syscall.SIGTERM)
 		})
 	}
 	stopping.Wait()
-	close(s.tasks)
-}
-
-// stop ends the process by a signal, and leaves nothing of its group.
-func (p *Process) stop(how syscall.Signal) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
-	defer cancel()
-	_ = p.End(ctx, how) // what it does not end by, it is killed after
-	p.KillGroup()
+	s.all = nil
+	if !s.Keep {
+		_ = os.RemoveAll(s.Dir) // what is left is in the temporary directory
+	}
 }
 
 // Find returns the path of a program, which for root's ones may not be in
@@ -213,28 +170,17 @@ func Find(program string, dirs ...string) string {
 	return ""
 }
 
-// enoughFiles are more than any measurement opens.
+// enoughFiles are more than any measurement opens. Some databases take memory for each that there may be.
 const enoughFiles = 1 << 16
 
-// RaiseFileLimit lets this process and those that it starts have as many connections as the
-// system allows. The runtime has raised its own limit already; only a call of Setrlimit lets
-// children have it too.
-func RaiseFileLimit() {
+// raiseFileLimit lets this process and those that it starts open as many files as the system
+// allows, and returns how many: [enoughFiles] at most. The runtime has raised its own limit
+// already; only a call of Setrlimit lets children have it too.
+func raiseFileLimit() uint64 {
 	limit := syscall.Rlimit{Cur: enoughFiles, Max: enoughFiles}
-	if FileLimit() < enoughFiles && syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		return
-	}
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		limit.Cur = min(limit.Max, enoughFiles)              // some databases take memory for each that there may be
+	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) != nil && syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		limit.Cur = limit.Max
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // else it stays as it is
 	}
-}
-
-// FileLimit returns how many files a process may have open.
-func FileLimit() uint64 {
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
-		return 1024
-	}
-	return min(limit.Cur, enoughFiles)
+	return limit.Cur
 }

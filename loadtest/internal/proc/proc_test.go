@@ -8,9 +8,18 @@ import (
 	"testing"
 )
 
+func newStage(t *testing.T) *Stage {
+	t.Helper()
+	s, err := NewStage("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
 func TestStage(t *testing.T) {
-	s := NewStage(t.TempDir())
-	defer s.Close()
+	s := newStage(t)
 	p, err := s.Start(t.Context(), Spec{Name: "a", Program: "sh", Args: []string{"-c", "echo is it ready; while :; do :; done"}, Ready: "ready"})
 	if err != nil {
 		t.Fatal(err)
@@ -18,7 +27,7 @@ func TestStage(t *testing.T) {
 	if p.ReadyLine() != "is it ready" || p.Ended() != nil {
 		t.Errorf("ready line %q, ended: %v", p.ReadyLine(), p.Ended())
 	}
-	for before := p.CPU(); p.CPU() == before; {
+	for before := CPU(p); CPU(p) == before; {
 		if t.Context().Err() != nil {
 			t.Fatal("it uses no CPU")
 		}
@@ -41,8 +50,7 @@ func TestStage(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
-	s := NewStage(t.TempDir())
-	defer s.Close()
+	s := newStage(t)
 	_, err := s.Start(t.Context(), Spec{Name: "a", Program: "sh", Args: []string{"-c", "echo no port left; exit 3"}, Ready: "ready"})
 	if err == nil || !strings.Contains(err.Error(), "no port left") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a process that failed: %v", err)
@@ -51,14 +59,13 @@ func TestNotReady(t *testing.T) {
 
 // TestCPUOfEndedChildren: what a child has used is not forgotten when it ends.
 func TestCPUOfEndedChildren(t *testing.T) {
-	s := NewStage(t.TempDir())
-	defer s.Close()
+	s := newStage(t)
 	const busy = "(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); echo ready; exec sleep 1000"
 	p, err := s.Start(t.Context(), Spec{Name: "a", Program: "sh", Args: []string{"-c", busy}, Ready: "ready"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if living, all := CPUTime(p.Pids()...), p.CPU(); all < living+tick {
+	if living, all := CPUTime(p.Pid()), CPU(p); all < living+tick {
 		t.Errorf("%v with the child that has ended, %v without", all, living)
 	}
 }

@@ -97,7 +97,7 @@ func TestPage(t *testing.T) {
 	const (
 		charts = `[...document.querySelectorAll("svg")].filter(s => { const b = s.getBoundingClientRect(); return b.width > 300 && b.height > 60; }).length`
 		lines  = `[...document.querySelectorAll("svg path.line")].filter(p => p.getTotalLength() > 100).length`
-		bars   = `document.querySelectorAll("svg rect[height='13']").length`
+		bars   = `document.querySelectorAll(".cost i").length`
 		marks  = `document.querySelectorAll("svg .marked").length`
 		cells  = `[...document.querySelectorAll("#overview .cell")].filter(c => c.offsetParent && getComputedStyle(c).visibility === "visible" && c.querySelector(".bar").getBoundingClientRect().width > 1).length`
 		wrong  = `[...document.querySelectorAll("#overview .bar.wrong")].map(b => b.parentElement.innerText).join().includes("WRONG: 12 lost updates") ? document.querySelectorAll("#overview .bar.wrong").length : -1`
@@ -105,10 +105,9 @@ func TestPage(t *testing.T) {
 		hidden = `document.querySelectorAll(".off").length`
 		click  = `document.querySelector("[data-toggle='0']").click()`
 	)
-	// 6 charts in the scene with failures and 5 in each other; a line for each
-	// contender in each chart over quantiles or time; a bar for the rate and
-	// three for the cost; 2 marks in each chart over time.
-	for what, want := range map[string]int{charts: 6 + 4*5, lines: 4*4 + 3*12, bars: 16 * 4, marks: 2 * (3 + 4*2), cells: 16, wrong: 1} {
+	// 4 charts in the scene with failures and 3 in each other; a line for each
+	// contender in each chart; three bars for its cost; 2 marks in each chart over time.
+	for what, want := range map[string]int{charts: 4 + 4*3, lines: 4*4 + 3*12, bars: 16 * 3, marks: 2 * (3 + 4*2), cells: 16, wrong: 1} {
 		if got := do(t, ctx, chromedp.Evaluate[int](what)); got != want {
 			t.Errorf("%d, want %d of %s", got, want, what)
 		}

@@ -49,7 +49,7 @@ func (a axis) position(v float64) float64 {
 }
 
 // linear is an axis from 0 with round ticks.
-func linear(top, start, at float64, label func(float64) string) axis {
+func linear(top float64, label func(float64) string) axis {
 	if top <= 0 {
 		top = 1
 	}
@@ -60,7 +60,7 @@ func linear(top, start, at float64, label func(float64) string) axis {
 			break
 		}
 	}
-	a := axis{to: math.Ceil(top/step-1e-9) * step, start: start, at: at, label: label}
+	a := axis{to: math.Ceil(top/step-1e-9) * step, label: label}
 	for i := 0; float64(i)*step <= a.to*1.0001; i++ {
 		a.ticks = append(a.ticks, float64(i)*step)
 	}
@@ -68,23 +68,27 @@ func linear(top, start, at float64, label func(float64) string) axis {
 }
 
 // logarithmic is an axis with a tick for each power of ten.
-func logarithmic(low, high, start, at float64, label func(float64) string) axis {
+func logarithmic(low, high float64, label func(float64) string) axis {
 	if low <= 0 || high <= 0 {
 		low, high = 1, 10
 	}
 	low, high = math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-	a := axis{from: math.Pow(10, low), to: math.Pow(10, max(high, low+1)), start: start, at: at, log: true, label: label}
+	a := axis{from: math.Pow(10, low), to: math.Pow(10, max(high, low+1)), log: true, label: label}
 	for e := low; math.Pow(10, e) <= a.to*1.0001; e++ {
 		a.ticks = append(a.ticks, math.Pow(10, e))
 	}
 	return a
 }
 
-func horizontal(f func(start, at float64) axis) axis {
-	return f(marginLeft, chartWidth-marginRight)
+// across lays an axis from left to right, and up from the bottom to the top.
+func (a axis) across() axis {
+	a.start, a.at = marginLeft, chartWidth-marginRight
+	return a
 }
-func vertical(f func(start, at float64) axis) axis {
-	return f(chartHeight-marginBottom, marginTop)
+
+func (a axis) up() axis {
+	a.start, a.at = chartHeight-marginBottom, marginTop
+	return a
 }
 
 // canvas is an SVG in the making.
@@ -117,19 +121,19 @@ func (c *canvas) frame(x, y axis, xTitle, yTitle string) {
 	c.text(6, 12, "axis", yTitle)
 }
 
-// dot is a point of a line; one whose y is 0 or less breaks the line.
-type dot struct{ x, y float64 }
+// dot is x and y of a point of a line.
+type dot = [2]float64
 
-// line draws a contender's line.
+// line draws a contender's line. Over a logarithmic axis a dot whose y is 0 or less breaks it.
 func (c *canvas) line(i int, title string, x, y axis, dots []dot) {
 	var path strings.Builder
 	pen := "M%.1f %.1fh0" // a dot, unless a line follows
 	for _, d := range dots {
-		if d.y <= 0 && y.log {
+		if d[1] <= 0 && y.log {
 			pen = "M%.1f %.1fh0"
 			continue
 		}
-		fmt.Fprintf(&path, pen, x.position(d.x), y.position(d.y))
+		fmt.Fprintf(&path, pen, x.position(d[0]), y.position(d[1]))
 		pen = "L%.1f %.1f"
 	}
 	if path.Len() == 0 {
@@ -154,10 +158,11 @@ func (s *Scene) distribution() template.HTML {
 			nines = max(nines, -math.Log10(1-q.Quantile))
 		}
 	}
-	x := horizontal(func(a, b float64) axis {
-		return axis{to: math.Ceil(nines), start: a, at: b, label: percentile, ticks: upTo(math.Ceil(nines))}
-	})
-	y := vertical(func(a, b float64) axis { return logarithmic(low, high, a, b, latency) })
+	x := axis{to: math.Ceil(nines), label: percentile}.across()
+	for i := range int(x.to) + 1 {
+		x.ticks = append(x.ticks, float64(i))
+	}
+	y := logarithmic(low, high, latency).up()
 	c := new(canvas)
 	c.frame(x, y, "percentile of requests", "latency")
 	for _, r := range s.Rows {
@@ -170,19 +175,12 @@ func (s *Scene) distribution() template.HTML {
 	return c.done(chartHeight, "latency distribution, "+s.Title)
 }
 
-func upTo(n float64) (all []float64) {
-	for i := 0.0; i <= n; i++ {
-		all = append(all, i)
-	}
-	return all
-}
-
 // percentile names the percentile with a number of nines.
 func percentile(nines float64) string {
 	return fmt.Sprintf("%.*f %%", max(0, int(nines)-2), 100*(1-math.Pow(10, -nines)))
 }
 
-// amount is count without zeros that say nothing.
+// amount is [Count] without zeros that say nothing.
 func amount(n float64) string {
 	if n < 10_000 {
 		return fmt.Sprintf("%g", n)
@@ -213,14 +211,12 @@ func (s *Scene) overTime(title string, log bool, value func(Point) float64, labe
 			}
 		}
 	}
-	x := horizontal(func(a, b float64) axis {
-		return linear(end, a, b, func(v float64) string { return fmt.Sprintf("%g s", math.Round(v*100)/100) })
-	})
+	x := linear(end, func(v float64) string { return fmt.Sprintf("%g s", math.Round(v*100)/100) }).across()
 	x.to = max(end, 1e-3)
 	x.ticks = slices.DeleteFunc(x.ticks, func(t float64) bool { return t > x.to })
-	y := vertical(func(a, b float64) axis { return linear(max(high, 5), a, b, label) })
+	y := linear(max(high, 5), label).up()
 	if log {
-		y = vertical(func(a, b float64) axis { return logarithmic(low, high, a, b, label) })
+		y = logarithmic(low, high, label).up()
 	}
 	c := new(canvas)
 	c.frame(x, y, "time", title)
@@ -254,83 +250,4 @@ func (c *canvas) marks(marks []Mark, x axis) {
 		c.add(`<line class="mark" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, p, p, marginTop, chartHeight-marginBottom)
 		c.text(p+4, marginTop+12+float64(i%3)*13, "marked", m.What)
 	}
-}
-
-// barHeight is that of a bar with its label above.
-const barHeight = 38.0
-
-// part is a piece of a bar.
-type part struct {
-	value float64
-	class string
-	title string
-}
-
-// bars draws a bar for each row.
-func (s *Scene) bars(title string, value func(*Row) string, parts func(*Row) []part, whiskers func(*Row) (low, high float64)) template.HTML {
-	var top float64
-	for _, r := range s.Rows {
-		sum := 0.0
-		for _, p := range parts(r) {
-			sum += p.value
-		}
-		_, high := whiskers(r)
-		top = max(top, sum, high)
-	}
-	x := axis{to: max(top, 1e-9), start: 4, at: chartWidth - 14}
-	c := new(canvas)
-	for i, r := range s.Rows {
-		y := float64(i) * barHeight
-		c.add(`<g data-c="%d">`, r.Number)
-		c.text(4, y+14, "bar", r.Title)
-		c.text(chartWidth-14, y+14, "value end", value(r))
-		at := 0.0
-		for _, p := range parts(r) {
-			from, to := x.position(at), x.position(at+p.value)
-			c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="13" %s><title>%s</title></rect>`, from, y+19, max(to-from, 0.5), p.class, template.HTMLEscapeString(p.title))
-			at += p.value
-		}
-		if low, high := whiskers(r); high > low {
-			c.add(`<path class="whisker" d="M%.1f %.1fV%.1fM%.1f %.1fH%.1fM%.1f %.1fV%.1f"/>`,
-				x.position(low), y+21.5, y+29.5, x.position(low), y+25.5, x.position(high), x.position(high), y+21.5, y+29.5)
-		}
-		c.add(`</g>`)
-	}
-	return c.done(float64(len(s.Rows))*barHeight+4, title+", "+s.Title)
-}
-
-func fill(color string) string { return fmt.Sprintf(`fill="%s"`, color) }
-
-// throughput draws requests per second, with the least and the most of the
-// rounds.
-func (s *Scene) throughput() template.HTML {
-	return s.bars("requests per second",
-		func(r *Row) string {
-			return count(r.Median(PerSecond)) + "/s · " + times(r.Over(s.Rows[0], PerSecond))
-		},
-		func(r *Row) []part {
-			return []part{{r.Median(PerSecond), fill(colorOf(r.Number)), count(r.Median(PerSecond)) + " requests/s"}}
-		},
-		func(r *Row) (low, high float64) {
-			v := r.Values(PerSecond)
-			return slices.Min(v), slices.Max(v)
-		})
-}
-
-// groups are the groups of processes, in the order in which a request meets
-// them, with the classes of their colors.
-var groups = [...]string{"front", "app", "store"}
-
-// cost draws CPU time per request.
-func (s *Scene) cost() template.HTML {
-	return s.bars("CPU per request",
-		func(r *Row) string { return micros(r.Median(CPU)) + " · " + times(r.Over(s.Rows[0], CPU)) },
-		func(r *Row) (parts []part) {
-			for _, g := range groups {
-				v := r.Median(func(t Turn) float64 { return t.CPU[g] })
-				parts = append(parts, part{v, fmt.Sprintf(`class="cpu-%s"`, g), g + ": " + micros(v)})
-			}
-			return parts
-		},
-		func(*Row) (low, high float64) { return 0, 0 })
 }

@@ -109,10 +109,8 @@ func (r *Report) OK() bool {
 
 // Check returns a contender's; nil if there is none.
 func (r *Report) Check(contender string) *Check {
-	for i := range r.Checks {
-		if r.Checks[i].Contender == contender {
-			return &r.Checks[i]
-		}
+	if i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Contender == contender }); i >= 0 {
+		return &r.Checks[i]
 	}
 	return nil
 }

@@ -44,8 +44,6 @@ func (s *Scene) Charts() []Chart {
 		return nil
 	}
 	all := []Chart{
-		{"Throughput", "Median of the rounds, the least and the most; × the first one.", s.throughput()},
-		{"Cost per request", "CPU time of all processes but the load generator.", s.cost()},
 		{"Latency distribution", "All rounds together.", s.distribution()},
 		{"Throughput over time", "The last round.", s.overTime("requests/s", false, func(p Point) float64 { return p.PerSecond }, amount)},
 		{"Latency over time", "The last round, p99 of each interval; no line where nothing was answered.", s.overTime("p99", true, func(p Point) float64 { return p.P99 }, latency)},
@@ -62,29 +60,49 @@ type Chart struct {
 	SVG         template.HTML
 }
 
+// Bar is a row's CPU time per request.
+type Bar struct {
+	Title, Value string
+	Number       int
+	Parts        []Part
+}
+
+// Part is a piece of a [Bar].
+type Part struct {
+	Title, Group string
+	Width        template.CSS
+}
+
+// Costs draw CPU time per request, by groups of processes in the order in which a request meets them.
+func (s *Scene) Costs() (bars []Bar) {
+	most := 1e-9
+	for _, r := range s.Rows {
+		most = max(most, r.Median(CPU))
+	}
+	for _, r := range s.Rows {
+		b := Bar{Title: r.Title, Value: micros(r.Median(CPU)) + " · " + times(r.Over(s.Rows[0], CPU)), Number: r.Number}
+		for i, f := range []Figure{FrontCPU, AppCPU, StoreCPU} {
+			group := [...]string{"front", "app", "store"}[i]
+			b.Parts = append(b.Parts, Part{group + ": " + micros(r.Median(f)), group, template.CSS(fmt.Sprintf("width: %.1f%%", 100*r.Median(f)/most))})
+		}
+		bars = append(bars, b)
+	}
+	return bars
+}
+
 // Line is a row of a scene's table, as text.
 type Line struct {
-	Title  string
-	Cells  []string
-	Failed int64
+	Title string
+	Cells []string
+	Bad   bool // its last cell, of failures
 }
 
 // Lines are a scene's table.
 func (s *Scene) Lines() (lines []Line) {
 	for _, r := range s.Rows {
-		base := s.Rows[0]
-		lines = append(lines, Line{r.Title, []string{
-			count(r.Median(PerSecond)), times(r.Over(base, PerSecond)), millis(r.Median(P50)), millis(r.Median(P99)), times(r.Over(base, P99)),
-			millis(r.Median(P999)), times(r.Over(base, P999)), millis(r.Median(Wait50)), millis(r.Median(Wait99)), micros(r.Median(CPU)), times(r.Over(base, CPU)),
-			unknown(r.Median(Commands)), unknown(r.Median(Fairness)), fmt.Sprintf("%.0f %%", 100*r.Median(func(t Turn) float64 { return t.Generator })),
-		}, r.Failed()})
+		lines = append(lines, Line{r.Title, s.cells(r, figures), r.Failed() > 0})
 	}
 	return lines
-}
-
-// Columns are the heads of Lines' cells.
-func (s *Scene) Columns() []string {
-	return []string{"requests/s", "×", "p50", "p99", "×", "p99.9", "×", "wait p50", "wait p99", "CPU/request", "×", "commands", "fairness", "generator"}
 }
 
 // VersionList are the versions as text, sorted.

@@ -10,7 +10,6 @@ import (
 // Panel is a workload in the overview.
 type Panel struct {
 	Title string
-	How   string
 	Cells []Cell // of all contenders, in the same order in each panel
 }
 
@@ -30,12 +29,12 @@ type Cell struct {
 // each workload, and whether it was right.
 func (r *Report) Overview() (panels []Panel) {
 	for _, s := range r.Scenes {
-		p := Panel{Title: s.Title, How: s.How}
+		p := Panel{Title: s.Title}
 		for i, c := range r.Checks {
 			cell := Cell{Title: c.Title, Number: i}
 			if row := s.Row(c.Contender); row != nil {
 				cell.Ran = true
-				cell.Rate, cell.Times = count(row.Median(PerSecond))+"/s", factor(row.Over(s.Rows[0], PerSecond))
+				cell.Rate, cell.Times = Count(row.Median(PerSecond))+"/s", factor(row.Over(s.Rows[0], PerSecond))
 				cell.Bar = template.CSS(fmt.Sprintf("width: %.1f%%", 100*row.Median(PerSecond)/s.most()))
 				cell.Class, cell.Word = r.word(row, c)
 			}
@@ -83,7 +82,7 @@ func (r *Report) matrix(w io.Writer, paint func(code, s string) string) {
 		for _, s := range r.Scenes {
 			var text string
 			if row := s.Row(c.Contender); row != nil {
-				text = fmt.Sprintf("%s %8s      ", count(row.Median(PerSecond)), factor(row.Over(s.Rows[0], PerSecond)))
+				text = fmt.Sprintf("%s %8s      ", Count(row.Median(PerSecond)), factor(row.Over(s.Rows[0], PerSecond)))
 				if row.Judged.Faults() > 0 {
 					text = strings.TrimRight(text, " ") + " WRONG"
 				}

@@ -8,7 +8,7 @@ import (
 // Curve is a line of a [Plot].
 type Curve struct {
 	Title  string
-	Points [][2]float64 // x, y: greater than 0
+	Points []dot // x, y: greater than 0
 }
 
 // plotStyle is what a file of its own needs of the page's style.
@@ -29,17 +29,12 @@ func Plot(title, xTitle, yTitle string, curves []Curve) string {
 			}
 		}
 	}
-	x := horizontal(func(a, b float64) axis { return logarithmic(low[0], high[0], a, b, amount) })
-	y := vertical(func(a, b float64) axis { return logarithmic(low[1], high[1], a, b, amount) })
+	x, y := logarithmic(low[0], high[0], amount).across(), logarithmic(low[1], high[1], amount).up()
 	c := new(canvas)
 	c.add(plotStyle)
 	c.frame(x, y, xTitle, yTitle)
 	for i, l := range curves {
-		var dots []dot
-		for _, p := range l.Points {
-			dots = append(dots, dot{p[0], p[1]})
-		}
-		c.line(i, l.Title, x, y, dots)
+		c.line(i, l.Title, x, y, l.Points)
 		last := l.Points[len(l.Points)-1]
 		c.text(x.position(last[0])-6, y.position(last[1])-8, "end", l.Title)
 	}

@@ -1,20 +1,21 @@
 // Package report holds what a load test found out, and shows it: as a table, as
-// JSON and CSV, as a page with charts, and beside another one.
+// JSON, as a page with charts, and beside another one.
+//
+// Files: series.go has what the other measurements share with it, plot.go a plot for them; report.go the
+// results, check.go whether they are right; then summary.go, overview.go, table.go, html.go with chart.go.
 package report
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 )
 
 // Format is the version of the JSON.
-const Format = 2
+const Format = 3
 
 // Report is the results of one run of the load test.
 type Report struct {
@@ -48,9 +49,6 @@ type Settings struct {
 	WarmUp    float64 `json:"warm_up_seconds"`
 	Instances int     `json:"instances"`
 	Keys      int     `json:"keys"`
-	Skew      float64 `json:"skew"`
-	Reads     float64 `json:"reads"`
-	Wait      string  `json:"wait"`
 	TTL       string  `json:"ttl"`
 	Poll      string  `json:"poll"`
 	Events    string  `json:"events,omitempty"`
@@ -69,45 +67,41 @@ type Scene struct {
 
 // Row is a contender in a scene.
 type Row struct {
-	Contender string     `json:"contender"`
-	Title     string     `json:"title"`
-	Number    int        `json:"number"`    // in the run, from 0: the same contender has the same in all scenes
-	Turns     []Turn     `json:"turns"`     // by round
-	Quantiles []Quantile `json:"quantiles"` // of all rounds
-	Series    []Point    `json:"series"`    // of the last round
-	Marks     []Mark     `json:"marks"`     // of the last round
-	Failures  []Failure  `json:"failures"`  // of all rounds
-	Judged    Judgement  `json:"judged"`    // in all rounds
+	Contender string           `json:"contender"`
+	Title     string           `json:"title"`
+	Number    int              `json:"number"`    // in the run, from 0: the same contender has the same in all scenes
+	Turns     []Turn           `json:"turns"`     // by round
+	Quantiles []Quantile       `json:"quantiles"` // of all rounds
+	Series    []Point          `json:"series"`    // of the last round
+	Marks     []Mark           `json:"marks"`     // of the last round
+	Failures  map[string]int64 `json:"failures"`  // of all rounds, by why
+	Judged    Judgement        `json:"judged"`    // in all rounds
 }
 
-// Turn is a contender's turn in a round.
-type Turn struct {
-	Seconds   float64            `json:"seconds"`
-	Answered  int64              `json:"answered"`
-	Failed    int64              `json:"failed"`
-	PerSecond float64            `json:"per_second"`
-	P50       float64            `json:"p50_ms"`
-	P99       float64            `json:"p99_ms"`
-	P999      float64            `json:"p999_ms"`
-	Max       float64            `json:"max_ms"`
-	Wait50    float64            `json:"wait_p50_ms"` // until the critical section began
-	Wait99    float64            `json:"wait_p99_ms"`
-	Fairness  float64            `json:"fairness"`                     // least over most answers to a client; -1 in an open loop
-	CPU       map[string]float64 `json:"cpu_us_per_request"`           // by group of processes
-	Commands  float64            `json:"store_commands"`               // per request; -1 if not known
-	Generator float64            `json:"generator_core_share"`         // of one core
-	Network   float64            `json:"network_core_share,omitempty"` // of one core, used by what delays the network
-	Busy      float64            `json:"machine_busy_by_stack"`        // share of all cores that the stack used
-}
+// Turn is the figures of a contender's turn in a round.
+type Turn map[Figure]float64
 
-// AllCPU is microseconds of CPU time per request, of all processes but the load
-// generator.
-func (t Turn) AllCPU() (sum float64) {
-	for _, us := range t.CPU {
-		sum += us
-	}
-	return sum
-}
+// Figure is one that turns have.
+type Figure string
+
+// Figures.
+const (
+	Seconds   Figure = "seconds"
+	Answered  Figure = "answered"
+	Failed    Figure = "failed"
+	PerSecond Figure = "per_second"
+	P50       Figure = "p50_ms"
+	P99       Figure = "p99_ms"
+	P999      Figure = "p999_ms"
+	Fairness  Figure = "fairness"           // least over most answers to a client; -1 in an open loop
+	CPU       Figure = "cpu_us_per_request" // of all processes but the load generator
+	FrontCPU  Figure = "cpu_front_us"       // the parts of CPU
+	AppCPU    Figure = "cpu_app_us"
+	StoreCPU  Figure = "cpu_store_us"
+	Commands  Figure = "store_commands_per_request" // -1 if not known
+	Generator Figure = "generator_core_share"       // of one core
+	Network   Figure = "network_core_share"         // of one core, used by what delays the network
+)
 
 // Quantile is a point of a distribution of latencies.
 type Quantile struct {
@@ -120,8 +114,7 @@ type Point struct {
 	At        float64 `json:"t"` // end of the interval in seconds
 	PerSecond float64 `json:"per_second"`
 	Failed    int64   `json:"failed"`
-	P50       float64 `json:"p50_ms"` // 0 without answers
-	P99       float64 `json:"p99_ms"`
+	P99       float64 `json:"p99_ms"` // 0 without answers
 }
 
 // Mark is something that was made happen.
@@ -131,52 +124,16 @@ type Mark struct {
 	What string  `json:"what"`
 }
 
-// Failure is why requests failed.
-type Failure struct {
-	Why   string `json:"why"`
-	Count int64  `json:"count"`
-}
-
-// Figure is one that turns have.
-type Figure func(Turn) float64
-
-// PerSecond is the answers per second.
-func PerSecond(t Turn) float64 { return t.PerSecond }
-
-// P50 is the median latency in milliseconds.
-func P50(t Turn) float64 { return t.P50 }
-
-// P99 is the latency in milliseconds that 99% do not exceed.
-func P99(t Turn) float64 { return t.P99 }
-
-// P999 is the latency in milliseconds that 99.9% do not exceed.
-func P999(t Turn) float64 { return t.P999 }
-
-// CPU is microseconds of CPU time per request; see [Turn.AllCPU].
-func CPU(t Turn) float64 { return t.AllCPU() }
-
-// Commands is the commands to the store per request, or -1 if not known.
-func Commands(t Turn) float64 { return t.Commands }
-
-// Wait50 is the median wait for the critical section in milliseconds.
-func Wait50(t Turn) float64 { return t.Wait50 }
-
-// Wait99 is the wait in milliseconds that 99% do not exceed.
-func Wait99(t Turn) float64 { return t.Wait99 }
-
-// Fairness is the least over the most answers to a client, or -1 in an open loop.
-func Fairness(t Turn) float64 { return t.Fairness }
-
 // Values are a figure's in all rounds.
-func (r *Row) Values(f Figure) (values []float64) {
+func (r *Row) Values(f Figure) (values Series) {
 	for _, t := range r.Turns {
-		values = append(values, f(t))
+		values = append(values, t[f])
 	}
 	return values
 }
 
 // Median is a figure's over the rounds.
-func (r *Row) Median(f Figure) float64 { return Median(r.Values(f)) }
+func (r *Row) Median(f Figure) float64 { return r.Values(f).Median() }
 
 // Over is the ratio of a figure's median to another row's, as the report shows both; 0 if
 // there is none.
@@ -190,18 +147,9 @@ func (r *Row) Over(base *Row, f Figure) float64 {
 // Failed is how many requests failed in all rounds.
 func (r *Row) Failed() (n int64) {
 	for _, t := range r.Turns {
-		n += t.Failed
+		n += int64(t[Failed])
 	}
 	return n
-}
-
-// Median is 0 for no values.
-func Median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(values))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 // NetworkCost is how busy what delays the network was, as a share of one core: in
@@ -209,7 +157,7 @@ func Median(values []float64) float64 {
 func (r *Report) NetworkCost() (least, most float64) {
 	for _, s := range r.Scenes {
 		for _, row := range s.Rows {
-			share := row.Median(func(t Turn) float64 { return t.Network })
+			share := row.Median(Network)
 			if most == 0 || share < least {
 				least = share
 			}
@@ -231,20 +179,16 @@ func (r *Report) NetworkText() string {
 
 // Row returns a contender's row; nil if there is none.
 func (s *Scene) Row(contender string) *Row {
-	for _, r := range s.Rows {
-		if r.Contender == contender {
-			return r
-		}
+	if i := slices.IndexFunc(s.Rows, func(r *Row) bool { return r.Contender == contender }); i >= 0 {
+		return s.Rows[i]
 	}
 	return nil
 }
 
 // Scene returns one by its name; nil if there is none.
 func (r *Report) Scene(name string) *Scene {
-	for _, s := range r.Scenes {
-		if s.Name == name {
-			return s
-		}
+	if i := slices.IndexFunc(r.Scenes, func(s *Scene) bool { return s.Name == name }); i >= 0 {
+		return r.Scenes[i]
 	}
 	return nil
 }
@@ -270,22 +214,4 @@ func (r *Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	return e.Encode(r)
-}
-
-// CSV writes a line for each turn.
-func (r *Report) CSV(w io.Writer) error {
-	c := csv.NewWriter(w)
-	lines := [][]string{{"scene", "contender", "round", "seconds", "answered", "failed", "per_second", "p50_ms", "p99_ms", "p999_ms", "max_ms",
-		"wait_p50_ms", "wait_p99_ms", "fairness", "cpu_us_per_request", "cpu_front_us", "cpu_app_us", "cpu_store_us", "store_commands_per_request", "generator_core_share"}}
-	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
-	for _, s := range r.Scenes {
-		for _, row := range s.Rows {
-			for i, t := range row.Turns {
-				lines = append(lines, []string{s.Name, row.Contender, strconv.Itoa(i + 1), number(t.Seconds), fmt.Sprint(t.Answered), fmt.Sprint(t.Failed),
-					number(t.PerSecond), number(t.P50), number(t.P99), number(t.P999), number(t.Max), number(t.Wait50), number(t.Wait99), number(t.Fairness),
-					number(t.AllCPU()), number(t.CPU["front"]), number(t.CPU["app"]), number(t.CPU["store"]), number(t.Commands), number(t.Generator)})
-			}
-		}
-	}
-	return c.WriteAll(lines)
 }

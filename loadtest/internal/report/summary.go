@@ -30,7 +30,7 @@ func (r *Report) gain() string {
 	fmt.Fprintf(b, "%s %s ", capital(s.Where), name(row))
 	if r.Settings.Rate > 0 {
 		fmt.Fprintf(b, "had a p99.9 of %s, %s that of %s, at the same %s requests per second and %s the CPU for each",
-			millis(row.Median(P999)), factor(row.Over(base, P999)), base.Title, count(r.Settings.Rate), factor(row.Over(base, CPU)))
+			Millis(row.Median(P999)), factor(row.Over(base, P999)), base.Title, Count(r.Settings.Rate), factor(row.Over(base, CPU)))
 	} else {
 		fmt.Fprintf(b, "answered %s the requests of %s, at %s the CPU for each", factor(row.Over(base, PerSecond)), base.Title, factor(row.Over(base, CPU)))
 	}
@@ -72,7 +72,7 @@ func (r *Report) best() string {
 			continue
 		}
 		first := slices.MaxFunc(right, func(a, b *Row) int { return int(a.Median(PerSecond) - b.Median(PerSecond)) })
-		text := fmt.Sprintf("%s %s answered %s requests per second", capital(s.Where), name(first), count(first.Median(PerSecond)))
+		text := fmt.Sprintf("%s %s answered %s requests per second", capital(s.Where), name(first), Count(first.Median(PerSecond)))
 		if base := s.Rows[0]; first != base {
 			text += fmt.Sprintf(", %s those of %s", factor(first.Over(base, PerSecond)), base.Title)
 		}

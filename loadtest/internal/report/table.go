@@ -3,9 +3,9 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"unicode/utf8"
 )
 
@@ -49,7 +49,7 @@ func (r *Report) checks(w io.Writer, paint func(code, s string) string) {
 	}
 	for _, c := range r.Checks {
 		v := c.Resource
-		lines = append(lines, []string{fmt.Sprintf("%-*s  %s", longest, c.Contender, c.Title), fmt.Sprint(c.Answered), fmt.Sprint(v.Executions + v.Reads), fmt.Sprint(v.Overlaps), fmt.Sprint(v.Lost),
+		lines = append(lines, []string{fmt.Sprintf("%-*s  %s", longest, c.Contender, c.Title), fmt.Sprint(c.Answered), fmt.Sprint(v.Executions), fmt.Sprint(v.Overlaps), fmt.Sprint(v.Lost),
 			fmt.Sprint(v.Regressions), fmt.Sprint(v.Overtaken), fmt.Sprint(c.Missing), c.Verdict()})
 		codes = append(codes, map[string]string{"bad": red, "good": green}[c.Class()])
 	}
@@ -65,32 +65,65 @@ func (s *Scene) table(w io.Writer) {
 	if len(s.Rows) == 0 {
 		return
 	}
-	base := s.Rows[0]
-	lines := [][]string{{s.Title, "requests/s", "×", "p50", "p99", "×", "p99.9", "×", "wait p50", "wait p99",
-		"CPU/request", "×", "front", "app", "store", "commands", "fairness", "failed", "generator"}}
+	all := slices.Concat(figures, drawn)
+	lines := [][]string{append([]string{s.Title}, heads(all)...)}
 	for _, r := range s.Rows {
-		group := func(name string) string {
-			return micros(r.Median(func(t Turn) float64 { return t.CPU[name] }))
-		}
-		lines = append(lines, []string{r.Contender, count(r.Median(PerSecond)), times(r.Over(base, PerSecond)), millis(r.Median(P50)),
-			millis(r.Median(P99)), times(r.Over(base, P99)), millis(r.Median(P999)), times(r.Over(base, P999)),
-			millis(r.Median(Wait50)), millis(r.Median(Wait99)),
-			micros(r.Median(CPU)), times(r.Over(base, CPU)), group("front"), group("app"), group("store"),
-			unknown(r.Median(Commands)), unknown(r.Median(Fairness)), fmt.Sprint(r.Failed()),
-			fmt.Sprintf("%.0f %%", 100*r.Median(func(t Turn) float64 { return t.Generator }))})
+		lines = append(lines, append([]string{r.Contender}, s.cells(r, all)...))
 	}
 	fmt.Fprintf(w, "\n%s", columns(lines))
 	if s.How != "" {
 		fmt.Fprintf(w, "  %s\n", s.How)
 	}
 	for _, r := range s.Rows {
-		for _, f := range r.Failures {
-			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Contender, f.Count, f.Why)
+		for _, why := range slices.Sorted(maps.Keys(r.Failures)) {
+			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Contender, r.Failures[why], why)
 		}
 		for _, m := range r.Marks {
 			fmt.Fprintf(w, "  %s: %s from %.1f s to %.1f s\n", r.Contender, m.What, m.At, m.Done)
 		}
 	}
+}
+
+// column is a figure of each row, and what it is over the first row's.
+type column struct {
+	head string
+	cell func(r, base *Row) string
+}
+
+// figures are the columns of a scene's table; drawn are those that the page has as a picture instead.
+var figures = []column{
+	{"requests/s", shown(PerSecond, Count)}, {"×", over(PerSecond)},
+	{"p50", shown(P50, Millis)}, {"p99", shown(P99, Millis)}, {"×", over(P99)}, {"p99.9", shown(P999, Millis)}, {"×", over(P999)},
+	{"CPU/request", shown(CPU, micros)}, {"×", over(CPU)},
+	{"commands", shown(Commands, unknown)}, {"fairness", shown(Fairness, unknown)}, {"generator", shown(Generator, Percent)},
+	{"failed", func(r, _ *Row) string { return whole(r.Failed()) }},
+}
+
+var drawn = []column{{"front", shown(FrontCPU, micros)}, {"app", shown(AppCPU, micros)}, {"store", shown(StoreCPU, micros)}}
+
+func shown(f Figure, form func(float64) string) func(r, base *Row) string {
+	return func(r, _ *Row) string { return form(r.Median(f)) }
+}
+
+func over(f Figure) func(r, base *Row) string {
+	return func(r, base *Row) string { return times(r.Over(base, f)) }
+}
+
+// Columns are the heads of a scene's table but the first.
+func (s *Scene) Columns() []string { return heads(figures) }
+
+func heads(columns []column) (all []string) {
+	for _, c := range columns {
+		all = append(all, c.head)
+	}
+	return all
+}
+
+func (s *Scene) cells(r *Row, columns []column) (all []string) {
+	for _, c := range columns {
+		all = append(all, c.cell(r, s.Rows[0]))
+	}
+	return all
 }
 
 // textWidth is that of lines of text.
@@ -117,33 +150,7 @@ func wrapped(text string, width int) string {
 	return b.String()
 }
 
-// columns aligns the first column to the left and all others to the right.
-func columns(lines [][]string) string {
-	var width int
-	for _, line := range lines {
-		width = max(width, utf8.RuneCountInString(line[0]))
-	}
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, line := range lines {
-		first := line[0] + strings.Repeat(" ", width-utf8.RuneCountInString(line[0]))
-		fmt.Fprintf(t, "%s\t\n", strings.Join(append([]string{first}, line[1:]...), "\t"))
-	}
-	_ = t.Flush() // cannot fail
-	return b.String()
-}
-
 func micros(us float64) string { return fmt.Sprintf("%.0f µs", us) }
-
-func millis(ms float64) string {
-	switch {
-	case ms >= 100:
-		return fmt.Sprintf("%.0f ms", ms)
-	case ms >= 10:
-		return fmt.Sprintf("%.1f ms", ms)
-	}
-	return fmt.Sprintf("%.2f ms", ms)
-}
 
 func ratio(x float64) string {
 	if x >= 0.1 {
@@ -164,16 +171,6 @@ func unknown(x float64) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.2f", x)
-}
-
-func count(n float64) string {
-	switch {
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f M", n/1e6)
-	case n >= 10_000:
-		return fmt.Sprintf("%.1f k", n/1e3)
-	}
-	return fmt.Sprintf("%.0f", n)
 }
 
 // whole is a number with its thousands apart.
@@ -205,8 +202,8 @@ func Compare(w io.Writer, before, after *Report) {
 				continue
 			}
 			lines = append(lines, []string{r.Contender,
-				count(o.Median(PerSecond)), count(r.Median(PerSecond)), change(o, r, PerSecond),
-				millis(o.Median(P99)), millis(r.Median(P99)), change(o, r, P99),
+				Count(o.Median(PerSecond)), Count(r.Median(PerSecond)), change(o, r, PerSecond),
+				Millis(o.Median(P99)), Millis(r.Median(P99)), change(o, r, P99),
 				micros(o.Median(CPU)), micros(r.Median(CPU)), change(o, r, CPU)})
 		}
 		if len(lines) > 1 {

@@ -28,21 +28,18 @@ type Record struct {
 	highest atomic.Int64  // token
 	value   atomic.Int64
 
-	executions  atomic.Int64 // that wrote
-	reads       atomic.Int64 // executions that only read
+	executions  atomic.Int64
 	overlaps    atomic.Int64
 	overtaken   atomic.Int64
 	lost        atomic.Int64
 	regressions atomic.Int64
 	refused     atomic.Int64
-	_           [5]int64
+	_           [6]int64
 }
 
-// Verdict sums up what records show. Executions and Reads are counts of what
-// went right or was not found out; all the others should be zero.
+// Verdict sums up what records show. Executions is the count of all that wrote; all the others should be zero.
 type Verdict struct {
-	Executions int64 `json:"executions"` // that wrote, by the count of the resource
-	Reads      int64 `json:"reads"`      // executions that only read
+	Executions int64 `json:"executions"`
 
 	// Overlaps are executions that found another one of their key inside, and
 	// that cannot be told from it by tokens.
@@ -68,7 +65,6 @@ func (v *Verdict) Sub(o Verdict) { v.combine(o, -1) }
 
 func (v *Verdict) combine(o Verdict, sign int64) {
 	v.Executions += sign * o.Executions
-	v.Reads += sign * o.Reads
 	v.Overlaps += sign * o.Overlaps
 	v.Lost += sign * o.Lost
 	v.Overtaken += sign * o.Overtaken
@@ -79,7 +75,7 @@ func (v *Verdict) combine(o Verdict, sign int64) {
 // Table is the records of a stack.
 type Table struct {
 	process uint64
-	last    atomic.Uint32
+	last    atomic.Uint32 // number of an execution
 	memory  []byte
 	records []Record
 }
@@ -128,7 +124,7 @@ func (t *Table) Verdict() (v Verdict) {
 	for i := range t.records {
 		r := &t.records[i]
 		v.Add(Verdict{
-			Executions: r.executions.Load(), Reads: r.reads.Load(), Overlaps: r.overlaps.Load(), Lost: r.lost.Load(),
+			Executions: r.executions.Load(), Overlaps: r.overlaps.Load(), Lost: r.lost.Load(),
 			Overtaken: r.overtaken.Load(), Regressions: r.regressions.Load(), Refused: r.refused.Load(),
 		})
 	}
@@ -139,14 +135,9 @@ func (t *Table) Verdict() (v Verdict) {
 var ErrFenced = errors.New("resource: an execution with a higher token has been here")
 
 // Count counts an execution that another resource has excluded and judged.
-func (t *Table) Count(key int, read bool) {
-	r := &t.records[key]
-	if read {
-		r.reads.Add(1)
-		return
-	}
-	r.value.Add(1)
-	r.executions.Add(1)
+func (t *Table) Count(key int) {
+	t.records[key].value.Add(1)
+	t.records[key].executions.Add(1)
 }
 
 // Execution is one that works on a record.
@@ -191,32 +182,21 @@ func (r *Record) raise(token int64) int64 {
 // Value is what the execution has read.
 func (x Execution) Value() int64 { return x.read }
 
-// Write writes the value that the execution has read and one more, and ends
-// the execution.
-func (x Execution) Write() error { return x.WriteMany(1, 0) }
-
-// WriteMany ends an execution that stands for several: it writes the value that
-// it has read and one more for each of them that writes.
-func (x Execution) WriteMany(writes, reads int64) error {
+// Write writes the value that the execution has read and one more for each of those that it
+// stands for, and ends the execution.
+func (x Execution) Write(n int64) error {
 	r := x.record
 	defer x.End()
 	if x.token > 0 && r.highest.Load() > x.token {
 		r.refused.Add(1)
 		return ErrFenced
 	}
-	if writes > 0 && !r.value.CompareAndSwap(x.read, x.read+writes) {
+	if !r.value.CompareAndSwap(x.read, x.read+n) {
 		r.lost.Add(1)
-		r.value.Store(x.read + writes) // as anybody would write who does not know
+		r.value.Store(x.read + n) // as anybody would write who does not know
 	}
-	r.executions.Add(writes)
-	r.reads.Add(reads)
+	r.executions.Add(n)
 	return nil
-}
-
-// Read ends an execution that writes nothing.
-func (x Execution) Read() {
-	x.record.reads.Add(1)
-	x.End()
 }
 
 // End ends an execution that was given up.

@@ -41,7 +41,7 @@ func begin(t *testing.T, table *Table, token int64) Execution {
 
 func write(t *testing.T, x Execution) {
 	t.Helper()
-	if err := x.Write(); err != nil {
+	if err := x.Write(1); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -61,38 +61,33 @@ func TestTurns(t *testing.T) {
 	if x.Value() != 2 {
 		t.Errorf("value %d after two writes", x.Value())
 	}
-	x.Read()
-	begin(t, a, 0).End()
-	expect(t, b, Verdict{Executions: 2, Reads: 1})
+	x.End()
+	expect(t, b, Verdict{Executions: 2})
 }
 
 // TestMany: an execution that stands for several counts as these, and loses as
 // one.
 func TestMany(t *testing.T) {
 	a, b := two(t, os.Getpid())
-	x := begin(t, a, 5)
-	if err := x.WriteMany(3, 2); err != nil {
+	if err := begin(t, a, 5).Write(3); err != nil {
 		t.Fatal(err)
 	}
-	if err := begin(t, b, 6).WriteMany(0, 4); err != nil {
-		t.Fatal(err)
-	}
-	if x = begin(t, b, 7); x.Value() != 3 {
+	x := begin(t, b, 7)
+	if x.Value() != 3 {
 		t.Errorf("value %d after three writes", x.Value())
 	}
-	expect(t, a, Verdict{Executions: 3, Reads: 6})
-	if err := begin(t, a, 8).WriteMany(2, 0); err != nil {
+	if err := begin(t, a, 8).Write(2); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.WriteMany(2, 0); !errors.Is(err, ErrFenced) {
+	if err := x.Write(2); !errors.Is(err, ErrFenced) {
 		t.Errorf("a batch that was overtaken: %v", err)
 	}
 	first, second := begin(t, a, 0), begin(t, b, 0)
 	write(t, second)
-	if err := first.WriteMany(2, 0); err != nil {
+	if err := first.Write(2); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, a, Verdict{Executions: 8, Reads: 6, Overlaps: 1, Overtaken: 1, Refused: 1, Lost: 1})
+	expect(t, a, Verdict{Executions: 8, Overlaps: 1, Overtaken: 1, Refused: 1, Lost: 1})
 }
 
 func TestOverlapAndLostUpdate(t *testing.T) {
@@ -108,7 +103,7 @@ func TestTokens(t *testing.T) {
 	a, b := two(t, os.Getpid())
 	stale := begin(t, a, 5)
 	fresh := begin(t, b, 6)
-	if err := stale.Write(); !errors.Is(err, ErrFenced) {
+	if err := stale.Write(1); !errors.Is(err, ErrFenced) {
 		t.Errorf("a stale write: %v", err)
 	}
 	write(t, fresh)

@@ -17,7 +17,7 @@ type Nginx struct {
 	HTTP        string // host:port that it listens on
 	TLS         string // the same with TLS, with cert.pem and cert.key.pem in Dir; "" for none
 	HTTP2       string // the same with HTTP/2 without TLS; "" for none
-	Workers     string // processes: a number, or "auto"
+	Workers     int    // processes
 	Connections uint64 // at most, of each worker
 	Hash        bool   // by the header X-Key, else round robin
 	Upstreams   []string

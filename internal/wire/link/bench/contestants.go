@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,10 +21,9 @@ import (
 
 func contestants() []contestant {
 	return []contestant{
-		{"link", startLink(1, false, nil)},
-		{"link, 2 connections", startLink(2, false, nil)},
-		{"link to http.Handler", startLink(1, true, nil)},
-		{"link, TLS", startLink(1, false, selfSigned())},
+		{"link", startLink(link.HandlerFunc(answerLink), nil)},
+		{"link to http.Handler", startLink(link.HTTPHandler(http.HandlerFunc(answerHTTP)), nil)},
+		{"link, TLS", startLink(link.HandlerFunc(answerLink), selfSigned())},
 		{"drpc", startDRPC},
 		{"yamux, a stream per request", startYamux},
 		{"net/http HTTP/1.1, pooled", startHTTP(false)},
@@ -41,6 +39,19 @@ var fields = [][2]string{
 	{"X-Forwarded-For", "192.0.2.17"},
 }
 
+var answer = []byte(strings.Repeat("x", size))
+
+func answerLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	var buf [64]byte
+	w.WriteHead(200, size, link.AppendField(buf[:0], "Content-Type", "text/plain"))
+	w.Write(answer)
+}
+
+func answerHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain")
+	w.Write(answer)
+}
+
 func selfSigned() *tls.Config {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -48,58 +59,40 @@ func selfSigned() *tls.Config {
 	return s.TLS
 }
 
-func startLink(conns int, handler bool, cert *tls.Config) func(int) (func(context.Context) error, func(), error) {
-	return func(size int) (func(context.Context) error, func(), error) {
-		answer := []byte(strings.Repeat("x", size))
-		s := &link.Server{Handler: link.HandlerFunc(func(w *link.ResponseWriter, r *link.ServerRequest) {
-			var buf [64]byte
-			w.WriteHead(200, int64(len(answer)), link.AppendField(buf[:0], "Content-Type", "text/plain"))
-			w.Write(answer)
-		})}
-		if conns > 1 {
-			s.Config.MaxStreams = 64 // the next connection is made when one is half full
-		}
-		if handler {
-			s.Handler = link.HTTPHandler(plainHandler(answer))
-		}
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+// listen opens a listener on a free port.
+func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+
+func startLink(h link.Handler, cert *tls.Config) starter {
+	return func() (func() error, func(), error) {
+		ln, err := listen()
 		if err != nil {
 			return nil, nil, err
 		}
-		c := &link.Client{Addr: ln.Addr().String(), Conns: conns}
+		s, c := &link.Server{Handler: h}, &link.Client{Addr: ln.Addr().String()}
 		if cert != nil {
 			ln = tls.NewListener(ln, &tls.Config{Certificates: cert.Certificates, NextProtos: []string{link.ALPN}})
 			c.TLS = &tls.Config{InsecureSkipVerify: true}
 		}
 		go s.Serve(ln)
-		do := func(ctx context.Context) error {
+		do := func() error {
 			var buf [256]byte
 			f := link.Fields(buf[:0])
 			for _, kv := range fields {
 				f = link.AppendField(f, kv[0], kv[1])
 			}
-			resp, err := c.Do(ctx, &link.Request{Method: "GET", Target: "/orders?id=4711", Host: "orders.example", Key: "4711", Epoch: 7, Fields: f})
+			resp, err := c.Do(context.Background(), &link.Request{Method: "GET", Target: "/orders?id=4711", Host: "orders.example", Key: "4711", Epoch: 7, Fields: f})
 			if err != nil {
 				return err
 			}
-			defer resp.Body.Close()
-			n, err := io.Copy(io.Discard, resp.Body)
-			return check(n, err, size)
+			return drain(resp.Body)
 		}
 		return do, func() { c.Close(); s.Close() }, nil
 	}
 }
 
-func plainHandler(answer []byte) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/plain")
-		w.Write(answer)
-	})
-}
-
-func startHTTP(h2 bool) func(int) (func(context.Context) error, func(), error) {
-	return func(size int) (func(context.Context) error, func(), error) {
-		s := httptest.NewUnstartedServer(plainHandler([]byte(strings.Repeat("x", size))))
+func startHTTP(h2 bool) starter {
+	return func() (func() error, func(), error) {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(answerHTTP))
 		t := &http.Transport{MaxIdleConnsPerHost: 1 << 10, DisableCompression: true}
 		if h2 {
 			var p http.Protocols
@@ -108,8 +101,8 @@ func startHTTP(h2 bool) func(int) (func(context.Context) error, func(), error) {
 			s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 4096}
 		}
 		s.Start()
-		do := func(ctx context.Context) error {
-			req, err := http.NewRequestWithContext(ctx, "GET", s.URL+"/orders?id=4711", nil)
+		do := func() error {
+			req, err := http.NewRequest("GET", s.URL+"/orders?id=4711", nil)
 			if err != nil {
 				return err
 			}
@@ -120,16 +113,21 @@ func startHTTP(h2 bool) func(int) (func(context.Context) error, func(), error) {
 			if err != nil {
 				return err
 			}
-			defer resp.Body.Close()
-			n, err := io.Copy(io.Discard, resp.Body)
-			return check(n, err, size)
+			return drain(resp.Body)
 		}
 		return do, func() { t.CloseIdleConnections(); s.Close() }, nil
 	}
 }
 
-func check(n int64, err error, size int) error {
-	if err == nil && n != int64(size) {
+// drain reads an answer's body.
+func drain(body io.ReadCloser) error {
+	defer body.Close()
+	n, err := io.Copy(io.Discard, body)
+	return check(int(n), err)
+}
+
+func check(n int, err error) error {
+	if err == nil && n != size {
 		return fmt.Errorf("%d bytes, want %d", n, size)
 	}
 	return err
@@ -139,7 +137,7 @@ func check(n int64, err error, size int) error {
 func head() []byte {
 	b := []byte("GET /orders?id=4711 orders.example 4711 7\n")
 	for _, kv := range fields {
-		b = append(append(append(append(b, kv[0]...), ':'), kv[1]...), '\n')
+		b = fmt.Appendf(b, "%s:%s\n", kv[0], kv[1])
 	}
 	return b
 }
@@ -158,37 +156,37 @@ func readSized(r io.Reader) ([]byte, error) {
 	return p, err
 }
 
-func startYamux(size int) (func(context.Context) error, func(), error) {
-	answer := sized([]byte(strings.Repeat("x", size)))
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func startYamux() (func() error, func(), error) {
+	ln, err := listen()
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := yamux.DefaultConfig()
 	cfg.AcceptBacklog = 4096
 	cfg.LogOutput = io.Discard
-	go func() {
+	serve := func() error {
 		nc, err := ln.Accept()
 		if err != nil {
-			return
+			return err
 		}
 		s, err := yamux.Server(nc, cfg)
 		if err != nil {
-			return
+			return err
 		}
 		for {
 			st, err := s.AcceptStream()
 			if err != nil {
-				return
+				return err
 			}
 			go func() {
 				defer st.Close()
 				if _, err := readSized(st); err == nil {
-					st.Write(answer)
+					st.Write(sized(answer))
 				}
 			}()
 		}
-	}()
+	}
+	go serve()
 	nc, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		return nil, nil, err
@@ -198,7 +196,7 @@ func startYamux(size int) (func(context.Context) error, func(), error) {
 		return nil, nil, err
 	}
 	request := sized(head())
-	do := func(ctx context.Context) error {
+	do := func() error {
 		st, err := c.OpenStream()
 		if err != nil {
 			return err
@@ -208,7 +206,7 @@ func startYamux(size int) (func(context.Context) error, func(), error) {
 			return err
 		}
 		p, err := readSized(st)
-		return check(int64(len(p)), err, size)
+		return check(len(p), err)
 	}
 	return do, func() { c.Close(); ln.Close() }, nil
 }
@@ -223,26 +221,24 @@ func (raw) Unmarshal(b []byte, m drpc.Message) error {
 	return nil
 }
 
-// service is a drpc service with one method, which answers with s.answer.
-type service struct{ answer []byte }
+// service is a drpc service with one method.
+type service struct{}
 
 func (service) NumMethods() int { return 1 }
 
 func (service) Method(n int) (string, drpc.Encoding, drpc.Receiver, any, bool) {
-	call := func(srv any, ctx context.Context, in1, in2 any) (drpc.Message, error) {
-		return &srv.(*service).answer, nil
-	}
+	call := func(srv any, ctx context.Context, in1, in2 any) (drpc.Message, error) { return &answer, nil }
 	return "/do", raw{}, call, func(*service, context.Context, *[]byte) (*[]byte, error) { return nil, nil }, n == 0
 }
 
 // startDRPC: a drpc connection carries one call at a time, so there is a
 // connection for each of the callers, as its own pool would have.
-func startDRPC(size int) (func(context.Context) error, func(), error) {
+func startDRPC() (func() error, func(), error) {
 	mux := drpcmux.New()
-	if err := mux.Register(&service{answer: []byte(strings.Repeat("x", size))}, service{}); err != nil {
+	if err := mux.Register(new(service), service{}); err != nil {
 		return nil, nil, err
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,7 +246,7 @@ func startDRPC(size int) (func(context.Context) error, func(), error) {
 	go drpcserver.New(mux).Serve(ctx, ln)
 	idle := make(chan *drpcconn.Conn, 1<<10)
 	request := head()
-	do := func(ctx context.Context) error {
+	do := func() error {
 		var c *drpcconn.Conn
 		select {
 		case c = <-idle:
@@ -261,10 +257,10 @@ func startDRPC(size int) (func(context.Context) error, func(), error) {
 			}
 			c = drpcconn.New(nc)
 		}
-		var answer []byte
-		err := c.Invoke(ctx, "/do", raw{}, &request, &answer)
+		var got []byte
+		err := c.Invoke(ctx, "/do", raw{}, &request, &got)
 		idle <- c
-		return check(int64(len(answer)), err, size)
+		return check(len(got), err)
 	}
 	stop := func() {
 		for len(idle) > 0 {
@@ -272,5 +268,5 @@ func startDRPC(size int) (func(context.Context) error, func(), error) {
 		}
 		cancel()
 	}
-	return do, stop, errors.Join(err)
+	return do, stop, nil
 }

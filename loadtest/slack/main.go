@@ -1,0 +1,177 @@
+//go:build linux
+
+// Command slack measures how late workers renew their sessions, idle and at full load, also
+// with a fraction of a core each (a cgroup, which needs root). It prints a table. A default for
+// --session-ttl has to leave room for the worst of it: docs/reliability.md. It needs redis-server.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
+	"github.com/keyway-go/keyway/ring"
+)
+
+const (
+	workers = 3
+	every   = 20 * time.Millisecond // between two looks at a worker
+	period  = 100_000               // of a quota, in µs: that of containers by default
+)
+
+func main() { os.Exit(cli.Main("slack", run)) }
+
+func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	var ttl, length time.Duration
+	var clients int
+	f := cli.NewFlags("slack", "Slack measures how late workers renew their sessions.\n")
+	f.Duration(&ttl, "ttl", ring.Settings{}.WithDefaults().TTL, time.Second, "session `TTL` of the workers")
+	f.Duration(&length, "t", 30*time.Second, time.Second, "`time` of a row")
+	f.Int(&clients, "clients", 64, 1, "`number` of connections that send requests one after the other, at full load")
+	if err := f.Parse(args, stdout); err != nil {
+		return err
+	}
+	build, err := proc.NewStage("slack")
+	if err != nil {
+		return err
+	}
+	defer build.Close()
+	programs, err := cluster.Build(ctx, build.Dir)
+	if err != nil {
+		return err
+	}
+	admission := ttl * 7 / 10 // stops at that age of a confirmation
+	fmt.Fprintf(stdout, "| cores for each worker | clients | requests/s | oldest confirmation | of what stops admission (%v) | sessions lost | load of the machine |\n|---|---|---|---|---|---|---|\n", admission)
+	for _, row := range []struct {
+		cores   float64 // 0: all
+		clients int
+	}{{0, 0}, {0, clients}, {0.5, clients}, {0.2, clients}, {0.1, clients}, {0.05, clients}} {
+		r := &result{slack: admission}
+		rate, err := r.measure(ctx, programs, ttl, length, row.cores, row.clients)
+		if err != nil {
+			return err
+		}
+		cores := "all"
+		if row.cores > 0 {
+			cores = fmt.Sprint(row.cores)
+		}
+		busy, _ := os.ReadFile("/proc/loadavg")
+		oldest := admission - r.slack
+		fmt.Fprintf(stdout, "| %s | %d | %.0f | %v | %.0f %% | %.0f | %.4s |\n", cores, row.clients, rate, oldest.Round(10*time.Millisecond), 100*oldest.Seconds()/admission.Seconds(), r.lost, busy)
+	}
+	return nil
+}
+
+// result is what a row measures.
+type result struct {
+	mu    sync.Mutex
+	slack time.Duration // until admission stops, at its least
+	lost  float64       // sessions
+}
+
+// measure returns how many requests a second were answered.
+func (r *result) measure(ctx context.Context, programs cluster.Programs, ttl, length time.Duration, cores float64, clients int) (rate float64, err error) {
+	stage, err := proc.NewStage("slack")
+	if err != nil {
+		return 0, err
+	}
+	defer stage.Close()
+	redis, err := servers.Redis("redis", stage.Dir)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := stage.Start(ctx, redis); err != nil {
+		return 0, err
+	}
+	router, err := stage.Start(ctx, servers.Router("router", programs.Router, "slack", redis.Dial, "--session-ttl", ttl.String()))
+	if err != nil {
+		return 0, err
+	}
+	of := cluster.Of(router)
+	running, end := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer end()
+	for i := range workers {
+		w, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), programs.Worker, "slack", redis.Dial, of.Gossip, "--session-ttl", ttl.String()))
+		if err != nil {
+			return 0, err
+		}
+		if cores > 0 {
+			ungroup, err := limit(w, cores)
+			if err != nil {
+				return 0, fmt.Errorf("a cgroup for a worker: %w", err)
+			}
+			defer ungroup()
+		}
+		watching.Go(func() { r.watch(running, "http://"+cluster.Of(w).Admin+"/metrics") })
+	}
+	if clients == 0 {
+		select {
+		case <-time.After(length):
+		case <-ctx.Done():
+		}
+		return 0, context.Cause(ctx)
+	}
+	answers, err := load.Run(ctx, load.Config{Addr: of.Listen, Clients: clients, Mix: load.Mix{Keys: 10_000, Path: "/"}, Time: length})
+	if err != nil {
+		return 0, err
+	}
+	return float64(answers.Answered) / answers.Time.Seconds(), nil
+}
+
+// watch reads a worker's slack until ctx ends. It does not see the slack between two reads.
+func (r *result) watch(ctx context.Context, url string) {
+	for ; ctx.Err() == nil; time.Sleep(every) {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+			name, text, _ := strings.Cut(lines.Text(), " ")
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				continue
+			}
+			r.mu.Lock()
+			switch name {
+			case "keyway_worker_session_slack_seconds":
+				r.slack = min(r.slack, time.Duration(value*float64(time.Second)))
+			case "keyway_worker_sessions_lost_total":
+				r.lost = max(r.lost, value)
+			}
+			r.mu.Unlock()
+		}
+		res.Body.Close()
+	}
+}
+
+// limit puts a process into a new cgroup, of version 1 or 2, that has so many cores.
+func limit(w *proc.Process, cores float64) (remove func(), err error) {
+	root, name, quota := "/sys/fs/cgroup", "cpu.max", fmt.Sprintf("%.0f %d", cores*period, period)
+	if _, err := os.Stat(filepath.Join(root, "cpu")); err == nil {
+		root, name, quota = filepath.Join(root, "cpu"), "cpu.cfs_quota_us", fmt.Sprintf("%.0f", cores*period)
+	}
+	dir, err := os.MkdirTemp(root, "keyway-slack-")
+	if err != nil {
+		return nil, err
+	}
+	err = os.WriteFile(filepath.Join(dir, name), []byte(quota), 0o600)
+	err = cmp.Or(err, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(w.Pid())), 0o600))
+	return func() { w.Kill(); os.Remove(dir) }, err
+}
