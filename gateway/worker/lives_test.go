@@ -69,3 +69,27 @@ func TestTheLifeBeforeIsReleasedWithItsLastExecution(t *testing.T) {
 		}
 	})
 }
+
+// hintless is a store whose hints do not arrive.
+type hintless struct{ worker.Store }
+
+func (hintless) Watch(context.Context) <-chan struct{} { return nil }
+
+// A worker that has released the life before it claims its partitions at once, whether or not a hint comes.
+func TestAReleasedLifeIsSucceededAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		w := c.StartNamed("w", func(cfg *worker.Config) { cfg.Store = hintless{c.Store} })
+		w.AwaitServing(t, 16)
+		w.Close()
+		_ = w.Member.Vanish()
+		died := time.Now()
+		next := c.StartNamed("w", func(cfg *worker.Config) {
+			cfg.Store, cfg.Previous = hintless{c.Store}, map[string]time.Duration{w.Incarnation(): 0}
+		})
+		next.AwaitServing(t, 16)
+		if took := time.Since(died); took > 50*time.Millisecond {
+			t.Errorf("served again after %v", took)
+		}
+	})
+}

@@ -48,10 +48,10 @@ func (l *inProcess) Left() time.Duration {
 func (l *inProcess) Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error) {
 	w := l.worker
 	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Along: true, Trace: w.traceOfCall(ctx)})
-	if _, elsewhere := errors.AsType[*gateway.NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
-		return false, err
-	}
 	if err != nil {
+		if _, elsewhere := errors.AsType[*gateway.NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
+			return false, err
+		}
 		return true, w.counts.refused(ctx, err)
 	}
 	defer w.keys.Release(x)

@@ -14,7 +14,8 @@ type Config struct {
 	Partitions int             // of the cluster. Default 4096
 	TTL        time.Duration   // of the session; required
 	Settle     time.Duration   // how long a View is the same before partitions move by it. Default 300 ms
-	Batch      int             // partitions that are closed at once while they move, and changes per Apply. Default 64
+	Batch      int             // partitions that are closed at once while they move. Default 64
+	Changes    int             // per Apply; more than Batch, since claims close nothing. Default 4 × Batch
 
 	// Floor is the highest epoch that the process knows of from before: the
 	// machine opens and writes higher ones only.
@@ -46,6 +47,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Batch == 0 {
 		c.Batch = 64
+	}
+	if c.Changes == 0 {
+		c.Changes = 4 * c.Batch
 	}
 	return c
 }
@@ -148,8 +152,8 @@ func New(cfg Config) (*Machine, error) {
 	switch {
 	case cfg.Session.Incarnation == "":
 		return nil, errors.New("handoff: the session has no incarnation")
-	case cfg.Partitions < 1 || cfg.Batch < 1:
-		return nil, fmt.Errorf("handoff: %d partitions in batches of %d", cfg.Partitions, cfg.Batch)
+	case cfg.Partitions < 1 || cfg.Batch < 1 || cfg.Changes < 1:
+		return nil, fmt.Errorf("handoff: %d partitions in batches of %d and %d", cfg.Partitions, cfg.Batch, cfg.Changes)
 	case cfg.Floor < 0:
 		return nil, fmt.Errorf("handoff: floor %d", cfg.Floor)
 	case cfg.TTL < 100 || cfg.Settle < 0:

@@ -36,6 +36,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 		{TTL: time.Second},
 		{Session: ok, TTL: time.Second, Partitions: -1},
 		{Session: ok, TTL: time.Second, Batch: -1},
+		{Session: ok, TTL: time.Second, Changes: -1},
 		{Session: ok},
 		{Session: ok, TTL: time.Second, Settle: -time.Second},
 	} {

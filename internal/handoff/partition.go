@@ -205,7 +205,7 @@ func (m *Machine) full() bool {
 	for _, c := range m.changes {
 		locks += len(c.Locks)
 	}
-	return len(m.changes) == m.cfg.Batch || locks >= maxLocks
+	return len(m.changes) == m.cfg.Changes || locks >= maxLocks
 }
 
 // goes reports whether a partition that we serve must be given away now.

@@ -31,6 +31,7 @@ func (w *world) beginLife(p *proc) {
 		Settle:     w.store.ttl / 20,
 		NewCluster: !w.sc.cold && w.now == 0 || w.sc.trust,
 		Batch:      w.sc.batch,
+		Changes:    w.sc.batch,
 		Floor:      p.highest,
 	})
 	if err != nil {

@@ -579,5 +579,6 @@ func (s *Shell) releasePrevious() {
 				return
 			}
 		}
+		s.Post(handoff.Changed{}) // the store's own hint may have come before this process listened
 	}
 }

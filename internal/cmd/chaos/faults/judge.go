@@ -46,21 +46,24 @@ func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) 
 		c.details = append(c.details, fmt.Sprintf("%d × %s", n, status))
 	}
 	var longest time.Duration
+	var worst string // key
 	longer := make(map[time.Duration]int)
-	for _, all := range byKey {
+	for key, all := range byKey {
 		d := stall(all)
 		for _, than := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second} {
 			if d > than {
 				longer[than]++
 			}
 		}
-		longest = max(longest, d)
+		if d > longest {
+			longest, worst = d, key
+		}
 		if d > stalled {
 			c.stalled++
 		}
 	}
 	c.longest = []time.Duration{longest}
-	c.details = append(c.details, fmt.Sprint("keys that stalled for longer than ", longer))
+	c.details = append(c.details, fmt.Sprintf("longest stall %.3f s, of %s; keys that stalled for longer than %v", longest.Seconds(), worst, longer))
 	bad := make(map[string]bool) // keys
 	ops, wrong := trial.Operations(requests, seen)
 	for _, f := range slices.Concat(seen.Findings, wrong) {

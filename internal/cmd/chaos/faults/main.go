@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,7 +168,7 @@ func (r row) try(ctx context.Context, cfg config, b *trial.Store, dir string) (c
 	defer end()
 	var load sync.WaitGroup
 	load.Go(func() { s.load.Run(loading) })
-	trial.Sleep(ctx, cfg.calm())
+	trial.Sleep(ctx, cfg.calm()+rand.N(time.Second)) // jobs repeat from run to run, so this one would hit the same request
 	begin := s.observer.Now()
 	say("%d requests, %d failed; now the fault", s.load.Done.Load(), s.load.Failed.Load())
 	err = r.play(ctx, s)

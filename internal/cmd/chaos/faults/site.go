@@ -84,7 +84,7 @@ func newSite(ctx context.Context, cfg config, dir string, store *trial.Store, mo
 	for _, p := range slices.Concat(s.routers, s.workers) {
 		starting = append(starting, p.Begin(ctx))
 	}
-	s.load = &trial.Load{Dial: trial.Turns(s.listen[:], func(ctx context.Context, addr string) (net.Conn, error) { return trial.To(addr)(ctx) }), Now: s.observer.Now, Clients: cfg.clients, Same: true, Jobs: jobs}
+	s.load = &trial.Load{Dial: trial.Turns(s.listen[:], func(ctx context.Context, addr string) (net.Conn, error) { return trial.To(addr)(ctx) }), Now: s.observer.Now, Clients: cfg.clients, Same: true, Jobs: jobs, Retry: 10 * time.Millisecond}
 	for _, l := range starting {
 		if err := l.Ready(); err != nil {
 			return s, err

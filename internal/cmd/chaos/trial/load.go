@@ -133,6 +133,7 @@ type Load struct {
 	Clients int
 	Same    bool                                         // a client that steps in goes on with the jobs of the one that waits
 	Jobs    func(client int) func() (Job, time.Duration) // the next job, and how long to think before it
+	Retry   time.Duration                                // to think at most after a failed request, and twice as long after each further one; 0: as always
 
 	http    *http.Client
 	h2      *http.Client // HTTP/2, for requests that the client leaves
@@ -187,18 +188,25 @@ func (l *Load) add(ctx context.Context, next func() (Job, time.Duration)) {
 }
 
 func (l *Load) client(ctx context.Context, next func() (Job, time.Duration)) {
-	for replaced := false; !replaced; {
+	retry := l.Retry
+	for replaced, ok := false, true; !replaced; {
 		j, think := next()
+		if ok {
+			retry = l.Retry
+		} else if retry > 0 {
+			think = min(think, retry)
+			retry = min(2*retry, time.Minute)
+		}
 		if !Sleep(ctx, think) {
 			return
 		}
-		replaced = l.request(ctx, j, next)
+		replaced, ok = l.request(ctx, j, next)
 	}
 }
 
-// request sends one request and reports whether another client has stepped in
-// meanwhile.
-func (l *Load) request(ctx context.Context, j Job, next func() (Job, time.Duration)) (replaced bool) {
+// request sends one request and reports whether another client has stepped in meanwhile, and whether
+// the request succeeded.
+func (l *Load) request(ctx context.Context, j Job, next func() (Job, time.Duration)) (replaced, ok bool) {
 	r := &Request{Number: l.First + l.numbers.Add(1), Key: j.Key, Way: j.way, Work: j.Work, Limit: j.limit}
 	l.mu.Lock()
 	l.history = append(l.history, r)
@@ -224,7 +232,7 @@ func (l *Load) request(ctx context.Context, j Job, next func() (Job, time.Durati
 	if !r.OK() && !r.Left() {
 		l.Failed.Add(1)
 	}
-	return replaced
+	return replaced, r.OK() || r.Left()
 }
 
 func (l *Load) send(r *Request, j Job) {
