@@ -30,7 +30,7 @@
 //	batch_http.go  requests that a batcher takes; batch.go is the batcher
 //	collapse.go    requests that get the answer to an equal one; internal/answers keeps it
 //	tunnel.go      answers that continue without their key
-//	do.go          calls of this program; share.go and flights.go share results of equal calls, local.go serves a client
+//	do.go          calls of this program; share.go shares results of equal calls, local.go serves a client
 //	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which it owns
 //	status.go      what operators see, with metrics.go, counts.go, claims.go and spans.go
 package worker
