@@ -192,7 +192,7 @@ func (w *Worker) await(ctx context.Context, fl *flight, limit time.Duration) (v 
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timeout:
-		err = fmt.Errorf("%w: an equal request for key %q did not end within %v", gateway.ErrWaited, limit, fl.id.key)
+		err = fmt.Errorf("%w: an equal request for key %q did not end within %v", gateway.ErrWaited, fl.id.key, limit)
 	case <-fl.done:
 		again = limit > 0 && w.flights.alone(fl)
 		if p, ok := fl.err.(*PanicError); ok && !again {
