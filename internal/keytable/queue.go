@@ -57,6 +57,12 @@ type Wait struct {
 	// and overtakes none. A shared execution counts as remote ([Table.SetRemote]), takes nothing
 	// along, and is not taken back by Close before it is noticed.
 	Shared bool
+
+	// Item is a piece of work that another execution of the key may do; nil for none. If the
+	// execution that holds the key takes the item along and finishes it, LockWait returns the token
+	// 0, and the caller does not hold the key. If the caller's context is done, [Item.Taken] says
+	// whether an execution took the item along, which may still work on it until [Item.Finish].
+	Item *Item
 }
 
 // join counts one more waiter for a key that has perKey of them. It returns
@@ -115,7 +121,7 @@ type waiter struct {
 	line       clientLine    // of its client, if it is the first
 	next, prev *waiter       // in that line; once out of it, next chains waiters to be woken
 	token      int64         // set when granted
-	item       *Item         // that the waiter belongs to; nil for a Lock
+	item       *Item         // that the waiter belongs to; nil for none
 	state      atomic.Int32  // one of the states above
 	arrival    int64         // its place among all that ever waited in the table
 	shared     bool          // Wait.Shared

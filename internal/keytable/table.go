@@ -73,20 +73,18 @@ type Table struct {
 // once or when the place goes to another client's caller ([Wait]). While the table has no token
 // left, callers wait for [Table.Advance].
 func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
-	return t.lock(ctx, key, nil, Wait{})
+	return t.LockWait(ctx, key, Wait{})
 }
 
 // LockWait is Lock for a caller that waits in its own way.
 func (t *Table) LockWait(ctx context.Context, key string, how Wait) (token int64, err error) {
-	return t.lock(ctx, key, nil, how)
-}
-
-// lock is LockWait, with an item if it is not nil.
-func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (token int64, err error) {
+	if how.Item != nil {
+		how.Item.w.state.Store(waiting)
+	}
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	token, w, err := t.enter(key, item, how)
+	token, w, err := t.enter(key, how)
 	if w == nil {
 		return token, err
 	}
@@ -109,12 +107,11 @@ func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (tok
 
 // TryLock is Lock without waiting. It returns [ErrLocked] if the key is held
 // or blocked, [ErrClosed] or [ErrExhausted].
-func (t *Table) TryLock(key string) (token int64, err error) { return t.try(key, false) }
+func (t *Table) TryLock(key string) (token int64, err error) { return t.Try(key, false) }
 
-// TryShare is TryLock for a caller that shares the key, see [Wait]. It returns [ErrLocked] too if others wait.
-func (t *Table) TryShare(key string) (token int64, err error) { return t.try(key, true) }
-
-func (t *Table) try(key string, shared bool) (token int64, err error) {
+// Try is TryLock for a caller that may share the key, see [Wait]. It then returns [ErrLocked] too if
+// others wait.
+func (t *Table) Try(key string, shared bool) (token int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -264,14 +261,14 @@ func (t *Table) Len() int {
 }
 
 // enter grants key at once, or queues a waiter for it, or fails.
-func (t *Table) enter(key string, item *Item, how Wait) (token int64, w *waiter, err error) {
+func (t *Table) enter(key string, how Wait) (token int64, w *waiter, err error) {
 	t.mu.Lock()
 	if t.closed {
 		err = ErrClosed
 	} else {
 		e := t.keys.find(key)
 		if token = t.takeLocked(e, key, how.Shared); token == 0 {
-			w, err = t.enqueueLocked(e, key, item, how)
+			w, err = t.enqueueLocked(e, key, how)
 		}
 	}
 	t.mu.Unlock()
@@ -291,7 +288,7 @@ func (t *Table) takeLocked(e *entry, key string, shared bool) (token int64) {
 
 // enqueueLocked queues a waiter for key, whose entry is e if it has one. If as many
 // wait as may, it takes the place of one whose client has more.
-func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*waiter, error) {
+func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 	if t.Queue == nil {
 		t.Queue = new(Queue)
 	}
@@ -313,8 +310,8 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 		e = t.keys.add(key)
 	}
 	var w *waiter
-	if item != nil {
-		w = item.wait()
+	if how.Item != nil {
+		w = how.Item.wait()
 	} else if w = t.spares.get(); w == nil {
 		w = &waiter{woken: make(chan struct{}, 1)}
 	}
@@ -322,7 +319,7 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 	w.arrival = t.arrivals
 	w.client, w.shared = how.Client, how.Shared
 	e.push(w)
-	if g := e.gathering; g != nil && (item == nil || e.waiters >= g.want) {
+	if g := e.gathering; g != nil && (how.Item == nil || e.waiters >= g.want) {
 		e.gathered()
 	}
 	return w, nil

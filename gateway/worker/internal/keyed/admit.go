@@ -90,12 +90,7 @@ func (k *Keys) Win(ctx context.Context, p *Partition, key string, how Asking) (t
 // tryKey returns the token of key if that is free, and p.cancels as it was before.
 func (k *Keys) tryKey(p *Partition, key string, shared bool) (token int64, cancels uint64, err error) {
 	cancels = p.Cancels.Load()
-	if shared {
-		token, err = p.Table.TryShare(key)
-	} else {
-		token, err = p.Table.TryLock(key)
-	}
-	if err == nil {
+	if token, err = p.Table.Try(key, shared); err == nil {
 		err = k.confirm(p, key, token, cancels)
 	}
 	return token, cancels, err
@@ -180,12 +175,7 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 			wait.MaxWait = max(time.Until(limit), 1)
 		}
 		cancels = p.Cancels.Load()
-		if how.Item != nil {
-			how.Item.Wait = wait
-			token, err = p.Table.LockItem(ctx, key, how.Item)
-		} else {
-			token, err = p.Table.LockWait(ctx, key, wait)
-		}
+		token, err = p.Table.LockWait(ctx, key, wait)
 		if token != 0 && how.Share != nil {
 			if err := how.Share.Begin(); err != nil { // before the lease is compared, since it takes time
 				p.Unlock(key, token)

@@ -66,7 +66,7 @@ var ErrLinkFull = fmt.Errorf("%w: waiting calls have reached half of what their 
 
 // wait returns how the caller waits in the queue of its key.
 func (how *Asking) wait() keytable.Wait {
-	wait := keytable.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared}
+	wait := keytable.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared, Item: how.Item}
 	if how.Policy != nil {
 		wait.PerKey, wait.MaxWait = how.Policy.QueuePerKey, how.Policy.MaxWait
 	}
