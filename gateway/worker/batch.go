@@ -160,7 +160,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how keyed.Ask
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), gateway.ErrMayHaveRun)
 	}
 	if !leads {
-		b.worker.keys.Waited(c.batch.part, c.batch.began-came)
+		b.worker.keys.Counts.Waited(c.batch.part, c.batch.began-came)
 		c.timing.waitedFor(c.batch, key, came)
 	}
 	c.timing.ranIn(c.batch, came)
@@ -278,7 +278,10 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 		runtime.Gosched() // who comes at the same time is in the queue
 		calls = b.gather(x, calls)
 		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.Queued() == 0 {
-			b.linger(x, b.cfg.MaxItems-len(calls))
+			select {
+			case <-x.Gather(b.cfg.MaxItems - len(calls)):
+			case <-time.After(b.cfg.Linger):
+			}
 			calls = b.gather(x, calls)
 		}
 	}
@@ -338,16 +341,6 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*batchCall[In, Out]
 		return true, len(calls) < b.cfg.MaxItems
 	})
 	return calls
-}
-
-// linger waits until n more calls wait for the key of x, or no longer than Linger.
-func (b *Batcher[In, Out]) linger(x keyed.Execution, n int) {
-	limit := time.NewTimer(b.cfg.Linger)
-	defer limit.Stop()
-	select {
-	case <-x.Gather(n):
-	case <-limit.C:
-	}
 }
 
 // mayBegin reports whether the call's origin knows that it begins. If not, failed

@@ -84,7 +84,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	var c *collapsible
-	if shares(&how) && r.ContentLength == 0 && !keyed.IsWithin(r.Context()) {
+	if shares(&how) && r.ContentLength == 0 && keyed.Innermost(r.Context()) == nil {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
 	}
 	h.worker.observeHTTP(r, &how, "http")

@@ -108,7 +108,7 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 	took := k.Now() - came
 	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along
 	if ended {
-		k.Counts.waited(p, took)
+		k.Counts.Waited(p, took)
 	}
 	if how.Trace != nil && (ended || how.Alike) {
 		how.Trace.Waited(p, key, took, err)
@@ -210,9 +210,6 @@ func (k *Keys) Release(x Execution) {
 		return
 	}
 	p, token, outer, trace := r.part, r.token, r.outer, r.trace
-	if r.began != 0 {
-		k.Counts.ran(r)
-	}
 	r.reset()
 	if ctx == nil || !ctx.endExecution() {
 		p.freeKey(x.Key, token, outer)

@@ -201,45 +201,11 @@ func (c *Context) ClientLeft() {
 	}
 }
 
-// detachedContext has the values of another context, and no execution.
-type detachedContext struct{ context.Context }
-
-// Value implements [context.Context].
-func (c detachedContext) Value(key any) any {
-	if key == (runContextKey{}) {
-		return nil
-	}
-	return c.Context.Value(key)
-}
-
-// withoutExecutions returns a context with the values of ctx that never ends and
-// belongs to no execution.
-func withoutExecutions(ctx context.Context) context.Context {
-	rest := context.WithoutCancel(ctx)
-	if ctx.Value(runContextKey{}) == nil {
-		return rest
-	}
-	return detachedContext{rest}
-}
-
 // Innermost returns the innermost execution's context that ctx belongs to, or nil.
 func Innermost(ctx context.Context) *Context {
 	c, _ := ctx.Value(runContextKey{}).(*Context)
 	return c
 }
-
-// chain yields the contexts of the executions that ctx belongs to, the innermost
-// first.
-func chain(ctx context.Context) func(yield func(*Context) bool) {
-	return func(yield func(*Context) bool) {
-		for c := Innermost(ctx); c != nil && yield(c); {
-			c = Innermost(c.parent)
-		}
-	}
-}
-
-// IsWithin reports whether ctx belongs to an execution.
-func IsWithin(ctx context.Context) bool { return Innermost(ctx) != nil }
 
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -335,10 +301,9 @@ func (c *Context) cancelled() string {
 // its timeout.
 func (c *Context) noteEnd() {
 	k, cause := c.part.keys, c.cause()
-	if cause == nil {
-		return
+	if why, cancelled := cancelCauseOf(cause); cancelled {
+		k.Counts.cancelled[why].Add(1)
 	}
-	k.Counts.countEnd(cause)
 	if cause != gateway.ErrTimeout {
 		return
 	}

@@ -51,9 +51,15 @@ func (x Execution) Lost() bool { return x.run.part.Cancels.Load() != x.run.cance
 // Join says with what other callers the execution runs. It must be called before its context is used.
 func (x Execution) Join(j Joined) { x.run.joined = j }
 
-// LeaveChain makes the execution one of no caller: its context never ends with theirs, and belongs to no execution of
-// theirs. It must be called before its context is used.
-func (x Execution) LeaveChain() { x.run.parent = withoutExecutions(x.run.parent) }
+// LeaveChain makes the execution one of no caller: its context never ends with theirs, and belongs
+// to no execution of theirs. It must be called before its context is used.
+func (x Execution) LeaveChain() {
+	parent := context.WithoutCancel(x.run.parent)
+	if Innermost(parent) != nil {
+		parent = context.WithValue(parent, runContextKey{}, (*Context)(nil))
+	}
+	x.run.parent = parent
+}
 
 // SetClient makes client the one whose execution it is, as detach does.
 func (x Execution) SetClient(client context.Context) {
@@ -86,11 +92,8 @@ func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	if r.ctx == nil {
 		r.ctx = &Context{
 			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: r.token,
-			outer: r.outer, born: r.part.keys.births.Add(1),
+			outer: r.outer, joined: r.joined, born: r.part.keys.births.Add(1),
 			began: r.began, timeout: r.timeout,
-		}
-		if r.joined != nil {
-			r.ctx.joined = r.joined
 		}
 	}
 	return r.ctx
@@ -164,8 +167,11 @@ func (r *run) noteStart(key string, waited bool) {
 	}
 }
 
-// reset gives r back for another execution.
+// reset counts an execution that has ended, and gives r back for another one.
 func (r *run) reset() {
+	if r.began != 0 {
+		r.part.keys.Counts.ran(r)
+	}
 	r.atApp.End()
 	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace, r.atApp = nil, nil, nil, nil, 0, 0, nil, nil, nil
 	runs.Put(r)
@@ -204,9 +210,6 @@ func (x Execution) LetGo() *Stream {
 		return nil
 	}
 	p, token, outer := r.part, r.token, r.outer
-	if r.began != 0 {
-		p.keys.Counts.ran(r)
-	}
 	r.reset()
 	s := c.stream()
 	if !c.detachExecution() {

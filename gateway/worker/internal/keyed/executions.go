@@ -27,8 +27,8 @@ const (
 
 func (k runKind) String() string { return [runKinds]string{"request", "call"}[k] }
 
-// waited counts a wait for a key of p.
-func (c *Counts) waited(p *Partition, d time.Duration) {
+// Waited counts a wait for a key of p.
+func (c *Counts) Waited(p *Partition, d time.Duration) {
 	c.waits[p.Number%metrics.Stripes].Observe(d)
 }
 
@@ -70,13 +70,6 @@ func cancelCauseOf(err error) (c cancelCause, cancelled bool) {
 		return cancelAbandoned, true
 	}
 	return 0, false
-}
-
-// countEnd counts an execution that has ended, if it was cancelled with one of the causes.
-func (c *Counts) countEnd(err error) {
-	if cause, cancelled := cancelCauseOf(err); cancelled {
-		c.cancelled[cause].Add(1)
-	}
 }
 
 // Waits returns how long callers have waited for their keys.

@@ -6,12 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
-	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -58,13 +55,13 @@ type Keys struct {
 // New returns the keys of closed partitions.
 func New(cfg Config) *Keys {
 	k := &Keys{cfg: cfg, base: time.Now(), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
+	k.slow.init(k)
 	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	k.rates.most = maxBuckets
 	k.hot.init(k.Queued)
 	for i := range k.Parts {
 		k.Parts[i].init(k, i)
 	}
-	k.slow.keys, k.slow.began = k, make(chan struct{}, 1)
 	k.Lease.Store(new(handoff.Lease))
 	k.incarnation.Store(new(string))
 	return k
@@ -106,9 +103,6 @@ func (k *Keys) Queued(key string) int { return k.Of(key).Table.Queued(key) }
 // Waiting returns how many callers wait for any key.
 func (k *Keys) Waiting() int { return k.queue.Waiting() }
 
-// Waited counts a wait for a key of p.
-func (k *Keys) Waited(p *Partition, d time.Duration) { k.Counts.waited(p, d) }
-
 // Left returns how long the worker may still work with keys without renewing its session: until it
 // cancels executions, and until other workers may have the keys.
 func (k *Keys) Left() (cancel, surrender time.Duration) {
@@ -118,16 +112,6 @@ func (k *Keys) Left() (cancel, surrender time.Duration) {
 
 // Slack returns how long the worker admits without another renewal.
 func (k *Keys) Slack() time.Duration { return k.Lease.Load().Admit.Left(k.Instant(time.Now())) }
-
-// RatesOf returns the rates of a key that are used up in part. limits has the rate of each route.
-func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) []status.KeyRate {
-	return k.rates.explain(limits, key, k.Of(key).Term.Load(), k.Now())
-}
-
-// HeldFor returns for how long, at least, an execution has held its key.
-func (k *Keys) HeldFor(p *Partition, token int64, now time.Time) time.Duration {
-	return k.slow.heldFor(p.Number, token, now)
-}
 
 // Serving returns how many partitions are open.
 func (k *Keys) Serving() int {
@@ -162,7 +146,7 @@ const sweepStep = 100 * time.Millisecond
 func (k *Keys) CancelOverdue(ctx context.Context) {
 	tick := time.NewTicker(max(min(k.cfg.Timeout/10, k.cfg.AbandonedTimeout/10, sweepStep), time.Millisecond))
 	defer tick.Stop()
-	held := tick.C // nil while no key is held
+	held, overdue := tick.C, make(map[*Context]error) // held is nil while no key is
 	for {
 		select {
 		case <-ctx.Done():
@@ -175,35 +159,14 @@ func (k *Keys) CancelOverdue(ctx context.Context) {
 				continue
 			}
 			for i := range k.Parts {
-				for c, cause := range k.Parts[i].overdue(now) {
-					c.Cancel(cause)
-				}
+				k.Parts[i].overdue(now, overdue)
 			}
+			for c, cause := range overdue {
+				c.Cancel(cause)
+			}
+			clear(overdue)
 		}
 	}
-}
-
-// HotKeys returns the n keys that were asked for most, see Worker.HotKeys.
-func (k *Keys) HotKeys(n int) []status.HotKey {
-	h, now := &k.hot, k.Now()
-	h.mu.Lock()
-	h.turnLocked(now)
-	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
-	h.mu.Unlock()
-	list := make([]status.HotKey, 0, min(max(n, 0), len(top)))
-	for _, c := range top {
-		if len(list) >= n {
-			break
-		}
-		waiting := k.Queued(c.Key)
-		if c.Count-c.Error == sampleEvery && waiting == 0 {
-			continue // one look does not tell how often it comes
-		}
-		list = append(list, status.HotKey{
-			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
-		})
-	}
-	return list
 }
 
 // WaitAlong records that the executions that ctx belongs to, if there are any, wait for key, until
@@ -225,7 +188,7 @@ func (k *Keys) HeldBy(ctx context.Context, key string) bool {
 
 // TokenAlong returns the token of the execution along ctx that holds key at this worker.
 func (k *Keys) TokenAlong(ctx context.Context, key string) (token int64, ok bool) {
-	for c := range chain(ctx) {
+	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
 		if c.part.keys == k && c.key == key && c.holds() {
 			return c.token, true
 		}

@@ -125,10 +125,11 @@ func (p *Partition) Unlock(key string, token int64) {
 	}
 }
 
-// minted asks for another epoch if the epoch of token has few tokens left.
+// minted asks for another epoch, once, if the epoch of token has few tokens left.
 func (p *Partition) minted(token int64) {
-	if token&(1<<sequenceBits-1) >= sequenceLow {
-		p.sequenceLow(token >> sequenceBits)
+	epoch := TokenEpoch(token)
+	if token&(1<<sequenceBits-1) >= sequenceLow && p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: epoch})
 	}
 }
 
@@ -151,18 +152,11 @@ func (p *Partition) At(d time.Duration) time.Time { return p.keys.base.Add(d) }
 // Worker returns the worker's name.
 func (p *Partition) Worker() string { return p.keys.cfg.Name }
 
-// sequenceLow asks for the epoch after this one, once.
-func (p *Partition) sequenceLow(epoch int64) {
-	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
-		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: epoch})
-	}
-}
-
 // CheckSequence asks for a higher epoch if the table has used up all tokens of the epoch that it
 // has just got. Without it no caller would be granted a key, and so no grant would ask.
 func (p *Partition) CheckSequence() {
 	if last, exhausted := p.Table.Exhausted(); exhausted {
-		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: last >> sequenceBits})
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: TokenEpoch(last)})
 	}
 }
 
@@ -263,29 +257,22 @@ func (p *Partition) Elsewhere(key string) error {
 	return err
 }
 
-// overdue returns the contexts of executions that must be cancelled, and why.
-func (p *Partition) overdue(now time.Time) (list map[*Context]error) {
+// overdue adds the contexts of executions that must be cancelled to list, and why.
+func (p *Partition) overdue(now time.Time, list map[*Context]error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	note := func(c *Context, cause error) {
-		if list == nil {
-			list = make(map[*Context]error)
-		}
-		list[c] = cause
-	}
 	since := now.Sub(p.keys.base)
 	for c := p.live; c != nil; c = c.next {
 		switch {
 		case c.timeout != 0 && since >= c.began+c.timeout:
-			note(c, gateway.ErrTimeout)
+			list[c] = gateway.ErrTimeout
 		case c.client == nil:
 		case c.left != 0 && since-c.left >= p.keys.cfg.AbandonedTimeout:
-			note(c, errAbandoned)
+			list[c] = errAbandoned
 		case c.left == 0 && c.client.Err() != nil:
 			c.left = since
 		}
 	}
-	return list
 }
 
 // EndStreams ends the streams of a partition that is given away.

@@ -93,9 +93,9 @@ func (r *rates) takeToken(p *policy.Policy, key string, term uint64, now time.Du
 	return nil
 }
 
-// explain returns the rates of a key that not all executions are left of, as of now
-// since the worker's start and in that term of its partition.
-func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, now time.Duration) (list []status.KeyRate) {
+// RatesOf returns the rates of a key that are used up in part. limits has the rate of each route.
+func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) (list []status.KeyRate) {
+	r, term, now := &k.rates, k.Of(key).Term.Load(), k.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, route := range slices.Sorted(maps.Keys(limits)) {

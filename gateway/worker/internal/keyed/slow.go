@@ -57,8 +57,10 @@ type slowLook struct {
 	marks []keytable.Mark // of each partition
 }
 
-func (s *slowKeys) step() time.Duration {
-	return max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)
+func (s *slowKeys) init(k *Keys) {
+	s.keys, s.began = k, make(chan struct{}, 1)
+	s.timer = time.AfterFunc(time.Hour, s.lookAtTables)
+	s.timer.Stop()
 }
 
 // beginLooks starts the looks. The holder of a key must call it unless they are on already.
@@ -72,13 +74,7 @@ func (s *slowKeys) beginLooks() {
 	s.arm()
 }
 
-func (s *slowKeys) arm() {
-	if s.timer == nil {
-		s.timer = time.AfterFunc(s.step(), s.lookAtTables)
-	} else {
-		s.timer.Reset(s.step())
-	}
-}
+func (s *slowKeys) arm() { s.timer.Reset(max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)) }
 
 // lookAtTables looks at all tables once.
 func (s *slowKeys) lookAtTables() {
@@ -143,15 +139,16 @@ func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, b
 	return next, busy
 }
 
-// heldFor returns for how long, at least, an execution has held its key.
-func (s *slowKeys) heldFor(partition int, token int64, now time.Time) (d time.Duration) {
+// HeldFor returns for how long, at least, an execution has held its key.
+func (k *Keys) HeldFor(p *Partition, token int64, now time.Time) (d time.Duration) {
+	s := &k.slow
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h, ok := s.held[slowID{partition, token}]; ok {
+	if h, ok := s.held[slowID{p.Number, token}]; ok {
 		return now.Sub(h.since)
 	}
 	for _, look := range s.looks {
-		if look.marks[partition].Minted(token) {
+		if look.marks[p.Number].Minted(token) {
 			return now.Sub(look.at)
 		}
 	}
@@ -163,7 +160,5 @@ func (s *slowKeys) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.timer != nil {
-		s.timer.Stop()
-	}
+	s.timer.Stop()
 }
