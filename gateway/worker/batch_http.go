@@ -27,25 +27,15 @@ import (
 // argument. If another handler stands in between, each batch has one item, which runs in the
 // execution of its request.
 func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (In, error), encode func(http.ResponseWriter, Out, error)) http.Handler {
-	submit := func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
+	bounded := func(rw http.ResponseWriter, r *http.Request) (In, error) {
 		if r.Body != nil {
 			r.Body = http.MaxBytesReader(rw, r.Body, int64(b.cfg.MaxBytes))
 		}
-		in, err := decode(r)
-		if err != nil {
-			return func(rw http.ResponseWriter) { b.worker.refuseItem(rw, r, err) }, nil
-		}
-		item, err := b.submit(r.Context(), key, how, in)
-		switch {
-		case err == nil:
-			return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
-		case errors.Is(err, gateway.ErrMayHaveRun):
-			b.worker.logLost(r, key, err)
-			return func(rw http.ResponseWriter) { b.worker.answerLost(rw, r, err) }, nil
-		}
-		return nil, err
+		return decode(r)
 	}
-	return newSubmitHandler(b.worker, submit)
+	return newSubmitHandler(b, bounded, func(_ *http.Request, _ string, item *Item[In, Out]) (func(http.ResponseWriter), error) {
+		return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
+	})
 }
 
 // refuseItem answers a request that cannot become an item.
@@ -57,7 +47,7 @@ func (w *Worker) refuseItem(rw http.ResponseWriter, r *http.Request, err error) 
 	w.counts.own(problem.BadItem).With(strings.TrimPrefix(err.Error(), "worker: ")).ServeHTTP(rw, r)
 }
 
-// answerLost answers a request whose item has no result.
+// answerLost answers a request whose item has no result because of err.
 func (w *Worker) answerLost(rw http.ResponseWriter, r *http.Request, err error) {
 	_, panicked := errors.AsType[*PanicError](err)
 	kind := problem.BatchLost
@@ -70,12 +60,6 @@ func (w *Worker) answerLost(rw http.ResponseWriter, r *http.Request, err error) 
 	w.counts.own(kind).ServeHTTP(rw, r)
 }
 
-func (w *Worker) logLost(r *http.Request, key string, err error) {
-	if r.Context().Err() == nil {
-		w.log.Error("a batch has not been answered", "key", key, "method", r.Method, "path", r.URL.Path, "error", err)
-	}
-}
-
 // submitHandler answers requests that do not hold their key, but are submitted to
 // a batcher.
 type submitHandler struct {
@@ -85,10 +69,30 @@ type submitHandler struct {
 	submit func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error)
 }
 
-func newSubmitHandler(w *Worker, submit func(http.ResponseWriter, *http.Request, string, keyed.Asking) (func(http.ResponseWriter), error)) *submitHandler {
+// newSubmitHandler returns a handler that submits requests to b. decode makes an item of a request.
+// answer returns a function that writes the answer, or why nothing has begun with the item.
+func newSubmitHandler[In, Out any](b *Batcher[In, Out], decode func(http.ResponseWriter, *http.Request) (In, error),
+	answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) *submitHandler {
+	w := b.worker
 	w.watch()
 	w.batches.Store(true)
-	return &submitHandler{keyedHandler{worker: w}, submit}
+	submit := func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
+		in, err := decode(rw, r)
+		if err != nil {
+			return func(rw http.ResponseWriter) { w.refuseItem(rw, r, err) }, nil
+		}
+		item, err := b.submit(r.Context(), key, how, in)
+		switch {
+		case err == nil:
+			return answer(r, key, item)
+		case !errors.Is(err, gateway.ErrMayHaveRun):
+			return nil, err
+		case !b.detach && r.Context().Err() == nil: // an app's batches are logged with its address
+			w.log.Error("a batch has not been answered", "key", key, "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		return func(rw http.ResponseWriter) { w.answerLost(rw, r, err) }, nil
+	}
+	return &submitHandler{keyedHandler{worker: w, detach: b.detach}, submit}
 }
 
 // ServeHTTP implements [http.Handler].

@@ -108,7 +108,7 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 	took := k.Now() - came
 	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along
 	if ended {
-		k.Counts.Waited(p, took)
+		k.Counts.Waits.Observe(p, took)
 	}
 	if how.Trace != nil && (ended || how.Alike) {
 		how.Trace.Waited(p, key, took, err)

@@ -9,37 +9,36 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
-// Counts has the counters of executions. Frequent ones are striped by the partitions' numbers.
+// Counts has the counters of executions.
 type Counts struct {
-	waits     [metrics.Stripes]metrics.Latencies           // of those that had to wait for their key
-	runs      [runKinds][metrics.Stripes]metrics.Latencies // of executions
-	cancelled [cancelCauses]atomic.Int64                   // executions
+	Waits     Stripes                    // of those that had to wait for their key
+	Requests  Stripes                    // executions of requests
+	Calls     Stripes                    // executions of calls of this program, one of sampleEvery
+	cancelled [cancelCauses]atomic.Int64 // executions
 }
 
-// runKind is the kind of execution whose duration is counted.
-type runKind uint8
+// Stripes are durations of what happens often, in parts by the partitions' numbers.
+type Stripes [metrics.Stripes]metrics.Latencies
 
-const (
-	runRequest runKind = iota // each
-	runCall                   // of this program, one of sampleEvery
-	runKinds
-)
+// Observe counts a duration of something that concerns p.
+func (s *Stripes) Observe(p *Partition, d time.Duration) { s[p.Number%metrics.Stripes].Observe(d) }
 
-func (k runKind) String() string { return [runKinds]string{"request", "call"}[k] }
-
-// Waited counts a wait for a key of p.
-func (c *Counts) Waited(p *Partition, d time.Duration) {
-	c.waits[p.Number%metrics.Stripes].Observe(d)
+// Distribution returns what was counted.
+func (s *Stripes) Distribution() (d metrics.Distribution) {
+	for i := range s {
+		d.Add(s[i].Distribution())
+	}
+	return d
 }
 
 // ran counts an execution that has begun at r.began.
 func (c *Counts) ran(r *run) {
-	kind := runCall
+	kind := &c.Calls
 	if r.timeout != 0 {
-		kind = runRequest
+		kind = &c.Requests
 	}
 	took := r.part.keys.Now() - r.began
-	c.runs[kind][r.part.Number%metrics.Stripes].Observe(took)
+	kind.Observe(r.part, took)
 	if r.trace != nil {
 		r.trace.Ran(took)
 	}
@@ -70,25 +69,6 @@ func cancelCauseOf(err error) (c cancelCause, cancelled bool) {
 		return cancelAbandoned, true
 	}
 	return 0, false
-}
-
-// Waits returns how long callers have waited for their keys.
-func (c *Counts) Waits() (d metrics.Distribution) {
-	for i := range c.waits {
-		d.Add(c.waits[i].Distribution())
-	}
-	return d
-}
-
-// Runs passes on how long executions have held their keys, by their kinds.
-func (c *Counts) Runs(of func(kind string, d metrics.Distribution)) {
-	for kind := range runKinds {
-		var d metrics.Distribution
-		for i := range c.runs[kind] {
-			d.Add(c.runs[kind][i].Distribution())
-		}
-		of(kind.String(), d)
-	}
 }
 
 // Cancellations passes on how many executions were cancelled, and why.

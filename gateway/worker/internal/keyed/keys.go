@@ -9,6 +9,7 @@ import (
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -26,6 +27,15 @@ type Config struct {
 	SlowKey          time.Duration
 	Timeout          time.Duration
 	AbandonedTimeout time.Duration
+}
+
+// Owner has the partitions of the keys.
+type Owner interface {
+	// Post passes on that an execution has ended whose partition is given away, or that a partition has few tokens left.
+	Post(in handoff.Input)
+	// Waiting says what must happen before a partition without another known owner is served, and
+	// how long that takes; 0 if that is unknown.
+	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
 
 // Keys are the keys of all partitions at one worker. The ownership shell changes Lease, incarnation
@@ -167,17 +177,6 @@ func (k *Keys) CancelOverdue(ctx context.Context) {
 			clear(overdue)
 		}
 	}
-}
-
-// WaitAlong records that the executions that ctx belongs to, if there are any, wait for key, until
-// end is called. The context that it returns is ctx, and is cancelled with a
-// [*gateway.DeadlockError] if the wait has to fail.
-func (k *Keys) WaitAlong(ctx context.Context, key string) (_ context.Context, end func()) {
-	c := Innermost(ctx)
-	if c == nil {
-		return ctx, func() {}
-	}
-	return k.graph.wait(ctx, c, k, key)
 }
 
 // HeldBy reports whether the innermost execution that ctx belongs to is one of key at this worker.
