@@ -60,7 +60,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		s.Moves.owner(l.incarnation, e.Partition, e.Record.Owner, s.givesFor())
 		p.Announce()
 	case handoff.Lost:
-		s.counts.sessions.Add(1)
+		s.lost.Add(1)
 		s.Moves.untaken(l.incarnation, moveLost, moveSession)
 		s.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", s.cfg.Name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
 		s.renewals = renewals{}
@@ -149,9 +149,38 @@ func (s *Shell) call(l *life, effect handoff.Effect) {
 		kind, r.ID = callRelease, e.ID
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
-	s.counts.called(kind, s.cfg.Keys.Now()-began, r.Err)
+	s.calls.count(kind, s.cfg.Keys.Now()-began, r.Err)
 	if r.Err != nil && !errors.Is(r.Err, records.ErrGeneration) && s.ctx.Err() == nil {
 		s.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}
 	s.postEvent(event{life: l, input: r, store: id})
+}
+
+// viewInput returns view as the input of a machine. sameRing says that its ring is that of the view
+// before.
+func viewInput(view *ring.View, before handoff.View, sameRing bool) handoff.View {
+	in := handoff.View{Digest: view.Digest}
+	for _, m := range view.Members {
+		in.Floor = max(in.Floor, m.Epoch)
+	}
+	index := make(map[string]int32)
+	for _, m := range view.Workers() {
+		index[m.Incarnation] = int32(len(in.Workers))
+		in.Workers = append(in.Workers, handoff.Peer{Incarnation: m.Incarnation, View: m.View})
+	}
+	if len(in.Workers) == 0 {
+		return in
+	}
+	if sameRing {
+		in.Owners = before.Owners
+		return in
+	}
+	in.Owners = make([]int32, view.Table.Partitions())
+	for p := range in.Owners {
+		in.Owners[p] = -1
+		if m, ok := view.Owner(p); ok {
+			in.Owners[p] = index[m.Incarnation]
+		}
+	}
+	return in
 }

@@ -181,9 +181,15 @@ func (m *Moves) owner(self string, p int, owner string, why reason) {
 		return
 	}
 	part.from, part.owner = part.owner, owner
-	if part.closed != 0 && owner != self {
-		m.given(p, owner, why)
+	if part.closed == 0 || owner == self {
+		return
 	}
+	if why == moveRebalance && part.target == owner {
+		why = m.whyRing(part)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.endLocked(p, moveGiven, why, owner)
 }
 
 // opened records that a life begins to serve a partition.
@@ -228,17 +234,6 @@ func (m *Moves) closed(self string, c handoff.Closed) {
 	if part.owner != self {
 		m.endLocked(c.Partition, moveLost, moveClaimed, part.owner)
 	}
-}
-
-// given records that a partition which this worker has closed is another one's, for a reason of this worker or moveRebalance.
-func (m *Moves) given(p int, to string, why reason) {
-	part := &m.parts[p]
-	if why == moveRebalance && part.target == to {
-		why = m.whyRing(part)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.endLocked(p, moveGiven, why, to)
 }
 
 // untaken records what became of the partitions that a life had closed and no worker took.

@@ -28,16 +28,16 @@ type Shell struct {
 	offRing   atomic.Bool                     // it was told to leave the ring, see leaveRing
 	isSettled atomic.Bool                     // the present incarnation has served all that the ring gave it
 	trouble   atomic.Pointer[error]           // why the worker does not begin, or has stopped
-	counts    callCounts
+	lost      atomic.Int64                    // sessions
 
 	ctx     context.Context // of the goroutine and of calls to the store
 	cancel  context.CancelFunc
 	ended   sync.WaitGroup
 	settled chan struct{} // closed when isSettled is true for the first time
 	gone    chan struct{} // closed when the last life has released its session
-	refused chan struct{} // closed when the worker has not begun for a TTL, because of refusal
-	refusal error         // set before
 
+	refused    context.Context // done when the worker has not begun for a TTL, with the reason
+	refuse     context.CancelCauseFunc
 	registered chan struct{} // closed when the first life's session was confirmed
 
 	wake  chan struct{} // holds one token while inbox is not empty, or run is to look around
@@ -98,7 +98,8 @@ type event struct {
 
 // Start starts the shell of a worker. ctx bounds the start only.
 func Start(ctx context.Context, cfg Config) (*Shell, error) {
-	s := &Shell{cfg: cfg, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
+	s := &Shell{cfg: cfg, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{})}
+	s.refused, s.refuse = context.WithCancelCause(context.Background())
 	s.outlook.Store(new(handoff.Outlook))
 	cfg.Keys.Owner = s
 	s.agree.rivals = make(map[string]time.Time)
@@ -154,12 +155,7 @@ func (s *Shell) postEvent(e event) {
 }
 
 // Poke makes run look around.
-func (s *Shell) Poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Shell) Poke() { wake.Up(s.wake) }
 
 // run is the goroutine that owns the machines.
 func (s *Shell) run() {
@@ -228,36 +224,38 @@ func (s *Shell) spread(each time.Duration) time.Duration {
 }
 
 func (s *Shell) handle(e event) {
-	if _, ok := e.input.(handoff.Leave); ok && !s.leaving {
-		s.leaving = true
-		s.cfg.Keys.Draining.Store(true)
-		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
-		s.passView()
-	}
-	if l, ok := e.input.(handoff.LocksEnded); ok && s.cfg.Locks.Lingers(l.Partition) {
-		return // it was served again meanwhile, and closed with other locks
-	}
-	if f, ok := e.input.(handoff.Finished); ok {
-		s.Moves.finished(f)
-	}
-	if r, ok := e.input.(handoff.Reply); ok {
-		if e.life == s.current {
-			s.renewals.answered(s.cfg.Keys.Now(), r, s.timeout)
+	switch in := e.input.(type) {
+	case handoff.Leave:
+		if !s.leaving {
+			s.leaving = true
+			s.cfg.Keys.Draining.Store(true)
+			s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
+			s.passView()
 		}
-		if sessions := r.Snapshot.Sessions; r.Err == nil && len(sessions) > 0 {
+	case handoff.LocksEnded:
+		if s.cfg.Locks.Lingers(in.Partition) {
+			return // it was served again meanwhile, and closed with other locks
+		}
+	case handoff.Finished:
+		s.Moves.finished(in)
+	case handoff.Reply:
+		if e.life == s.current {
+			s.renewals.answered(s.cfg.Keys.Now(), in, s.timeout)
+		}
+		if sessions := in.Snapshot.Sessions; in.Err == nil && len(sessions) > 0 {
 			if len(sessions) != len(s.sessions) || &sessions[0] != &s.sessions[0] { // others than last time
 				s.sessions = sessions
 				s.tellPeers(sessions)
 				s.observed(sessions)
 			}
-			s.tellWait(e.life, r.Snapshot)
+			s.tellWait(e.life, in.Snapshot)
 		}
-		if r.Err == nil && r.Generation != "" {
-			r.Err = s.arrive(e.life, e.store)
-			e.input = r
+		if in.Err == nil && in.Generation != "" {
+			in.Err = s.arrive(e.life, e.store)
+			e.input = in
 		}
-		s.noteAgreement(r.Err)
-		s.calls.noteResult(r.Err)
+		s.noteAgreement(in.Err)
+		s.calls.noteResult(in.Err)
 	}
 	if e.life == nil {
 		s.stepAll(e.input)
