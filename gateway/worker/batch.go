@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/keytable"
 )
@@ -287,8 +288,8 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 	}
 	ba.began = b.worker.keys.Now()
 	if items := begin(ba, calls); len(items) > 0 {
-		if b.worker.spans != nil && len(calls) > 1 {
-			linkCalls(x, calls)
+		if t := timingOf(x); t.records() && len(calls) > 1 {
+			linkCalls(t, calls)
 		}
 		b.worker.counts.batches.Observe(len(items))
 		err = b.handler(x, items)
@@ -297,14 +298,15 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 }
 
 // linkCalls links the span of a batch's execution to the calls that joined the first one.
-func linkCalls[In, Out any](x keyed.Execution, calls []*batchCall[In, Out]) {
-	var others []*timing
+func linkCalls[In, Out any](t *timing, calls []*batchCall[In, Out]) {
+	size := 1
 	for _, c := range calls[1:] {
 		if c.state.Load() == begun {
-			others = append(others, c.timing)
+			size++
+			t.link(c.timing)
 		}
 	}
-	timingOf(x).link(others)
+	t.span.SetAttributes(spans.Batch.Int(size))
 }
 
 // failure returns why the calls of a batch have no result. The handler panicked with r or, if r is

@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -224,7 +225,9 @@ func setAppHeader(h http.Header, x keyed.Execution, baggage string) {
 			h[name] = values[i : i+1 : i+1]
 		}
 	}
-	timingOf(x).setFields(h)
+	if t := timingOf(x); t.hasFields() {
+		spans.SetFields(h, t.onward)
+	}
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {

@@ -71,13 +71,6 @@ func (p *PanicError) Unwrap() error {
 	return err
 }
 
-func (p *PanicError) raise() {
-	if p.Value == http.ErrAbortHandler {
-		panic(http.ErrAbortHandler)
-	}
-	panic(p)
-}
-
 // errGoexit is what the callers of a shared function get when it calls
 // runtime.Goexit instead of returning.
 var errGoexit = errors.New("worker: the shared function called runtime.Goexit")
@@ -196,7 +189,10 @@ func (w *Worker) await(ctx context.Context, fl *flight, limit time.Duration) (v 
 	case <-fl.done:
 		again = limit > 0 && w.flights.alone(fl)
 		if p, ok := fl.err.(*PanicError); ok && !again {
-			p.raise()
+			if p.Value == http.ErrAbortHandler {
+				panic(http.ErrAbortHandler)
+			}
+			panic(p)
 		}
 		return fl.value, fl.shared, again, fl.err
 	}

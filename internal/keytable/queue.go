@@ -145,13 +145,6 @@ func (w *waiter) limit(d time.Duration) <-chan time.Time {
 	return w.timer.C
 }
 
-// unlimit ends the limit, before w may be used by another caller.
-func (w *waiter) unlimit() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-}
-
 // wake wakes a chain of waiters. The table's lock need not be held: a waiter
 // that has been taken out of the queue is not reused before it is woken.
 func wake(w *waiter) {

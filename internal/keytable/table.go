@@ -100,7 +100,9 @@ func (t *Table) LockWait(ctx context.Context, key string, how Wait) (token int64
 			limit = nil // it is about to be woken, or its item was taken along: it waits no more for the key
 			continue
 		}
-		w.unlimit()
+		if w.timer != nil {
+			w.timer.Stop() // before w may be used by another caller
+		}
 		return t.endWait(w, ctx.Err())
 	}
 }
@@ -299,7 +301,10 @@ func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 	err := t.Queue.join(queued, how)
 	if err != nil && queued > 0 {
 		if last := e.givesWay(how.Client); last != nil && t.Queue.join(0, how) == nil {
-			t.displaceLocked(last)
+			e.remove(last)
+			t.Queue.leaveShare(last.client)
+			last.state.Store(displaced)
+			wake(last)
 			err = nil
 		}
 	}
@@ -323,14 +328,6 @@ func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 		e.gathered()
 	}
 	return w, nil
-}
-
-// displaceLocked sends w away.
-func (t *Table) displaceLocked(w *waiter) {
-	w.entry.remove(w)
-	t.Queue.leaveShare(w.client)
-	w.state.Store(displaced)
-	wake(w)
 }
 
 // endWait ends the wait of w, which has been woken or whose context is done

@@ -182,7 +182,9 @@ func (c *Context) endExecution() (busy bool) {
 	c.ended = true
 	stop, busy := c.stop, c.within > 0
 	c.mu.Unlock()
-	c.part.untrack(c)
+	c.part.mu.Lock()
+	c.part.untrackLocked(c)
+	c.part.mu.Unlock()
 	if stop != nil {
 		stop(nil)
 	}

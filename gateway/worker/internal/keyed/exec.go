@@ -86,7 +86,7 @@ func (x Execution) Queued() int { return x.run.part.Table.Queued(x.Key) }
 func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.askContext(life) {
+	if !r.state.CompareAndSwap(life, life+1) && r.state.Load() != life+1 {
 		return endedContext
 	}
 	if r.ctx == nil {
@@ -134,12 +134,6 @@ type run struct {
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
 	ctx   *Context      // nil until it is asked for
-}
-
-// askContext reports whether the execution of that life still runs. Its context then ends with it. r.mu
-// must be held.
-func (r *run) askContext(life uint64) bool {
-	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
 }
 
 // endLife ends the execution of that life, unless it has ended, which it reports. It

@@ -69,13 +69,7 @@ func (p *Partition) track(c *Context) bool {
 	return true
 }
 
-// untrack undoes track.
-func (p *Partition) untrack(c *Context) {
-	p.mu.Lock()
-	p.untrackLocked(c)
-	p.mu.Unlock()
-}
-
+// untrackLocked undoes track.
 func (p *Partition) untrackLocked(c *Context) {
 	switch {
 	case !c.tracked:

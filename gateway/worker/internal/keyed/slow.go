@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,15 +43,6 @@ type slowHold struct {
 	since time.Time
 }
 
-// forgetLocked forgets the executions that hold their keys no more.
-func (s *slowKeys) forgetLocked() {
-	for id, h := range s.held {
-		if state := s.keys.Parts[id.partition].Table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
-			delete(s.held, id)
-		}
-	}
-}
-
 // slowLook is what a look found.
 type slowLook struct {
 	at    time.Time
@@ -88,7 +80,10 @@ func (s *slowKeys) lookAtTables() {
 	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.keys.cfg.SlowKey {
 		past, s.looks = s.looks[0], s.looks[1:]
 	}
-	s.forgetLocked()
+	maps.DeleteFunc(s.held, func(id slowID, h slowHold) bool { // those that hold their keys no more
+		state := s.keys.Parts[id.partition].Table.Inspect(h.key)
+		return state.Token != id.token && state.Former != id.token
+	})
 	next, busy := s.compareLocked(past, now)
 	if busy {
 		s.looks = append(s.looks, next)
