@@ -261,7 +261,7 @@ type appWriter struct {
 // release ends the execution, once, and its stream, if there is one.
 func (a *appWriter) release() {
 	a.stream.End()
-	if x := a.held; x != (keyed.Execution{}) {
+	if x := a.held; !x.IsNone() {
 		a.held = keyed.Execution{}
 		a.handler.worker.keys.Release(x)
 	}
@@ -272,7 +272,7 @@ func (a *appWriter) Unsent(err error) { a.unsent = err }
 
 // refuse refuses a request that the app has not begun with, once its key is free.
 func (a *appWriter) refuse() {
-	a.timing().noteFailure("unavailable")
+	timingOf(a.held).noteFailure("unavailable")
 	a.release()
 	if a.link.w == nil {
 		a.handler.worker.refuse(a.ResponseWriter, a.request, a.unsent)
@@ -298,7 +298,7 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // share gives the answer to the requests that wait for it, if the execution has held
 // the key to its end and the answer is one for all of them.
 func (a *appWriter) share(kept *answers.Recorder) {
-	if x := a.held; x != (keyed.Execution{}) && x.Context().Err() == nil && kept.Shareable() {
+	if x := a.held; !x.IsNone() && x.Context().Err() == nil && kept.Shareable() {
 		a.collapse.give(x, kept)
 	}
 }
@@ -309,7 +309,7 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 		rules.StripTrailer(r.Trailer)
 		r.Body = &trailedBody{r.Body, r, rules}
 	}
-	t := a.timing()
+	t := timingOf(a.held)
 	t.noteFailure("aborted") // unless the handler returns
 	a.handler.next.ServeHTTP(a, r)
 	t.noteFailure("")
@@ -323,14 +323,6 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 	a.beginAnswer()
 	t.noteStatus(http.StatusOK) // of an answer that the handler has not begun
 	fields.CleanTrailers(a.Header())
-}
-
-// timing returns the times of the request, nil if they are not recorded.
-func (a *appWriter) timing() *timing {
-	if a.held == (keyed.Execution{}) {
-		return nil
-	}
-	return timingOf(a.held)
 }
 
 // trailedBody is a request's body. At its end it removes those trailers that may
@@ -366,7 +358,7 @@ func (a *appWriter) WriteHeader(status int) {
 
 func (a *appWriter) beginAnswer() {
 	if !a.wrote {
-		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && a.held != (keyed.Execution{}) {
+		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && !a.held.IsNone() {
 			a.handler.worker.checkClaim(a.held, said[0], len(said))
 		}
 		fields.CleanAnswer(a.Header())

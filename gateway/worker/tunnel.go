@@ -62,7 +62,7 @@ func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Co
 
 // detachStream frees the key of an answer that begins with that status, if it is a stream.
 func (a *appWriter) detachStream(status int) {
-	if a.wrote || a.held == (keyed.Execution{}) {
+	if a.wrote || a.held.IsNone() {
 		return
 	}
 	timingOf(a.held).noteStatus(status)

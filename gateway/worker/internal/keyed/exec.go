@@ -36,8 +36,13 @@ func (x Execution) Token() int64 { return x.run.token }
 // Partition returns the partition of the key.
 func (x Execution) Partition() *Partition { return x.run.part }
 
-// Trace returns the execution's trace, nil for none.
-func (x Execution) Trace() Trace { return x.run.trace }
+// Trace returns the execution's trace, nil for none. It may be called of no execution.
+func (x Execution) Trace() Trace {
+	if x.run == nil {
+		return nil
+	}
+	return x.run.trace
+}
 
 // Policy returns the policy of the request's route, nil for none.
 func (x Execution) Policy() *policy.Policy { return x.run.policy }
