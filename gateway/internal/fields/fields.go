@@ -4,6 +4,7 @@ package fields
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ const (
 // the app under one name.
 func KindOf(name string) Kind {
 	kind := literalKind(name)
-	if kind != EndToEnd && !isLiteral(name) {
+	if kind != EndToEnd && (strings.IndexByte(name, '_') >= 0 || strings.IndexByte(name, '.') >= 0) {
 		return Alias
 	}
 	return kind
@@ -115,16 +116,6 @@ func foldByte(c byte) byte {
 	return c
 }
 
-// isLiteral reports whether folding changes nothing in name but the case.
-func isLiteral(name string) bool {
-	for i := range len(name) {
-		if name[i] == '_' || name[i] == '.' {
-			return false
-		}
-	}
-	return true
-}
-
 func fold(name string) string {
 	b := []byte(name)
 	for i, c := range b {
@@ -138,11 +129,7 @@ func IsKeyway(name string) bool { return hasFolded(name, "keyway-") }
 
 // StripKeyway removes the headers that only Keyway itself may set.
 func StripKeyway(h http.Header) {
-	for name := range h {
-		if IsKeyway(name) {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return IsKeyway(name) })
 }
 
 // Rules say which fields of a request are sent on towards the app, at a router and at a worker.
@@ -254,11 +241,7 @@ func (r *Rules) IsTrailer(name string) bool {
 
 // StripTrailer removes forbidden trailers of a request.
 func (r *Rules) StripTrailer(trailer http.Header) {
-	for name := range trailer {
-		if !r.IsTrailer(name) {
-			delete(trailer, name)
-		}
-	}
+	maps.DeleteFunc(trailer, func(name string, _ []string) bool { return !r.IsTrailer(name) })
 }
 
 // publicTrailers returns those of a list of trailers' names that may be there.
@@ -302,11 +285,10 @@ func CleanAnswer(h http.Header) {
 // net/http sends the trailers announced in the head and those with http.TrailerPrefix.
 func CleanTrailers(h http.Header) {
 	StripKeyway(h)
-	for name := range h {
-		if trailer, prefixed := strings.CutPrefix(name, http.TrailerPrefix); prefixed && !IsTrailer(trailer) {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		trailer, prefixed := strings.CutPrefix(name, http.TrailerPrefix)
+		return prefixed && !IsTrailer(trailer)
+	})
 }
 
 // RefuseForm answers a request that no app may get, with any key: one that would make the app a
