@@ -276,12 +276,8 @@ func (l *File) Close() {
 
 // Keep leaves the lock to the process's end, since work of its incarnations continues.
 func (l *File) Keep() {
-	keeping.Lock()
-	defer keeping.Unlock()
-	l.kept, kept = true, append(kept, l.f)
+	l.kept = true
+	kept.Store(l, nil)
 }
 
-var (
-	keeping sync.Mutex
-	kept    []*os.File // so that none is closed as garbage
-)
+var kept sync.Map // the Files of Keep, so that none is closed as garbage
