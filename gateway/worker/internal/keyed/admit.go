@@ -108,7 +108,7 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 	took := k.Now() - came
 	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along
 	if ended {
-		k.Counts.Waits.Observe(p, took)
+		k.Counts.Waits.Observe(p.Number, took)
 	}
 	if how.Trace != nil && (ended || how.Alike) {
 		how.Trace.Waited(p, key, took, err)
@@ -267,6 +267,74 @@ func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (t
 	}
 	term = p.Term.Load()
 	return term, k.rates.takeToken(how.Policy, key, term, k.Now())
+}
+
+// AwaitOwnership waits for the partition to open. A call is one of
+// this program: it waits until limit while no other live worker owns the
+// partition. Any other is a request that can be sent elsewhere: it waits for
+// AwaitTimeout where the partition is about to open here. It returns a *NotOwnerError or *UnownedError
+// for key.
+func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, limit time.Time) error {
+	k := p.keys
+	if k.Awaiting.Add(1) > int64(k.cfg.MaxAwaiting) {
+		k.Awaiting.Add(-1)
+		return fmt.Errorf("%w for partition %d to arrive", gateway.ErrBusy, p.Number)
+	}
+	defer k.Awaiting.Add(-1)
+	patience := time.Until(limit)
+	if !how.Call {
+		patience = min(patience, k.cfg.AwaitTimeout)
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		changed := p.changed.Over()
+		switch {
+		case k.Draining.Load():
+			return p.Elsewhere(key)
+		case p.Open.Load():
+			return nil
+		case how.Call && p.owned():
+			return p.Elsewhere(key)
+		case !how.Call && !p.expected(how.Epoch):
+			return p.Elsewhere(key)
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return p.Elsewhere(key)
+		case <-ctx.Done():
+			if how.Call {
+				return fmt.Errorf("%w: %w", context.Cause(ctx), p.Elsewhere(key))
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *Partition) owned() bool {
+	_, _, owned := p.Owner()
+	return owned
+}
+
+// expected reports whether the partition can be expected to open here soon. It can if an owner with
+// an unknown, newer epoch sent the caller here. It also can if no living member owns it and the
+// ring names this worker or none.
+func (p *Partition) expected(epoch int64) bool {
+	known := p.Record.Load()
+	if known != nil && epoch > known.Epoch {
+		return true
+	}
+	view := p.keys.cfg.View()
+	target, ok := view.Owner(p.Number)
+	if ok && target.Name != p.keys.cfg.Name {
+		return false
+	}
+	if known == nil || known.Owner == "" {
+		return true
+	}
+	_, alive := view.Find(known.Owner)
+	return !alive || known.Owner == p.keys.Incarnation()
 }
 
 // Nest finds the execution that holds key along ctx, and begins another one within it, with the

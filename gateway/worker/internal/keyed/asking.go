@@ -89,14 +89,6 @@ func (how *Asking) Batches() bool {
 	return how.Policy == nil || how.Policy.Mode == policy.Auto || how.Policy.Mode == policy.Batch
 }
 
-// Carried returns the baggage with which a request for key is sent on.
-func (how *Asking) Carried(baggage []string, key string) (string, error) {
-	if how.keyless() {
-		return strings.Join(baggage, ","), nil
-	}
-	return AddHeld(baggage, key)
-}
-
 // A request whose route holds no key runs as an execution of a unique name, in the partition of its
 // key or, without a key, in any that the worker serves. It is admitted, bounded, cancelled and
 // waited for like all others, and blocks none. The name is a NUL, a number, another NUL and the

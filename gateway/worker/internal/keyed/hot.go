@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
-	"github.com/keyway-go/keyway/internal/status"
 )
 
 // hotWindow is how long a sketch counts until the next one takes its place.
@@ -17,6 +16,11 @@ const hotWindow = 10 * time.Second
 // one in hotThinned, as so many. Hundreds a second wait then, and counting takes a mutex of the
 // whole worker.
 const hotExact, hotThinned = 4096, 8
+
+// sampleEvery is of how many executions that need not wait one is looked at: to look costs
+// about as much as a call of Worker.Do. It is a prime, so that keys that take turns in a
+// partition are looked at in turn.
+const sampleEvery = 127
 
 // hot counts how often keys are asked for. It counts callers that find their key taken (when they
 // begin to wait, or are refused), and one of sampleEvery among the others. Times are since the
@@ -33,29 +37,6 @@ type hot struct {
 
 func (h *hot) init(queued func(key string) int) {
 	h.queued, h.now, h.before = queued, new(hotkeys.Sketch), new(hotkeys.Sketch)
-}
-
-// HotKeys returns the n keys that were asked for most, see Worker.HotKeys.
-func (k *Keys) HotKeys(n int) []status.HotKey {
-	h, now := &k.hot, k.Now()
-	h.mu.Lock()
-	h.turnLocked(now)
-	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
-	h.mu.Unlock()
-	list := make([]status.HotKey, 0, min(max(n, 0), len(top)))
-	for _, c := range top {
-		if len(list) >= n {
-			break
-		}
-		waiting := k.Queued(c.Key)
-		if c.Count-c.Error == sampleEvery && waiting == 0 {
-			continue // one look does not tell how often it comes
-		}
-		list = append(list, status.HotKey{
-			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
-		})
-	}
-	return list
 }
 
 // taken counts a request or call that has found its key taken.

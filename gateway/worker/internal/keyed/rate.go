@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"hash/maphash"
@@ -23,7 +24,7 @@ type rates struct {
 	mu      sync.Mutex // guards what follows
 	buckets map[bucketID]*bucket
 	byFull  bucketHeap
-	most    int           // buckets; maxBuckets but in tests
+	most    int           // buckets; 0 means maxBuckets
 	latest  time.Duration // time at which a token was asked for
 }
 
@@ -127,7 +128,7 @@ func (r *rates) addLocked(id bucketID, now time.Duration) *bucket {
 	}
 	var b *bucket
 	for range 4 {
-		if len(r.byFull) > 0 && (len(r.byFull) >= r.most || r.byFull[0].full <= now) {
+		if len(r.byFull) > 0 && (len(r.byFull) >= cmp.Or(r.most, maxBuckets) || r.byFull[0].full <= now) {
 			b = heap.Pop(&r.byFull).(*bucket)
 			delete(r.buckets, b.id)
 		}

@@ -20,8 +20,8 @@ type Counts struct {
 // Stripes are durations of what happens often, in parts by the partitions' numbers.
 type Stripes [metrics.Stripes]metrics.Latencies
 
-// Observe counts a duration of something that concerns p.
-func (s *Stripes) Observe(p *Partition, d time.Duration) { s[p.Number%metrics.Stripes].Observe(d) }
+// Observe counts a duration of something that concerns the partition of that number.
+func (s *Stripes) Observe(partition int, d time.Duration) { s[partition%metrics.Stripes].Observe(d) }
 
 // Distribution returns what was counted.
 func (s *Stripes) Distribution() (d metrics.Distribution) {
@@ -29,19 +29,6 @@ func (s *Stripes) Distribution() (d metrics.Distribution) {
 		d.Add(s[i].Distribution())
 	}
 	return d
-}
-
-// ran counts an execution that has begun at r.began.
-func (c *Counts) ran(r *run) {
-	kind := &c.Calls
-	if r.timeout != 0 {
-		kind = &c.Requests
-	}
-	took := r.part.keys.Now() - r.began
-	kind.Observe(r.part, took)
-	if r.trace != nil {
-		r.trace.Ran(took)
-	}
 }
 
 // cancelCause is why an execution was cancelled.
