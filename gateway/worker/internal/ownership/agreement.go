@@ -55,14 +55,6 @@ func (s *Shell) arrive(l *life, store ring.StoreID) error {
 	return nil
 }
 
-// used reports whether another worker is at work, which then has a store.
-func (s *Shell) used() bool {
-	view := s.cfg.Members.View()
-	self := s.cfg.Keys.Incarnation()
-	other := func(m ring.Member) bool { return m.Incarnation != self }
-	return slices.ContainsFunc(view.Workers(), other) || len(ring.ActiveWorkers(view.Refused)) > 0
-}
-
 // noteAgreement remembers why the store was not to be used, or that it was.
 func (s *Shell) noteAgreement(err error) {
 	if !errors.Is(err, ring.ErrSettings) {

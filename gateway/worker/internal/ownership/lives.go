@@ -2,13 +2,159 @@ package ownership
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"slices"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
 )
+
+// beginLife starts a new incarnation, unless ctx has ended.
+func (s *Shell) beginLife(ctx context.Context) error {
+	cfg := &s.cfg
+	id, self := rand.Text(), cfg.Members.Self()
+	hc := handoff.Config{
+		Session:          records.Session{Incarnation: id, Name: s.cfg.Name, Addr: self.Addr, Gossip: self.Gossip},
+		Partitions:       s.cfg.Settings.Ring.Partitions,
+		TTL:              s.cfg.Settings.TTL,
+		NewCluster:       cfg.NewCluster && s.current == nil,
+		ServeOnStoreLoss: cfg.ServeWithoutStore,
+		Floor:            s.highest,
+	}
+	machine, err := handoff.New(hc)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	if cfg.OnIncarnation != nil {
+		if err := cfg.OnIncarnation(id); err != nil && s.current == nil {
+			return fmt.Errorf("worker: writing down incarnation %s: %w", id, err)
+		} else if err != nil {
+			cfg.Logger.Error("cannot write down the new incarnation: a restart will have to wait for its session to expire", "incarnation", id, "error", err)
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("worker: %w", context.Cause(ctx))
+	}
+	l := &life{incarnation: id, machine: machine, first: s.current == nil}
+	s.cfg.Keys.SetIncarnation(id)
+	s.current, s.view = l, nil
+	s.Moves.begin(id)
+	s.isSettled.Store(false)
+	s.lives = append(s.lives, l)
+	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
+	cfg.Logger.Info("new incarnation", "worker", s.cfg.Name, "incarnation", id)
+	return nil
+}
+
+func (s *Shell) endLife(l *life) {
+	s.lives = slices.DeleteFunc(s.lives, func(other *life) bool { return other == l })
+	if s.leaving && len(s.lives) == 0 {
+		close(s.gone)
+	}
+}
+
+func (s *Shell) stepAll(in handoff.Input) {
+	for _, l := range append([]*life(nil), s.lives...) {
+		s.step(l, in)
+	}
+}
+
+// step passes in to l's machine and carries out its effects. A CloseTable is answered at once;
+// effects of the answer come after those already there.
+func (s *Shell) step(l *life, in handoff.Input) {
+	todo := s.stepMachine(l, in)
+	for len(todo) > 0 {
+		e := todo[0]
+		todo = todo[1:]
+		if c, ok := e.(handoff.CloseTable); ok {
+			closed := s.closeTable(c.Partition)
+			s.Moves.closed(l.incarnation, closed)
+			todo = append(todo, s.stepMachine(l, closed)...)
+			continue
+		}
+		s.perform(l, e)
+	}
+}
+
+// stepMachine passes in to l's machine, and keeps the highest epoch that it knows of for
+// the lives to come.
+func (s *Shell) stepMachine(l *life, in handoff.Input) []handoff.Effect {
+	effects := l.machine.Step(s.cfg.Keys.Instant(time.Now()), in)
+	s.highest = max(s.highest, l.machine.Highest())
+	return effects
+}
+
+// passView passes a changed view on.
+func (s *Shell) passView() {
+	view := s.cfg.Members.View()
+	if view == s.view {
+		return
+	}
+	sameRing := s.view != nil && s.view.Digest == view.Digest
+	s.view = view
+	died, changed := s.Moves.view(view, sameRing)
+	if changed {
+		s.changed = time.Now()
+	}
+	in := viewInput(view, s.viewed, sameRing)
+	s.viewed, s.floor = in, in.Floor
+	s.stepAll(in)
+	s.announceTakeovers(died)
+	if s.leaving && len(in.Workers) == 0 {
+		s.stepAll(handoff.Leave{Now: true})
+	}
+	for i := range s.cfg.Keys.Parts {
+		s.cfg.Keys.Parts[i].Announce()
+	}
+}
+
+// announceTakeovers says of workers that are gone when their partitions are served
+// again.
+func (s *Shell) announceTakeovers(died []string) {
+	for _, incarnation := range died {
+		n := s.Moves.owned(incarnation)
+		if n == 0 {
+			continue
+		}
+		wait, obstacle := s.current.machine.Outlook().Claimable(records.Record{Owner: incarnation}, s.cfg.Keys.Instant(time.Now()).Mono)
+		if wait == 0 && obstacle != handoff.ObstacleNone {
+			wait = s.cfg.Settings.TTL
+		}
+		s.cfg.Logger.Warn("a worker is gone: its partitions are served again once its session is over", "worker", s.Moves.NameOf(incarnation),
+			"partitions", n, "by", time.Now().Add(wait).Format(time.TimeOnly), "in_at_most", wait.Round(time.Millisecond))
+	}
+}
+
+// confirm records that a life's session was confirmed for the first time.
+func (s *Shell) confirm(l *life, lease handoff.Lease) {
+	if l.confirmed || lease == (handoff.Lease{}) {
+		return
+	}
+	l.confirmed = true
+	if l.first {
+		close(s.registered)
+	}
+}
+
+// givesFor returns the worker's own reason for giving partitions away, moveRebalance for none.
+func (s *Shell) givesFor() reason {
+	switch {
+	case s.leaving:
+		return moveLeave
+	case s.drained:
+		return moveDrain
+	case s.appless != nil:
+		return moveApp
+	case s.agree.blocked:
+		return moveStore
+	}
+	return moveRebalance
+}
 
 // perform carries out an effect on the request path or the cluster; calls to
 // the store are made by call.
@@ -183,4 +329,12 @@ func viewInput(view *ring.View, before handoff.View, sameRing bool) handoff.View
 		}
 	}
 	return in
+}
+
+// used reports whether another worker is at work, which then has a store.
+func (s *Shell) used() bool {
+	view := s.cfg.Members.View()
+	self := s.cfg.Keys.Incarnation()
+	other := func(m ring.Member) bool { return m.Incarnation != self }
+	return slices.ContainsFunc(view.Workers(), other) || len(ring.ActiveWorkers(view.Refused)) > 0
 }
