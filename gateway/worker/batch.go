@@ -11,28 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/keytable"
 )
-
-// BatchConfig configures a [Batcher]. A field of 0 stands for the default; a
-// negative one is an error of [NewBatcher].
-type BatchConfig struct {
-	// MaxItems is how many items a batch has at most. Default 256.
-	MaxItems int
-
-	// MaxBytes bounds the size of all items of a batch, as Batcher.Size counts them. A larger item
-	// has a batch of its own. Default 1 MiB.
-	MaxBytes int
-
-	// Linger is how long a batch waits for more items, with its key held, until it has MaxItems or
-	// the next in the queue is no item. Default 0: a batch takes the items that already wait. Under
-	// load these are the items that came while the previous batch ran.
-	Linger time.Duration
-}
 
 // Item is one call of [Batcher.Do], as the handler gets it.
 type Item[In, Out any] struct {
@@ -227,6 +213,20 @@ func (b *batch) removeCaller() bool {
 		c.Cancel(keyed.ErrAllLeft)
 	}
 	return true
+}
+
+// ranIn records the times of a request that has come at that time, and is answered by the batch.
+func (t *timing) ranIn(b *batch, came time.Duration) {
+	if t != nil && t.batched {
+		t.wait, t.run = b.began-came, b.ended-b.began
+	}
+}
+
+// waitedFor records the wait of a batch's item that has come at that time.
+func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
+	if t != nil && t.spans != nil {
+		t.spans.Add(t.ctx, spans.QueueWait, b.part.At(came), b.part.At(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
+	}
 }
 
 // run runs the batch that first leads, with the key of x held, and frees that. A

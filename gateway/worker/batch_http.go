@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -150,55 +149,3 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // ServeLink implements [link.Handler].
 func (h *submitHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) { submitLink(h, w, r) }
-
-// submitLink has h, a submitHandler or a mux that leads to one, answer a request
-// that came over the link.
-func submitLink(h http.Handler, w *link.ResponseWriter, r *link.ServerRequest) {
-	header := r.Fields.HeaderFor(2)
-	header[gateway.HeaderKey] = []string{url.PathEscape(r.Key)}
-	header[gateway.HeaderEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
-	over := &linkWriter{w: w, r: r}
-	link.ServeHTTP(r.Context(), w, r, header, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-		over.ResponseWriter = rw
-		h.ServeHTTP(over, req)
-	}))
-	over.timing.tell(w)
-}
-
-// linkWriter answers a request that came over the link.
-type linkWriter struct {
-	http.ResponseWriter
-	w      *link.ResponseWriter
-	r      *link.ServerRequest
-	timing *timing // of a request that runs in a batch; nil if nobody wants them
-}
-
-// Unwrap lets [http.ResponseController] reach the writer.
-func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// refuse answers a request that was not admitted.
-func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
-	worker.counts.refused(r.Context(), err)
-	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
-		worker.answerRefusal(w, r, err)
-	}
-}
-
-// batched reports whether h's next is a mux that leads r to a batch handler.
-func (h *keyedHandler) batched(r *http.Request) bool {
-	if h.mux == nil || !h.worker.batches.Load() {
-		return false
-	}
-	to, _ := h.mux.Handler(r)
-	_, ok := to.(*submitHandler)
-	return ok
-}
-
-// batchedLink is batched for a request that came over the link.
-func (h *keyedHandler) batchedLink(r *link.ServerRequest) bool {
-	if h.mux == nil || !h.worker.batches.Load() {
-		return false
-	}
-	u, err := url.ParseRequestURI(r.Target)
-	return err == nil && h.batched(&http.Request{Method: r.Method, Host: r.Host, URL: u})
-}

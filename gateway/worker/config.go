@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 	"github.com/keyway-go/keyway/internal/appwork"
 )
 
@@ -82,6 +83,10 @@ type Config struct {
 
 	Logger *slog.Logger // default: discard
 }
+
+// Store keeps the sessions and records that determine ownership: that of fallback/store or of
+// fallback/etcd. Packages outside of this module cannot implement it.
+type Store = ownership.Store
 
 // App describes the code that answers requests: a handler, or the app behind a sidecar.
 type App struct {
@@ -228,4 +233,20 @@ func (l Limits) complete() (_ Limits, err error) {
 	hop.Default(&err, "worker: Limits.Timeout", &l.Timeout, time.Minute)
 	hop.Default(&err, "worker: Limits.AbandonedTimeout", &l.AbandonedTimeout, time.Minute)
 	return l, err
+}
+
+// BatchConfig configures a [Batcher]. A field of 0 stands for the default; a
+// negative one is an error of [NewBatcher].
+type BatchConfig struct {
+	// MaxItems is how many items a batch has at most. Default 256.
+	MaxItems int
+
+	// MaxBytes bounds the size of all items of a batch, as Batcher.Size counts them. A larger item
+	// has a batch of its own. Default 1 MiB.
+	MaxBytes int
+
+	// Linger is how long a batch waits for more items, with its key held, until it has MaxItems or
+	// the next in the queue is no item. Default 0: a batch takes the items that already wait. Under
+	// load these are the items that came while the previous batch ran.
+	Linger time.Duration
 }

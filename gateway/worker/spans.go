@@ -122,20 +122,6 @@ func (t *timing) joinBatch() {
 	}
 }
 
-// ranIn records the times of a request that has come at that time, and is answered by the batch.
-func (t *timing) ranIn(b *batch, came time.Duration) {
-	if t != nil && t.batched {
-		t.wait, t.run = b.began-came, b.ended-b.began
-	}
-}
-
-// waitedFor records the wait of a batch's item that has come at that time.
-func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
-	if t != nil && t.spans != nil {
-		t.spans.Add(t.ctx, spans.QueueWait, b.part.At(came), b.part.At(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
-	}
-}
-
 // attributes returns what spans say of a key at the worker.
 func (t *timing) attributes(p *keyed.Partition, name string) []attribute.KeyValue {
 	list := t.spans.KeyAttributes(keyed.KeyOf(name))

@@ -23,16 +23,20 @@
 //
 // Files, from a request inwards:
 //
-//	server.go      connections; authority.go checks the senders of requests
+//	server.go      connections, and who their senders are
 //	inquiry.go     calls between members; internal/locks answers those for locks
-//	handler.go     requests; upload.go has their bodies, policy.go their routes' policies, refusal.go their refusals
-//	forward.go     requests for an app in another process; apps.go says whether the app answers
+//	forward.go     requests for an app in another process
 //	batch_http.go  requests that a batcher takes; batch.go is the batcher
+//	share.go       results that equal calls share
+//	do.go          calls of this program and of its client
+//	handler.go     requests, until their answers or streams end; upload.go has their bodies
 //	collapse.go    requests that get the answer to an equal one; internal/answers keeps it
-//	tunnel.go      answers that continue without their key
-//	do.go          calls of this program; share.go shares results of equal calls, local.go serves a client
+//	status.go      what operators see, with metrics.go and claims.go
 //	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which it owns
-//	status.go      what operators see, with metrics.go, counts.go, claims.go and spans.go
+//	apps.go        whether apps in other processes answer
+//	spans.go       the times of requests
+//	refusal.go     why a request is refused; policy.go has the policies of their routes
+//	config.go      the worker's settings
 package worker
 
 import (
@@ -57,10 +61,6 @@ import (
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
-
-// Store keeps the sessions and records that determine ownership: that of fallback/store or of
-// fallback/etcd. Packages outside of this module cannot implement it.
-type Store = ownership.Store
 
 // Worker owns partitions and runs one execution at a time for each of their keys. Start one with
 // [Start]. The shell's goroutine changes which partitions are open, keys and locks what runs in
