@@ -22,17 +22,15 @@ type Moves struct {
 
 	// The fields below belong to the shell's goroutine.
 	parts      []movingPartition
-	members    map[string]*seenMember // by incarnation
-	looks      int                    // views seen
-	quarantine time.Duration          // the latest end of one, since the worker's start
+	quarantine time.Duration // the latest end of one, since the worker's start
 
-	mu        sync.Mutex // guards what follows
-	bursts    []*burst   // the oldest first
+	mu        sync.Mutex             // guards what follows
+	members   map[string]*seenMember // by incarnation; the shell's goroutine alone changes them, and reads them without mu
+	bursts    []*burst               // the oldest first
 	inherited map[int][]lingering
 	left      map[int][]lingering
-	names     map[string]string        // of members, by incarnation
 	alarms    map[string]time.Duration // by holder: the age of its residue that is logged next
-	alarmAt   time.Time                // when to look at residue; zero for never
+	lookAt    time.Time                // when residue is looked at next
 
 	counts [directions][reasons]atomic.Int64 // of partitions
 	took   [directions]metrics.Latencies
@@ -50,18 +48,17 @@ type movingPartition struct {
 
 // seenMember is what moves knows of an incarnation.
 type seenMember struct {
-	name   string
-	own    bool // a life of this process
+	name   string // never changes
+	own    bool   // a life of this process
 	state  ring.State
 	active time.Duration // when it came onto the ring, since the worker's start
-	look   int           // at which it was seen last
 	gone   bool
 }
 
 func (m *Moves) init(cfg *Config) {
 	m.cfg, m.parts, m.members = cfg, make([]movingPartition, len(cfg.Keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
-	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
+	m.alarms = make(map[string]time.Duration)
 }
 
 // now returns the time since the worker's start, which is not 0.
@@ -81,7 +78,7 @@ func (m *Moves) session(incarnation, name string) {
 func (m *Moves) know(incarnation string, s *seenMember) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.members[incarnation], m.names[incarnation] = s, s.name
+	m.members[incarnation] = s
 }
 
 // NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
@@ -92,7 +89,10 @@ func (m *Moves) NameOf(incarnation string) string {
 }
 
 func (m *Moves) nameLocked(incarnation string) string {
-	return cmp.Or(m.names[incarnation], incarnation)
+	if s := m.members[incarnation]; s != nil {
+		return cmp.Or(s.name, incarnation)
+	}
+	return incarnation
 }
 
 // view takes a changed view, of the same ring or another one. It returns the
@@ -100,7 +100,6 @@ func (m *Moves) nameLocked(incarnation string) string {
 // another worker came, went or changed its state.
 func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) {
 	now := m.now()
-	m.looks++
 	for _, member := range v.Members {
 		if member.Role != ring.RoleWorker || member.Incarnation == "" {
 			continue
@@ -114,10 +113,10 @@ func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) 
 			s.active = now
 		}
 		changed = changed || !s.own && (s.state != member.State || s.gone)
-		s.state, s.look, s.gone = member.State, m.looks, false
+		s.state, s.gone = member.State, false
 	}
 	for inc, s := range m.members {
-		if s.look == m.looks || s.gone {
+		if _, there := v.Find(inc); there || s.gone {
 			continue
 		}
 		changed = true
@@ -152,7 +151,6 @@ func (m *Moves) prune(members int) {
 	for inc, s := range m.members {
 		if s.gone && !needed[inc] {
 			delete(m.members, inc)
-			delete(m.names, inc)
 		}
 	}
 }
@@ -212,7 +210,6 @@ func (m *Moves) opened(self string, e handoff.OpenTable) {
 	since := time.Now()
 	for _, r := range e.Blocked {
 		m.inherited[e.Partition] = append(m.inherited[e.Partition], lingering{r, since, b})
-		m.alarmLocked(since.Add(m.cfg.SlowKey))
 	}
 }
 
@@ -223,13 +220,11 @@ func (m *Moves) closed(self string, c handoff.Closed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.inherited, c.Partition) // it goes along
-	m.calmLocked()
 	since := time.Now()
 	for _, e := range c.Running {
 		r := records.Residue{Key: e.Key, Holder: self, Token: e.Token}
 		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
 			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
-			m.alarmLocked(since.Add(m.cfg.SlowKey))
 		}
 	}
 	if part.owner != self {
@@ -333,7 +328,6 @@ func (m *Moves) remove(list map[int][]lingering, p int, over func(*lingering) bo
 	if list[p] = rest; len(rest) == 0 {
 		delete(list, p)
 	}
-	m.calmLocked()
 }
 
 // OldestResidue returns for how long keys have been waited for that run on at a former owner of
@@ -372,44 +366,34 @@ func (m *Moves) residueLocked() map[string]residueOf {
 	return held
 }
 
-// alarmLocked has residue looked at then, or before.
-func (m *Moves) alarmLocked(at time.Time) {
-	if m.alarmAt.IsZero() || at.Before(m.alarmAt) {
-		m.alarmAt = at
+// warnLocked logs residue that is older than Limits.SlowKey, of each holder when it is twice as old
+// as before, and when it is no more. It returns after how long it wants to be called again.
+func (m *Moves) warnLocked(now time.Time) time.Duration {
+	switch {
+	case len(m.inherited)+len(m.left)+len(m.alarms) == 0:
+		return time.Hour
+	case len(m.alarms) == 0 && now.Before(m.lookAt):
+		return m.lookAt.Sub(now)
 	}
-}
-
-// warnLocked logs residue that is older than Limits.SlowKey, of each holder when it is
-// twice as old as before.
-func (m *Moves) warnLocked(now time.Time) {
-	m.alarmAt = time.Time{}
-	for holder, h := range m.residueLocked() {
-		after, age := m.alarms[holder], now.Sub(h.oldest)
-		if after == 0 {
-			after = m.cfg.SlowKey
-		}
+	held, wait := m.residueLocked(), m.cfg.SlowKey
+	for holder, h := range held {
+		after, age := cmp.Or(m.alarms[holder], m.cfg.SlowKey), now.Sub(h.oldest)
 		if age >= after {
 			m.cfg.Logger.Warn("executions at a former owner of partitions still run: requests for their keys wait at the new one",
 				"worker", m.nameLocked(holder), "keys", h.keys, "oldest", age.Round(time.Millisecond))
 			after = 2 * age
 			m.alarms[holder] = after
 		}
-		m.alarmLocked(h.oldest.Add(after))
+		wait = min(wait, after-age)
 	}
-}
-
-// calmLocked logs that residue which was warned of is no more.
-func (m *Moves) calmLocked() {
-	if len(m.alarms) == 0 {
-		return
-	}
-	held := m.residueLocked()
+	m.lookAt = now.Add(wait)
 	for holder := range m.alarms {
 		if held[holder].keys == 0 {
 			delete(m.alarms, holder)
 			m.cfg.Logger.Info("the executions at the former owner of partitions have ended", "worker", m.nameLocked(holder))
 		}
 	}
+	return wait
 }
 
 // Residue returns the residue by holder, that of the most keys first.

@@ -58,7 +58,8 @@ func (m *Moves) noteLocked(d direction, why reason, peer string, took time.Durat
 func (m *Moves) flush() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, wait := time.Now(), time.Hour
+	now := time.Now()
+	wait := m.warnLocked(now)
 	for _, b := range m.bursts {
 		if b.logged {
 			continue
@@ -70,13 +71,7 @@ func (m *Moves) flush() time.Duration {
 		}
 		wait = min(wait, left)
 	}
-	if m.alarmAt.IsZero() {
-		return wait
-	}
-	if !now.Before(m.alarmAt) {
-		m.warnLocked(now)
-	}
-	return min(wait, max(m.alarmAt.Sub(now), 0))
+	return wait
 }
 
 // logLocked logs a burst, once.
