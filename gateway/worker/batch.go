@@ -345,8 +345,7 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*batchCall[In, Out]
 	return calls
 }
 
-// mayBegin reports whether the call's origin knows that it begins. If not, failed
-// says why.
+// mayBegin reports whether the call's origin knows that it begins. If not, failed says why.
 func (c *batchCall[In, Out]) mayBegin() bool {
 	if c.share == nil {
 		return true
@@ -358,8 +357,7 @@ func (c *batchCall[In, Out]) mayBegin() bool {
 	return err == nil
 }
 
-// begin begins a batch with those calls whose callers have not left, and returns
-// their items.
+// begin begins a batch with those calls whose callers have not left, and returns their items.
 func begin[In, Out any](ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out] {
 	items := make([]*Item[In, Out], 0, len(calls))
 	ba.callers.Store(1)

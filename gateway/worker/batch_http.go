@@ -13,13 +13,12 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// BatchHandler returns a handler whose requests are items of b. It finds the key,
-// and refuses, as [Worker.Handler] does; decode makes an item of a request, whose
-// context ends when the client leaves, and encode answers with the item's Out and
-// Err. An error of decode is answered with 400, a body of more than
-// BatchConfig.MaxBytes with 413. Where there is no result, see [Batcher.Do], encode
-// is not called: the answer is 500 if the handler of b panicked and 502 otherwise,
-// and says that the request may have run.
+// BatchHandler returns a handler whose requests are items of b. It finds the key, and refuses, as
+// [Worker.Handler] does; decode makes an item of a request, whose context ends when the client
+// leaves, and encode answers with the item's Out and Err. An error of decode is answered with 400,
+// a body of more than BatchConfig.MaxBytes with 413. Where there is no result, see [Batcher.Do],
+// encode is not called: the answer is 500 if the handler of b panicked and 502 otherwise, and says
+// that the request may have run.
 //
 // It is for a server by itself, or for an [http.ServeMux] that also has handlers that hold the key:
 // [Worker.Handler] of such a mux begins no execution for it. The mux must be Handler's direct
@@ -59,8 +58,7 @@ func (w *Worker) answerLost(rw http.ResponseWriter, r *http.Request, err error) 
 	w.counts.own(kind).ServeHTTP(rw, r)
 }
 
-// submitHandler answers requests that do not hold their key, but are submitted to
-// a batcher.
+// submitHandler answers requests that do not hold their key, but are submitted to a batcher.
 type submitHandler struct {
 	keyedHandler // without a next
 

@@ -180,13 +180,12 @@ type Limits struct {
 
 	// MaxConnections bounds the connections to a [Server] of the worker. One eighth is reserved for
 	// routers' links; a link over this bound is refused. Another eighth is for connections not yet
-	// identified or accepted. When it is full, a new connection replaces the longest waiting
-	// one, after at least a second. HTTP connections share the rest. When that is full, new
-	// ones wait, and the longest idle one is closed, after at least a second.
-	// The process keeps 128 of the files that
-	// it may open (RLIMIT_NOFILE) for other uses, or a quarter
-	// if that is more. Default: half of the rest, since a request may need a connection to an
-	// app too. The worker warns of a bound above that rest.
+	// identified or accepted. When it is full, a new connection replaces the longest waiting one,
+	// after at least a second. HTTP connections share the rest. When that is full, new ones wait,
+	// and the longest idle one is closed, after at least a second. The process keeps 128 of the
+	// files that it may open (RLIMIT_NOFILE) for other uses, or a quarter if that is more. Default:
+	// half of the rest, since a request may need a connection to an app too. The worker warns of a
+	// bound above that rest.
 	MaxConnections int
 
 	// Timeout bounds each execution of a request that [Worker.Handler] or a sidecar takes, from the

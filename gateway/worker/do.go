@@ -98,11 +98,10 @@ func (l *inProcess) Do(ctx context.Context, key string, try bool, fn func(gatewa
 	return true, fn(x.Public())
 }
 
-// Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the
-// highest epoch of its partition that the caller knows. The wait ends with [gateway.ErrWaited]
-// after wait, or after Limits.MaxWait if wait is 0 or longer than that. The
-// caller works under held, and then calls release. If the worker does not serve key, the
-// error wraps a refusal that names the owner.
+// Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the highest
+// epoch of its partition that the caller knows. The wait ends with [gateway.ErrWaited] after wait,
+// or after Limits.MaxWait if wait is 0 or longer than that. The caller works under held, and then
+// calls release. If the worker does not serve key, the error wraps a refusal that names the owner.
 func (l *inProcess) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
 	x, err := l.worker.keys.Admit(ctx, key, keyed.Asking{Epoch: epoch, Try: try, MaxWait: min(wait, l.worker.cfg.MaxWait), Trace: l.worker.traceOfCall(ctx)})
 	if err != nil {

@@ -27,8 +27,7 @@ func (w *Worker) refuseLink(rw *link.ResponseWriter, r *link.ServerRequest, err 
 	link.ServeHTTP(r.Context(), rw, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.answerRefusal(rw, r, err) }))
 }
 
-// refuseKey answers a request without a usable key: err is the error of where it was
-// looked for.
+// refuseKey answers a request without a usable key: err is the error of where it was looked for.
 func (w *Worker) refuseKey(rw http.ResponseWriter, r *http.Request, err error) {
 	p := problem.OfKey(err, w.cfg.Keys)
 	w.counts.problems[p.Kind].Add(1)

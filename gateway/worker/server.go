@@ -41,8 +41,7 @@ type Server struct {
 // be open before it is known whether they are links.
 func linkShare(connections int) int { return max(connections/8, 1) }
 
-// NewServer returns a server for a handler that [Worker.Handler] or
-// sidecar.New returned.
+// NewServer returns a server for a handler that [Worker.Handler] or sidecar.New returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
 	config := hop.LinkConfig(w.cfg.Members, hop.MaxHeaderBytes, w.log)
 	config.MaxStreams = w.cfg.StreamsPerLink
@@ -234,9 +233,8 @@ func (w *Worker) serverTLS() *tls.Config {
 // takesPlain reports whether a server of the worker takes connections without TLS.
 func (w *Worker) takesPlain() bool { return w.cfg.PeerTLS == nil || w.cfg.PeerTLS.Optional() }
 
-// guard returns h for requests over HTTP: those of members, and with Config.Direct
-// those of others, of whose fields of Keyway's own none is believed but a key that
-// is not to be found elsewhere.
+// guard returns h for requests over HTTP: those of members, and with Config.Direct those of others,
+// of whose fields of Keyway's own none is believed but a key that is not to be found elsewhere.
 func (w *Worker) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		m, member := r.Context().Value(memberKey{}).(*membership)

@@ -303,7 +303,6 @@ func (m *Machine) passed(deadline Instant) bool {
 	return deadline.Passed(m.now)
 }
 
-// over reports whether a waiting period has ended. Periods that keep us from
-// taking something run on the monotonic clock alone: it may stand still, but
-// it never runs ahead.
+// over reports whether a waiting period has ended. Periods that keep us from taking something run
+// on the monotonic clock alone: it may stand still, but it never runs ahead.
 func (m *Machine) over(at time.Duration) bool { return m.now.Mono >= at }

@@ -82,8 +82,7 @@ func (t *Table) Take(key string, token int64, accept func(*Item) (take, more boo
 	}
 }
 
-// heldLocked returns the entry of the key that is held with token. It panics if
-// there is none.
+// heldLocked returns the entry of the key that is held with token. It panics if there is none.
 func (t *Table) heldLocked(caller, key string, token int64) *entry {
 	e := t.keys.find(key)
 	if e == nil || !e.claimed() || e.token != token {

@@ -12,9 +12,8 @@ const (
 	DefaultTotal  = 65536
 )
 
-// Queue bounds how many callers may wait, and how long, and counts them. The tables that
-// share one Queue share its Total. Set its fields before the first use. The
-// zero Queue has the defaults.
+// Queue bounds how many callers may wait, and how long, and counts them. The tables that share one
+// Queue share its Total. Set its fields before the first use. The zero Queue has the defaults.
 type Queue struct {
 	PerKey int // waiters for one key; 0 means DefaultPerKey
 	Total  int // waiters for all keys together; 0 means DefaultTotal

@@ -69,10 +69,9 @@ func BootID() string {
 // errLocked means that another process holds the lock.
 var errLocked = errors.New("lockfile: locked")
 
-// Lock locks the file at path, which it makes if there is none, and returns the
-// incarnations in it that ran under the boot id; with no boot id none. Write adds lines
-// with that grace. With no path Lock returns the zero File. A file that cannot be opened
-// is an [*os.PathError].
+// Lock locks the file at path, which it makes if there is none, and returns the incarnations in it
+// that ran under the boot id; with no boot id none. Write adds lines with that grace. With no path
+// Lock returns the zero File. A file that cannot be opened is an [*os.PathError].
 func Lock(path, boot string, grace time.Duration) (previous []Dead, l *File, err error) {
 	if path == "" {
 		return nil, new(File), nil

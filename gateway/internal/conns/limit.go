@@ -196,9 +196,8 @@ type Idle interface {
 	EndUnused()
 }
 
-// EndLongestIdle ends those of the connections that have been without a request
-// for longest: one, and a thirty-second of all that have for spareTicks. It returns
-// how many these were.
+// EndLongestIdle ends those of the connections that have been without a request for longest: one,
+// and a thirty-second of all that have for spareTicks. It returns how many these were.
 func EndLongestIdle(conns []Idle, now int64) (ended int) {
 	type spare struct {
 		Idle

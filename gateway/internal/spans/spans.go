@@ -108,8 +108,7 @@ func ServerAttributes(addr string) []attribute.KeyValue {
 	return list
 }
 
-// Fail says that what a span is about has failed: kind is a word for how; "" for that it
-// has not.
+// Fail says that what a span is about has failed: kind is a word for how; "" for that it has not.
 func Fail(span trace.Span, kind string) {
 	if kind != "" {
 		span.SetStatus(codes.Error, kind)

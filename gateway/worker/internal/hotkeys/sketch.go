@@ -21,9 +21,8 @@ type Count struct {
 	Count, Error int64
 }
 
-// Sketch counts keys. Those that have come more often than one time in [Size] are among its
-// counts, whatever the others are. The zero Sketch is empty. It is not safe for concurrent
-// use.
+// Sketch counts keys. Those that have come more often than one time in [Size] are among its counts,
+// whatever the others are. The zero Sketch is empty. It is not safe for concurrent use.
 type Sketch struct {
 	counts []Count
 	known  map[string]int // by key: its index of counts

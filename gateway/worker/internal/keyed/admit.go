@@ -124,14 +124,12 @@ func (k *Keys) won(p *Partition, token int64) {
 	p.minted(token)
 }
 
-// errCancelled: all that the partition had admitted was cancelled while a key
-// of it was asked for.
+// errCancelled: all that the partition had admitted was cancelled while a key of it was asked for.
 var errCancelled = errors.New("worker: cancelled while the key was asked for")
 
-// confirm compares the lease, and then what cancels, once key was granted. It
-// frees key again if either says no. In this order, because the lease may be
-// that of the worker's next incarnation: it came after the cancellation of all
-// that the one before had admitted.
+// confirm compares the lease, and then what cancels, once key was granted. It frees key again if
+// either says no. In this order, because the lease may be that of the worker's next incarnation: it
+// came after the cancellation of all that the one before had admitted.
 func (k *Keys) confirm(p *Partition, key string, token int64, cancels uint64) (err error) {
 	admits := k.Admits(time.Now())
 	if k.Confirming != nil {
@@ -269,11 +267,10 @@ func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (t
 	return term, k.rates.takeToken(how.Policy, key, term, k.Now())
 }
 
-// AwaitOwnership waits for the partition to open. A call is one of
-// this program: it waits until limit while no other live worker owns the
-// partition. Any other is a request that can be sent elsewhere: it waits for
-// AwaitTimeout where the partition is about to open here. It returns a *NotOwnerError or *UnownedError
-// for key.
+// AwaitOwnership waits for the partition to open. A call is one of this program: it waits until
+// limit while no other live worker owns the partition. Any other is a request that can be sent
+// elsewhere: it waits for AwaitTimeout where the partition is about to open here. It returns a
+// *NotOwnerError or *UnownedError for key.
 func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, limit time.Time) error {
 	k := p.keys
 	if k.Awaiting.Add(1) > int64(k.cfg.MaxAwaiting) {

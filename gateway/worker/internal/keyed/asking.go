@@ -12,9 +12,8 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 )
 
-// Origin is a request's origin, which bounds how many of its requests wait for their
-// keys, and knows of each that waits that it has not begun.
-// [link.ServerRequest] implements it.
+// Origin is a request's origin, which bounds how many of its requests wait for their keys, and
+// knows of each that waits that it has not begun. [link.ServerRequest] implements it.
 type Origin interface {
 	BeginWait() bool
 	NoteBegin()

@@ -90,8 +90,7 @@ func (x Execution) Gather(n int) <-chan struct{} {
 // Queued returns how many wait for the key.
 func (x Execution) Queued() int { return x.run.part.Table.Queued(x.Key) }
 
-// ExecutionContext is for [gateway.Execution]. [TokenFrom] finds the token in the
-// context.
+// ExecutionContext is for [gateway.Execution]. [TokenFrom] finds the token in the context.
 func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,8 +181,7 @@ func (r *run) reset() {
 
 var runs = sync.Pool{New: func() any { return new(run) }}
 
-// Bound ends x when it has taken that long. It must be called before x's context
-// is used.
+// Bound ends x when it has taken that long. It must be called before x's context is used.
 func (x Execution) Bound(timeout time.Duration) {
 	x.run.began, x.run.timeout = x.run.part.keys.Now(), timeout
 }

@@ -289,8 +289,7 @@ func (p *Partition) CancelRunning() {
 	p.EndStreams()
 }
 
-// Unlock ends an execution, and tells the shell if the partition was moved
-// away while it ran.
+// Unlock ends an execution, and tells the shell if the partition was moved away while it ran.
 func (p *Partition) Unlock(key string, token int64) {
 	if p.Table.Unlock(key, token) {
 		p.keys.Owner.Post(handoff.Finished{Partition: p.Number, Key: key, Token: token})
@@ -335,8 +334,7 @@ func (p *Partition) CheckSequence() {
 // Announce wakes the callers of AwaitOwnership.
 func (p *Partition) Announce() { p.changed.End() }
 
-// Owner returns the living worker, other than this one, that the partition's
-// record names.
+// Owner returns the living worker, other than this one, that the partition's record names.
 func (p *Partition) Owner() (record *records.Record, m ring.Member, ok bool) {
 	record = p.Record.Load()
 	if record == nil || record.Owner == "" || record.Owner == p.keys.Incarnation() {

@@ -47,8 +47,7 @@ type bucket struct {
 	index int           // in rates.byFull
 }
 
-// RateError is the error of a request that exceeds its route's rate for the key. It
-// has not run.
+// RateError is the error of a request that exceeds its route's rate for the key. It has not run.
 type RateError struct {
 	key  string
 	rate policy.Rate
@@ -59,8 +58,7 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("worker: key %q may have %v requests a second, and %d at once: try again in %v", e.key, e.rate.PerSecond, e.rate.Burst, e.wait.Round(time.Millisecond))
 }
 
-// RetryAfter returns the value of Retry-After: whole seconds, after which another
-// request may run.
+// RetryAfter returns the value of Retry-After: whole seconds, after which another request may run.
 func (e *RateError) RetryAfter() int { return max(int(math.Ceil(e.wait.Seconds())), 1) }
 
 // takeToken takes a token for an execution of key, in that term of its partition, at now

@@ -40,10 +40,9 @@ type Config struct {
 // idempotent. An error that wraps [records.ErrGeneration] or [records.ErrSessionGone] says that the
 // call had no effect; after any other error that is unknown.
 type Store interface {
-	// Settings returns the settings that the store was opened with.
-	// Their identity of the store is 0 until Generation has learnt it, and then
-	// what the latest has found: the same in all processes that use the store.
-	// A store that has none, 0 for good, is not compared.
+	// Settings returns the settings that the store was opened with. Their identity of the store is
+	// 0 until Generation has learnt it, and then what the latest has found: the same in all
+	// processes that use the store. A store that has none, 0 for good, is not compared.
 	Settings() ring.Settings
 	// Exists returns an error that wraps [ring.ErrSettings] if the store is
 	// empty and was not known to the process before. It changes nothing.
@@ -51,9 +50,8 @@ type Store interface {
 	// Generation returns the generation of the store's data, after having
 	// begun a new one where the data is of another life of the server.
 	Generation(ctx context.Context) (string, error)
-	// Register creates the session, or creates it anew after a loss of data,
-	// and asserts what it holds, in one step. It returns the state of each
-	// holding's partition.
+	// Register creates the session, or creates it anew after a loss of data, and asserts what it
+	// holds, in one step. It returns the state of each holding's partition.
 	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
 	// Renew extends a session that exists. The Snapshot, without its lists, shows the store right after that, and
 	// saves an Observe if its Version is known. A store may return the zero Snapshot.

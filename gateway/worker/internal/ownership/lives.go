@@ -113,8 +113,7 @@ func (s *Shell) passView() {
 	}
 }
 
-// announceTakeovers says of workers that are gone when their partitions are served
-// again.
+// announceTakeovers says of workers that are gone when their partitions are served again.
 func (s *Shell) announceTakeovers(died []string) {
 	for _, incarnation := range died {
 		n := s.Moves.owned(incarnation)

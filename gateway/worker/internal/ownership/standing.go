@@ -161,8 +161,7 @@ func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
 	return given, served, onRing
 }
 
-// awaits reports whether another worker still has a partition that the ring gives an
-// incarnation.
+// awaits reports whether another worker still has a partition that the ring gives an incarnation.
 func (s *Shell) awaits(incarnation string) bool {
 	view := s.cfg.Members.View()
 	for i := range s.cfg.Keys.Parts {
