@@ -4,8 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
@@ -51,20 +51,12 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 		link:   &link.Server{Handler: w.linkHandler(h), Config: config, MaxConns: share},
 		share:  share,
 		serves: make(chan struct{}),
-		http: &http.Server{
-			Protocols:         new(http.Protocols),
-			MaxHeaderBytes:    hop.MaxHeaderBytes,
-			ReadHeaderTimeout: hop.ReadHeaderTimeout,
-			IdleTimeout:       hop.IdleTimeout,
-			ErrorLog:          log.New(io.Discard, "", 0),
-		},
+		http:   process.NewServer(w.guard(h), slog.New(slog.DiscardHandler)),
 	}
 	s.reloads.Store(1)
 	s.limit = conns.NewLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { conns.EndLongestIdle(s.served.List(), conns.Ticks()) })
-	s.http.Handler, s.http.ConnContext, s.http.ConnState = w.guard(h), s.markMembers, s.noteState
+	s.http.ConnContext, s.http.ConnState = s.markMembers, s.noteState
 	conns.LetGoOfHijacked(s.http)
-	s.http.Protocols.SetHTTP1(true)
-	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
 }
 
