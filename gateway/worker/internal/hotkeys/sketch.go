@@ -26,6 +26,9 @@ type Count struct {
 type Sketch struct {
 	counts []Count
 	known  map[string]int // by key: its index of counts
+
+	floor int64 // no count is lower; counts only rise
+	next  int   // of counts: those before are higher
 }
 
 // Add counts a key n times. The memory of key may be used again.
@@ -49,15 +52,16 @@ func (s *Sketch) Add(key string, n int64) {
 	s.counts[i].Count += n
 }
 
-// lowest returns the index of the lowest count. They are few, and lie side by side.
+// lowest returns the index of the lowest count.
 func (s *Sketch) lowest() int {
-	low := 0
-	for i := range s.counts {
-		if s.counts[i].Count < s.counts[low].Count {
-			low = i
+	for {
+		for ; s.next < len(s.counts); s.next++ {
+			if s.counts[s.next].Count == s.floor {
+				return s.next
+			}
 		}
+		s.floor, s.next = slices.MinFunc(s.counts, func(a, b Count) int { return cmp.Compare(a.Count, b.Count) }).Count, 0
 	}
-	return low
 }
 
 // Keys returns the keys among the counts.
