@@ -25,8 +25,7 @@ import (
 // maxBatchAnswer bounds what is read of an app's answer to a batch, in bytes.
 const maxBatchAnswer = 16 << 20
 
-// batches sends the requests that wait for a key to the app as one, see
-// worker.App.Batch.
+// batches sends the requests that wait for a key to the app as one, see worker.App.Batch.
 type batches struct {
 	sidecar *sidecar
 	target  string // of the request to the app

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/wire/hop2"
 )
 
 // isGRPC reports whether a header is that of a call of gRPC, or of its answer.
@@ -60,3 +62,21 @@ func (g *grpcAnswer) follow(p []byte, err error) error {
 
 // deadlineExceeded is the status DEADLINE_EXCEEDED of gRPC.
 const deadlineExceeded = "4"
+
+// h2Transport sends requests to an app that speaks HTTP/2 without TLS.
+type h2Transport struct {
+	hop2.Transport
+	sidecar *sidecar
+}
+
+// RoundTrip implements [http.RoundTripper]. A gRPC call is given up as soon as its client has left,
+// any other request when it is abandoned.
+func (t *h2Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	client := t.sidecar.Held(r.Context()).Client()
+	if !isGRPC(r.Header) {
+		return t.Transport.RoundTrip(r)
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	context.AfterFunc(client, func() { cancel(context.Cause(client)) }) // at the latest when it is answered
+	return t.Transport.RoundTrip(r.WithContext(ctx))
+}

@@ -193,8 +193,7 @@ func (r *appRecord) noteProbe(now time.Time, err error) time.Duration {
 	return probeEvery
 }
 
-// delay returns for how long the app must have answered until the worker joins
-// others on the ring.
+// delay returns for how long the app must have answered until the worker joins others on the ring.
 func (r *appRecord) delay() time.Duration {
 	if r.crashes < 2 {
 		return 0

@@ -139,9 +139,8 @@ type jsonAnswer struct {
 	body   []byte // JSON; nil for none
 }
 
-// decodeAnswers takes the app's array apart. An error of its own is that the array
-// is not one of that many answers. An element that is no answer yields an error in
-// its place.
+// decodeAnswers takes the app's array apart. An error of its own is that the array is not one of
+// that many answers. An element that is no answer yields an error in its place.
 func decodeAnswers(data []byte, n int) (answers []jsonAnswer, errs []error, err error) {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(data, &elements); err != nil {

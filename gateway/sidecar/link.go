@@ -14,8 +14,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// smallBody reads the body of a simple request, until ctx is done: its client may send
-// it slowly.
+// smallBody reads the body of a simple request, until ctx is done: its client may send it slowly.
 func smallBody(ctx context.Context, r *link.ServerRequest) ([]byte, error) {
 	if r.ContentLength == 0 {
 		return nil, nil

@@ -6,7 +6,7 @@
 //	batches.go  requests that wait for one key go to the app as one: json.go says how they look, path.go whose their path is
 //	sidecar.go  any other goes by the proxy of net/http, or by a short way if it is simple and came over the link
 //	link.go     the short way, in HTTP/1.1
-//	h2.go       apps that speak HTTP/2: what is different for calls of gRPC (grpc.go)
+//	grpc.go     apps that speak HTTP/2: what is different for calls of gRPC
 //	health.go   whether the app answers
 package sidecar
 

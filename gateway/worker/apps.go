@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,6 +10,10 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/appstate"
 )
+
+// ErrAppDown means that the app behind a sidecar does not answer, so
+// that the worker takes no place on the ring.
+var ErrAppDown = errors.New("the app does not answer")
 
 // apps are the apps in other processes that a worker is for.
 type apps struct {

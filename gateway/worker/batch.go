@@ -11,27 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/keytable"
 )
-
-// BatchConfig configures a [Batcher]. A field of 0 stands for the default; a
-// negative one is an error of [NewBatcher].
-type BatchConfig struct {
-	// MaxItems is how many items a batch has at most. Default 256.
-	MaxItems int
-
-	// MaxBytes bounds the size of all items of a batch, as Batcher.Size counts them. A larger item
-	// has a batch of its own. Default 1 MiB.
-	MaxBytes int
-
-	// Linger is how long a batch waits for more items, with its key held, until it has MaxItems or
-	// the next in the queue is no item. Default 0: a batch takes the items that already wait. Under
-	// load these are the items that came while the previous batch ran.
-	Linger time.Duration
-}
 
 // Item is one call of [Batcher.Do], as the handler gets it.
 type Item[In, Out any] struct {
@@ -160,7 +147,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how keyed.Ask
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), gateway.ErrMayHaveRun)
 	}
 	if !leads {
-		b.worker.keys.Waited(c.batch.part, c.batch.began-came)
+		b.worker.keys.Counts.Waits.Observe(c.batch.part.Number, c.batch.began-came)
 		c.timing.waitedFor(c.batch, key, came)
 	}
 	c.timing.ranIn(c.batch, came)
@@ -228,6 +215,20 @@ func (b *batch) removeCaller() bool {
 	return true
 }
 
+// ranIn records the times of a request that has come at that time, and is answered by the batch.
+func (t *timing) ranIn(b *batch, came time.Duration) {
+	if t != nil && t.batched {
+		t.wait, t.run = b.began-came, b.ended-b.began
+	}
+}
+
+// waitedFor records the wait of a batch's item that has come at that time.
+func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
+	if t != nil && t.spans != nil {
+		t.spans.Add(t.ctx, spans.QueueWait, b.part.At(came), b.part.At(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
+	}
+}
+
 // run runs the batch that first leads, with the key of x held, and frees that. A
 // call within an execution that holds the key already has a batch to itself: other
 // callers wait until that execution has ended.
@@ -278,14 +279,17 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 		runtime.Gosched() // who comes at the same time is in the queue
 		calls = b.gather(x, calls)
 		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.Queued() == 0 {
-			b.linger(x, b.cfg.MaxItems-len(calls))
+			select {
+			case <-x.Gather(b.cfg.MaxItems - len(calls)):
+			case <-time.After(b.cfg.Linger):
+			}
 			calls = b.gather(x, calls)
 		}
 	}
 	ba.began = b.worker.keys.Now()
 	if items := begin(ba, calls); len(items) > 0 {
-		if b.worker.spans != nil && len(calls) > 1 {
-			linkCalls(x, calls)
+		if t := timingOf(x); t.records() && len(calls) > 1 {
+			linkCalls(t, calls)
 		}
 		b.worker.counts.batches.Observe(len(items))
 		err = b.handler(x, items)
@@ -294,14 +298,15 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 }
 
 // linkCalls links the span of a batch's execution to the calls that joined the first one.
-func linkCalls[In, Out any](x keyed.Execution, calls []*batchCall[In, Out]) {
-	var others []*timing
+func linkCalls[In, Out any](t *timing, calls []*batchCall[In, Out]) {
+	size := 1
 	for _, c := range calls[1:] {
 		if c.state.Load() == begun {
-			others = append(others, c.timing)
+			size++
+			t.link(c.timing)
 		}
 	}
-	timingOf(x).link(others)
+	t.span.SetAttributes(spans.Batch.Int(size))
 }
 
 // failure returns why the calls of a batch have no result. The handler panicked with r or, if r is
@@ -340,18 +345,7 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*batchCall[In, Out]
 	return calls
 }
 
-// linger waits until n more calls wait for the key of x, or no longer than Linger.
-func (b *Batcher[In, Out]) linger(x keyed.Execution, n int) {
-	limit := time.NewTimer(b.cfg.Linger)
-	defer limit.Stop()
-	select {
-	case <-x.Gather(n):
-	case <-limit.C:
-	}
-}
-
-// mayBegin reports whether the call's origin knows that it begins. If not, failed
-// says why.
+// mayBegin reports whether the call's origin knows that it begins. If not, failed says why.
 func (c *batchCall[In, Out]) mayBegin() bool {
 	if c.share == nil {
 		return true
@@ -363,8 +357,7 @@ func (c *batchCall[In, Out]) mayBegin() bool {
 	return err == nil
 }
 
-// begin begins a batch with those calls whose callers have not left, and returns
-// their items.
+// begin begins a batch with those calls whose callers have not left, and returns their items.
 func begin[In, Out any](ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out] {
 	items := make([]*Item[In, Out], 0, len(calls))
 	ba.callers.Store(1)

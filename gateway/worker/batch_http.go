@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -14,38 +13,27 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// BatchHandler returns a handler whose requests are items of b. It finds the key,
-// and refuses, as [Worker.Handler] does; decode makes an item of a request, whose
-// context ends when the client leaves, and encode answers with the item's Out and
-// Err. An error of decode is answered with 400, a body of more than
-// BatchConfig.MaxBytes with 413. Where there is no result, see [Batcher.Do], encode
-// is not called: the answer is 500 if the handler of b panicked and 502 otherwise,
-// and says that the request may have run.
+// BatchHandler returns a handler whose requests are items of b. It finds the key, and refuses, as
+// [Worker.Handler] does; decode makes an item of a request, whose context ends when the client
+// leaves, and encode answers with the item's Out and Err. An error of decode is answered with 400,
+// a body of more than BatchConfig.MaxBytes with 413. Where there is no result, see [Batcher.Do],
+// encode is not called: the answer is 500 if the handler of b panicked and 502 otherwise, and says
+// that the request may have run.
 //
 // It is for a server by itself, or for an [http.ServeMux] that also has handlers that hold the key:
 // [Worker.Handler] of such a mux begins no execution for it. The mux must be Handler's direct
 // argument. If another handler stands in between, each batch has one item, which runs in the
 // execution of its request.
 func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (In, error), encode func(http.ResponseWriter, Out, error)) http.Handler {
-	submit := func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
+	bounded := func(rw http.ResponseWriter, r *http.Request) (In, error) {
 		if r.Body != nil {
 			r.Body = http.MaxBytesReader(rw, r.Body, int64(b.cfg.MaxBytes))
 		}
-		in, err := decode(r)
-		if err != nil {
-			return func(rw http.ResponseWriter) { b.worker.refuseItem(rw, r, err) }, nil
-		}
-		item, err := b.submit(r.Context(), key, how, in)
-		switch {
-		case err == nil:
-			return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
-		case errors.Is(err, gateway.ErrMayHaveRun):
-			b.worker.logLost(r, key, err)
-			return func(rw http.ResponseWriter) { b.worker.answerLost(rw, r, err) }, nil
-		}
-		return nil, err
+		return decode(r)
 	}
-	return newSubmitHandler(b.worker, submit)
+	return newSubmitHandler(b, bounded, func(_ *http.Request, _ string, item *Item[In, Out]) (func(http.ResponseWriter), error) {
+		return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
+	})
 }
 
 // refuseItem answers a request that cannot become an item.
@@ -57,7 +45,7 @@ func (w *Worker) refuseItem(rw http.ResponseWriter, r *http.Request, err error) 
 	w.counts.own(problem.BadItem).With(strings.TrimPrefix(err.Error(), "worker: ")).ServeHTTP(rw, r)
 }
 
-// answerLost answers a request whose item has no result.
+// answerLost answers a request whose item has no result because of err.
 func (w *Worker) answerLost(rw http.ResponseWriter, r *http.Request, err error) {
 	_, panicked := errors.AsType[*PanicError](err)
 	kind := problem.BatchLost
@@ -70,14 +58,7 @@ func (w *Worker) answerLost(rw http.ResponseWriter, r *http.Request, err error) 
 	w.counts.own(kind).ServeHTTP(rw, r)
 }
 
-func (w *Worker) logLost(r *http.Request, key string, err error) {
-	if r.Context().Err() == nil {
-		w.log.Error("a batch has not been answered", "key", key, "method", r.Method, "path", r.URL.Path, "error", err)
-	}
-}
-
-// submitHandler answers requests that do not hold their key, but are submitted to
-// a batcher.
+// submitHandler answers requests that do not hold their key, but are submitted to a batcher.
 type submitHandler struct {
 	keyedHandler // without a next
 
@@ -85,10 +66,30 @@ type submitHandler struct {
 	submit func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error)
 }
 
-func newSubmitHandler(w *Worker, submit func(http.ResponseWriter, *http.Request, string, keyed.Asking) (func(http.ResponseWriter), error)) *submitHandler {
+// newSubmitHandler returns a handler that submits requests to b. decode makes an item of a request.
+// answer returns a function that writes the answer, or why nothing has begun with the item.
+func newSubmitHandler[In, Out any](b *Batcher[In, Out], decode func(http.ResponseWriter, *http.Request) (In, error),
+	answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) *submitHandler {
+	w := b.worker
 	w.watch()
 	w.batches.Store(true)
-	return &submitHandler{keyedHandler{worker: w}, submit}
+	submit := func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
+		in, err := decode(rw, r)
+		if err != nil {
+			return func(rw http.ResponseWriter) { w.refuseItem(rw, r, err) }, nil
+		}
+		item, err := b.submit(r.Context(), key, how, in)
+		switch {
+		case err == nil:
+			return answer(r, key, item)
+		case !errors.Is(err, gateway.ErrMayHaveRun):
+			return nil, err
+		case !b.detach && r.Context().Err() == nil: // an app's batches are logged with its address
+			w.log.Error("a batch has not been answered", "key", key, "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		return func(rw http.ResponseWriter) { w.answerLost(rw, r, err) }, nil
+	}
+	return &submitHandler{keyedHandler{worker: w, detach: b.detach}, submit}
 }
 
 // ServeHTTP implements [http.Handler].
@@ -146,55 +147,3 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // ServeLink implements [link.Handler].
 func (h *submitHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) { submitLink(h, w, r) }
-
-// submitLink has h, a submitHandler or a mux that leads to one, answer a request
-// that came over the link.
-func submitLink(h http.Handler, w *link.ResponseWriter, r *link.ServerRequest) {
-	header := r.Fields.HeaderFor(2)
-	header[gateway.HeaderKey] = []string{url.PathEscape(r.Key)}
-	header[gateway.HeaderEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
-	over := &linkWriter{w: w, r: r}
-	link.ServeHTTP(r.Context(), w, r, header, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-		over.ResponseWriter = rw
-		h.ServeHTTP(over, req)
-	}))
-	over.timing.tell(w)
-}
-
-// linkWriter answers a request that came over the link.
-type linkWriter struct {
-	http.ResponseWriter
-	w      *link.ResponseWriter
-	r      *link.ServerRequest
-	timing *timing // of a request that runs in a batch; nil if nobody wants them
-}
-
-// Unwrap lets [http.ResponseController] reach the writer.
-func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// refuse answers a request that was not admitted.
-func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
-	worker.counts.refused(r.Context(), err)
-	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
-		worker.answerRefusal(w, r, err)
-	}
-}
-
-// batched reports whether h's next is a mux that leads r to a batch handler.
-func (h *keyedHandler) batched(r *http.Request) bool {
-	if h.mux == nil || !h.worker.batches.Load() {
-		return false
-	}
-	to, _ := h.mux.Handler(r)
-	_, ok := to.(*submitHandler)
-	return ok
-}
-
-// batchedLink is batched for a request that came over the link.
-func (h *keyedHandler) batchedLink(r *link.ServerRequest) bool {
-	if h.mux == nil || !h.worker.batches.Load() {
-		return false
-	}
-	u, err := url.ParseRequestURI(r.Target)
-	return err == nil && h.batched(&http.Request{Method: r.Method, Host: r.Host, URL: u})
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 	"github.com/keyway-go/keyway/internal/appwork"
 )
 
@@ -82,6 +83,10 @@ type Config struct {
 
 	Logger *slog.Logger // default: discard
 }
+
+// Store keeps the sessions and records that determine ownership: that of fallback/store or of
+// fallback/etcd. Packages outside of this module cannot implement it.
+type Store = ownership.Store
 
 // App describes the code that answers requests: a handler, or the app behind a sidecar.
 type App struct {
@@ -175,13 +180,12 @@ type Limits struct {
 
 	// MaxConnections bounds the connections to a [Server] of the worker. One eighth is reserved for
 	// routers' links; a link over this bound is refused. Another eighth is for connections not yet
-	// identified or accepted. When it is full, a new connection replaces the longest waiting
-	// one, after at least a second. HTTP connections share the rest. When that is full, new
-	// ones wait, and the longest idle one is closed, after at least a second.
-	// The process keeps 128 of the files that
-	// it may open (RLIMIT_NOFILE) for other uses, or a quarter
-	// if that is more. Default: half of the rest, since a request may need a connection to an
-	// app too. The worker warns of a bound above that rest.
+	// identified or accepted. When it is full, a new connection replaces the longest waiting one,
+	// after at least a second. HTTP connections share the rest. When that is full, new ones wait,
+	// and the longest idle one is closed, after at least a second. The process keeps 128 of the
+	// files that it may open (RLIMIT_NOFILE) for other uses, or a quarter if that is more. Default:
+	// half of the rest, since a request may need a connection to an app too. The worker warns of a
+	// bound above that rest.
 	MaxConnections int
 
 	// Timeout bounds each execution of a request that [Worker.Handler] or a sidecar takes, from the
@@ -228,4 +232,20 @@ func (l Limits) complete() (_ Limits, err error) {
 	hop.Default(&err, "worker: Limits.Timeout", &l.Timeout, time.Minute)
 	hop.Default(&err, "worker: Limits.AbandonedTimeout", &l.AbandonedTimeout, time.Minute)
 	return l, err
+}
+
+// BatchConfig configures a [Batcher]. A field of 0 stands for the default; a
+// negative one is an error of [NewBatcher].
+type BatchConfig struct {
+	// MaxItems is how many items a batch has at most. Default 256.
+	MaxItems int
+
+	// MaxBytes bounds the size of all items of a batch, as Batcher.Size counts them. A larger item
+	// has a batch of its own. Default 1 MiB.
+	MaxBytes int
+
+	// Linger is how long a batch waits for more items, with its key held, until it has MaxItems or
+	// the next in the queue is no item. Default 0: a batch takes the items that already wait. Under
+	// load these are the items that came while the previous batch ran.
+	Linger time.Duration
 }

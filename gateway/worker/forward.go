@@ -2,12 +2,10 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
@@ -40,21 +38,7 @@ func (w *Worker) Forward(next http.Handler, takes func(*link.ServerRequest) bool
 func ForwardBatches[In, Out any](f *Forwarder, b *Batcher[In, Out], isItem func(method string, length int64, values func(name string) []string) bool,
 	decode func(*http.Request) (In, error), answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) {
 	b.detach, f.items = true, isItem
-	f.batch = newSubmitHandler(f.worker, func(_ http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
-		in, err := decode(r)
-		if err != nil {
-			return func(rw http.ResponseWriter) { f.worker.refuseItem(rw, r, err) }, nil
-		}
-		item, err := b.submit(r.Context(), key, how, in)
-		switch {
-		case err == nil:
-			return answer(r, key, item)
-		case errors.Is(err, gateway.ErrMayHaveRun):
-			return func(rw http.ResponseWriter) { f.worker.answerLost(rw, r, err) }, nil
-		}
-		return nil, err
-	})
-	f.batch.detach = true
+	f.batch = newSubmitHandler(b, func(_ http.ResponseWriter, r *http.Request) (In, error) { return decode(r) }, answer)
 }
 
 // ServeHTTP implements [http.Handler].

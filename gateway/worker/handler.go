@@ -10,14 +10,20 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
 // Handler returns a handler that runs next with the request's key held. It takes the key from the
@@ -78,13 +84,13 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.worker.refuse(rw, r, err)
 		return
 	}
-	r, end := h.keepBody(rw, r, key, how)
+	r, end := h.worker.keepBody(rw, r, key, how)
 	if r == nil {
 		return
 	}
 	defer end()
 	var c *collapsible
-	if shares(&how) && r.ContentLength == 0 && !keyed.IsWithin(r.Context()) {
+	if shares(&how) && r.ContentLength == 0 && keyed.Innermost(r.Context()) == nil {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
 	}
 	h.worker.observeHTTP(r, &how, "http")
@@ -136,6 +142,58 @@ func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, 
 	h.worker.fields.Clean(header, true)
 	setAppHeader(header, x, baggage)
 	link.ServeHTTP(x.Context(), w, r, header, a)
+}
+
+// submitLink has h, a submitHandler or a mux that leads to one, answer a request
+// that came over the link.
+func submitLink(h http.Handler, w *link.ResponseWriter, r *link.ServerRequest) {
+	header := r.Fields.HeaderFor(2)
+	header[gateway.HeaderKey] = []string{url.PathEscape(r.Key)}
+	header[gateway.HeaderEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
+	over := &linkWriter{w: w, r: r}
+	link.ServeHTTP(r.Context(), w, r, header, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		over.ResponseWriter = rw
+		h.ServeHTTP(over, req)
+	}))
+	over.timing.tell(w)
+}
+
+// linkWriter answers a request that came over the link.
+type linkWriter struct {
+	http.ResponseWriter
+	w      *link.ResponseWriter
+	r      *link.ServerRequest
+	timing *timing // of a request that runs in a batch; nil if nobody wants them
+}
+
+// Unwrap lets [http.ResponseController] reach the writer.
+func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// refuse answers a request that was not admitted.
+func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
+	worker.counts.refused(r.Context(), err)
+	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
+		worker.answerRefusal(w, r, err)
+	}
+}
+
+// batched reports whether h's next is a mux that leads r to a batch handler.
+func (h *keyedHandler) batched(r *http.Request) bool {
+	if h.mux == nil || !h.worker.batches.Load() {
+		return false
+	}
+	to, _ := h.mux.Handler(r)
+	_, ok := to.(*submitHandler)
+	return ok
+}
+
+// batchedLink is batched for a request that came over the link.
+func (h *keyedHandler) batchedLink(r *link.ServerRequest) bool {
+	if h.mux == nil || !h.worker.batches.Load() {
+		return false
+	}
+	u, err := url.ParseRequestURI(r.Target)
+	return err == nil && h.batched(&http.Request{Method: r.Method, Host: r.Host, URL: u})
 }
 
 // admitLink admits a request, and returns what it carries on, or answers it. c is nil
@@ -224,7 +282,9 @@ func setAppHeader(h http.Header, x keyed.Execution, baggage string) {
 			h[name] = values[i : i+1 : i+1]
 		}
 	}
-	timingOf(x).setFields(h)
+	if t := timingOf(x); t.hasFields() {
+		spans.SetFields(h, t.onward)
+	}
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {
@@ -258,7 +318,7 @@ type appWriter struct {
 // release ends the execution, once, and its stream, if there is one.
 func (a *appWriter) release() {
 	a.stream.End()
-	if x := a.held; x != (keyed.Execution{}) {
+	if x := a.held; !x.IsNone() {
 		a.held = keyed.Execution{}
 		a.handler.worker.keys.Release(x)
 	}
@@ -269,7 +329,7 @@ func (a *appWriter) Unsent(err error) { a.unsent = err }
 
 // refuse refuses a request that the app has not begun with, once its key is free.
 func (a *appWriter) refuse() {
-	a.timing().noteFailure("unavailable")
+	timingOf(a.held).noteFailure("unavailable")
 	a.release()
 	if a.link.w == nil {
 		a.handler.worker.refuse(a.ResponseWriter, a.request, a.unsent)
@@ -295,7 +355,7 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // share gives the answer to the requests that wait for it, if the execution has held
 // the key to its end and the answer is one for all of them.
 func (a *appWriter) share(kept *answers.Recorder) {
-	if x := a.held; x != (keyed.Execution{}) && x.Context().Err() == nil && kept.Shareable() {
+	if x := a.held; !x.IsNone() && x.Context().Err() == nil && kept.Shareable() {
 		a.collapse.give(x, kept)
 	}
 }
@@ -306,7 +366,7 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 		rules.StripTrailer(r.Trailer)
 		r.Body = &trailedBody{r.Body, r, rules}
 	}
-	t := a.timing()
+	t := timingOf(a.held)
 	t.noteFailure("aborted") // unless the handler returns
 	a.handler.next.ServeHTTP(a, r)
 	t.noteFailure("")
@@ -320,14 +380,6 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 	a.beginAnswer()
 	t.noteStatus(http.StatusOK) // of an answer that the handler has not begun
 	fields.CleanTrailers(a.Header())
-}
-
-// timing returns the times of the request, nil if they are not recorded.
-func (a *appWriter) timing() *timing {
-	if a.held == (keyed.Execution{}) {
-		return nil
-	}
-	return timingOf(a.held)
 }
 
 // trailedBody is a request's body. At its end it removes those trailers that may
@@ -363,7 +415,7 @@ func (a *appWriter) WriteHeader(status int) {
 
 func (a *appWriter) beginAnswer() {
 	if !a.wrote {
-		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && a.held != (keyed.Execution{}) {
+		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && !a.held.IsNone() {
 			a.handler.worker.checkClaim(a.held, said[0], len(said))
 		}
 		fields.CleanAnswer(a.Header())
@@ -426,3 +478,64 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (a *appWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// streamGrace is how long a stream may continue when it must end.
+const streamGrace = time.Second
+
+func isEventStream(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
+}
+
+// hasEventStream is isEventStream for the fields of an answer.
+func hasEventStream(fields []http1.Field) bool {
+	for i := range fields {
+		if f := &fields[i]; len(f.Name) == len("Content-Type") && strings.EqualFold(grammar.Text(f.Name), "Content-Type") {
+			return isEventStream(grammar.Text(f.Value))
+		}
+	}
+	return false
+}
+
+// detachStream is [keyed.Execution.LetGo], and ends the execution's span.
+func detachStream(x keyed.Execution) *keyed.Stream {
+	t := timingOf(x)
+	s := x.LetGo()
+	if s != nil {
+		t.noteFailure("") // whatever becomes of the stream
+		t.End("")
+	}
+	return s
+}
+
+// tunnel returns the connection on which the app and the client switch protocols. frames says that
+// only the new protocol is written to it from now on. A WebSocket client is then told when the
+// stream ends; any other connection is closed after a grace.
+func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Conn {
+	out, away := conn, func() {
+		s.Cancel()
+		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
+	}
+	if frames {
+		ws := websocket.NewConn(conn, protocol)
+		out, away = ws, func() { ws.GoAway(websocket.ServiceRestart, "service restart", streamGrace) }
+	}
+	if !s.OnAway(away) {
+		away()
+	}
+	return out
+}
+
+// detachStream frees the key of an answer that begins with that status, if it is a stream.
+func (a *appWriter) detachStream(status int) {
+	if a.wrote || a.held.IsNone() {
+		return
+	}
+	timingOf(a.held).noteStatus(status)
+	if status != http.StatusSwitchingProtocols && !isEventStream(a.Header().Get("Content-Type")) {
+		return
+	}
+	if a.stream = detachStream(a.held); a.stream != nil {
+		a.held = keyed.Execution{}
+	}
+}

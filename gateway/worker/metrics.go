@@ -51,7 +51,10 @@ func (w *Worker) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	w.collectExecutions(ch)
 	w.collectOwnership(ch)
-	w.collectStore(ch)
+	w.shell.StoreCalls(func(call string, took metrics.Distribution, failed int64) {
+		metrics.SendHistogram(ch, storeCallMetric, took, call)
+		metrics.Send(ch, storeErrorsMetric, failed, call)
+	})
 	c := &w.counts
 	metrics.SendHistogram(ch, batchItemsMetric, c.batches.Distribution())
 	metrics.Send(ch, sharedMetric, c.shared.Load())
@@ -88,8 +91,9 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 	w.keys.Counts.Cancellations(func(reason string, n int64) { metrics.Send(ch, cancelledMetric, n, reason) })
 	metrics.Send(ch, waitingMetric, w.keys.Waiting(), "key")
 	metrics.Send(ch, waitingMetric, w.keys.Awaiting.Load(), "partition")
-	metrics.SendHistogram(ch, waitMetric, w.keys.Counts.Waits())
-	w.keys.Counts.Runs(func(kind string, d metrics.Distribution) { metrics.SendHistogram(ch, runMetric, d, kind) })
+	metrics.SendHistogram(ch, waitMetric, w.keys.Counts.Waits.Distribution())
+	metrics.SendHistogram(ch, runMetric, w.keys.Counts.Requests.Distribution(), "request")
+	metrics.SendHistogram(ch, runMetric, w.keys.Counts.Calls.Distribution(), "call")
 }
 
 // collectOwnership collects what concerns partitions and the session.
@@ -129,12 +133,4 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, slackMetric, w.keys.Slack().Seconds())
 	metrics.Send(ch, sessionsLostMetric, w.shell.SessionsLost())
 	metrics.Send(ch, readyMetric, number(w.Ready() == nil))
-}
-
-// collectStore collects what concerns calls to the store.
-func (w *Worker) collectStore(ch chan<- prometheus.Metric) {
-	w.shell.StoreCalls(func(call string, took metrics.Distribution, failed int64) {
-		metrics.SendHistogram(ch, storeCallMetric, took, call)
-		metrics.Send(ch, storeErrorsMetric, failed, call)
-	})
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// maxPolicies is how many policies are kept decoded. Routers have one for each
-// route that has any.
+// maxPolicies is how many policies are kept decoded. Routers have one for each route that has any.
 const maxPolicies = 1024
 
 // errPolicy: a router asks for what this worker does not know.

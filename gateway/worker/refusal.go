@@ -3,13 +3,16 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -24,8 +27,7 @@ func (w *Worker) refuseLink(rw *link.ResponseWriter, r *link.ServerRequest, err 
 	link.ServeHTTP(r.Context(), rw, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.answerRefusal(rw, r, err) }))
 }
 
-// refuseKey answers a request without a usable key: err is the error of where it was
-// looked for.
+// refuseKey answers a request without a usable key: err is the error of where it was looked for.
 func (w *Worker) refuseKey(rw http.ResponseWriter, r *http.Request, err error) {
 	p := problem.OfKey(err, w.cfg.Keys)
 	w.counts.problems[p.Kind].Add(1)
@@ -104,4 +106,48 @@ func problemOf(err error) problem.Problem {
 func (w *Worker) refused(ctx context.Context, err error) (refusal *link.RefusedError, status int) {
 	w.counts.refused(ctx, err)
 	return refusalOf(err), problemOf(err).Status()
+}
+
+// Unavailable returns a handler for a worker that takes no requests so far: it refuses each one as
+// if no worker owned its key, and routers then hold it.
+func (w *Worker) Unavailable() http.Handler {
+	return unavailable{w, fmt.Errorf("%w: worker %s does not take requests yet", gateway.ErrUnavailable, w.name)}
+}
+
+type unavailable struct {
+	worker *Worker
+	err    error
+}
+
+func (u unavailable) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	u.worker.refuse(rw, r, u.err)
+}
+
+// ServeLink is ServeHTTP for a request that came over the link.
+func (u unavailable) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	u.worker.refuseLink(w, r, u.err)
+}
+
+// counts are a worker's counters, in addition to those of its executions.
+type counts struct {
+	problems [problem.Kinds]atomic.Int64 // requests and calls that were refused, or answered in place of the app
+	left     atomic.Int64                // callers that have left while they waited
+	shared   atomic.Int64                // requests and calls that got the answer to an equal one
+	batches  metrics.Sizes               // items of each
+}
+
+// refused counts err, with which a caller with ctx was refused, and returns it.
+func (c *counts) refused(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		c.left.Add(1)
+	} else {
+		c.problems[problemOf(err).Kind].Add(1)
+	}
+	return err
+}
+
+// own counts an answer of the worker's own, and returns it.
+func (c *counts) own(k problem.Kind) problem.Problem {
+	c.problems[k].Add(1)
+	return problem.Of(k)
 }

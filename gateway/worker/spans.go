@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -121,20 +122,6 @@ func (t *timing) joinBatch() {
 	}
 }
 
-// ranIn records the times of a request that has come at that time, and is answered by the batch.
-func (t *timing) ranIn(b *batch, came time.Duration) {
-	if t != nil && t.batched {
-		t.wait, t.run = b.began-came, b.ended-b.began
-	}
-}
-
-// waitedFor records the wait of a batch's item that has come at that time.
-func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
-	if t != nil && t.spans != nil {
-		t.spans.Add(t.ctx, spans.QueueWait, b.part.At(came), b.part.At(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
-	}
-}
-
 // attributes returns what spans say of a key at the worker.
 func (t *timing) attributes(p *keyed.Partition, name string) []attribute.KeyValue {
 	list := t.spans.KeyAttributes(keyed.KeyOf(name))
@@ -177,54 +164,39 @@ func (t *timing) noteFailure(kind string) {
 	}
 }
 
-// link has the execution's span say that it is about other requests too.
-func (t *timing) link(others []*timing) {
-	if t == nil || t.span == nil || !t.span.IsRecording() {
+// records reports whether the execution has a span that is recorded.
+func (t *timing) records() bool { return t != nil && t.span != nil && t.span.IsRecording() }
+
+// link has the execution's span, which is recorded, say that it is about another request too.
+func (t *timing) link(other *timing) {
+	if other == nil {
 		return
 	}
-	for _, other := range others {
-		if other == nil {
-			continue
-		}
-		if sc := trace.SpanContextFromContext(other.ctx); sc.IsValid() {
-			t.span.AddLink(trace.Link{SpanContext: sc})
-		}
+	if sc := trace.SpanContextFromContext(other.ctx); sc.IsValid() {
+		t.span.AddLink(trace.Link{SpanContext: sc})
 	}
-	t.span.SetAttributes(spans.Batch.Int(len(others) + 1))
 }
 
 // End implements [Trace]: it ends the span of the execution.
 func (t *timing) End(cancelled string) {
-	if t == nil || t.span == nil {
-		return
-	}
-	span := t.span
-	t.span = nil
-	if span.IsRecording() {
+	if t.records() {
 		if t.status != 0 {
-			span.SetAttributes(spans.Status.Int(t.status))
+			t.span.SetAttributes(spans.Status.Int(t.status))
 		}
-		switch {
-		case cancelled != "":
-			spans.Fail(span, cancelled)
-		case t.failed != "":
-			spans.Fail(span, t.failed)
-		default:
-			spans.FailStatus(span, t.status)
+		if failed := cmp.Or(cancelled, t.failed); failed != "" {
+			spans.Fail(t.span, failed)
+		} else {
+			spans.FailStatus(t.span, t.status)
 		}
 	}
-	span.End()
+	if t != nil && t.span != nil {
+		t.span.End()
+		t.span = nil
+	}
 }
 
 // hasFields reports whether the request is sent on with other fields of the Trace Context.
 func (t *timing) hasFields() bool { return t != nil && t.onward.IsValid() }
-
-// setFields gives the app's request the fields of the execution's span.
-func (t *timing) setFields(h http.Header) {
-	if t.hasFields() {
-		spans.SetFields(h, t.onward)
-	}
-}
 
 // tell adds the times to the answer, whose execution has ended.
 func (t *timing) tell(w *link.ResponseWriter) {

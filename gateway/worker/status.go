@@ -67,8 +67,7 @@ type formerOwner struct {
 	gone bool
 }
 
-// addMissing adds the partition, which the ring gives to this worker and which it does
-// not serve.
+// addMissing adds the partition, which the ring gives to this worker and which it does not serve.
 func (w *Worker) addMissing(p *keyed.Partition, missing map[formerOwner]*status.MissingStatus) {
 	record, owner, owned := p.Owner()
 	former := formerOwner{name: owner.Name}

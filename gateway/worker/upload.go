@@ -28,8 +28,7 @@ const (
 // with it. It returns nil if it has answered r instead. gRPC calls to an app that takes them stream
 // their bodies. A body that is not small is read only once the worker owns the key. end frees the
 // body's memory and file.
-func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (whole *http.Request, end func()) {
-	w := h.worker
+func (w *Worker) keepBody(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (whole *http.Request, end func()) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
 	}

@@ -23,16 +23,20 @@
 //
 // Files, from a request inwards:
 //
-//	server.go      connections; authority.go checks the senders of requests
+//	server.go      connections, and who their senders are
 //	inquiry.go     calls between members; internal/locks answers those for locks
-//	handler.go     requests; upload.go has their bodies, policy.go their routes' policies, refusal.go their refusals
-//	forward.go     requests for an app in another process; apps.go says whether the app answers
+//	forward.go     requests for an app in another process
 //	batch_http.go  requests that a batcher takes; batch.go is the batcher
+//	share.go       results that equal calls share
+//	do.go          calls of this program and of its client
+//	handler.go     requests, until their answers or streams end; upload.go has their bodies
 //	collapse.go    requests that get the answer to an equal one; internal/answers keeps it
-//	tunnel.go      answers that continue without their key
-//	do.go          calls of this program; share.go and flights.go share results of equal calls, local.go serves a client
+//	status.go      what operators see, with metrics.go and claims.go
 //	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which it owns
-//	status.go      what operators see, with metrics.go, counts.go, claims.go and spans.go
+//	apps.go        whether apps in other processes answer
+//	spans.go       the times of requests
+//	refusal.go     why a request is refused; policy.go has the policies of their routes
+//	config.go      the worker's settings
 package worker
 
 import (
@@ -57,10 +61,6 @@ import (
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
-
-// Store keeps the sessions and records that determine ownership: that of fallback/store or of
-// fallback/etcd. Packages outside of this module cannot implement it.
-type Store = ownership.Store
 
 // Worker owns partitions and runs one execution at a time for each of their keys. Start one with
 // [Start]. The shell's goroutine changes which partitions are open, keys and locks what runs in
@@ -165,6 +165,18 @@ func (w *Worker) Config() Config { return w.cfg }
 
 // Incarnation returns the id of the worker's present session.
 func (w *Worker) Incarnation() string { return w.keys.Incarnation() }
+
+// LeaveRing takes the worker off the ring until [Worker.JoinRing], and lets others take over its
+// partitions. It returns nil when they have them and none of their executions runs here any more.
+// The worker keeps its session, answers, and sends requests elsewhere. If ctx ends first, the error
+// says what is still here, and the worker stays off the ring. If there is no other worker, it stays
+// on the ring and LeaveRing returns an error. A worker that is being drained for good
+// ([Worker.Drain]) continues with that.
+func (w *Worker) LeaveRing(ctx context.Context) error { return w.shell.LeaveRing(ctx) }
+
+// JoinRing undoes [Worker.LeaveRing]. It does nothing if the worker was not told to leave, and
+// fails if it leaves for good.
+func (w *Worker) JoinRing() error { return w.shell.JoinRing() }
 
 // Drain takes the worker off the ring, hands over its partitions, waits for running executions, and
 // releases the session, so that no other worker must wait for it to expire. Half-way to ctx's

@@ -2,9 +2,8 @@ package handoff
 
 import "github.com/keyway-go/keyway/internal/records"
 
-// Effect is something that the shell does for the machine, in the order in
-// which Step returned them. There are three kinds: calls to the store, orders
-// to the request path, and news.
+// Effect is something that the shell does for the machine, in the order in which Step returned
+// them. There are three kinds: calls to the store, orders to the request path, and news.
 //
 // Calls carry an ID, run concurrently with everything else, and are answered
 // by a Reply. Register and Renew belong on a connection of their own.
@@ -106,9 +105,8 @@ type OpenTable struct {
 	Written   []records.WrittenLock
 }
 
-// CloseTable stops the partition's requests: close its table, bounce the
-// waiters and list the running executions in one critical section, and step
-// the machine with the Closed at once.
+// CloseTable stops the partition's requests: close its table, bounce the waiters and list the
+// running executions in one critical section, and step the machine with the Closed at once.
 type CloseTable struct{ Partition int }
 
 // LocksMoved says that the locks that are frozen in the partition's table have
@@ -154,10 +152,9 @@ type Owner struct {
 	Record    records.Record
 }
 
-// Lost says that this incarnation owns nothing any more and never will: start
-// a new one. The machine has ordered every table closed and every handler
-// cancelled; step it on until Done, and its successors need not wait for the
-// session's TTL.
+// Lost says that this incarnation owns nothing any more and never will: start a new one. The
+// machine has ordered every table closed and every handler cancelled; step it on until Done, and
+// its successors need not wait for the session's TTL.
 type Lost struct{ Err error }
 
 // Done says that the machine has nothing left to do.

@@ -34,18 +34,8 @@ const (
 	guardResumed                           // frozen locks go on only if nobody has served their partition since
 	guardRenewable                         // locks that come by a claim are not renewed
 	guardSuccessor                         // the store keeps locks for a TTL, for whoever comes after us
-	guardFreeze                            // of the request path: a lock is not renewed after its table has listed it
-	guardInstall                           // of the request path: locks that come with a partition hold their keys
-	guardPromise                           // of the request path: a lock is promised for no longer than the owner's own lease
-	guardPromised                          // of the shell: no restart releases an incarnation that has made promises
 	guardOutcome                           // what was written with an unknown outcome is written again
 	guardForgotten                         // locks are written again where the store has lost data
-	guardWriteFirst                        // of the request path: a long lock is promised when the store keeps it
-	guardRemoveFirst                       // of the request path: its key is freed when the store has removed it
-	guardRecheck                           // of the request path: the lease is compared again after winning the mutex
-	guardCloseList                         // of the request path: a table is closed and listed in one critical section
-	guardConfirm                           // of the request path: the lease is compared before what cancels
-	guardEveryLife                         // of the shell: ends of executions reach every life of the process
 )
 
 // on reports whether a rule holds.

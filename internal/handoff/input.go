@@ -2,9 +2,8 @@ package handoff
 
 import "github.com/keyway-go/keyway/internal/records"
 
-// Input is something that happened, to be passed to Machine.Step: a Tick, a
-// View, a Changed, a Reply, a Closed, a Finished, a LocksEnded, a Write, a
-// SequenceLow or a Leave.
+// Input is something that happened, to be passed to Machine.Step: a Tick, a View, a Changed, a
+// Reply, a Closed, a Finished, a LocksEnded, a Write, a SequenceLow or a Leave.
 type Input interface{ input() }
 
 // Tick is an input that says nothing but the time.
@@ -42,9 +41,8 @@ type Reply struct {
 	Wrote      []records.WriteNumber    // of WriteLocks: of each partition, the latest write that was made
 }
 
-// Closed answers CloseTable, before any other input: the partition's table
-// has been closed, its waiters bounced, and Running are the executions that
-// it listed in the same critical section.
+// Closed answers CloseTable, before any other input: the partition's table has been closed, its
+// waiters bounced, and Running are the executions that it listed in the same critical section.
 //
 // Locks are the keys that the table holds for callers in other processes, in the shell's own
 // encoding, with the rest of their leases; empty if there are none. They are not in Running. They
@@ -71,8 +69,7 @@ type Finished struct {
 	Token     int64
 }
 
-// LocksEnded says that none of the frozen locks of a partition is left: their
-// leases have ended.
+// LocksEnded says that none of the frozen locks of a partition is left: their leases have ended.
 type LocksEnded struct{ Partition int }
 
 // Write asks the store to keep locks of an open partition, so that they outlive this incarnation,
@@ -89,9 +86,8 @@ type SequenceLow struct {
 	Epoch     int64 // of the highest token so far; the next epoch is higher
 }
 
-// Leave asks the machine to hand everything over and to release the session
-// in the end. It takes effect once the View no longer wants this incarnation
-// to own anything.
+// Leave asks the machine to hand everything over and to release the session in the end. It takes
+// effect once the View no longer wants this incarnation to own anything.
 type Leave struct {
 	// Now leaves without waiting for workers that take the partitions over. The partitions are
 	// closed here, and their next owners claim them when the last handler has ended and the session

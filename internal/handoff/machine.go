@@ -34,8 +34,7 @@ type Config struct {
 	ServeOnStoreLoss bool
 }
 
-// CallTimeout is how long the shell lets a store call take: a fifth of the
-// TTL.
+// CallTimeout is how long the shell lets a store call take: a fifth of the TTL.
 func (c Config) CallTimeout() time.Duration { return c.TTL / 5 }
 
 func (c Config) withDefaults() Config {
@@ -323,8 +322,7 @@ func (m *Machine) beginCall(c *storeCall) uint64 {
 	return m.lastID
 }
 
-// ready reports whether a call may be sent: none is under way and its time
-// has come.
+// ready reports whether a call may be sent: none is under way and its time has come.
 func (m *Machine) ready(c *storeCall) bool { return c.id == 0 && m.now.Mono >= c.next }
 
 // answered ends the call if r answers it; otherwise it reports false. The

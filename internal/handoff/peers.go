@@ -211,8 +211,7 @@ func (m *Machine) jumps(now time.Duration) bool {
 	return m.observed && now-m.snapshot.Now > m.now.Mono-m.asked+m.drift
 }
 
-// prune forgets the incarnations that nothing depends on any more, once there
-// are many.
+// prune forgets the incarnations that nothing depends on any more, once there are many.
 func (m *Machine) prune() {
 	if len(m.peers) <= 2*len(m.snapshot.Sessions)+64 {
 		return
@@ -332,8 +331,7 @@ func (m *Machine) watch(inc string) {
 // alive reports whether an incarnation had a session when we last looked.
 func (m *Machine) alive(inc string) bool { return m.peers[inc].present && !m.released(inc) }
 
-// dead reports whether an incarnation can certainly start and run nothing any
-// more.
+// dead reports whether an incarnation can certainly start and run nothing any more.
 func (m *Machine) dead(inc string) bool {
 	if m.released(inc) {
 		return true
@@ -365,6 +363,5 @@ func (m *Machine) releaseDead() {
 	m.emit(Release{ID: m.beginCall(&m.releasePeer), Incarnation: m.deadPeer})
 }
 
-// released reports whether an incarnation gave its session up after its last
-// handler had ended.
+// released reports whether an incarnation gave its session up after its last handler had ended.
 func (m *Machine) released(inc string) bool { return slices.Contains(m.snapshot.Released, inc) }

@@ -65,22 +65,16 @@ func (m *Machine) sweep() {
 		return
 	}
 	p := m.clears[0].partition
-	slices.SortStableFunc(m.clears, func(a, b clearing) int {
-		if (a.partition == p) == (b.partition == p) {
-			return 0
-		}
-		if a.partition == p {
-			return -1
-		}
-		return 1
-	})
+	var first, rest []clearing
 	var rs []records.Residue
 	for _, c := range m.clears {
 		if c.partition == p && len(rs) < m.cfg.Batch {
-			rs = append(rs, c.residue)
+			first, rs = append(first, c), append(rs, c.residue)
+		} else {
+			rest = append(rest, c)
 		}
 	}
-	m.sent = len(rs)
+	m.clears, m.sent = append(first, rest...), len(rs)
 	m.emit(Clear{ID: m.beginCall(&m.clear), Generation: m.generation, Partition: p, Residue: rs})
 }
 

@@ -9,6 +9,12 @@ import (
 	"github.com/keyway-go/keyway/internal/records"
 )
 
+// Instant is one reading of a process's two clocks.
+type Instant = lease.Instant
+
+// Lease says how long an incarnation may continue without renewing its session.
+type Lease = lease.Lease
+
 // errDeadline is why a session is lost that could not be renewed in time.
 var errDeadline = errors.New("handoff: the session was not renewed before its deadline")
 
@@ -51,19 +57,16 @@ func (m *Machine) join() {
 // keys that still run here though their partitions moved on.
 func (m *Machine) holdings() []records.Holding {
 	var hs []records.Holding
-	if !m.on(guardReassert) {
-		for p := range m.parts {
-			if m.parts[p].state == stateServing {
-				hs = append(hs, records.Holding{Partition: p, Epoch: m.parts[p].epoch})
-			}
-		}
-		return hs
-	}
 	for p := range m.parts {
+		h := records.Holding{Partition: p, Residue: slices.Clone(m.running[p])}
 		if m.parts[p].state == stateServing {
-			hs = append(hs, records.Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.inherited[p])})
-		} else if r := m.running[p]; len(r) > 0 {
-			hs = append(hs, records.Holding{Partition: p, Residue: slices.Clone(r)})
+			h.Epoch, h.Residue = m.parts[p].epoch, slices.Clone(m.inherited[p])
+		}
+		if !m.on(guardReassert) {
+			h.Residue = nil
+		}
+		if h.Epoch > 0 || len(h.Residue) > 0 {
+			hs = append(hs, h)
 		}
 	}
 	return hs
@@ -300,7 +303,6 @@ func (m *Machine) passed(deadline Instant) bool {
 	return deadline.Passed(m.now)
 }
 
-// over reports whether a waiting period has ended. Periods that keep us from
-// taking something run on the monotonic clock alone: it may stand still, but
-// it never runs ahead.
+// over reports whether a waiting period has ended. Periods that keep us from taking something run
+// on the monotonic clock alone: it may stand still, but it never runs ahead.
 func (m *Machine) over(at time.Duration) bool { return m.now.Mono >= at }

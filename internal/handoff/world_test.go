@@ -172,6 +172,20 @@ func (g gossip) digest() uint64 {
 	return d
 }
 
+// Rules of the request path and of the shell, which the world keeps in place of them.
+const (
+	guardFreeze      guard = 1 << (63 - iota) // of the request path: a lock is not renewed after its table has listed it
+	guardInstall                              // of the request path: locks that come with a partition hold their keys
+	guardPromise                              // of the request path: a lock is promised for no longer than the owner's own lease
+	guardPromised                             // of the shell: no restart releases an incarnation that has made promises
+	guardWriteFirst                           // of the request path: a long lock is promised when the store keeps it
+	guardRemoveFirst                          // of the request path: its key is freed when the store has removed it
+	guardRecheck                              // of the request path: the lease is compared again after winning the mutex
+	guardCloseList                            // of the request path: a table is closed and listed in one critical section
+	guardConfirm                              // of the request path: the lease is compared before what cancels
+	guardEveryLife                            // of the shell: ends of executions reach every life of the process
+)
+
 func newWorld(sc *scope, ttl time.Duration, off guard, storeOff storeGuard) *world {
 	w := &world{sc: sc, store: newModelStore(len(sc.views[0]), ttl), left: sc.limit, faults: sc.faults, starts: sc.starts, spares: new(spares)}
 	w.store.off = storeOff

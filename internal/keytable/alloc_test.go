@@ -41,8 +41,8 @@ func TestAllocs(t *testing.T) {
 
 // handOver is one caller that holds a key and one that gets it from the first.
 func handOver(t *testing.T, table *Table) {
-	token, _, _ := table.enter("k", nil, Wait{})
-	_, w, _ := table.enter("k", nil, Wait{})
+	token, _, _ := table.enter("k", Wait{})
+	_, w, _ := table.enter("k", Wait{})
 	table.Unlock("k", token)
 	<-w.woken
 	token, err := table.endWait(w, nil)
@@ -55,8 +55,8 @@ func handOver(t *testing.T, table *Table) {
 // giveUp is one caller that holds a key and one that waits until its context
 // ends.
 func giveUp(table *Table) {
-	token, _, _ := table.enter("k", nil, Wait{})
-	_, w, _ := table.enter("k", nil, Wait{})
+	token, _, _ := table.enter("k", Wait{})
+	_, w, _ := table.enter("k", Wait{})
 	_, _ = table.endWait(w, context.Canceled)
 	table.Unlock("k", token)
 }
@@ -67,10 +67,10 @@ func TestIdleSize(t *testing.T) {
 		t.Errorf("a table takes %d bytes", size)
 	}
 	table := Table{Queue: new(Queue)}
-	token, _, _ := table.enter("k", nil, Wait{})
+	token, _, _ := table.enter("k", Wait{})
 	var waiters []*waiter
 	for range 100 {
-		_, w, _ := table.enter("k", nil, Wait{})
+		_, w, _ := table.enter("k", Wait{})
 		waiters = append(waiters, w)
 	}
 	table.Unlock("k", token)
@@ -80,7 +80,7 @@ func TestIdleSize(t *testing.T) {
 		table.Unlock("k", token)
 	}
 	for i := range 100 {
-		_, _, _ = table.enter(fmt.Sprint(i), nil, Wait{})
+		_, _, _ = table.enter(fmt.Sprint(i), Wait{})
 	}
 	for _, held := range table.Close() {
 		table.Unlock(held.Key, held.Token)

@@ -57,11 +57,10 @@ func TestClientsTakeTurns(t *testing.T) {
 							how.Client = 0
 						}
 						go func() {
-							lock := func() (int64, error) { return table.LockWait(ctx, "k", how) }
 							if items {
-								lock = func() (int64, error) { return table.LockItem(ctx, "k", &Item{Wait: how}) }
+								how.Item = new(Item)
 							}
-							token, err := lock()
+							token, err := table.LockWait(ctx, "k", how)
 							switch {
 							case errors.Is(err, ErrQueueFull):
 								full = append(full, name)

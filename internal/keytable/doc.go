@@ -10,9 +10,9 @@
 // executions still run, in one critical section, so no request can slip in between. [Table.Open]
 // admits callers again, except for the keys that executions elsewhere still hold.
 //
-// A caller of [Table.LockItem] waits in the same queue, but lets the execution that holds the key
-// take its [Item] along with [Table.Take] and do its work. One execution thus serves many callers,
-// in the order of arrival that also holds for callers of Lock.
+// A caller that waits with an [Item] waits in the same queue, but lets the execution that holds the
+// key take the item along with [Table.Take] and do its work. One execution thus serves many callers,
+// in the order of arrival that also holds for the others.
 //
 // # How a wait ends
 //

@@ -57,7 +57,7 @@ type pair struct {
 	floor     int64 // minted before this call
 }
 
-// request is a call of Lock or LockItem: what the model says of it and what came
+// request is a call of LockWait: what the model says of it and what came
 // of it.
 type request struct {
 	place
@@ -169,13 +169,10 @@ func (p *pair) lock(key string, item *Item, client int) {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	r := &request{place: place{key: key, client: uint64(client)}, item: item, cancel: cancel}
 	go func() {
-		how := Wait{Client: r.client}
-		if item == nil {
-			r.token, r.err = p.table.LockWait(ctx, key, how)
-		} else {
-			item.Value, item.Wait = r, how
-			r.token, r.err = p.table.LockItem(ctx, key, item)
+		if item != nil {
+			item.Value = r
 		}
+		r.token, r.err = p.table.LockWait(ctx, key, Wait{Client: r.client, Item: item})
 		r.returned = true
 	}()
 	synctest.Wait()
@@ -352,7 +349,7 @@ func (p *pair) compare() {
 			continue
 		case r.ends:
 			if !r.returned || r.token != 0 || r.err != nil || !r.item.Taken() {
-				p.t.Fatalf("LockItem(%q): returned %v, %d, %v, want it to be finished", r.key, r.returned, r.token, r.err)
+				p.t.Fatalf("LockWait(%q) with an item: returned %v, %d, %v, want it to be finished", r.key, r.returned, r.token, r.err)
 			}
 			continue
 		case r.holds && !r.seen:

@@ -1,39 +1,32 @@
 package keytable
 
 import (
-	"context"
 	"fmt"
 	"math"
 )
 
-// Item is what a caller of [Table.LockItem] waits with: a piece of work that the
-// execution that holds the key may take along and do in its own turn, see
-// [Table.Take].
+// Item is what a caller of [Table.LockWait] may wait with ([Wait]): a piece of work that the
+// execution that holds the key may take along and do in its own turn, see [Table.Take].
 //
-// An Item is for one LockItem at a time. It may be used for another one when
-// that has returned, and after Unlock if it got the key; but never again if it
-// returned the error of its context, or ErrWaited. It must not be copied after its first use.
+// An Item is for one LockWait at a time. It may be used for another one when that has returned, and
+// after Unlock if it got the key; but never again if it returned the error of its context, or
+// ErrWaited. It must not be copied after its first use.
 type Item struct {
-	// Value is the caller's, for the execution that takes the item along. It
-	// must not be changed while LockItem waits.
+	// Value is the caller's, for the execution that takes the item along. It must not be changed
+	// while LockWait waits.
 	Value any
-
-	// Wait is how LockItem waits, where that differs from what the table's Queue
-	// says. It must not be changed while LockItem waits.
-	Wait Wait
 
 	w waiter
 }
 
-// Taken reports whether an execution has taken the item along, once its
-// LockItem has returned.
+// Taken reports whether an execution has taken the item along, once its LockWait has returned.
 func (i *Item) Taken() bool {
 	state := i.w.state.Load()
 	return state == joined || state == finished
 }
 
 // Finish says that the execution that has taken the item along is done with it,
-// and lets its LockItem return. The execution must not use the item any more.
+// and lets its LockWait return. The execution must not use the item any more.
 // Finish panics if the item has not been taken, or is finished already.
 func (i *Item) Finish() {
 	if !i.w.state.CompareAndSwap(joined, finished) {
@@ -51,21 +44,11 @@ func (i *Item) wait() *waiter {
 	return &i.w
 }
 
-// LockItem is [Table.Lock] for a caller whose work another execution of key may do. It waits until
-// it holds key, and returns the token. Or the execution that holds key takes the item along and
-// finishes it; then LockItem returns the token 0, and the caller does not hold key.
-//
-// If ctx is done, LockItem returns ctx.Err(), as Lock does. [Item.Taken] then says whether an
-// execution took the item along. It may still work on the item until it calls [Item.Finish].
-func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int64, err error) {
-	item.w.state.Store(waiting)
-	return t.lock(ctx, key, item, item.Wait)
-}
-
 // Take takes along items that wait for key behind the execution that holds it with token. It offers
-// accept the items at the head of the queue in the order of their turns, up to the first caller of
-// Lock. The results of accept say whether to take an item along, and whether to go on to the next
-// one. A client whose item is taken has had its turn; an item that is not taken keeps its place. The execution must call [Item.Finish] for each item that it took, before or after Unlock.
+// accept the items at the head of the queue in the order of their turns, up to the first caller
+// without one. The results of accept say whether to take an item along, and whether to go on to the
+// next one. A client whose item is taken has had its turn; an item that is not taken keeps its
+// place. The execution must call [Item.Finish] for each item that it took, before or after Unlock.
 //
 // A closed table has no waiters, and an execution that Close has listed takes nothing along: items
 // that wait after the table was opened again belong to later executions.
@@ -99,8 +82,7 @@ func (t *Table) Take(key string, token int64, accept func(*Item) (take, more boo
 	}
 }
 
-// heldLocked returns the entry of the key that is held with token. It panics if
-// there is none.
+// heldLocked returns the entry of the key that is held with token. It panics if there is none.
 func (t *Table) heldLocked(caller, key string, token int64) *entry {
 	e := t.keys.find(key)
 	if e == nil || !e.claimed() || e.token != token {

@@ -21,7 +21,7 @@ func TestTakeKeepsOrder(t *testing.T) {
 		wait := func(i int) {
 			items[i].Value = i
 			go func() {
-				token, err := table.LockItem(t.Context(), "k", &items[i])
+				token, err := table.LockWait(t.Context(), "k", Wait{Item: &items[i]})
 				if err != nil || (token == 0) != items[i].Taken() {
 					t.Errorf("item %d: %d, %v, taken %v", i, token, err, items[i].Taken())
 				}
@@ -56,7 +56,7 @@ func TestTakeKeepsOrder(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(returned) != 0 {
-			t.Errorf("LockItem of %v returned before Finish", returned)
+			t.Errorf("LockWait of %v returned before Finish", returned)
 		}
 		for _, i := range taken {
 			i.Finish()
@@ -64,7 +64,7 @@ func TestTakeKeepsOrder(t *testing.T) {
 		synctest.Wait()
 		slices.Sort(returned)
 		if !slices.Equal(returned, []int{0, 1, 2}) {
-			t.Errorf("LockItem of %v returned after Finish", returned)
+			t.Errorf("LockWait of %v returned after Finish", returned)
 		}
 		table.Unlock("k", 1)
 		synctest.Wait()
@@ -88,7 +88,7 @@ func TestItemOutlivesItsCaller(t *testing.T) {
 		var item Item
 		left := make(chan error, 1)
 		go func() {
-			_, err := table.LockItem(ctx, "k", &item)
+			_, err := table.LockWait(ctx, "k", Wait{Item: &item})
 			left <- err
 		}()
 		synctest.Wait()
@@ -111,7 +111,7 @@ func TestListedTakesNothing(t *testing.T) {
 	table.Close()
 	table.Open(10, 0, nil)
 	var item Item
-	_, w, err := table.enter("k", &item, Wait{})
+	_, w, err := table.enter("k", Wait{Item: &item})
 	if w == nil {
 		t.Fatalf("the key is free: %v", err)
 	}
@@ -125,7 +125,7 @@ func TestListedTakesNothing(t *testing.T) {
 	}
 }
 
-// TestItemIsUsedAgain: an item keeps its waiter from one LockItem to the next,
+// TestItemIsUsedAgain: an item keeps its waiter from one LockWait to the next,
 // which allocates nothing, and the table does not give that to others.
 func TestItemIsUsedAgain(t *testing.T) {
 	var (
@@ -134,8 +134,8 @@ func TestItemIsUsedAgain(t *testing.T) {
 	)
 	take := func(*Item) (take, more bool) { return true, true }
 	taken := func() {
-		token, _, _ := table.enter("k", nil, Wait{})
-		_, w, _ := table.enter("k", &item, Wait{})
+		token, _, _ := table.enter("k", Wait{})
+		_, w, _ := table.enter("k", Wait{Item: &item})
 		table.Take("k", token, take)
 		table.Unlock("k", token)
 		item.Finish()
@@ -146,8 +146,8 @@ func TestItemIsUsedAgain(t *testing.T) {
 		item.w.state.Store(waiting)
 	}
 	granted := func() {
-		token, _, _ := table.enter("k", nil, Wait{})
-		_, w, _ := table.enter("k", &item, Wait{})
+		token, _, _ := table.enter("k", Wait{})
+		_, w, _ := table.enter("k", Wait{Item: &item})
 		table.Unlock("k", token)
 		<-w.woken
 		token, err := table.endWait(w, nil)
@@ -160,9 +160,9 @@ func TestItemIsUsedAgain(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { taken(); granted() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	token, _, _ := table.enter("k", nil, Wait{})
+	token, _, _ := table.enter("k", Wait{})
 	for range 2 * maxSpares {
-		_, w, _ := table.enter("k", nil, Wait{})
+		_, w, _ := table.enter("k", Wait{})
 		if w == &item.w {
 			t.Fatal("a caller of Lock waits with the item's waiter")
 		}
@@ -182,8 +182,8 @@ func TestGather(t *testing.T) {
 		"enough wait already":     {before: 2, n: 2, goesOn: true},
 		"enough have come":        {before: 1, n: 2, come: item, goesOn: true},
 		"one more is to come":     {before: 1, n: 3, come: item},
-		"a Lock waits":            {n: 3, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("k", nil, Wait{}) }, goesOn: true},
-		"one for another key":     {n: 1, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("other", nil, Wait{}) }},
+		"a Lock waits":            {n: 3, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("k", Wait{}) }, goesOn: true},
+		"one for another key":     {n: 1, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("other", Wait{}) }},
 		"the table is closed":     {n: 3, come: func(_ *testing.T, table *Table, _ int64) { table.Close() }, goesOn: true},
 		"the execution has ended": {n: 3, come: func(_ *testing.T, table *Table, token int64) { table.Unlock("k", token) }, goesOn: true},
 		"it gathers anew":         {n: 3, come: func(_ *testing.T, table *Table, token int64) { table.Gather("k", token, 5) }, goesOn: true},
@@ -215,7 +215,7 @@ func TestGather(t *testing.T) {
 func TestGatherBehindLock(t *testing.T) {
 	table := Table{Queue: new(Queue)}
 	token, _ := table.TryLock("k")
-	_, _, _ = table.enter("k", nil, Wait{})
+	_, _, _ = table.enter("k", Wait{})
 	item(t, &table, token)
 	select {
 	case <-table.Gather("k", token, 3):
@@ -226,7 +226,7 @@ func TestGatherBehindLock(t *testing.T) {
 
 // item has one more item wait for the key k.
 func item(t *testing.T, table *Table, _ int64) {
-	if _, w, err := table.enter("k", new(Item), Wait{}); w == nil {
+	if _, w, err := table.enter("k", Wait{Item: new(Item)}); w == nil {
 		t.Fatal(err)
 	}
 }

@@ -1,8 +1,7 @@
 package keytable
 
-// keys is the set of entries of a table. One entry lives in the set itself, so
-// that a table with a single busy key touches no map. The others are in a map
-// that is made when needed.
+// keys is the set of entries of a table. One entry lives in the set itself, so that a table with a
+// single busy key touches no map. The others are in a map that is made when needed.
 type keys struct {
 	slot entry
 	used bool // slot is in the set

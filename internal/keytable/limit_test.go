@@ -72,12 +72,12 @@ func TestMaxWaitOfItems(t *testing.T) {
 		var along, behind Item
 		done := make(chan error, 2)
 		go func() {
-			_, err := table.LockItem(t.Context(), "k", &along)
+			_, err := table.LockWait(t.Context(), "k", Wait{Item: &along})
 			done <- err
 		}()
 		synctest.Wait()
 		go func() {
-			_, err := table.LockItem(t.Context(), "k", &behind)
+			_, err := table.LockWait(t.Context(), "k", Wait{Item: &behind})
 			done <- err
 		}()
 		synctest.Wait()
@@ -103,8 +103,8 @@ func TestMaxWaitOfItems(t *testing.T) {
 func TestMaxWaitPassesAGrantOn(t *testing.T) {
 	var table Table
 	token, _ := table.TryLock("k")
-	_, first, _ := table.enter("k", nil, Wait{})
-	_, second, _ := table.enter("k", nil, Wait{})
+	_, first, _ := table.enter("k", Wait{})
+	_, second, _ := table.enter("k", Wait{})
 	table.Unlock("k", token)
 	if !table.giveUp(first) {
 		t.Fatal("it did not wait")
@@ -154,11 +154,7 @@ func TestWaitOfACaller(t *testing.T) {
 		ask("full", locked(Wait{}))
 		expect(outcome{"full", ErrQueueFull, 0})
 		ask("many", locked(Wait{PerKey: 4}))
-		item := Item{Wait: Wait{PerKey: 4, MaxWait: 10 * time.Second}}
-		ask("item", func() error {
-			_, err := table.LockItem(t.Context(), "k", &item)
-			return err
-		})
+		ask("item", locked(Wait{PerKey: 4, MaxWait: 10 * time.Second, Item: new(Item)}))
 		expect(outcome{"short", ErrWaited, time.Second})
 		for range 2 { // "usual" and "many", in any order
 			if got := <-ended; got.err != ErrWaited || got.took != 5*time.Second {

@@ -20,7 +20,7 @@ func holdMany(t testing.TB, tables []Table) (end func()) {
 			t.Fatal(err)
 		}
 		if i%10 == 0 {
-			_, w, err := table.enter(key, nil, Wait{})
+			_, w, err := table.enter(key, Wait{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,9 +12,8 @@ const (
 	DefaultTotal  = 65536
 )
 
-// Queue bounds how many callers may wait, and how long, and counts them. The tables that
-// share one Queue share its Total. Set its fields before the first use. The
-// zero Queue has the defaults.
+// Queue bounds how many callers may wait, and how long, and counts them. The tables that share one
+// Queue share its Total. Set its fields before the first use. The zero Queue has the defaults.
 type Queue struct {
 	PerKey int // waiters for one key; 0 means DefaultPerKey
 	Total  int // waiters for all keys together; 0 means DefaultTotal
@@ -57,6 +56,12 @@ type Wait struct {
 	// and overtakes none. A shared execution counts as remote ([Table.SetRemote]), takes nothing
 	// along, and is not taken back by Close before it is noticed.
 	Shared bool
+
+	// Item is a piece of work that another execution of the key may do; nil for none. If the
+	// execution that holds the key takes the item along and finishes it, LockWait returns the token
+	// 0, and the caller does not hold the key. If the caller's context is done, [Item.Taken] says
+	// whether an execution took the item along, which may still work on it until [Item.Finish].
+	Item *Item
 }
 
 // join counts one more waiter for a key that has perKey of them. It returns
@@ -115,7 +120,7 @@ type waiter struct {
 	line       clientLine    // of its client, if it is the first
 	next, prev *waiter       // in that line; once out of it, next chains waiters to be woken
 	token      int64         // set when granted
-	item       *Item         // that the waiter belongs to; nil for a Lock
+	item       *Item         // that the waiter belongs to; nil for none
 	state      atomic.Int32  // one of the states above
 	arrival    int64         // its place among all that ever waited in the table
 	shared     bool          // Wait.Shared
@@ -137,13 +142,6 @@ func (w *waiter) limit(d time.Duration) <-chan time.Time {
 		w.timer.Reset(d)
 	}
 	return w.timer.C
-}
-
-// unlimit ends the limit, before w may be used by another caller.
-func (w *waiter) unlimit() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
 }
 
 // wake wakes a chain of waiters. The table's lock need not be held: a waiter

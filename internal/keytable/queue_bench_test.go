@@ -16,7 +16,7 @@ func BenchmarkQueue(b *testing.B) {
 			t = &Table{Queue: &Queue{Total: 4 * callers}}
 			token, _ = t.TryLock("k")
 			for i := range callers {
-				if _, _, err := t.enter("k", nil, how(i)); err != nil {
+				if _, _, err := t.enter("k", how(i)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -27,7 +27,7 @@ func BenchmarkQueue(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				_, w, _ := t.enter("k", nil, how(i))
+				_, w, _ := t.enter("k", how(i))
 				t.giveUp(w)
 				i++
 			}
@@ -38,7 +38,7 @@ func BenchmarkQueue(b *testing.B) {
 			for b.Loop() {
 				_, next, _ := t.endExecution("k", token)
 				token, _ = t.endWait(next, nil)
-				_, _, _ = t.enter("k", nil, Wait{Client: next.client, PerKey: 2 * callers})
+				_, _, _ = t.enter("k", Wait{Client: next.client, PerKey: 2 * callers})
 			}
 		})
 	}

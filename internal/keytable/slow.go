@@ -6,8 +6,7 @@ type Mark struct {
 	arrival int64 // how many callers had come to wait by then
 }
 
-// Slow is a key that one execution has held, or a caller has waited for, since
-// before some moment.
+// Slow is a key that one execution has held, or a caller has waited for, since before some moment.
 type Slow struct {
 	Key     string
 	Token   int64 // of the execution that holds the key; 0 if none here does

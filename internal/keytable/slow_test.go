@@ -28,7 +28,7 @@ func TestSlow(t *testing.T) {
 	a, _ := table.TryLock("a")
 	start := check("held since just now", zero, 9, true)
 	b, _ := table.TryLock("b")
-	_, w, _ := table.enter("a", nil, Wait{})
+	_, w, _ := table.enter("a", Wait{})
 	check("held since before", start, 9, true, fmt.Sprint("a", a, true, 1))
 	later := check("told of already", start, 9, true)
 	check("others", later, 9, true, fmt.Sprint("a", a, false, 1), fmt.Sprint("b", b, true, 0))
@@ -52,7 +52,7 @@ func TestSlow(t *testing.T) {
 		t.Errorf("%d keys, want the other", len(found))
 	}
 	now = check("both told of", now, 9, true)
-	_, _, _ = table.enter("c", nil, Wait{})
+	_, _, _ = table.enter("c", Wait{})
 	now = check("waited for since just now", now, 9, true)
 	check("waited for in place of a key that was forgotten", now, 9, true, fmt.Sprint("c", c, false, 1))
 }

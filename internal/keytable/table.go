@@ -12,8 +12,7 @@ import (
 // Errors of Lock and TryLock. They come back as they are, so that refusing
 // costs nothing; the caller knows the key.
 var (
-	// ErrClosed means that the table is closed, or was closed while the caller
-	// waited.
+	// ErrClosed means that the table is closed, or was closed while the caller waited.
 	ErrClosed = errors.New("localmutex: closed")
 
 	// ErrLocked means that TryLock found the key held or blocked.
@@ -22,8 +21,7 @@ var (
 	// ErrQueueFull means that as many callers wait as the table's Queue allows.
 	ErrQueueFull = errors.New("localmutex: too many callers wait")
 
-	// ErrWaited means that the caller waited for as long as the table's Queue
-	// allows.
+	// ErrWaited means that the caller waited for as long as the table's Queue allows.
 	ErrWaited = errors.New("localmutex: waited too long")
 
 	// ErrExhausted means that TryLock found the key free, but the table has no
@@ -43,13 +41,11 @@ type Held struct {
 // number of goroutines may use it. It must not be copied after its first use. It is open or closed,
 // as Open and Close say; mu guards that, the keys and their waiters.
 //
-// The zero Table is open, has no blocked keys and mints the tokens 1, 2, 3, ….
-// An idle Table takes 200 bytes, and at most about a kilobyte more once callers
-// have had to wait.
+// The zero Table is open, has no blocked keys and mints the tokens 1, 2, 3, …. An idle Table takes
+// 200 bytes, and at most about a kilobyte more once callers have had to wait.
 type Table struct {
-	// Queue bounds the waiters. It may be shared with other tables, and must
-	// not be changed after the first use. Nil means one of the table's own,
-	// with the defaults.
+	// Queue bounds the waiters. It may be shared with other tables, and must not be changed after
+	// the first use. Nil means one of the table's own, with the defaults.
 	Queue *Queue
 
 	mu       sync.Mutex // protects all that follows, and what it leads to
@@ -73,20 +69,18 @@ type Table struct {
 // once or when the place goes to another client's caller ([Wait]). While the table has no token
 // left, callers wait for [Table.Advance].
 func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
-	return t.lock(ctx, key, nil, Wait{})
+	return t.LockWait(ctx, key, Wait{})
 }
 
 // LockWait is Lock for a caller that waits in its own way.
 func (t *Table) LockWait(ctx context.Context, key string, how Wait) (token int64, err error) {
-	return t.lock(ctx, key, nil, how)
-}
-
-// lock is LockWait, with an item if it is not nil.
-func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (token int64, err error) {
+	if how.Item != nil {
+		how.Item.w.state.Store(waiting)
+	}
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	token, w, err := t.enter(key, item, how)
+	token, w, err := t.enter(key, how)
 	if w == nil {
 		return token, err
 	}
@@ -102,19 +96,20 @@ func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (tok
 			limit = nil // it is about to be woken, or its item was taken along: it waits no more for the key
 			continue
 		}
-		w.unlimit()
+		if w.timer != nil {
+			w.timer.Stop() // before w may be used by another caller
+		}
 		return t.endWait(w, ctx.Err())
 	}
 }
 
 // TryLock is Lock without waiting. It returns [ErrLocked] if the key is held
 // or blocked, [ErrClosed] or [ErrExhausted].
-func (t *Table) TryLock(key string) (token int64, err error) { return t.try(key, false) }
+func (t *Table) TryLock(key string) (token int64, err error) { return t.Try(key, false) }
 
-// TryShare is TryLock for a caller that shares the key, see [Wait]. It returns [ErrLocked] too if others wait.
-func (t *Table) TryShare(key string) (token int64, err error) { return t.try(key, true) }
-
-func (t *Table) try(key string, shared bool) (token int64, err error) {
+// Try is TryLock for a caller that may share the key, see [Wait]. It then returns [ErrLocked] too if
+// others wait.
+func (t *Table) Try(key string, shared bool) (token int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -129,10 +124,9 @@ func (t *Table) try(key string, shared bool) (token int64, err error) {
 	return 0, ErrExhausted
 }
 
-// Unlock ends the execution that holds key with token, and gives the key to
-// the first that waits for it. It works whether or not the table has been
-// closed or opened meanwhile. It reports whether a Close has listed this
-// execution.
+// Unlock ends the execution that holds key with token, and gives the key to the first that waits
+// for it. It works whether or not the table has been closed or opened meanwhile. It reports whether
+// a Close has listed this execution.
 //
 // Unlock panics if no execution holds key with that token, as [sync.Mutex]
 // does: that is an error in the program.
@@ -172,9 +166,8 @@ func (t *Table) Close() []Held {
 // after the last one. The blocked keys, which executions elsewhere hold, are not granted until
 // [Table.Unblock].
 //
-// An execution that has run since before the Close holds its key in the opened
-// table too. A blocked key that is also held can be granted when it has been
-// both unblocked and unlocked.
+// An execution that has run since before the Close holds its key in the opened table too. A blocked
+// key that is also held can be granted when it has been both unblocked and unlocked.
 //
 // Opening an open table raises its range of tokens as [Table.Advance] does,
 // and adds blocked keys; keys blocked before stay blocked.
@@ -191,10 +184,9 @@ func (t *Table) Open(first, limit int64, blocked []string) {
 	wake(next)
 }
 
-// Advance raises the range of tokens of an open table, and grants keys to
-// callers that waited for tokens: each key in order of arrival, the keys among
-// each other in any order. It never lowers an end of the range. A closed table
-// stays as it is.
+// Advance raises the range of tokens of an open table, and grants keys to callers that waited for
+// tokens: each key in order of arrival, the keys among each other in any order. It never lowers an
+// end of the range. A closed table stays as it is.
 func (t *Table) Advance(first, limit int64) {
 	t.mu.Lock()
 	var next *waiter
@@ -205,9 +197,8 @@ func (t *Table) Advance(first, limit int64) {
 	wake(next)
 }
 
-// Unblock says that no execution elsewhere holds key any longer. Unless one
-// here holds it, the first that waits for it gets it. Unblock of a key that is
-// not blocked does nothing.
+// Unblock says that no execution elsewhere holds key any longer. Unless one here holds it, the
+// first that waits for it gets it. Unblock of a key that is not blocked does nothing.
 func (t *Table) Unblock(key string) {
 	t.mu.Lock()
 	var next *waiter
@@ -264,14 +255,14 @@ func (t *Table) Len() int {
 }
 
 // enter grants key at once, or queues a waiter for it, or fails.
-func (t *Table) enter(key string, item *Item, how Wait) (token int64, w *waiter, err error) {
+func (t *Table) enter(key string, how Wait) (token int64, w *waiter, err error) {
 	t.mu.Lock()
 	if t.closed {
 		err = ErrClosed
 	} else {
 		e := t.keys.find(key)
 		if token = t.takeLocked(e, key, how.Shared); token == 0 {
-			w, err = t.enqueueLocked(e, key, item, how)
+			w, err = t.enqueueLocked(e, key, how)
 		}
 	}
 	t.mu.Unlock()
@@ -291,7 +282,7 @@ func (t *Table) takeLocked(e *entry, key string, shared bool) (token int64) {
 
 // enqueueLocked queues a waiter for key, whose entry is e if it has one. If as many
 // wait as may, it takes the place of one whose client has more.
-func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*waiter, error) {
+func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 	if t.Queue == nil {
 		t.Queue = new(Queue)
 	}
@@ -302,7 +293,10 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 	err := t.Queue.join(queued, how)
 	if err != nil && queued > 0 {
 		if last := e.givesWay(how.Client); last != nil && t.Queue.join(0, how) == nil {
-			t.displaceLocked(last)
+			e.remove(last)
+			t.Queue.leaveShare(last.client)
+			last.state.Store(displaced)
+			wake(last)
 			err = nil
 		}
 	}
@@ -313,8 +307,8 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 		e = t.keys.add(key)
 	}
 	var w *waiter
-	if item != nil {
-		w = item.wait()
+	if how.Item != nil {
+		w = how.Item.wait()
 	} else if w = t.spares.get(); w == nil {
 		w = &waiter{woken: make(chan struct{}, 1)}
 	}
@@ -322,22 +316,13 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 	w.arrival = t.arrivals
 	w.client, w.shared = how.Client, how.Shared
 	e.push(w)
-	if g := e.gathering; g != nil && (item == nil || e.waiters >= g.want) {
+	if g := e.gathering; g != nil && (how.Item == nil || e.waiters >= g.want) {
 		e.gathered()
 	}
 	return w, nil
 }
 
-// displaceLocked sends w away.
-func (t *Table) displaceLocked(w *waiter) {
-	w.entry.remove(w)
-	t.Queue.leaveShare(w.client)
-	w.state.Store(displaced)
-	wake(w)
-}
-
-// endWait ends the wait of w, which has been woken or whose context is done
-// with the error done.
+// endWait ends the wait of w, which has been woken or whose context is done with the error done.
 func (t *Table) endWait(w *waiter, done error) (token int64, err error) {
 	if done != nil {
 		t.giveUp(w)
@@ -385,9 +370,8 @@ func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
 // anyToken is no token.
 const anyToken = 0
 
-// endExecution ends the execution that holds key with token, which may be anyToken.
-// It returns whom to wake, and ok false if there is no such
-// execution.
+// endExecution ends the execution that holds key with token, which may be anyToken. It returns whom
+// to wake, and ok false if there is no such execution.
 func (t *Table) endExecution(key string, token int64) (listed bool, next *waiter, ok bool) {
 	t.mu.Lock()
 	e := t.keys.find(key)
@@ -520,8 +504,7 @@ func (t *Table) grantLocked(e *entry, shared bool) int64 {
 	return e.token
 }
 
-// recycleLocked keeps w for reuse, unless it is an item's own. No wake-up may be
-// on its way to it.
+// recycleLocked keeps w for reuse, unless it is an item's own. No wake-up may be on its way to it.
 func (t *Table) recycleLocked(w *waiter) {
 	w.entry = nil
 	if w.item != nil {

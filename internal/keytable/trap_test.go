@@ -35,9 +35,9 @@ func TestCancelledWaiterHadJustBeenGrantedTheLock(t *testing.T) {
 // grant comes first, the end of the context before the waiter has noticed.
 func TestGrantOfCancelledWaiterIsPassedOn(t *testing.T) {
 	table := Table{Queue: new(Queue)}
-	token, _, _ := table.enter("k", nil, Wait{})
-	_, second, _ := table.enter("k", nil, Wait{})
-	_, third, _ := table.enter("k", nil, Wait{})
+	token, _, _ := table.enter("k", Wait{})
+	_, second, _ := table.enter("k", Wait{})
+	_, third, _ := table.enter("k", Wait{})
 	table.Unlock("k", token)
 	if len(second.woken) != 1 || len(third.woken) != 0 {
 		t.Fatal("the second was not woken, or the third was")
@@ -123,8 +123,8 @@ func TestCloseTakesBackGrant(t *testing.T) {
 	for name, done := range map[string]error{"context done": context.Canceled, "context alive": nil} {
 		t.Run(name, func(t *testing.T) {
 			table := Table{Queue: new(Queue)}
-			token, _, _ := table.enter("k", nil, Wait{})
-			_, second, _ := table.enter("k", nil, Wait{})
+			token, _, _ := table.enter("k", Wait{})
+			_, second, _ := table.enter("k", Wait{})
 			table.Unlock("k", token)
 			if held := table.Close(); len(held) != 0 {
 				t.Errorf("Close listed %v", held)
@@ -174,8 +174,8 @@ func TestStaleUnlock(t *testing.T) {
 // TestUnlockBeforeLockReturned: a token guessed too early frees nothing.
 func TestUnlockBeforeLockReturned(t *testing.T) {
 	var table Table
-	token, _, _ := table.enter("k", nil, Wait{})
-	_, second, _ := table.enter("k", nil, Wait{})
+	token, _, _ := table.enter("k", Wait{})
+	_, second, _ := table.enter("k", Wait{})
 	table.Unlock("k", token)
 	if _, _, ok := table.endExecution("k", token+1); ok {
 		t.Error("a grant that nobody has taken was unlocked")

@@ -56,8 +56,7 @@ func (e *entry) carry(w *waiter) {
 	e.lines.big = e.lines.big || len(e.lines.first) > keepMap
 }
 
-// push puts w behind the callers of its client, or behind all clients if there are
-// none.
+// push puts w behind the callers of its client, or behind all clients if there are none.
 func (e *entry) push(w *waiter) {
 	w.entry, w.prev, w.next = e, nil, nil
 	e.waiters++
@@ -102,8 +101,7 @@ func (e *entry) pop() *waiter {
 	return w
 }
 
-// remove takes w out of the queue. If it was the first of its line, the next one has
-// its place.
+// remove takes w out of the queue. If it was the first of its line, the next one has its place.
 func (e *entry) remove(w *waiter) {
 	e.waiters--
 	switch first := e.line(w.client); {

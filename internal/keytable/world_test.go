@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A caller calls Lock or LockItem and then Unlock, one step at a time. Once, while
+// A caller calls Lock, or LockWait with an item, and then Unlock, one step at a time. Once, while
 // it holds its key, it takes along what waits there.
 type caller struct {
 	place
@@ -186,7 +186,7 @@ func (w *world) enter(c *caller) {
 		c.item.w.state.Store(waiting)
 	}
 	gives, want := w.placeFor(c)
-	token, waiter, err := w.table.enter(c.key, c.item, Wait{Client: c.client, Shared: c.shared})
+	token, waiter, err := w.table.enter(c.key, Wait{Item: c.item, Client: c.client, Shared: c.shared})
 	if gives != nil && gives.w.state.Load() != displaced {
 		w.fault("caller %d does not give way", slices.Index(w.callers, gives))
 	}
@@ -227,7 +227,7 @@ func (w *world) settle(c *caller) {
 	token, err := w.table.endWait(c.w, nil)
 	if along := c.item != nil && c.item.Taken(); err != nil || along {
 		if token != 0 || along && (err != nil || c.item.w.state.Load() != finished) {
-			w.fault("LockItem returned %d, %v, taken %v, finished %v", token, err, along, c.item.w.state.Load() == finished)
+			w.fault("LockWait returned %d, %v, taken %v, finished %v", token, err, along, c.item.w.state.Load() == finished)
 		}
 		c.w, c.phase = nil, "ended"
 		return

@@ -5,9 +5,8 @@ package lease
 
 import "time"
 
-// Instant is one reading of a process's two clocks. Go's monotonic clock
-// stops while a virtual machine is suspended, and the wall clock may step, so
-// neither alone is enough for a deadline.
+// Instant is one reading of a process's two clocks. Go's monotonic clock stops while a virtual
+// machine is suspended, and the wall clock may step, so neither alone is enough for a deadline.
 type Instant struct {
 	Mono time.Duration // monotonic clock, since any fixed point in the process's life
 	Wall time.Duration // wall clock, since the Unix epoch
@@ -24,8 +23,7 @@ func (i Instant) Add(d time.Duration) Instant {
 	return Instant{Mono: i.Mono + d, Wall: i.Wall + d}
 }
 
-// Passed reports whether the deadline i has passed at now: whether either
-// clock says so.
+// Passed reports whether the deadline i has passed at now: whether either clock says so.
 func (i Instant) Passed(now Instant) bool {
 	return now.Mono >= i.Mono || now.Wall >= i.Wall
 }
@@ -78,9 +76,8 @@ func Grace(ttl time.Duration) time.Duration {
 	return l.Surrender.Mono - l.Cancel.Mono
 }
 
-// Admits reports whether something may start at now. Ask it with a fresh
-// reading of the clocks each time, and again after winning a key's mutex: a
-// process may have been stopped in between.
+// Admits reports whether something may start at now. Ask it with a fresh reading of the clocks each
+// time, and again after winning a key's mutex: a process may have been stopped in between.
 func (l Lease) Admits(now Instant) bool { return !l.Admit.Passed(now) }
 
 // Within returns l, ended early where that of another one, on which it rests, is

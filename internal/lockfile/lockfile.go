@@ -69,10 +69,9 @@ func BootID() string {
 // errLocked means that another process holds the lock.
 var errLocked = errors.New("lockfile: locked")
 
-// Lock locks the file at path, which it makes if there is none, and returns the
-// incarnations in it that ran under the boot id; with no boot id none. Write adds lines
-// with that grace. With no path Lock returns the zero File. A file that cannot be opened
-// is an [*os.PathError].
+// Lock locks the file at path, which it makes if there is none, and returns the incarnations in it
+// that ran under the boot id; with no boot id none. Write adds lines with that grace. With no path
+// Lock returns the zero File. A file that cannot be opened is an [*os.PathError].
 func Lock(path, boot string, grace time.Duration) (previous []Dead, l *File, err error) {
 	if path == "" {
 		return nil, new(File), nil
@@ -276,12 +275,8 @@ func (l *File) Close() {
 
 // Keep leaves the lock to the process's end, since work of its incarnations continues.
 func (l *File) Keep() {
-	keeping.Lock()
-	defer keeping.Unlock()
-	l.kept, kept = true, append(kept, l.f)
+	l.kept = true
+	kept.Store(l, nil)
 }
 
-var (
-	keeping sync.Mutex
-	kept    []*os.File // so that none is closed as garbage
-)
+var kept sync.Map // the Files of Keep, so that none is closed as garbage

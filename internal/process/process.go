@@ -49,8 +49,7 @@ func Listen(flagName, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// listenUnix listens on a socket at the path, also where an ended process has left
-// one.
+// listenUnix listens on a socket at the path, also where an ended process has left one.
 func listenUnix(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if !errors.Is(err, syscall.EADDRINUSE) {
@@ -83,9 +82,8 @@ func URL(l net.Listener, scheme string) string {
 	return scheme + "://" + l.Addr().String()
 }
 
-// NewServer returns a server for HTTP/1.1 and HTTP/2, with bounds on
-// the head of a request (64 KiB, 10 s) and on idleness (2 min). A body and an
-// answer may take as long as the handler lets them.
+// NewServer returns a server for HTTP/1.1 and HTTP/2, with bounds on the head of a request (64 KiB,
+// 10 s) and on idleness (2 min). A body and an answer may take as long as the handler lets them.
 func NewServer(h http.Handler, logger *slog.Logger) *http.Server {
 	s := &http.Server{
 		Handler:           h,

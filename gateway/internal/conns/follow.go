@@ -37,8 +37,7 @@ type followedTLS struct {
 	tls *tls.Conn
 }
 
-// ConnectionState returns the state of the TLS connection, where net/http looks
-// for it.
+// ConnectionState returns the state of the TLS connection, where net/http looks for it.
 func (c *followedTLS) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
 // Read implements [net.Conn]. If the framing is ambiguous, it returns an error before the head's
@@ -63,8 +62,7 @@ func (c *followedConn) Read(p []byte) (n int, err error) {
 
 func (c *followedConn) noteHijacked() { c.hijacked.Store(true) }
 
-// LetGoOfHijacked makes the server's connections be followed no further once
-// they are hijacked.
+// LetGoOfHijacked makes the server's connections be followed no further once they are hijacked.
 func LetGoOfHijacked(s *http.Server) {
 	next := s.ConnState
 	s.ConnState = func(conn net.Conn, state http.ConnState) {

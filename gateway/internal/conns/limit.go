@@ -158,23 +158,18 @@ func (c *Admitted) Count(client netip.Addr) int {
 func (c *Admitted) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
-		c.limit.leaveClient(c)
-		c.limit.open.Add(-1)
-		c.limit.Dismiss()
+		l := c.limit
+		l.mu.Lock()
+		if l.clients[c.counted] > 1 {
+			l.clients[c.counted]--
+		} else {
+			delete(l.clients, c.counted) // if it was counted
+		}
+		l.mu.Unlock()
+		l.open.Add(-1)
+		l.Dismiss()
 	}
 	return err
-}
-
-// leaveClient ends counting a connection as one of its client's.
-func (l *Limit) leaveClient(c *Admitted) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !c.counted.IsValid() {
-		return
-	}
-	if l.clients[c.counted]--; l.clients[c.counted] == 0 {
-		delete(l.clients, c.counted)
-	}
 }
 
 // NetConn returns the connection that counts.
@@ -199,9 +194,8 @@ type Idle interface {
 	EndUnused()
 }
 
-// EndLongestIdle ends those of the connections that have been without a request
-// for longest: one, and a thirty-second of all that have for spareTicks. It returns
-// how many these were.
+// EndLongestIdle ends those of the connections that have been without a request for longest: one,
+// and a thirty-second of all that have for spareTicks. It returns how many these were.
 func EndLongestIdle(conns []Idle, now int64) (ended int) {
 	type spare struct {
 		Idle

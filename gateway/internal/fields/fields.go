@@ -30,9 +30,8 @@ const (
 	Alias                 // one of the above to a server that takes _ or . for -
 )
 
-// KindOf returns the kind of the field of that name, in any case. In names, _
-// and . count as -: servers in the manner of CGI (WSGI, Rack, PHP) hand them to
-// the app under one name.
+// KindOf returns the kind of the field of that name, in any case. In names, _ and . count as -:
+// servers in the manner of CGI (WSGI, Rack, PHP) hand them to the app under one name.
 func KindOf(name string) Kind {
 	kind := literalKind(name)
 	if kind != EndToEnd && strings.ContainsAny(name, "_.") {

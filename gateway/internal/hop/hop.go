@@ -57,9 +57,8 @@ func CheckPeerTLS(field string, t *gateway.PeerTLS, m gateway.Members) error {
 	return nil
 }
 
-// MaxRepeatedBody is the size of the largest body that is read before the request
-// is sent. So a slow client holds no key while it sends one, and the request
-// can go to another worker.
+// MaxRepeatedBody is the size of the largest body that is read before the request is sent. So a
+// slow client holds no key while it sends one, and the request can go to another worker.
 const MaxRepeatedBody = 64 << 10
 
 // Bounds of a worker's server for plain HTTP.

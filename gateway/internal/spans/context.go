@@ -25,9 +25,8 @@ func IsField(name string) bool {
 		len(name) == len(stateField) && strings.EqualFold(name, stateField)
 }
 
-// Parse returns the span whose process has sent a request, as its fields say; not
-// valid if there is no good one. values returns the values of a field, whose memory Parse
-// does not keep.
+// Parse returns the span whose process has sent a request, as its fields say; not valid if there is
+// no good one. values returns the values of a field, whose memory Parse does not keep.
 func Parse(values func(name string) []string) trace.SpanContext {
 	id, span, flags, ok := parseParent(values(parentField))
 	if !ok {

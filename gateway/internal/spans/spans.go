@@ -2,6 +2,8 @@ package spans
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"net"
 	"net/http"
 	"strconv"
@@ -106,8 +108,7 @@ func ServerAttributes(addr string) []attribute.KeyValue {
 	return list
 }
 
-// Fail says that what a span is about has failed: kind is a word for how; "" for that it
-// has not.
+// Fail says that what a span is about has failed: kind is a word for how; "" for that it has not.
 func Fail(span trace.Span, kind string) {
 	if kind != "" {
 		span.SetStatus(codes.Error, kind)
@@ -127,12 +128,8 @@ func (m *Maker) KeyAttributes(key string) []attribute.KeyValue {
 	if key == "" {
 		return nil
 	}
-	const digits = "0123456789abcdef"
-	var hash [16]byte
-	for i, sum := len(hash)-1, xxhash.Sum64String(key); i >= 0; i, sum = i-1, sum>>4 {
-		hash[i] = digits[sum&15]
-	}
-	list := append(make([]attribute.KeyValue, 0, 6), keyHash.String(string(hash[:])))
+	hash := hex.EncodeToString(binary.BigEndian.AppendUint64(nil, xxhash.Sum64String(key)))
+	list := append(make([]attribute.KeyValue, 0, 6), keyHash.String(hash))
 	if m.keys {
 		list = append(list, wholeKey.String(strings.Clone(key)))
 	}

@@ -21,8 +21,7 @@ type backlog struct {
 	done   chan struct{}         // closed when it has
 }
 
-// answerShare is the part of what a worker has for answers that one client may use: a
-// quarter.
+// answerShare is the part of what a worker has for answers that one client may use: a quarter.
 const answerShare = 4
 
 // Room is what a worker has for answers.
@@ -51,8 +50,7 @@ func (k *Room) Take(ctx context.Context, rw *link.ResponseWriter) {
 	rw.OverflowTo(ctx, k.overflow)
 }
 
-// backlog returns one for a client that is sent with send, after begin, which may be
-// nil.
+// backlog returns one for a client that is sent with send, after begin, which may be nil.
 func (k *Room) backlog(client uint64, begin func() error, send func([]byte) error) *backlog {
 	b := &backlog{spool: k.pool.Of(client).NewSpool(), done: make(chan struct{})}
 	go b.drain(b.spool.NewReader(), begin, send)

@@ -26,8 +26,7 @@ type Recorder struct {
 	gone   bool // the client takes nothing more
 }
 
-// NewRecorder returns a recorder of the answer to a request of that method. It has to
-// be closed.
+// NewRecorder returns a recorder of the answer to a request of that method. It has to be closed.
 func (k *Room) NewRecorder(rw http.ResponseWriter, method string) *Recorder {
 	return &Recorder{ResponseWriter: rw, method: method, body: k.pool.Of(0).NewSpool()}
 }

@@ -21,118 +21,80 @@ type Count struct {
 	Count, Error int64
 }
 
-// Sketch counts keys. Those that have come more often than one time in [Size] are among its
-// counts, whatever the others are. The zero Sketch is empty. It is not safe for concurrent
-// use.
+// Sketch counts keys. Those that have come more often than one time in [Size] are among its counts,
+// whatever the others are. The zero Sketch is empty. It is not safe for concurrent use.
 type Sketch struct {
-	heap  []*entry          // the lowest count first
-	known map[string]*entry // by key
-}
+	counts []Count
+	known  map[string]int // by key: its index of counts
 
-// entry is a key that is counted.
-type entry struct {
-	Count
-	place int // in the heap
+	floor int64 // no count is lower; counts only rise
+	next  int   // of counts: those before are higher
 }
 
 // Add counts a key n times. The memory of key may be used again.
 func (s *Sketch) Add(key string, n int64) {
-	e := s.known[key]
+	i, ok := s.known[key]
 	switch {
-	case e != nil:
-		e.Count.Count += n
-	case len(s.heap) < Size:
+	case ok:
+	case len(s.counts) < Size:
 		if s.known == nil {
-			s.known = make(map[string]*entry, Size)
+			s.known = make(map[string]int, Size)
 		}
-		key = strings.Clone(key)
-		e = &entry{Count{Key: key, Count: n}, len(s.heap)}
-		s.heap = append(s.heap, e)
-		s.known[key] = e
-		s.up(e)
-		return
+		i = len(s.counts)
+		s.counts = append(s.counts, Count{Key: strings.Clone(key)})
+		s.known[s.counts[i].Key] = i
 	default: // it takes the place, and the count, of the lowest
-		key, e = strings.Clone(key), s.heap[0]
-		delete(s.known, e.Key)
-		e.Count = Count{Key: key, Count: e.Count.Count + n, Error: e.Count.Count}
-		s.known[key] = e
+		i = s.lowest()
+		delete(s.known, s.counts[i].Key)
+		s.counts[i] = Count{strings.Clone(key), s.counts[i].Count, s.counts[i].Count}
+		s.known[s.counts[i].Key] = i
 	}
-	s.down(e)
+	s.counts[i].Count += n
 }
 
-// Unseen returns how often, at most, a key has come that is not among the counts.
-func (s *Sketch) Unseen() int64 {
-	if len(s.heap) < Size {
-		return 0
+// lowest returns the index of the lowest count.
+func (s *Sketch) lowest() int {
+	for {
+		for ; s.next < len(s.counts); s.next++ {
+			if s.counts[s.next].Count == s.floor {
+				return s.next
+			}
+		}
+		s.floor, s.next = slices.MinFunc(s.counts, func(a, b Count) int { return cmp.Compare(a.Count, b.Count) }).Count, 0
 	}
-	return s.heap[0].Count.Count
 }
 
 // Keys returns the keys among the counts.
 func (s *Sketch) Keys() iter.Seq[string] { return maps.Keys(s.known) }
 
 // Has reports whether a key is among the counts.
-func (s *Sketch) Has(key string) bool { return s.known[key] != nil }
-
-// Get returns what is known of a key.
-func (s *Sketch) Get(key string) Count {
-	if e := s.known[key]; e != nil {
-		return e.Count
-	}
-	return Count{Key: key, Count: s.Unseen(), Error: s.Unseen()}
+func (s *Sketch) Has(key string) bool {
+	_, ok := s.known[key]
+	return ok
 }
 
 // Top returns the n highest counts of all sketches together, the highest first.
 func Top(n int, sketches ...*Sketch) []Count {
-	seen := make(map[string]bool)
-	var all []Count
+	sums := make(map[string]Count)
 	for _, s := range sketches {
-		for key := range s.Keys() {
-			if seen[key] {
-				continue
-			}
-			seen[key] = true
-			sum := Count{Key: key}
-			for _, each := range sketches {
-				part := each.Get(key)
-				sum.Count += part.Count
-				sum.Error += part.Error
-			}
-			all = append(all, sum)
+		for _, c := range s.counts {
+			sums[c.Key] = Count{Key: c.Key}
 		}
 	}
-	slices.SortFunc(all, func(a, b Count) int {
+	for _, s := range sketches {
+		unseen := int64(0) // how often a key has come, at most, that is not among the counts
+		if len(s.counts) == Size {
+			unseen = s.counts[s.lowest()].Count
+		}
+		for key, sum := range sums {
+			c := Count{Count: unseen, Error: unseen}
+			if i, ok := s.known[key]; ok {
+				c = s.counts[i]
+			}
+			sums[key] = Count{key, sum.Count + c.Count, sum.Error + c.Error}
+		}
+	}
+	return slices.SortedFunc(maps.Values(sums), func(a, b Count) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error), cmp.Compare(a.Key, b.Key))
-	})
-	return all[:min(max(n, 0), len(all))]
-}
-
-func (s *Sketch) up(e *entry) {
-	for e.place > 0 {
-		parent := s.heap[(e.place-1)/2]
-		if parent.Count.Count <= e.Count.Count {
-			return
-		}
-		s.swap(e, parent)
-	}
-}
-
-func (s *Sketch) down(e *entry) {
-	for {
-		low := e
-		for i := 2*e.place + 1; i <= 2*e.place+2 && i < len(s.heap); i++ {
-			if s.heap[i].Count.Count < low.Count.Count {
-				low = s.heap[i]
-			}
-		}
-		if low == e {
-			return
-		}
-		s.swap(e, low)
-	}
-}
-
-func (s *Sketch) swap(a, b *entry) {
-	a.place, b.place = b.place, a.place
-	s.heap[a.place], s.heap[b.place] = a, b
+	})[:min(max(n, 0), len(sums))]
 }

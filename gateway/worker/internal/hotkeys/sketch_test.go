@@ -31,8 +31,8 @@ func check(t *testing.T, exact map[string]int64, sketches ...*Sketch) {
 		}
 	}
 	for _, s := range sketches {
-		if len(s.heap) > Size || len(s.known) != len(s.heap) {
-			t.Errorf("%d counts of %d keys", len(s.heap), len(s.known))
+		if len(s.counts) > Size || len(s.known) != len(s.counts) {
+			t.Errorf("%d counts of %d keys", len(s.counts), len(s.known))
 		}
 	}
 }

@@ -90,12 +90,7 @@ func (k *Keys) Win(ctx context.Context, p *Partition, key string, how Asking) (t
 // tryKey returns the token of key if that is free, and p.cancels as it was before.
 func (k *Keys) tryKey(p *Partition, key string, shared bool) (token int64, cancels uint64, err error) {
 	cancels = p.Cancels.Load()
-	if shared {
-		token, err = p.Table.TryShare(key)
-	} else {
-		token, err = p.Table.TryLock(key)
-	}
-	if err == nil {
+	if token, err = p.Table.Try(key, shared); err == nil {
 		err = k.confirm(p, key, token, cancels)
 	}
 	return token, cancels, err
@@ -113,7 +108,7 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 	took := k.Now() - came
 	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along
 	if ended {
-		k.Counts.waited(p, took)
+		k.Counts.Waits.Observe(p.Number, took)
 	}
 	if how.Trace != nil && (ended || how.Alike) {
 		how.Trace.Waited(p, key, took, err)
@@ -129,14 +124,12 @@ func (k *Keys) won(p *Partition, token int64) {
 	p.minted(token)
 }
 
-// errCancelled: all that the partition had admitted was cancelled while a key
-// of it was asked for.
+// errCancelled: all that the partition had admitted was cancelled while a key of it was asked for.
 var errCancelled = errors.New("worker: cancelled while the key was asked for")
 
-// confirm compares the lease, and then what cancels, once key was granted. It
-// frees key again if either says no. In this order, because the lease may be
-// that of the worker's next incarnation: it came after the cancellation of all
-// that the one before had admitted.
+// confirm compares the lease, and then what cancels, once key was granted. It frees key again if
+// either says no. In this order, because the lease may be that of the worker's next incarnation: it
+// came after the cancellation of all that the one before had admitted.
 func (k *Keys) confirm(p *Partition, key string, token int64, cancels uint64) (err error) {
 	admits := k.Admits(time.Now())
 	if k.Confirming != nil {
@@ -180,12 +173,7 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 			wait.MaxWait = max(time.Until(limit), 1)
 		}
 		cancels = p.Cancels.Load()
-		if how.Item != nil {
-			how.Item.Wait = wait
-			token, err = p.Table.LockItem(ctx, key, how.Item)
-		} else {
-			token, err = p.Table.LockWait(ctx, key, wait)
-		}
+		token, err = p.Table.LockWait(ctx, key, wait)
 		if token != 0 && how.Share != nil {
 			if err := how.Share.Begin(); err != nil { // before the lease is compared, since it takes time
 				p.Unlock(key, token)
@@ -220,9 +208,6 @@ func (k *Keys) Release(x Execution) {
 		return
 	}
 	p, token, outer, trace := r.part, r.token, r.outer, r.trace
-	if r.began != 0 {
-		k.Counts.ran(r)
-	}
 	r.reset()
 	if ctx == nil || !ctx.endExecution() {
 		p.freeKey(x.Key, token, outer)
@@ -280,6 +265,73 @@ func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (t
 	}
 	term = p.Term.Load()
 	return term, k.rates.takeToken(how.Policy, key, term, k.Now())
+}
+
+// AwaitOwnership waits for the partition to open. A call is one of this program: it waits until
+// limit while no other live worker owns the partition. Any other is a request that can be sent
+// elsewhere: it waits for AwaitTimeout where the partition is about to open here. It returns a
+// *NotOwnerError or *UnownedError for key.
+func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, limit time.Time) error {
+	k := p.keys
+	if k.Awaiting.Add(1) > int64(k.cfg.MaxAwaiting) {
+		k.Awaiting.Add(-1)
+		return fmt.Errorf("%w for partition %d to arrive", gateway.ErrBusy, p.Number)
+	}
+	defer k.Awaiting.Add(-1)
+	patience := time.Until(limit)
+	if !how.Call {
+		patience = min(patience, k.cfg.AwaitTimeout)
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		changed := p.changed.Over()
+		switch {
+		case k.Draining.Load():
+			return p.Elsewhere(key)
+		case p.Open.Load():
+			return nil
+		case how.Call && p.owned():
+			return p.Elsewhere(key)
+		case !how.Call && !p.expected(how.Epoch):
+			return p.Elsewhere(key)
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return p.Elsewhere(key)
+		case <-ctx.Done():
+			if how.Call {
+				return fmt.Errorf("%w: %w", context.Cause(ctx), p.Elsewhere(key))
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (p *Partition) owned() bool {
+	_, _, owned := p.Owner()
+	return owned
+}
+
+// expected reports whether the partition can be expected to open here soon. It can if an owner with
+// an unknown, newer epoch sent the caller here. It also can if no living member owns it and the
+// ring names this worker or none.
+func (p *Partition) expected(epoch int64) bool {
+	known := p.Record.Load()
+	if known != nil && epoch > known.Epoch {
+		return true
+	}
+	view := p.keys.cfg.View()
+	target, ok := view.Owner(p.Number)
+	if ok && target.Name != p.keys.cfg.Name {
+		return false
+	}
+	if known == nil || known.Owner == "" {
+		return true
+	}
+	_, alive := view.Find(known.Owner)
+	return !alive || known.Owner == p.keys.Incarnation()
 }
 
 // Nest finds the execution that holds key along ctx, and begins another one within it, with the

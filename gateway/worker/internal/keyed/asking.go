@@ -12,9 +12,8 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 )
 
-// Origin is a request's origin, which bounds how many of its requests wait for their
-// keys, and knows of each that waits that it has not begun.
-// [link.ServerRequest] implements it.
+// Origin is a request's origin, which bounds how many of its requests wait for their keys, and
+// knows of each that waits that it has not begun. [link.ServerRequest] implements it.
 type Origin interface {
 	BeginWait() bool
 	NoteBegin()
@@ -66,7 +65,7 @@ var ErrLinkFull = fmt.Errorf("%w: waiting calls have reached half of what their 
 
 // wait returns how the caller waits in the queue of its key.
 func (how *Asking) wait() keytable.Wait {
-	wait := keytable.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared}
+	wait := keytable.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared, Item: how.Item}
 	if how.Policy != nil {
 		wait.PerKey, wait.MaxWait = how.Policy.QueuePerKey, how.Policy.MaxWait
 	}
@@ -89,10 +88,19 @@ func (how *Asking) Batches() bool {
 	return how.Policy == nil || how.Policy.Mode == policy.Auto || how.Policy.Mode == policy.Batch
 }
 
-// Carried returns the baggage with which a request for key is sent on.
-func (how *Asking) Carried(baggage []string, key string) (string, error) {
-	if how.keyless() {
-		return strings.Join(baggage, ","), nil
+// A request whose route holds no key runs as an execution of a unique name, in the partition of its
+// key or, without a key, in any that the worker serves. It is admitted, bounded, cancelled and
+// waited for like all others, and blocks none. The name is a NUL, a number, another NUL and the
+// key: no key has a NUL.
+
+// IsKeyless reports whether a name is that of a request which holds no key.
+func IsKeyless(name string) bool { return strings.HasPrefix(name, "\x00") }
+
+// KeyOf returns the key of an execution of that name, "" for none.
+func KeyOf(name string) string {
+	if !IsKeyless(name) {
+		return name
 	}
-	return AddHeld(baggage, key)
+	_, key, _ := strings.Cut(name[1:], "\x00")
+	return key
 }

@@ -36,6 +36,14 @@ func AddHeld(baggage []string, key string) (string, error) {
 	return joinBaggage(rest, append(held, hash)), nil
 }
 
+// Carried returns the baggage with which a request for key is sent on.
+func (how *Asking) Carried(baggage []string, key string) (string, error) {
+	if how.keyless() {
+		return strings.Join(baggage, ","), nil
+	}
+	return AddHeld(baggage, key)
+}
+
 // Baggage returns baggage with the keys added that are held along ctx.
 func Baggage(ctx context.Context, baggage []string) []string {
 	var chain []*Context // the innermost first

@@ -52,10 +52,15 @@ func (v *chainWait) born() (born uint64) {
 	return born
 }
 
-// wait records that the chain of executions that ends with c waits for key, until
+// WaitAlong records that the executions that ctx belongs to, if there are any, wait for key, until
 // end is called. The context that it returns is ctx, and is cancelled with a
 // [*gateway.DeadlockError] if the wait has to fail.
-func (g *waitGraph) wait(ctx context.Context, c *Context, k *Keys, key string) (_ context.Context, end func()) {
+func (k *Keys) WaitAlong(ctx context.Context, key string) (_ context.Context, end func()) {
+	c := Innermost(ctx)
+	if c == nil {
+		return ctx, func() {}
+	}
+	g := &k.graph
 	ctx, cancel := context.WithCancelCause(ctx)
 	v := &chainWait{keys: k, chain: c, key: key, cancel: cancel}
 	var keys []string

@@ -11,17 +11,13 @@
 //
 //	admit.go      how a caller gets a key, and gives it back
 //	baggage.go    the keys that are held along a chain of calls, as requests carry them
-//	deadlock.go   callers that would wait for each other for ever
-//	exec.go       an execution, as its caller has it
-//	keys.go       the keys of all partitions, their settings and who owns them
-//	hot.go        keys that are asked for most
-//	partition.go  the keys of one partition: open or closed, what runs, and who else owns it
-//	context.go    an execution's context: who runs within it, and what ends it
-//	executions.go what is counted
-//	asking.go     how a caller asks for a key: as a request of some route, or as a call
-//	keyless.go    names of executions that hold no key
-//	owner.go      what is told of the keys to whoever has their partitions
-//	rate.go       how often a key may be had
 //	slow.go       keys that are held or waited for long
+//	deadlock.go   callers that would wait for each other for ever
 //	stream.go     an answer that goes on while its request holds no key
+//	execution.go  an execution and its context: who runs within it, and what ends it
+//	rate.go       how often a key may be had
+//	keys.go       the keys of all partitions, and of one: open or closed, what runs, and who else owns it
+//	hot.go        keys that are asked for most
+//	asking.go     how a caller asks for a key: as a request of some route, or as a call
+//	counts.go     what is counted
 package keyed

@@ -17,6 +17,11 @@ const hotWindow = 10 * time.Second
 // whole worker.
 const hotExact, hotThinned = 4096, 8
 
+// sampleEvery is of how many executions that need not wait one is looked at: to look costs
+// about as much as a call of Worker.Do. It is a prime, so that keys that take turns in a
+// partition are looked at in turn.
+const sampleEvery = 127
+
 // hot counts how often keys are asked for. It counts callers that find their key taken (when they
 // begin to wait, or are refused), and one of sampleEvery among the others. Times are since the
 // worker's start. Under mu a new sketch replaces the older of the two from time to time.

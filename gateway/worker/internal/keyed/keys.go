@@ -3,15 +3,19 @@ package keyed
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
-	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -29,6 +33,15 @@ type Config struct {
 	SlowKey          time.Duration
 	Timeout          time.Duration
 	AbandonedTimeout time.Duration
+}
+
+// Owner has the partitions of the keys.
+type Owner interface {
+	// Post passes on that an execution has ended whose partition is given away, or that a partition has few tokens left.
+	Post(in handoff.Input)
+	// Waiting says what must happen before a partition without another known owner is served, and
+	// how long that takes; 0 if that is unknown.
+	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
 
 // Keys are the keys of all partitions at one worker. The ownership shell changes Lease, incarnation
@@ -58,13 +71,14 @@ type Keys struct {
 // New returns the keys of closed partitions.
 func New(cfg Config) *Keys {
 	k := &Keys{cfg: cfg, base: time.Now(), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
+	k.slow.init(k)
 	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
-	k.rates.most = maxBuckets
 	k.hot.init(k.Queued)
 	for i := range k.Parts {
-		k.Parts[i].init(k, i)
+		p := &k.Parts[i]
+		p.keys, p.Number, p.Table.Queue = k, i, k.queue
+		p.Table.Close()
 	}
-	k.slow.keys, k.slow.began = k, make(chan struct{}, 1)
 	k.Lease.Store(new(handoff.Lease))
 	k.incarnation.Store(new(string))
 	return k
@@ -106,9 +120,6 @@ func (k *Keys) Queued(key string) int { return k.Of(key).Table.Queued(key) }
 // Waiting returns how many callers wait for any key.
 func (k *Keys) Waiting() int { return k.queue.Waiting() }
 
-// Waited counts a wait for a key of p.
-func (k *Keys) Waited(p *Partition, d time.Duration) { k.Counts.waited(p, d) }
-
 // Left returns how long the worker may still work with keys without renewing its session: until it
 // cancels executions, and until other workers may have the keys.
 func (k *Keys) Left() (cancel, surrender time.Duration) {
@@ -119,14 +130,27 @@ func (k *Keys) Left() (cancel, surrender time.Duration) {
 // Slack returns how long the worker admits without another renewal.
 func (k *Keys) Slack() time.Duration { return k.Lease.Load().Admit.Left(k.Instant(time.Now())) }
 
-// RatesOf returns the rates of a key that are used up in part. limits has the rate of each route.
-func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) []status.KeyRate {
-	return k.rates.explain(limits, key, k.Of(key).Term.Load(), k.Now())
-}
-
-// HeldFor returns for how long, at least, an execution has held its key.
-func (k *Keys) HeldFor(p *Partition, token int64, now time.Time) time.Duration {
-	return k.slow.heldFor(p.Number, token, now)
+// HotKeys returns the n keys that were asked for most, see Worker.HotKeys.
+func (k *Keys) HotKeys(n int) []status.HotKey {
+	h, now := &k.hot, k.Now()
+	h.mu.Lock()
+	h.turnLocked(now)
+	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
+	h.mu.Unlock()
+	list := make([]status.HotKey, 0, min(max(n, 0), len(top)))
+	for _, c := range top {
+		if len(list) >= n {
+			break
+		}
+		waiting := k.Queued(c.Key)
+		if c.Count-c.Error == sampleEvery && waiting == 0 {
+			continue // one look does not tell how often it comes
+		}
+		list = append(list, status.HotKey{
+			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
+		})
+	}
+	return list
 }
 
 // Serving returns how many partitions are open.
@@ -162,7 +186,7 @@ const sweepStep = 100 * time.Millisecond
 func (k *Keys) CancelOverdue(ctx context.Context) {
 	tick := time.NewTicker(max(min(k.cfg.Timeout/10, k.cfg.AbandonedTimeout/10, sweepStep), time.Millisecond))
 	defer tick.Stop()
-	held := tick.C // nil while no key is held
+	held, overdue := tick.C, make(map[*Context]error) // held is nil while no key is
 	for {
 		select {
 		case <-ctx.Done():
@@ -175,60 +199,216 @@ func (k *Keys) CancelOverdue(ctx context.Context) {
 				continue
 			}
 			for i := range k.Parts {
-				for c, cause := range k.Parts[i].overdue(now) {
-					c.Cancel(cause)
-				}
+				k.Parts[i].overdue(now, overdue)
 			}
+			for c, cause := range overdue {
+				c.Cancel(cause)
+			}
+			clear(overdue)
 		}
 	}
 }
 
-// HotKeys returns the n keys that were asked for most, see Worker.HotKeys.
-func (k *Keys) HotKeys(n int) []status.HotKey {
-	h, now := &k.hot, k.Now()
-	h.mu.Lock()
-	h.turnLocked(now)
-	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
-	h.mu.Unlock()
-	list := make([]status.HotKey, 0, min(max(n, 0), len(top)))
-	for _, c := range top {
-		if len(list) >= n {
-			break
-		}
-		waiting := k.Queued(c.Key)
-		if c.Count-c.Error == sampleEvery && waiting == 0 {
-			continue // one look does not tell how often it comes
-		}
-		list = append(list, status.HotKey{
-			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
-		})
-	}
-	return list
+// Token layout: epoch<<sequenceBits | sequence.
+const (
+	sequenceBits = 20
+	// A worker asks for the next epoch when half of the sequence is used, so
+	// that it has it long before the rest runs out.
+	sequenceLow = 1 << (sequenceBits - 1)
+)
+
+// TokenEpoch returns the epoch of the ownership under which a token was minted.
+func TokenEpoch(token int64) int64 { return token >> sequenceBits }
+
+// Partition is the request path's side of one partition. The shell, which drives the ownership
+// machine, opens and closes it. mu guards the contexts that can be cancelled; Table
+// has a lock of its own.
+type Partition struct {
+	keys   *Keys
+	Number int
+	Table  keytable.Table
+	Open   atomic.Bool                    // what the table is; for those who wait
+	Record atomic.Pointer[records.Record] // the last one known; for refused requests
+	asked  atomic.Int64                   // the epoch whose successor was asked for
+	Term   atomic.Uint64                  // goes up each time the partition is given away
+
+	changed wake.Round            // ends when Open or Record changes
+	Cancels atomic.Uint64         // goes up with each cancellation of running executions
+	mu      sync.Mutex            // guards what follows
+	live    *Context              // the first context that is waited for, or that serves an exchange
+	streams map[*Context]struct{} // whose answers are streams that continue without their keys
 }
 
-// WaitAlong records that the executions that ctx belongs to, if there are any, wait for key, until
-// end is called. The context that it returns is ctx, and is cancelled with a
-// [*gateway.DeadlockError] if the wait has to fail.
-func (k *Keys) WaitAlong(ctx context.Context, key string) (_ context.Context, end func()) {
-	c := Innermost(ctx)
-	if c == nil {
-		return ctx, func() {}
+// track registers c to be cancelled with the partition's ownership. It reports
+// false if that has already happened.
+func (p *Partition) track(c *Context) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Cancels.Load() != c.cancels {
+		return false
 	}
-	return k.graph.wait(ctx, c, k, key)
+	if !c.tracked {
+		c.tracked, c.next = true, p.live
+		if p.live != nil {
+			p.live.prev = c
+		}
+		p.live = c
+	}
+	return true
 }
 
-// HeldBy reports whether the innermost execution that ctx belongs to is one of key at this worker.
-func (k *Keys) HeldBy(ctx context.Context, key string) bool {
-	c := Innermost(ctx)
-	return c != nil && c.part.keys == k && c.key == key
+// untrackLocked undoes track.
+func (p *Partition) untrackLocked(c *Context) {
+	switch {
+	case !c.tracked:
+		return
+	case c.prev != nil:
+		c.prev.next = c.next
+	default:
+		p.live = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.tracked, c.prev, c.next = false, nil, nil
 }
 
-// TokenAlong returns the token of the execution along ctx that holds key at this worker.
-func (k *Keys) TokenAlong(ctx context.Context, key string) (token int64, ok bool) {
-	for c := range chain(ctx) {
-		if c.part.keys == k && c.key == key && c.holds() {
-			return c.token, true
+// CancelRunning cancels the contexts of all executions admitted so far.
+func (p *Partition) CancelRunning() {
+	p.mu.Lock()
+	p.Cancels.Add(1)
+	var lost []*Context
+	for p.live != nil {
+		lost = append(lost, p.live)
+		p.untrackLocked(p.live)
+	}
+	p.mu.Unlock()
+	for _, c := range lost {
+		c.Cancel(gateway.ErrOwnershipLost)
+	}
+	p.EndStreams()
+}
+
+// Unlock ends an execution, and tells the shell if the partition was moved away while it ran.
+func (p *Partition) Unlock(key string, token int64) {
+	if p.Table.Unlock(key, token) {
+		p.keys.Owner.Post(handoff.Finished{Partition: p.Number, Key: key, Token: token})
+	}
+}
+
+// minted asks for another epoch, once, if the epoch of token has few tokens left.
+func (p *Partition) minted(token int64) {
+	epoch := TokenEpoch(token)
+	if token&(1<<sequenceBits-1) >= sequenceLow && p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: epoch})
+	}
+}
+
+// Reserve reserves up to n tokens above those minted: reserved of them, from first on.
+func (p *Partition) Reserve(n int) (first int64, reserved int) {
+	if first, reserved = p.Table.Reserve(n); reserved > 0 {
+		p.minted(first + int64(reserved) - 1)
+	}
+	return first, reserved
+}
+
+// TokensOf returns the first token of an epoch, and the first one above all of it.
+func TokensOf(epoch int64) (first, limit int64) {
+	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits
+}
+
+// At returns the time that was d after the worker's start.
+func (p *Partition) At(d time.Duration) time.Time { return p.keys.base.Add(d) }
+
+// Worker returns the worker's name.
+func (p *Partition) Worker() string { return p.keys.cfg.Name }
+
+// CheckSequence asks for a higher epoch if the table has used up all tokens of the epoch that it
+// has just got. Without it no caller would be granted a key, and so no grant would ask.
+func (p *Partition) CheckSequence() {
+	if last, exhausted := p.Table.Exhausted(); exhausted {
+		p.keys.Owner.Post(handoff.SequenceLow{Partition: p.Number, Epoch: TokenEpoch(last)})
+	}
+}
+
+// Announce wakes the callers of AwaitOwnership.
+func (p *Partition) Announce() { p.changed.End() }
+
+// Owner returns the living worker, other than this one, that the partition's record names.
+func (p *Partition) Owner() (record *records.Record, m ring.Member, ok bool) {
+	record = p.Record.Load()
+	if record == nil || record.Owner == "" || record.Owner == p.keys.Incarnation() {
+		return record, m, false
+	}
+	m, ok = p.keys.cfg.View().Find(record.Owner)
+	return record, m, ok
+}
+
+// Elsewhere returns the error that names the worker that owns key, or says what
+// is waited for where none is known to.
+func (p *Partition) Elsewhere(key string) error {
+	record, m, owned := p.Owner()
+	if owned {
+		return &gateway.NotOwnerError{Key: key, Partition: p.Number, Worker: m.Name, Addr: m.Addr, Owner: record.Owner, Epoch: record.Epoch}
+	}
+	err := &gateway.UnownedError{Key: key, Partition: p.Number}
+	if record != nil && record.Owner != p.keys.Incarnation() {
+		err.Owner, err.Epoch = record.Owner, record.Epoch
+	}
+	err.Wait, err.WaitsFor = p.keys.Owner.Waiting(p.Number, record)
+	return err
+}
+
+// overdue adds the contexts of executions that must be cancelled to list, and why.
+func (p *Partition) overdue(now time.Time, list map[*Context]error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since := now.Sub(p.keys.base)
+	for c := p.live; c != nil; c = c.next {
+		switch {
+		case c.timeout != 0 && since >= c.began+c.timeout:
+			list[c] = gateway.ErrTimeout
+		case c.client == nil:
+		case c.left != 0 && since-c.left >= p.keys.cfg.AbandonedTimeout:
+			list[c] = errAbandoned
+		case c.left == 0 && c.client.Err() != nil:
+			c.left = since
 		}
 	}
-	return 0, false
+}
+
+// EndStreams ends the streams of a partition that is given away.
+func (p *Partition) EndStreams() {
+	p.mu.Lock()
+	ended := p.streams
+	p.streams = nil
+	aways := make([]func(), 0, len(ended))
+	for c := range ended {
+		if c.away != nil {
+			aways = append(aways, c.away)
+		} else {
+			aways = append(aways, func() { c.Cancel(appstate.ErrStreamEnds) })
+		}
+	}
+	p.mu.Unlock()
+	for _, away := range aways {
+		away()
+	}
+}
+
+func (p *Partition) sampled(token int64) bool {
+	return uint32(token+int64(p.Number))%sampleEvery == 0
+}
+
+// Running returns what is known of the execution with that token: whether its client has left, how long it runs and may
+// run; 0 for no bound.
+func (p *Partition) Running(token int64) (gone bool, ran, limit time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := p.live; c != nil; c = c.next {
+		if c.token == token {
+			return c.left != 0, p.keys.Now() - c.began, c.timeout
+		}
+	}
+	return false, 0, 0
 }

@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"hash/maphash"
@@ -23,7 +24,7 @@ type rates struct {
 	mu      sync.Mutex // guards what follows
 	buckets map[bucketID]*bucket
 	byFull  bucketHeap
-	most    int           // buckets; maxBuckets but in tests
+	most    int           // buckets; 0 means maxBuckets
 	latest  time.Duration // time at which a token was asked for
 }
 
@@ -46,8 +47,7 @@ type bucket struct {
 	index int           // in rates.byFull
 }
 
-// RateError is the error of a request that exceeds its route's rate for the key. It
-// has not run.
+// RateError is the error of a request that exceeds its route's rate for the key. It has not run.
 type RateError struct {
 	key  string
 	rate policy.Rate
@@ -58,8 +58,7 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("worker: key %q may have %v requests a second, and %d at once: try again in %v", e.key, e.rate.PerSecond, e.rate.Burst, e.wait.Round(time.Millisecond))
 }
 
-// RetryAfter returns the value of Retry-After: whole seconds, after which another
-// request may run.
+// RetryAfter returns the value of Retry-After: whole seconds, after which another request may run.
 func (e *RateError) RetryAfter() int { return max(int(math.Ceil(e.wait.Seconds())), 1) }
 
 // takeToken takes a token for an execution of key, in that term of its partition, at now
@@ -93,9 +92,9 @@ func (r *rates) takeToken(p *policy.Policy, key string, term uint64, now time.Du
 	return nil
 }
 
-// explain returns the rates of a key that not all executions are left of, as of now
-// since the worker's start and in that term of its partition.
-func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, now time.Duration) (list []status.KeyRate) {
+// RatesOf returns the rates of a key that are used up in part. limits has the rate of each route.
+func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) (list []status.KeyRate) {
+	r, term, now := &k.rates, k.Of(key).Term.Load(), k.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, route := range slices.Sorted(maps.Keys(limits)) {
@@ -127,7 +126,7 @@ func (r *rates) addLocked(id bucketID, now time.Duration) *bucket {
 	}
 	var b *bucket
 	for range 4 {
-		if len(r.byFull) > 0 && (len(r.byFull) >= r.most || r.byFull[0].full <= now) {
+		if len(r.byFull) > 0 && (len(r.byFull) >= cmp.Or(r.most, maxBuckets) || r.byFull[0].full <= now) {
 			b = heap.Pop(&r.byFull).(*bucket)
 			delete(r.buckets, b.id)
 		}

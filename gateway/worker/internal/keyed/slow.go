@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,23 +43,16 @@ type slowHold struct {
 	since time.Time
 }
 
-// forgetLocked forgets the executions that hold their keys no more.
-func (s *slowKeys) forgetLocked() {
-	for id, h := range s.held {
-		if state := s.keys.Parts[id.partition].Table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
-			delete(s.held, id)
-		}
-	}
-}
-
 // slowLook is what a look found.
 type slowLook struct {
 	at    time.Time
 	marks []keytable.Mark // of each partition
 }
 
-func (s *slowKeys) step() time.Duration {
-	return max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)
+func (s *slowKeys) init(k *Keys) {
+	s.keys, s.began = k, make(chan struct{}, 1)
+	s.timer = time.AfterFunc(time.Hour, s.lookAtTables)
+	s.timer.Stop()
 }
 
 // beginLooks starts the looks. The holder of a key must call it unless they are on already.
@@ -72,13 +66,7 @@ func (s *slowKeys) beginLooks() {
 	s.arm()
 }
 
-func (s *slowKeys) arm() {
-	if s.timer == nil {
-		s.timer = time.AfterFunc(s.step(), s.lookAtTables)
-	} else {
-		s.timer.Reset(s.step())
-	}
-}
+func (s *slowKeys) arm() { s.timer.Reset(max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)) }
 
 // lookAtTables looks at all tables once.
 func (s *slowKeys) lookAtTables() {
@@ -92,7 +80,10 @@ func (s *slowKeys) lookAtTables() {
 	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.keys.cfg.SlowKey {
 		past, s.looks = s.looks[0], s.looks[1:]
 	}
-	s.forgetLocked()
+	maps.DeleteFunc(s.held, func(id slowID, h slowHold) bool { // those that hold their keys no more
+		state := s.keys.Parts[id.partition].Table.Inspect(h.key)
+		return state.Token != id.token && state.Former != id.token
+	})
 	next, busy := s.compareLocked(past, now)
 	if busy {
 		s.looks = append(s.looks, next)
@@ -143,15 +134,16 @@ func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, b
 	return next, busy
 }
 
-// heldFor returns for how long, at least, an execution has held its key.
-func (s *slowKeys) heldFor(partition int, token int64, now time.Time) (d time.Duration) {
+// HeldFor returns for how long, at least, an execution has held its key.
+func (k *Keys) HeldFor(p *Partition, token int64, now time.Time) (d time.Duration) {
+	s := &k.slow
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h, ok := s.held[slowID{partition, token}]; ok {
+	if h, ok := s.held[slowID{p.Number, token}]; ok {
 		return now.Sub(h.since)
 	}
 	for _, look := range s.looks {
-		if look.marks[partition].Minted(token) {
+		if look.marks[p.Number].Minted(token) {
 			return now.Sub(look.at)
 		}
 	}
@@ -163,7 +155,5 @@ func (s *slowKeys) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.timer != nil {
-		s.timer.Stop()
-	}
+	s.timer.Stop()
 }

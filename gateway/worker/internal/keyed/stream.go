@@ -1,9 +1,11 @@
 package keyed
 
 import (
+	"context"
 	"errors"
 
 	"github.com/keyway-go/keyway/gateway/internal/appstate"
+	"github.com/keyway-go/keyway/internal/policy"
 )
 
 // errClientLeft is the cause of a stream's context when its client has left.
@@ -47,4 +49,63 @@ func (s *Stream) End() {
 	}
 	p.mu.Unlock()
 	c.Cancel(nil)
+}
+
+// LetGo frees the key of an execution whose answer begins and is a stream, if its route's mode
+// allows that. Only the app's answer can cause this. The execution's context continues until the
+// stream ends, the client leaves or the partition is given away. LetGo returns nil if the key stays
+// held.
+func (x Execution) LetGo() *Stream {
+	r := x.run
+	if r.policy != nil && r.policy.Mode == policy.Serialize {
+		return nil
+	}
+	c, ok := x.Context().(*Context)
+	if !ok {
+		return nil
+	}
+	c.make()
+	if _, ok := r.endLife(x.life); !ok {
+		return nil
+	}
+	p, token, outer := r.part, r.token, r.outer
+	r.reset()
+	s := c.stream()
+	if !c.detachExecution() {
+		p.freeKey(x.Key, token, outer)
+	}
+	return s
+}
+
+// stream makes c the context of a stream, which is bound neither by a timeout nor by
+// its key's lease.
+func (c *Context) stream() *Stream {
+	s, p := &Stream{run: c}, c.part
+	c.streams.Store(true)
+	p.mu.Lock()
+	p.untrackLocked(c)
+	stays := p.Open.Load() // which is said before endStreams looks
+	if stays && p.streams == nil {
+		p.streams = make(map[*Context]struct{})
+	}
+	if stays {
+		p.streams[c] = struct{}{}
+	}
+	p.mu.Unlock()
+	if !stays {
+		c.Cancel(appstate.ErrStreamEnds)
+	}
+	if c.client != nil {
+		s.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })
+	}
+	return s
+}
+
+// detachExecution records that the execution of c has ended while its context continues. It reports whether
+// nested executions still run; the last of them releases the key.
+func (c *Context) detachExecution() (busy bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	return c.within > 0
 }

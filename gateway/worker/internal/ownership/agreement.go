@@ -55,14 +55,6 @@ func (s *Shell) arrive(l *life, store ring.StoreID) error {
 	return nil
 }
 
-// used reports whether another worker is at work, which then has a store.
-func (s *Shell) used() bool {
-	view := s.cfg.Members.View()
-	self := s.cfg.Keys.Incarnation()
-	other := func(m ring.Member) bool { return m.Incarnation != self }
-	return slices.ContainsFunc(view.Workers(), other) || len(ring.ActiveWorkers(view.Refused)) > 0
-}
-
 // noteAgreement remembers why the store was not to be used, or that it was.
 func (s *Shell) noteAgreement(err error) {
 	if !errors.Is(err, ring.ErrSettings) {
@@ -82,12 +74,7 @@ func (s *Shell) noteAgreement(err error) {
 func (s *Shell) judge() {
 	a, now := &s.agree, time.Now()
 	if a.trouble != nil && !a.began && now.Sub(a.since) >= s.cfg.Settings.TTL {
-		select {
-		case <-s.refused:
-		default:
-			s.refusal = a.trouble
-			close(s.refused)
-		}
+		s.refuse(a.trouble)
 	}
 	why := cmp.Or(s.olderStore(now), s.copiedStore(now))
 	for inc, seen := range a.rivals {
@@ -140,24 +127,19 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 	if a.sessions == nil {
 		return nil
 	}
-	if !slices.ContainsFunc(s.view.Workers(), func(m ring.Member) bool { return !a.sessions[m.Incarnation] && m.Incarnation != s.current.incarnation }) {
-		a.missing = nil
-		return nil
-	}
-	var here, elsewhere []ring.Member
-	missing := make(map[string]time.Time)
+	var elsewhere []ring.Member
+	before := a.missing
+	a.missing = nil
 	for _, m := range s.view.Workers() {
 		if a.sessions[m.Incarnation] || m.Incarnation == s.current.incarnation {
-			here = append(here, m)
 			continue
 		}
-		missing[m.Incarnation] = now
-		if since, ok := a.missing[m.Incarnation]; ok {
-			missing[m.Incarnation] = since
+		if a.missing == nil {
+			a.missing = make(map[string]time.Time)
 		}
-	}
-	a.missing = missing
-	for _, m := range s.view.Workers() {
+		if a.missing[m.Incarnation] = now; !before[m.Incarnation].IsZero() {
+			a.missing[m.Incarnation] = before[m.Incarnation]
+		}
 		if a.isMissing(m.Incarnation, now, s.cfg.Settings.TTL) {
 			elsewhere = append(elsewhere, m)
 		}
@@ -165,6 +147,7 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 	if len(elsewhere) == 0 {
 		return nil
 	}
+	here := slices.DeleteFunc(slices.Clone(s.view.Workers()), func(m ring.Member) bool { return !a.missing[m.Incarnation].IsZero() })
 	first := elsewhere[0]
 	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --store or --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
 	if len(elsewhere) < len(here) || len(elsewhere) == len(here) && lowest(here) < lowest(elsewhere) {

@@ -14,15 +14,13 @@
 //
 // Files, from the outside inwards:
 //
-//	standing.go       whether the worker is ready and on the ring, what it waits for, and how it leaves
-//	effects.go        what the machine orders
-//	agreement.go      whether all members use one store
-//	shell.go          the goroutine, and the lives of the worker
-//	moves_log.go      partitions taken over, given away and lost, for the log
-//	moves_residue.go  the keys of these that still run at their former owner
-//	moves.go          which partitions have moved; moves_reasons.go names why
-//	view.go           what the machine is told of the members
-//	renewals.go       for want of what a session was lost
-//	config.go         what the shell needs: settings, members, store, keys, and locks of members elsewhere
-//	storecalls.go     how calls to the store end
+//	shell.go       the goroutine: what it does in each turn
+//	standing.go    whether the worker is ready and on the ring, what it waits for, and how it leaves
+//	agreement.go   whether all members use one store
+//	lives.go       the lives of the worker: what their machines are told, and what they order
+//	moves.go       which partitions have moved, and which of their keys still run at their former owner
+//	moves_log.go   partitions taken over, given away and lost, for the log, and why
+//	renewals.go    for want of what a session was lost
+//	storecalls.go  how calls to the store end
+//	config.go      what the shell needs: settings, members, store, keys, and locks of members elsewhere; and its state
 package ownership

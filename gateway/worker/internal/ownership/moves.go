@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -21,17 +22,15 @@ type Moves struct {
 
 	// The fields below belong to the shell's goroutine.
 	parts      []movingPartition
-	members    map[string]*seenMember // by incarnation
-	looks      int                    // views seen
-	quarantine time.Duration          // the latest end of one, since the worker's start
+	quarantine time.Duration // the latest end of one, since the worker's start
 
-	mu        sync.Mutex // guards what follows
-	bursts    []*burst   // the oldest first
+	mu        sync.Mutex             // guards what follows
+	members   map[string]*seenMember // by incarnation; the shell's goroutine alone changes them, and reads them without mu
+	bursts    []*burst               // the oldest first
 	inherited map[int][]lingering
 	left      map[int][]lingering
-	names     map[string]string        // of members, by incarnation
 	alarms    map[string]time.Duration // by holder: the age of its residue that is logged next
-	alarmAt   time.Time                // when to look at residue; zero for never
+	lookAt    time.Time                // when residue is looked at next
 
 	counts [directions][reasons]atomic.Int64 // of partitions
 	took   [directions]metrics.Latencies
@@ -49,18 +48,17 @@ type movingPartition struct {
 
 // seenMember is what moves knows of an incarnation.
 type seenMember struct {
-	name   string
-	own    bool // a life of this process
+	name   string // never changes
+	own    bool   // a life of this process
 	state  ring.State
 	active time.Duration // when it came onto the ring, since the worker's start
-	look   int           // at which it was seen last
 	gone   bool
 }
 
 func (m *Moves) init(cfg *Config) {
 	m.cfg, m.parts, m.members = cfg, make([]movingPartition, len(cfg.Keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
-	m.alarms, m.names = make(map[string]time.Duration), make(map[string]string)
+	m.alarms = make(map[string]time.Duration)
 }
 
 // now returns the time since the worker's start, which is not 0.
@@ -80,7 +78,7 @@ func (m *Moves) session(incarnation, name string) {
 func (m *Moves) know(incarnation string, s *seenMember) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.members[incarnation], m.names[incarnation] = s, s.name
+	m.members[incarnation] = s
 }
 
 // NameOf returns the name of an incarnation's worker, or the incarnation if that is not known.
@@ -91,7 +89,10 @@ func (m *Moves) NameOf(incarnation string) string {
 }
 
 func (m *Moves) nameLocked(incarnation string) string {
-	return cmp.Or(m.names[incarnation], incarnation)
+	if s := m.members[incarnation]; s != nil {
+		return cmp.Or(s.name, incarnation)
+	}
+	return incarnation
 }
 
 // view takes a changed view, of the same ring or another one. It returns the
@@ -99,7 +100,6 @@ func (m *Moves) nameLocked(incarnation string) string {
 // another worker came, went or changed its state.
 func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) {
 	now := m.now()
-	m.looks++
 	for _, member := range v.Members {
 		if member.Role != ring.RoleWorker || member.Incarnation == "" {
 			continue
@@ -113,10 +113,10 @@ func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) 
 			s.active = now
 		}
 		changed = changed || !s.own && (s.state != member.State || s.gone)
-		s.state, s.look, s.gone = member.State, m.looks, false
+		s.state, s.gone = member.State, false
 	}
 	for inc, s := range m.members {
-		if s.look == m.looks || s.gone {
+		if _, there := v.Find(inc); there || s.gone {
 			continue
 		}
 		changed = true
@@ -151,7 +151,6 @@ func (m *Moves) prune(members int) {
 	for inc, s := range m.members {
 		if s.gone && !needed[inc] {
 			delete(m.members, inc)
-			delete(m.names, inc)
 		}
 	}
 }
@@ -181,9 +180,15 @@ func (m *Moves) owner(self string, p int, owner string, why reason) {
 		return
 	}
 	part.from, part.owner = part.owner, owner
-	if part.closed != 0 && owner != self {
-		m.given(p, owner, why)
+	if part.closed == 0 || owner == self {
+		return
 	}
+	if why == moveRebalance && part.target == owner {
+		why = m.whyRing(part)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.endLocked(p, moveGiven, why, owner)
 }
 
 // opened records that a life begins to serve a partition.
@@ -205,7 +210,6 @@ func (m *Moves) opened(self string, e handoff.OpenTable) {
 	since := time.Now()
 	for _, r := range e.Blocked {
 		m.inherited[e.Partition] = append(m.inherited[e.Partition], lingering{r, since, b})
-		m.alarmLocked(since.Add(m.cfg.SlowKey))
 	}
 }
 
@@ -216,29 +220,16 @@ func (m *Moves) closed(self string, c handoff.Closed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.inherited, c.Partition) // it goes along
-	m.calmLocked()
 	since := time.Now()
 	for _, e := range c.Running {
 		r := records.Residue{Key: e.Key, Holder: self, Token: e.Token}
 		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
 			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
-			m.alarmLocked(since.Add(m.cfg.SlowKey))
 		}
 	}
 	if part.owner != self {
 		m.endLocked(c.Partition, moveLost, moveClaimed, part.owner)
 	}
-}
-
-// given records that a partition which this worker has closed is another one's, for a reason of this worker or moveRebalance.
-func (m *Moves) given(p int, to string, why reason) {
-	part := &m.parts[p]
-	if why == moveRebalance && part.target == to {
-		why = m.whyRing(part)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.endLocked(p, moveGiven, why, to)
 }
 
 // untaken records what became of the partitions that a life had closed and no worker took.
@@ -302,4 +293,130 @@ func (m *Moves) whyRing(part *movingPartition) reason {
 		return moveJoin
 	}
 	return moveRebalance
+}
+
+// lingering is residue: a key that runs on at a former owner.
+type lingering struct {
+	records.Residue
+	since time.Time
+	burst *burst // with which the key's partition came; nil for residue of this worker's own
+}
+
+// unblocked records that a key no longer runs at the former owner of its partition.
+func (m *Moves) unblocked(p int, key string) {
+	m.remove(m.inherited, p, func(l *lingering) bool { return l.Key == key })
+}
+
+// finished records the end of an execution whose partition this worker has closed.
+func (m *Moves) finished(in handoff.Finished) {
+	m.remove(m.left, in.Partition, func(l *lingering) bool { return l.Key == in.Key && l.Token == in.Token })
+}
+
+// remove removes residue of a partition from a list.
+func (m *Moves) remove(list map[int][]lingering, p int, over func(*lingering) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rest := slices.DeleteFunc(list[p], func(l lingering) bool {
+		if !over(&l) {
+			return false
+		}
+		if l.burst != nil {
+			l.burst.running--
+		}
+		return true
+	})
+	if list[p] = rest; len(rest) == 0 {
+		delete(list, p)
+	}
+}
+
+// OldestResidue returns for how long keys have been waited for that run on at a former owner of
+// their partition, at the longest; 0 if there are none.
+func (m *Moves) OldestResidue() (age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, list := range m.inherited {
+		for i := range list {
+			age = max(age, time.Since(list[i].since))
+		}
+	}
+	return age
+}
+
+// residueOf is the residue of one holder.
+type residueOf struct {
+	keys   int
+	oldest time.Time
+}
+
+// residueLocked returns, by holder, the residue of this worker and the residue that it waits for.
+func (m *Moves) residueLocked() map[string]residueOf {
+	held := make(map[string]residueOf)
+	for _, lists := range []map[int][]lingering{m.inherited, m.left} {
+		for _, list := range lists {
+			for i := range list {
+				h := held[list[i].Holder]
+				if h.keys++; h.oldest.IsZero() || list[i].since.Before(h.oldest) {
+					h.oldest = list[i].since
+				}
+				held[list[i].Holder] = h
+			}
+		}
+	}
+	return held
+}
+
+// warnLocked logs residue that is older than Limits.SlowKey, of each holder when it is twice as old
+// as before, and when it is no more. It returns after how long it wants to be called again.
+func (m *Moves) warnLocked(now time.Time) time.Duration {
+	switch {
+	case len(m.inherited)+len(m.left)+len(m.alarms) == 0:
+		return time.Hour
+	case len(m.alarms) == 0 && now.Before(m.lookAt):
+		return m.lookAt.Sub(now)
+	}
+	held, wait := m.residueLocked(), m.cfg.SlowKey
+	for holder, h := range held {
+		after, age := cmp.Or(m.alarms[holder], m.cfg.SlowKey), now.Sub(h.oldest)
+		if age >= after {
+			m.cfg.Logger.Warn("executions at a former owner of partitions still run: requests for their keys wait at the new one",
+				"worker", m.nameLocked(holder), "keys", h.keys, "oldest", age.Round(time.Millisecond))
+			after = 2 * age
+			m.alarms[holder] = after
+		}
+		wait = min(wait, after-age)
+	}
+	m.lookAt = now.Add(wait)
+	for holder := range m.alarms {
+		if held[holder].keys == 0 {
+			delete(m.alarms, holder)
+			m.cfg.Logger.Info("the executions at the former owner of partitions have ended", "worker", m.nameLocked(holder))
+		}
+	}
+	return wait
+}
+
+// Residue returns the residue by holder, that of the most keys first.
+func (m *Moves) Residue(now time.Time) (list []status.ResidueStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for holder, h := range m.residueLocked() {
+		list = append(list, status.ResidueStatus{Worker: m.nameLocked(holder), Keys: h.keys, OldestSeconds: now.Sub(h.oldest).Seconds()})
+	}
+	slices.SortFunc(list, func(a, b status.ResidueStatus) int {
+		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Worker, b.Worker))
+	})
+	return list
+}
+
+// ResidueOfKey returns the execution at a former owner that key waits for, nil for none.
+func (m *Moves) ResidueOfKey(p int, key string, now time.Time) *status.KeyResidue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.inherited[p] {
+		if l.Key == key {
+			return &status.KeyResidue{Worker: m.nameLocked(l.Holder), Token: l.Token, Seconds: now.Sub(l.since).Seconds()}
+		}
+	}
+	return nil
 }

@@ -9,9 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/handoff"
-	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
-	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -98,8 +96,8 @@ func (s *Shell) Await(ctx context.Context, ask func(context.Context) error) erro
 			if err := ask(ctx); err != nil {
 				return fmt.Errorf("worker: %s takes no keys yet: %w", s.cfg.Name, err)
 			}
-		case <-s.refused:
-			return fmt.Errorf("worker: %s may not begin: %w", s.cfg.Name, s.refusal)
+		case <-s.refused.Done():
+			return fmt.Errorf("worker: %s may not begin: %w", s.cfg.Name, context.Cause(s.refused))
 		case <-s.ctx.Done():
 			return fmt.Errorf("worker: %s was closed", s.cfg.Name)
 		case <-ctx.Done():
@@ -163,8 +161,7 @@ func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
 	return given, served, onRing
 }
 
-// awaits reports whether another worker still has a partition that the ring gives an
-// incarnation.
+// awaits reports whether another worker still has a partition that the ring gives an incarnation.
 func (s *Shell) awaits(incarnation string) bool {
 	view := s.cfg.Members.View()
 	for i := range s.cfg.Keys.Parts {
@@ -218,18 +215,8 @@ func (s *Shell) followApps() {
 	}
 }
 
-// StoreCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
-func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, failed int64)) {
-	for call := range storeCallKinds {
-		calls(call.String(), s.counts.stored[call].Distribution(), s.counts.failed[call].Load())
-	}
-}
-
 // SessionsLost returns how many sessions were lost.
-func (s *Shell) SessionsLost() int64 { return s.counts.sessions.Load() }
-
-// StoreStatus returns how calls to the store have ended lately.
-func (s *Shell) StoreStatus() status.StoreStatus { return s.calls.status() }
+func (s *Shell) SessionsLost() int64 { return s.lost.Load() }
 
 // Standing says where the worker stands with the ring.
 func (s *Shell) Standing() string {

@@ -13,13 +13,6 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// callCounts is what is counted of calls to the store, and of sessions.
-type callCounts struct {
-	stored   [storeCallKinds]metrics.Latencies
-	failed   [storeCallKinds]atomic.Int64 // of these
-	sessions atomic.Int64                 // that were lost
-}
-
 // storeCall is a kind of call to the store.
 type storeCall uint8
 
@@ -40,21 +33,31 @@ func (c storeCall) String() string {
 	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "write_locks", "release"}[c]
 }
 
-// called counts a call to the store that has taken so long. That nothing was applied
-// since the data or the session are others is an answer, and no failure.
-func (c *callCounts) called(call storeCall, took time.Duration, err error) {
-	c.stored[call].Observe(took)
-	if err != nil && !errors.Is(err, records.ErrGeneration) && !errors.Is(err, records.ErrSessionGone) {
-		c.failed[call].Add(1)
-	}
-}
-
-// storeCalls remembers how calls to the store have ended lately.
+// storeCalls counts calls to the store, and remembers how they have ended lately.
 type storeCalls struct {
+	took     [storeCallKinds]metrics.Latencies
+	failures [storeCallKinds]atomic.Int64
+
 	mu       sync.Mutex // guards what follows
 	answered time.Time
 	failed   time.Time
 	err      error
+}
+
+// count counts a call to the store that has taken so long. That nothing was applied
+// since the data or the session are others is an answer, and no failure.
+func (c *storeCalls) count(call storeCall, took time.Duration, err error) {
+	c.took[call].Observe(took)
+	if err != nil && !errors.Is(err, records.ErrGeneration) && !errors.Is(err, records.ErrSessionGone) {
+		c.failures[call].Add(1)
+	}
+}
+
+// StoreCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
+func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, failed int64)) {
+	for call := range storeCallKinds {
+		calls(call.String(), s.calls.took[call].Distribution(), s.calls.failures[call].Load())
+	}
 }
 
 // noteResult records the end of a call. An error that says something definite is an answer.
@@ -78,14 +81,16 @@ func (c *storeCalls) because(err error) error {
 	return fmt.Errorf("%w: %w", err, c.err)
 }
 
-func (c *storeCalls) status() (s status.StoreStatus) {
+// StoreStatus returns how calls to the store have ended lately.
+func (s *Shell) StoreStatus() (lately status.StoreStatus) {
+	c := &s.calls
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.answered.IsZero() {
-		s.Answered = new(c.answered)
+		lately.Answered = new(c.answered)
 	}
 	if c.err != nil {
-		s.LastError, s.FailedAt = c.err.Error(), new(c.failed)
+		lately.LastError, lately.FailedAt = c.err.Error(), new(c.failed)
 	}
-	return s
+	return lately
 }

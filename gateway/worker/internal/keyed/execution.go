@@ -11,8 +11,210 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/appstate"
+	"github.com/keyway-go/keyway/internal/appwork"
+	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/policy"
 )
+
+// Execution is a [gateway.Execution] as its worker has it.
+type Execution struct {
+	run  *run
+	life uint64
+	Key  string
+}
+
+// Public returns x as functions of callers get it.
+func (x Execution) Public() gateway.Execution {
+	return gateway.NewExecution(x.run, x.life, x.Key, x.run.token)
+}
+
+// Context returns the context of [gateway.Execution].
+func (x Execution) Context() context.Context { return x.run.ExecutionContext(x.life, x.Key) }
+
+// IsNone reports whether x is no execution.
+func (x Execution) IsNone() bool { return x.run == nil }
+
+// Token returns the fencing token.
+func (x Execution) Token() int64 { return x.run.token }
+
+// Partition returns the partition of the key.
+func (x Execution) Partition() *Partition { return x.run.part }
+
+// Trace returns the execution's trace, nil for none. It may be called of no execution.
+func (x Execution) Trace() Trace {
+	if x.run == nil {
+		return nil
+	}
+	return x.run.trace
+}
+
+// Policy returns the policy of the request's route, nil for none.
+func (x Execution) Policy() *policy.Policy { return x.run.policy }
+
+// Nested reports whether the execution runs within another one, which continues to hold the key.
+func (x Execution) Nested() bool { return x.run.outer != nil }
+
+// Lost reports whether all that the partition had admitted was cancelled since the key was asked for.
+func (x Execution) Lost() bool { return x.run.part.Cancels.Load() != x.run.cancels }
+
+// Join says with what other callers the execution runs. It must be called before its context is used.
+func (x Execution) Join(j Joined) { x.run.joined = j }
+
+// LeaveChain makes the execution one of no caller: its context never ends with theirs, and belongs
+// to no execution of theirs. It must be called before its context is used.
+func (x Execution) LeaveChain() {
+	parent := context.WithoutCancel(x.run.parent)
+	if Innermost(parent) != nil {
+		parent = context.WithValue(parent, runContextKey{}, (*Context)(nil))
+	}
+	x.run.parent = parent
+}
+
+// SetClient makes client the one whose execution it is, as detach does.
+func (x Execution) SetClient(client context.Context) {
+	if c, ok := x.Context().(*Context); ok {
+		c.client, c.run, c.life = client, x.run, x.life
+	}
+}
+
+// Take offers accept the items that wait for the key, see [keytable.Table.Take].
+func (x Execution) Take(accept func(*keytable.Item) (take, more bool)) {
+	x.run.part.Table.Take(x.Key, x.run.token, accept)
+}
+
+// Gather returns a channel that is closed when n more wait for the key, see [keytable.Table.Gather].
+func (x Execution) Gather(n int) <-chan struct{} {
+	return x.run.part.Table.Gather(x.Key, x.run.token, n)
+}
+
+// Queued returns how many wait for the key.
+func (x Execution) Queued() int { return x.run.part.Table.Queued(x.Key) }
+
+// ExecutionContext is for [gateway.Execution]. [TokenFrom] finds the token in the context.
+func (r *run) ExecutionContext(life uint64, key string) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.state.CompareAndSwap(life, life+1) && r.state.Load() != life+1 {
+		return endedContext
+	}
+	if r.ctx == nil {
+		r.ctx = &Context{
+			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: r.token,
+			outer: r.outer, joined: r.joined, born: r.part.keys.births.Add(1),
+			began: r.began, timeout: r.timeout,
+		}
+	}
+	return r.ctx
+}
+
+// Detach makes x outlive its caller, the client, until the app has answered or
+// for AbandonedTimeout. It must be called before x's context is used.
+func (x Execution) Detach() {
+	client := x.run.parent
+	x.run.parent = context.WithoutCancel(client)
+	x.SetClient(client)
+}
+
+// GoesTo counts x in the record of an app, before anything of it is sent there, until its key is
+// free.
+func (x Execution) GoesTo(app *appwork.Record) {
+	if !IsKeyless(x.Key) {
+		app.Begin()
+		x.run.atApp = app
+	}
+}
+
+// run is the part of an execution that the worker keeps. Runs are pooled. state tells the
+// executions that used one apart, and whether a context was asked for; mu guards ctx.
+type run struct {
+	part    *Partition
+	parent  context.Context
+	token   int64
+	cancels uint64          // part.cancels when the key was asked for
+	outer   *Context        // the execution around it, if that holds the key
+	joined  Joined          // the callers that share the execution, or nil
+	began   time.Duration   // since the worker's start; set if there is a timeout, or to time the execution
+	timeout time.Duration   // how long the execution may take; 0 for no bound
+	policy  *policy.Policy  // of the request's route; nil for none
+	trace   Trace           // nil for none
+	atApp   *appwork.Record // that counts the execution until its key is free; nil for none
+
+	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
+	mu    sync.Mutex    // guards ctx, which is not touched in an even state
+	ctx   *Context      // nil until it is asked for
+}
+
+// endLife ends the execution of that life, unless it has ended, which it reports. It
+// returns the execution's context, if it has one, for the caller to endLife.
+func (r *run) endLife(life uint64) (ctx *Context, ok bool) {
+	if r.state.Load() == life && r.state.CompareAndSwap(life, life+2) {
+		return nil, true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.state.CompareAndSwap(life+1, life+2) {
+		return nil, false
+	}
+	ctx, r.ctx = r.ctx, nil
+	return ctx, true
+}
+
+// noteStart has the time taken that the execution of r holds its key, and counts the key unless
+// that was done when it had to wait.
+func (r *run) noteStart(key string, waited bool) {
+	k := r.part.keys
+	r.began = k.Now()
+	if !waited {
+		k.hot.looked(key, r.began)
+	}
+}
+
+// reset counts an execution that has ended, and gives r back for another one.
+func (r *run) reset() {
+	if r.began != 0 {
+		r.part.keys.Counts.ran(r)
+	}
+	r.atApp.End()
+	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace, r.atApp = nil, nil, nil, nil, 0, 0, nil, nil, nil
+	runs.Put(r)
+}
+
+var runs = sync.Pool{New: func() any { return new(run) }}
+
+// Bound ends x when it has taken that long. It must be called before x's context is used.
+func (x Execution) Bound(timeout time.Duration) {
+	x.run.began, x.run.timeout = x.run.part.keys.Now(), timeout
+}
+
+// Carry records the baggage with which x is sent on. It must be called before x's context is used.
+func (x Execution) Carry(baggage string) {
+	if c, ok := x.Context().(*Context); ok {
+		c.baggage = baggage
+	}
+}
+
+// ran counts an execution that has begun at r.began.
+func (c *Counts) ran(r *run) {
+	kind := &c.Calls
+	if r.timeout != 0 {
+		kind = &c.Requests
+	}
+	took := r.part.keys.Now() - r.began
+	kind.Observe(r.part.Number, took)
+	if r.trace != nil {
+		r.trace.Ran(took)
+	}
+}
+
+// freeKey frees key when an execution and its nested executions have ended. If the execution is itself
+// nested, the outer one continues to hold key.
+func (p *Partition) freeKey(key string, token int64, outer *Context) {
+	if outer != nil {
+		outer.leaveNested()
+		return
+	}
+	p.Unlock(key, token)
+}
 
 // maxHeld bounds how deep calls can nest.
 const maxHeld = 32
@@ -182,7 +384,9 @@ func (c *Context) endExecution() (busy bool) {
 	c.ended = true
 	stop, busy := c.stop, c.within > 0
 	c.mu.Unlock()
-	c.part.untrack(c)
+	c.part.mu.Lock()
+	c.part.untrackLocked(c)
+	c.part.mu.Unlock()
 	if stop != nil {
 		stop(nil)
 	}
@@ -201,45 +405,11 @@ func (c *Context) ClientLeft() {
 	}
 }
 
-// detachedContext has the values of another context, and no execution.
-type detachedContext struct{ context.Context }
-
-// Value implements [context.Context].
-func (c detachedContext) Value(key any) any {
-	if key == (runContextKey{}) {
-		return nil
-	}
-	return c.Context.Value(key)
-}
-
-// withoutExecutions returns a context with the values of ctx that never ends and
-// belongs to no execution.
-func withoutExecutions(ctx context.Context) context.Context {
-	rest := context.WithoutCancel(ctx)
-	if ctx.Value(runContextKey{}) == nil {
-		return rest
-	}
-	return detachedContext{rest}
-}
-
 // Innermost returns the innermost execution's context that ctx belongs to, or nil.
 func Innermost(ctx context.Context) *Context {
 	c, _ := ctx.Value(runContextKey{}).(*Context)
 	return c
 }
-
-// chain yields the contexts of the executions that ctx belongs to, the innermost
-// first.
-func chain(ctx context.Context) func(yield func(*Context) bool) {
-	return func(yield func(*Context) bool) {
-		for c := Innermost(ctx); c != nil && yield(c); {
-			c = Innermost(c.parent)
-		}
-	}
-}
-
-// IsWithin reports whether ctx belongs to an execution.
-func IsWithin(ctx context.Context) bool { return Innermost(ctx) != nil }
 
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -335,10 +505,9 @@ func (c *Context) cancelled() string {
 // its timeout.
 func (c *Context) noteEnd() {
 	k, cause := c.part.keys, c.cause()
-	if cause == nil {
-		return
+	if why, cancelled := cancelCauseOf(cause); cancelled {
+		k.Counts.cancelled[why].Add(1)
 	}
-	k.Counts.countEnd(cause)
 	if cause != gateway.ErrTimeout {
 		return
 	}
@@ -346,35 +515,18 @@ func (c *Context) noteEnd() {
 		"key", c.key, "partition", c.part.Number, "token", c.token, "timeout", c.timeout, "ran", k.Now()-c.began)
 }
 
-// detachExecution records that the execution of c has ended while its context continues. It reports whether
-// nested executions still run; the last of them releases the key.
-func (c *Context) detachExecution() (busy bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
-	return c.within > 0
+// HeldBy reports whether the innermost execution that ctx belongs to is one of key at this worker.
+func (k *Keys) HeldBy(ctx context.Context, key string) bool {
+	c := Innermost(ctx)
+	return c != nil && c.part.keys == k && c.key == key
 }
 
-// stream makes c the context of a stream, which is bound neither by a timeout nor by
-// its key's lease.
-func (c *Context) stream() *Stream {
-	s, p := &Stream{run: c}, c.part
-	c.streams.Store(true)
-	p.mu.Lock()
-	p.untrackLocked(c)
-	stays := p.Open.Load() // which is said before endStreams looks
-	if stays && p.streams == nil {
-		p.streams = make(map[*Context]struct{})
+// TokenAlong returns the token of the execution along ctx that holds key at this worker.
+func (k *Keys) TokenAlong(ctx context.Context, key string) (token int64, ok bool) {
+	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
+		if c.part.keys == k && c.key == key && c.holds() {
+			return c.token, true
+		}
 	}
-	if stays {
-		p.streams[c] = struct{}{}
-	}
-	p.mu.Unlock()
-	if !stays {
-		c.Cancel(appstate.ErrStreamEnds)
-	}
-	if c.client != nil {
-		s.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })
-	}
-	return s
+	return 0, false
 }
