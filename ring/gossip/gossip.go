@@ -200,36 +200,35 @@ const leaveAtStart = time.Second
 // open listens and creates the memberlist node.
 func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	logger := newLogger(c.log)
-	ls, err := listen(ctx, c.ctx, cfg, logger)
+	transport, at, err := listen(ctx, c.ctx, cfg, logger)
 	if err != nil {
 		return err
 	}
 	c.identity = cfg.Self
 	c.store.Store(uint64(cfg.Self.StoreID))
-	c.identity.Gossip = ls.advertise.String()
+	c.identity.Gossip = at.String()
 	c.source.Store(&cfg.Settings.KeySource)
 	meta, err := newMetadata(c.identity, keys{cfg.Settings.KeySource, notInForce}, c.settings, 0).encode()
 	if err != nil {
-		ls.transport.Shutdown()
+		transport.Shutdown()
 		return err
 	}
 	c.meta.Store(&meta)
 	mc := timing()
 	mc.Name = c.node
-	mc.Transport = ls.transport
-	mc.BindPort = int(ls.bind.Port())
-	mc.AdvertiseAddr, mc.AdvertisePort = ls.advertise.Addr().String(), int(ls.advertise.Port())
+	mc.Transport = transport
+	mc.AdvertiseAddr, mc.AdvertisePort = at.Addr().String(), int(at.Port())
 	mc.Logger = logger
 	d := &delegate{c}
 	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict = d, d, d, d, d
 	if len(cfg.Keyring) > 0 {
 		if mc.Keyring, err = memberlist.NewKeyring(cfg.Keyring, cfg.Keyring[0]); err != nil {
-			ls.transport.Shutdown()
+			transport.Shutdown()
 			return fmt.Errorf("%w: --gossip-key: %w", ErrConfig, err)
 		}
 	}
 	if c.list, err = memberlist.Create(mc); err != nil {
-		ls.transport.Shutdown()
+		transport.Shutdown()
 		return fmt.Errorf("%w on %s (--gossip): %w", ErrBind, cfg.Bind, err)
 	}
 	return nil

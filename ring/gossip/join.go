@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -73,20 +74,11 @@ func (j *joiner) add(addrs []string) {
 
 // forgetLocked drops added targets that are too old or too many.
 func (j *joiner) forgetLocked(now time.Time) {
-	type aged struct {
-		addr  string
-		added time.Time
-	}
-	var added []aged
-	for addr, t := range j.targets {
-		if !t.seed {
-			added = append(added, aged{addr, t.added})
-		}
-	}
-	slices.SortFunc(added, func(a, b aged) int { return b.added.Compare(a.added) })
-	for i, a := range added {
-		if i >= addedBound || now.Sub(a.added) > addedAge {
-			delete(j.targets, a.addr)
+	added := slices.DeleteFunc(slices.Collect(maps.Keys(j.targets)), func(addr string) bool { return j.targets[addr].seed })
+	slices.SortFunc(added, func(a, b string) int { return j.targets[b].added.Compare(j.targets[a].added) })
+	for i, addr := range added {
+		if i >= addedBound || now.Sub(j.targets[addr].added) > addedAge {
+			delete(j.targets, addr)
 		}
 	}
 }

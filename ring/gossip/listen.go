@@ -14,45 +14,39 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// listener is a transport and the addresses that belong to it.
-type listener struct {
-	transport memberlist.Transport
-	bind      netip.AddrPort
-	advertise netip.AddrPort
-}
-
-// listen opens cfg's transport. ctx bounds the look-up of names; dials and
-// streams end with life.
-func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (*listener, error) {
+// listen opens cfg's transport, and returns it with the address at which peers reach it. ctx bounds
+// the look-up of names; dials and streams end with life.
+func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (memberlist.Transport, netip.AddrPort, error) {
 	if cfg.Transport != nil {
 		return wrap(life, cfg.Transport)
 	}
+	var none netip.AddrPort
 	bind, err := resolve(ctx, cfg.Bind, "0")
 	if err != nil {
-		return nil, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
+		return nil, none, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
 	}
 	advertise := bind
 	if cfg.Advertise != "" {
 		if advertise, err = resolve(ctx, cfg.Advertise, "0"); err != nil {
-			return nil, fmt.Errorf("%w: Advertise (--gossip-advertise) %q: %w", ErrConfig, cfg.Advertise, err)
+			return nil, none, fmt.Errorf("%w: Advertise (--gossip-advertise) %q: %w", ErrConfig, cfg.Advertise, err)
 		}
 	}
 	if err := cfg.guard(bind, advertise); err != nil {
-		return nil, err
+		return nil, none, err
 	}
 	if advertise.Addr().IsUnspecified() {
 		ip, err := outward()
 		if err != nil {
-			return nil, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
+			return nil, none, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
 		}
 		advertise = netip.AddrPortFrom(ip, advertise.Port())
 	}
 	inner, err := bindTo(bind, logger)
 	if err != nil {
-		return nil, fmt.Errorf("%w on %s: %w; choose a free address of this machine with --gossip", ErrBind, cfg.Bind, err)
+		return nil, none, fmt.Errorf("%w on %s: %w; choose a free address of this machine with --gossip", ErrBind, cfg.Bind, err)
 	}
-	bind = netip.AddrPortFrom(bind.Addr(), inner.port())
-	return &listener{&transport{inner, life, dialTCP}, bind, netip.AddrPortFrom(advertise.Addr(), cmp.Or(advertise.Port(), bind.Port()))}, nil
+	port := cmp.Or(advertise.Port(), inner.port())
+	return &transport{inner, life, dialTCP}, netip.AddrPortFrom(advertise.Addr(), port), nil
 }
 
 // guard refuses addresses that other machines reach if there is no key, or warns
@@ -72,18 +66,17 @@ func (cfg *Config) guard(bind, advertise netip.AddrPort) error {
 	return fmt.Errorf("%w: %s %s has no key: anyone who reaches it can join as a worker, get requests and read the URL of an offered store; set Keyring (--gossip-key) on all members to one output of openssl rand -hex 32, or accept that with Open (--gossip-open)", ErrConfig, field, addr)
 }
 
-// wrap makes a listener of a transport that was given.
-func wrap(life context.Context, t memberlist.Transport) (*listener, error) {
+// wrap is listen for a transport that was given.
+func wrap(life context.Context, t memberlist.Transport) (memberlist.Transport, netip.AddrPort, error) {
 	ip, port, err := t.FinalAdvertiseAddr("", 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: Transport: %w", ErrConfig, err)
+		return nil, netip.AddrPort{}, fmt.Errorf("%w: Transport: %w", ErrConfig, err)
 	}
 	addr, _ := netip.AddrFromSlice(ip)
-	at := netip.AddrPortFrom(addr.Unmap(), uint16(port))
 	dial := func(_ context.Context, addr string, timeout time.Duration) (net.Conn, error) {
 		return t.DialTimeout(addr, timeout)
 	}
-	return &listener{&transport{t, life, dial}, at, at}, nil
+	return &transport{t, life, dial}, netip.AddrPortFrom(addr.Unmap(), uint16(port)), nil
 }
 
 // bindTo listens with TCP and UDP on one port. If the port is free to choose, the port chosen for
