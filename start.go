@@ -172,11 +172,7 @@ func (n *Node) openStore(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, offerTimeout, bad("Config.Redis (--redis) is empty, and gossip reaches other machines: a store in the memory of a process is for one machine"))
 		defer cancel()
 	}
-	open := func(url string, known ring.StoreID) (*store.Store, error) {
-		config.Settings.Store = known
-		return store.New(url, config)
-	}
-	store, err := offered.Open(ctx, n.members, open, n.log)
+	store, err := offered.Open(ctx, n.members, config)
 	if err != nil {
 		return fmt.Errorf("keyway: %s waited for a member that offers a store: start one at Config.Join, or set Config.Redis or Config.Store: %w", n.cfg.Name, err)
 	}
