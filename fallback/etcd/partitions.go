@@ -17,7 +17,7 @@ import (
 var errPartly = errors.New("etcd: only a part of the changes was written")
 
 // maxJobs is how many partitions one transaction changes. etcd takes 128 operations and 1.5 MiB by default.
-// A transaction that it refuses is made in halves.
+// After a transaction that it refuses for its size, those of the call have half as many.
 const maxJobs = 100
 
 // job changes a partition.
@@ -33,15 +33,19 @@ func (s *Store) partitionKey(p int) string { return s.key("partition", fmt.Sprin
 // is afterwards. Unless the incarnation is "", it needs to have a session.
 func (s *Store) change(ctx context.Context, gen, incarnation string, jobs []job) ([]*partition, error) {
 	after := map[int]*partition{}
-	for rest := jobs; ; {
-		n := min(len(rest), maxJobs)
-		if err := s.changeTogether(ctx, gen, incarnation, rest[:n], after); err != nil {
-			if len(rest) < len(jobs) && isDefinite(err) {
-				err = fmt.Errorf("%w: then %v", errPartly, err)
-			}
+	for done, most := 0, maxJobs; ; {
+		n := min(len(jobs)-done, most)
+		err := s.changeTogether(ctx, gen, incarnation, jobs[done:done+n], after)
+		switch {
+		case tooLarge(err) && n > 1:
+			most = n / 2
+			continue
+		case err != nil && done > 0 && isDefinite(err):
+			return nil, fmt.Errorf("%w: then %v", errPartly, err)
+		case err != nil:
 			return nil, err
 		}
-		if rest = rest[n:]; len(rest) == 0 {
+		if done += n; done == len(jobs) {
 			break
 		}
 	}
@@ -56,8 +60,7 @@ func isDefinite(err error) bool {
 	return errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone)
 }
 
-// changeTogether carries out jobs in one transaction, or in two if etcd does not take it. It adds the
-// partitions to after.
+// changeTogether carries out jobs in one transaction. It adds the partitions to after.
 func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, jobs []job, after map[int]*partition) error {
 	keys := map[string]bool{}
 	for _, j := range jobs {
@@ -74,19 +77,12 @@ func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, job
 	for key := range maps.Keys(keys) {
 		reads = append(reads, clientv3.OpGet(key))
 	}
-	err := s.transact(ctx, s.client, gen, reads, func(st *step) error {
+	return s.transact(ctx, s.client, gen, reads, func(st *step) error {
 		if incarnation != "" && !st.has(own) {
 			return records.ErrSessionGone
 		}
 		return s.do(st, jobs, after)
 	})
-	if tooLarge(err) && len(jobs) > 1 {
-		half := len(jobs) / 2
-		if err = s.changeTogether(ctx, gen, incarnation, jobs[:half], after); err == nil {
-			err = s.changeTogether(ctx, gen, incarnation, jobs[half:], after)
-		}
-	}
-	return err
 }
 
 // do carries out jobs on what was read, and writes each partition that has become another one.
