@@ -163,7 +163,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		requests: make(chan request),
 		owned:    make(chan struct{}),
 	}
-	c.news = newNewsroom(c.inbox.setMember)
+	c.news = newNewsroom(func(node string, p *peer) { c.inbox.put(func(n *news) { n.members[node] = p }) })
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if err := c.open(ctx, &cfg); err != nil {
 		c.stop()

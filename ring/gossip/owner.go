@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -276,7 +277,8 @@ func (o *owner) publish() {
 	o.c.source.Store(&o.inForce.source)
 	o.warnOfRefused(members, refused)
 	old := o.c.current.Load()
-	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && slices.Equal(old.view.Refused, refused) && sameText(old.view.KeyConflict, view.KeyConflict) {
+	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) &&
+		slices.Equal(old.view.Refused, refused) && fmt.Sprint(old.view.KeyConflict) == fmt.Sprint(view.KeyConflict) {
 		return
 	}
 	o.c.current.Store(&publication{o.self, view, make(chan struct{})})
@@ -285,11 +287,6 @@ func (o *owner) publish() {
 		close(old.replaced)
 	}
 	o.warnOfKeys(time.Now())
-}
-
-// sameText reports whether two errors say the same.
-func sameText(a, b error) bool {
-	return a == b || a != nil && b != nil && a.Error() == b.Error()
 }
 
 // keepEpoch makes this member announce the highest epoch when the member that did so is gone. The
