@@ -104,5 +104,5 @@ func compareMembers(a, b Member) int {
 	if order := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Incarnation, b.Incarnation)); order != 0 || a == b {
 		return order
 	}
-	return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	return cmp.Compare(fmt.Sprintf("%#v", a), fmt.Sprintf("%#v", b))
 }
