@@ -9,8 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
@@ -42,7 +45,9 @@ type Common struct {
 
 	tokenFile string // of --admin-token-file
 	log       logFlags
-	hangups   hangups
+
+	hangup   sync.Mutex // guards onHangup, and is held while its functions are called
+	onHangup []func()
 }
 
 // Define defines the flags, with the defaults of --gossip and --join. The
@@ -142,11 +147,38 @@ func Token(name, token, file string) (string, error) {
 func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
 	logger = c.log.logger(w)
 	fallback.LogRedis(logger, slog.LevelDebug)
-	return logger, c.hangups.watch(logger)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for range hangups {
+			c.takeHangup(logger)
+		}
+	})
+	return logger, func() {
+		signal.Stop(hangups)
+		close(hangups)
+		running.Wait()
+	}
+}
+
+func (c *Common) takeHangup(logger *slog.Logger) {
+	c.hangup.Lock()
+	defer c.hangup.Unlock()
+	if len(c.onHangup) == 0 {
+		logger.Info("SIGHUP is ignored: no setting can be reloaded; send SIGTERM to end the process")
+	}
+	for _, call := range c.onHangup {
+		call()
+	}
 }
 
 // OnHangup lets call be called at each SIGHUP, one such call at a time.
-func (c *Common) OnHangup(call func()) { c.hangups.add(call) }
+func (c *Common) OnHangup(call func()) {
+	c.hangup.Lock()
+	defer c.hangup.Unlock()
+	c.onHangup = append(c.onHangup, call)
+}
 
 // logFlags holds the flags of a command's log.
 type logFlags struct {

@@ -6,13 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/keyway-go/keyway/internal/console"
@@ -57,49 +54,6 @@ func ExitCode(err error) int {
 		return 2
 	}
 	return 1
-}
-
-// hangups handles each SIGHUP of the process: it calls the registered functions, or logs that there
-// is nothing to reload.
-type hangups struct {
-	mu    sync.Mutex
-	calls []func()
-}
-
-func (h *hangups) add(call func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls = append(h.calls, call)
-}
-
-// watch takes SIGHUPs until stop is called.
-func (h *hangups) watch(logger *slog.Logger) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	var running sync.WaitGroup
-	running.Go(func() {
-		for range hangups {
-			h.takeHangup(logger)
-		}
-	})
-	return func() {
-		signal.Stop(hangups)
-		close(hangups)
-		running.Wait()
-	}
-}
-
-func (h *hangups) takeHangup(logger *slog.Logger) {
-	h.mu.Lock()
-	calls := slices.Clone(h.calls)
-	h.mu.Unlock()
-	if len(calls) == 0 {
-		logger.Info("SIGHUP is ignored: no setting can be reloaded; send SIGTERM to end the process")
-		return
-	}
-	for _, call := range calls {
-		call()
-	}
 }
 
 // StateLine returns the line in which a command reports its state, such as "router ready", and its
