@@ -79,12 +79,10 @@ func commands() []command {
 // Run is the command ctl of a program whose admin address is at admin by default.
 func Run(ctx context.Context, program, admin string, args []string, stdout io.Writer) error {
 	a := &question{name: program + " ctl", ctx: ctx, stdout: stdout}
-	var tokenFile string
 	f := cli.NewFlags(a.name, about)
 	f.Group("Where")
 	f.Address(&a.admin, "admin", admin, "`address` of a router or worker, as in its --admin")
-	f.String(&a.token, "admin-token", "", "`token` of its --admin-token, for drain, undrain and unlock")
-	f.String(&tokenFile, "admin-token-file", "", "`file` with that token")
+	f.Token(&a.token, "admin-token", "`token` of its --admin-token, for drain, undrain and unlock")
 	f.Group("Command")
 	f.Duration(&a.timeout, "wait", 10*time.Second, time.Millisecond, "`time` to wait for the answer; drain waits for as long as it takes")
 	f.Bool(&a.asJSON, "json", "show the answer as it came")
@@ -96,10 +94,6 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	f.String(&a.client, "client", "", "explain: `address` from which --request comes")
 	words, flags := split(args)
 	if err := f.Parse(flags, stdout); err != nil {
-		return err
-	}
-	var err error
-	if a.token, err = cli.Token("admin-token", a.token, tokenFile); err != nil {
 		return err
 	}
 	a.bold = func(s string) string { return s }
