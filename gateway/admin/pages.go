@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/keyway-go/keyway/internal/keysource"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -72,22 +72,16 @@ func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
-	var after string
-	if r.URL.Query().Has("after") {
-		var err error
-		if after, err = keyFromQuery(r, "after"); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
+	after, err := keyFromQuery(r, "after")
+	if err != nil && !errors.Is(err, gateway.ErrNoKey) {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
 	writeJSON(w, a.cfg.Operator.Locks(r.Context(), after))
 }
 
 func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
 	key, err := keyFromQuery(r, "key")
-	if err == nil {
-		err = keysource.Check(key)
-	}
 	if err != nil {
 		http.Error(w, err.Error()+" (use /unlock?key=KEY)", http.StatusBadRequest)
 		return

@@ -56,6 +56,18 @@ func ExitCode(err error) int {
 	return 1
 }
 
+// Ended returns the error of a command for one of its parts: nil if a signal has interrupted that, and
+// a [UsageError] if the error wraps configuration.
+func Ended(ctx context.Context, err, configuration error) error {
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, configuration):
+		return Usagef("%v", err)
+	}
+	return err
+}
+
 // StateLine returns the line in which a command reports its state, such as "router ready", and its
 // addresses. An empty address is left out. Several URLs of requests are separated by spaces.
 func StateLine(state, requests, admin, gossip string) string {
