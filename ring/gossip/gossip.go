@@ -113,10 +113,8 @@ type Config struct {
 // goroutines deliver news. Leave and Close end them, and set ended, under ending.
 type Cluster struct {
 	log      *slog.Logger
-	settings ring.Settings          // without Store and KeySource
-	store    atomic.Uint64          // Settings' Store
-	source   atomic.Pointer[string] // Settings' KeySource
-	node     string                 // name in memberlist
+	settings ring.Settings // without Store and KeySource
+	node     string        // name in memberlist
 	identity ring.Member
 	keys     [][]byte // of Config.Keyring
 	list     *memberlist.Memberlist
@@ -205,9 +203,7 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	c.identity = cfg.Self
-	c.store.Store(uint64(cfg.Self.StoreID))
 	c.identity.Gossip = at.String()
-	c.source.Store(&cfg.Settings.KeySource)
 	meta, err := newMetadata(c.identity, keys{cfg.Settings.KeySource, notInForce}, c.settings, 0).encode()
 	if err != nil {
 		transport.Shutdown()
@@ -315,8 +311,8 @@ func (c *Cluster) View() *ring.View { return c.current.Load().view }
 // Settings returns the settings that this member shares with the others, with their defaults, and
 // its store's present identity.
 func (c *Cluster) Settings() ring.Settings {
-	s := c.settings
-	s.Store, s.KeySource = ring.StoreID(c.store.Load()), *c.source.Load()
+	s, now := c.settings, c.current.Load()
+	s.Store, s.KeySource = now.self.StoreID, now.source
 	return s
 }
 
