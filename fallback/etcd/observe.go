@@ -62,7 +62,6 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			v = view{meta: m}
 			continue
 		}
-		ranOut := false
 		switch sessions := r.Responses[1].GetResponseTxn(); {
 		case r.behind || r.Header.ClusterId != v.meta.cluster:
 			v = view{} // the next look begins a generation
@@ -74,10 +73,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			if err := s.see(&v, r.Header.Revision, sessions.Responses); err != nil {
 				return records.Snapshot{}, err
 			}
-		default:
-			ranOut = sessions.Responses[0].GetResponseRange().Count != v.alive
-		}
-		if ranOut {
+		case sessions.Responses[0].GetResponseRange().Count != v.alive: // one has run out
 			v.changed = 0
 			continue
 		}

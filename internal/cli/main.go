@@ -31,11 +31,13 @@ func Main(name string, run Run) int {
 	defer unhook()
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if _, quiet := err.(Exit); err != nil && !quiet && !errors.Is(err, flag.ErrHelp) {
-		text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors
-		fmt.Fprintf(os.Stderr, "%s: %s\n", name, console.Printable(text))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, console.Printable(OneLine(err)))
 	}
 	return ExitCode(err)
 }
+
+// OneLine returns the text of an error, which may be several that were joined.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // Exit is the error of a command whose process ends with that code and says no more.
 type Exit int

@@ -34,7 +34,8 @@ type joiner struct {
 	guessed  bool
 	first    chan struct{} // closed after the first round
 	firstErr error         // every seed refused; read it after first
-	throttle throttle      // of run
+	started  bool          // the first round is over; of run, as throttle
+	throttle throttle
 
 	mu      sync.Mutex
 	targets map[string]*target // by address, as it was given
@@ -101,6 +102,7 @@ func (j *joiner) awaitFirstRound(ctx context.Context) error {
 
 func (j *joiner) run() {
 	j.firstErr = allRefused(j.round())
+	j.started = true
 	close(j.first)
 	for wake.Sleep(joinInterval*3/4+rand.N(joinInterval/2), j.c.ctx.Done()) {
 		j.round()
@@ -223,20 +225,11 @@ func (j *joiner) noteTry(addr string, err error, now time.Time) {
 	}
 	t.lost = true
 	switch {
-	case refused && (j.starting() || j.guessed): // Start returns it, or has logged it
+	case refused && (!j.started || j.guessed): // Start returns it, or has logged it
 	case refused && j.throttle.pass(err.Error(), now):
 		j.c.log.Error("cannot join a seed", "error", err)
 	case t.seed && !refused && len(j.c.View().Members) < 2 && j.throttle.pass(err.Error(), now):
 		j.c.log.Warn("cannot join a seed yet: trying again", "seed", addr, "error", err)
-	}
-}
-
-func (j *joiner) starting() bool {
-	select {
-	case <-j.first:
-		return false
-	default:
-		return true
 	}
 }
 

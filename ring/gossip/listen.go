@@ -72,16 +72,12 @@ func (cfg *Config) guard(bind, advertise netip.AddrPort) error {
 // bindTo listens with TCP and UDP on one port. If the port is free to choose, the port chosen for
 // TCP may be taken for UDP, so bindTo tries again.
 func bindTo(life context.Context, addr netip.AddrPort, logger *log.Logger) (s *sockets, err error) {
-	attempts := 1
-	if addr.Port() == 0 {
-		attempts = 10
-	}
-	for range attempts {
-		if s, err = openSockets(life, addr, logger); err == nil {
-			break
+	for attempt := 1; ; attempt++ {
+		s, err = openSockets(life, addr, logger)
+		if err == nil || addr.Port() != 0 || attempt == 10 {
+			return s, err
 		}
 	}
-	return s, err
 }
 
 // resolve returns the first address of a host:port, or of a host with port 0. An empty host means all
