@@ -53,6 +53,7 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	common, err := Config{
 		Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, GossipKeys: cfg.GossipKeys, GossipOpen: cfg.GossipOpen,
 		Redis: cfg.Redis, Store: cfg.Store, PeerTLS: cfg.PeerTLS, Settings: cfg.Settings, Logger: cfg.Logger,
+		Offered: cfg.Redis == "" && cfg.Store == nil, // a client keeps no store, whatever the build
 	}.complete()
 	if err != nil {
 		return nil, err
