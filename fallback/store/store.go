@@ -8,8 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -67,8 +66,6 @@ type Store struct {
 	handle  *stores.Handle
 	keys    []string
 	channel string
-	logger  *slog.Logger
-	scripts map[string]*redis.Script
 	advised atomic.Bool // the warnings have been given
 
 	content atomic.Pointer[content] // as of the latest Observe
@@ -82,10 +79,6 @@ var ownershipScripts embed.FS
 // first call reports an unreachable Redis.
 func New(url string, cfg Config) (*Store, error) {
 	handle, err := stores.NewHandle("store", cfg.Settings, errReply)
-	if err != nil {
-		return nil, err
-	}
-	scripts, err := loadOwnershipScripts()
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +98,9 @@ func New(url string, cfg Config) (*Store, error) {
 		handle:  handle,
 		keys:    ownershipKeys(cluster),
 		channel: "{keyway:" + cluster + "}:changed",
-		logger:  cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		scripts: scripts,
 	}
 	handle.Kind, handle.CauseOf = "Redis", causeOf
-	handle.Logger = s.logger.With("store", handle.Place, "cluster", cluster)
+	handle.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("store", handle.Place, "cluster", cluster)
 	handle.NewCluster.Store(cfg.NewCluster)
 	_, s.sharded = client.(*redis.ClusterClient)
 	s.content.Store(new(content))
@@ -132,27 +123,25 @@ func renewalPool(o *redis.UniversalOptions) {
 	o.MinIdleConns = 0
 }
 
-func loadOwnershipScripts() (map[string]*redis.Script, error) {
-	const dir = "lua/"
-	prelude, partitions := []string{"prelude"}, []string{"prelude", "partitions"}
-	scripts := map[string]*redis.Script{}
-	for name, before := range map[string][]string{
-		"renew": prelude, "advice": prelude,
-		"generation": partitions, "register": partitions, "release": partitions, "observe": partitions,
-		"apply": partitions, "clear": partitions, "clear_locks": partitions, "write_locks": partitions,
-	} {
-		var text strings.Builder
-		for _, part := range append(slices.Clip(before), name) {
-			body, err := ownershipScripts.ReadFile(dir + part + ".lua")
-			if err != nil {
-				return nil, err
-			}
-			text.Write(body)
+// scripts returns the scripts by their names, each behind the files that it needs.
+var scripts = sync.OnceValue(func() map[string]*redis.Script {
+	text := func(name string) string {
+		body, err := ownershipScripts.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // the file was there when the program was built
 		}
-		scripts[name] = redis.NewScript(text.String())
+		return string(body)
 	}
-	return scripts, nil
-}
+	all, prelude := map[string]*redis.Script{}, text("prelude")
+	for _, name := range []string{"renew", "advice"} {
+		all[name] = redis.NewScript(prelude + text(name))
+	}
+	partitions := prelude + text("partitions")
+	for _, name := range []string{"generation", "register", "release", "observe", "apply", "clear", "clear_locks", "write_locks"} {
+		all[name] = redis.NewScript(partitions + text(name))
+	}
+	return all
+})
 
 // Settings returns the settings of the store with their defaults, and the store's identity if it is
 // known.
@@ -171,7 +160,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 // runAs is run with the identity for a store that has none; "" leaves it without.
 func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) ([]any, error) {
 	argv := append(s.common(identity, gen), args...)
-	values, err := call(ctx, s, func() ([]any, error) { return s.scripts[name].Run(ctx, client, s.keys, argv...).Slice() })
+	values, err := call(ctx, s, func() ([]any, error) { return scripts()[name].Run(ctx, client, s.keys, argv...).Slice() })
 	if err == nil {
 		values, err = s.openReply(values)
 	}
