@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
 )
 
