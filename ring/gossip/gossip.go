@@ -438,6 +438,6 @@ func (c *Cluster) Close() error {
 func (c *Cluster) endLocked() {
 	c.ended = true
 	c.stop()
+	c.list.Shutdown() // only logs what goes wrong; it ends the streams of joins
 	c.tasks.Wait()
-	c.list.Shutdown() // only logs what goes wrong
 }
