@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -51,21 +50,16 @@ type ClientConfig struct {
 // returns a client of it. ctx bounds only NewClient itself. The caller must call
 // [Client.Close].
 func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
-	common, err := Config{Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, Redis: cfg.Redis, Store: cfg.Store, PeerTLS: cfg.PeerTLS, Settings: cfg.Settings, Logger: cfg.Logger}.complete()
+	common, err := Config{
+		Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, GossipKeys: cfg.GossipKeys, GossipOpen: cfg.GossipOpen,
+		Redis: cfg.Redis, Store: cfg.Store, PeerTLS: cfg.PeerTLS, Settings: cfg.Settings, Logger: cfg.Logger,
+		Offered: cfg.Redis == "" && cfg.Store == nil, // a client keeps no store, whatever the build
+	}.complete()
 	if err != nil {
 		return nil, err
 	}
-	members, err := gossip.Start(ctx, gossip.Config{
-		Settings:  common.Settings,
-		Self:      ring.Member{Name: cmp.Or(cfg.Name, "client-"+rand.Text()[:10]), Role: ring.RoleRouter, State: ring.StateActive},
-		Bind:      common.Gossip,
-		Advertise: common.GossipAdvertise,
-		Seeds:     common.Join,
-		Keyring:   cfg.GossipKeys,
-		Open:      cfg.GossipOpen,
-		Guessed:   common.Store != nil && slices.Equal(common.Join, []string{meeting}),
-		Logger:    common.Logger,
-	})
+	name := cmp.Or(cfg.Name, "client-"+rand.Text()[:10])
+	members, err := common.join(ctx, ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive})
 	if err != nil {
 		return nil, gossipError(err)
 	}

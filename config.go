@@ -248,14 +248,18 @@ func (c *Config) oneMachine() bool {
 		!slices.ContainsFunc(c.Join, func(addr string) bool { return !isLoopback(addr) })
 }
 
+// hostOf returns the host of a host:port, or the address itself if it has no port.
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
+}
+
 // isLoopback reports whether a host or host:port is of this machine alone.
 func isLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = addr
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	ip := net.ParseIP(hostOf(addr))
+	return hostOf(addr) == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // hostAt returns the gossip address at which a node without a store keeps one if no other process
@@ -286,10 +290,7 @@ func (c *Config) advertised(listen net.Addr) (string, error) {
 		return listen.String(), nil
 	}
 	for _, other := range []string{c.GossipAdvertise, c.Gossip} {
-		h, _, err := net.SplitHostPort(other)
-		if err != nil {
-			h = other
-		}
+		h := hostOf(other)
 		if ip := net.ParseIP(h); h != "" && (ip == nil || !ip.IsUnspecified()) {
 			return net.JoinHostPort(h, port), nil
 		}

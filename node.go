@@ -45,8 +45,8 @@ type Node struct {
 	handler  *handler
 	server   *worker.Server
 	door     atomic.Pointer[router.Router] // of Handler; nil for none
-	web      *http.Server                  // of admin
 	pages    adminPages
+	ends     []func() // of what start has begun, see onRelease
 
 	ctx     context.Context // of witness
 	stop    context.CancelFunc

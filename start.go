@@ -80,6 +80,8 @@ func (n *Node) lockFile() (previous map[string]time.Duration, err error) {
 		return nil, fmt.Errorf("keyway: Config.LockFile: %w", err)
 	}
 	n.lock, previous = lock, make(map[string]time.Duration)
+	n.onRelease(lock.Close)
+	n.onRelease(n.serving.Wait)
 	for _, d := range dead {
 		if previous[d.ID] = d.Grace; d.Grace < 0 {
 			previous[d.ID] = full
@@ -99,6 +101,7 @@ func (n *Node) listen() (err error) {
 			return fmt.Errorf("keyway: Config.Listen: %w", err)
 		}
 	}
+	n.onRelease(func() { n.listener.Close() })
 	if n.cfg.Name == "" {
 		if n.cfg.Name, err = process.MachineName(n.listener.Addr()); err != nil {
 			return bad("%w: choose a name with Config.Name (--name)", err)
@@ -112,8 +115,9 @@ func (n *Node) listen() (err error) {
 			return fmt.Errorf("keyway: Config.Admin: %w", err)
 		}
 		process.WarnOfAdmin(n.log, n.admin.Addr())
-		n.web = process.NewServer(&n.pages, n.log)
-		n.serving.Go(func() { n.fail(n.admin, n.web.Serve(n.admin)) })
+		web := process.NewServer(&n.pages, n.log)
+		n.serving.Go(func() { n.fail(n.admin, web.Serve(n.admin)) })
+		n.onRelease(func() { web.Close() })
 	}
 	return nil
 }
@@ -130,19 +134,22 @@ func (n *Node) join(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		n.onRelease(n.host.Close) // after the others: they use its store
 	}
-	n.members, err = gossip.Start(ctx, gossip.Config{
-		Settings:  n.cfg.Settings,
-		Self:      ring.Member{Name: n.cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: n.cfg.Advertise, Link: true},
-		Bind:      n.cfg.Gossip,
-		Advertise: n.cfg.GossipAdvertise,
-		Seeds:     n.cfg.Join,
-		Keyring:   n.cfg.GossipKeys,
-		Open:      n.cfg.GossipOpen,
-		Guessed:   n.cfg.Store != nil && slices.Equal(n.cfg.Join, []string{meeting}),
-		Logger:    n.log,
-	})
+	n.members, err = n.cfg.join(ctx, ring.Member{Name: n.cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: n.cfg.Advertise, Link: true})
+	if err == nil {
+		n.onRelease(func() { n.members.Close() })
+	}
 	return err
+}
+
+// join makes this process a member of the cluster.
+func (c *Config) join(ctx context.Context, self ring.Member) (*gossip.Cluster, error) {
+	return gossip.Start(ctx, gossip.Config{
+		Settings: c.Settings, Self: self, Logger: c.Logger,
+		Bind: c.Gossip, Advertise: c.GossipAdvertise, Keyring: c.GossipKeys, Open: c.GossipOpen,
+		Seeds: c.Join, Guessed: c.Store != nil && slices.Equal(c.Join, []string{meeting}),
+	})
 }
 
 // gossipError returns an error of package gossip as one of this package.
@@ -157,14 +164,13 @@ func gossipError(err error) error {
 }
 
 // openStore opens the store of Config.Redis or Config.Store, or a member's store.
-func (n *Node) openStore(ctx context.Context) error {
+func (n *Node) openStore(ctx context.Context) (err error) {
 	config := store.Config{Settings: n.members.Settings(), NewCluster: n.cfg.NewCluster, Logger: n.log}
 	if n.cfg.Store != nil {
-		store, err := n.cfg.Store(config)
-		if err != nil {
+		if n.store, err = n.cfg.Store(config); err != nil {
 			return bad("%s: %w", n.cfg.settingOfStore(), err)
 		}
-		n.store = store
+		n.onRelease(func() { n.store.Close() })
 		return nil
 	}
 	if !n.cfg.oneMachine() && !n.cfg.Offered {
@@ -172,15 +178,12 @@ func (n *Node) openStore(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, offerTimeout, bad("Config.Redis (--redis) is empty, and gossip reaches other machines: a store in the memory of a process is for one machine"))
 		defer cancel()
 	}
-	open := func(url string, known ring.StoreID) (*store.Store, error) {
-		config.Settings.Store = known
-		return store.New(url, config)
-	}
-	store, err := offered.Open(ctx, n.members, open, n.log)
+	store, err := offered.Open(ctx, n.members, config)
 	if err != nil {
 		return fmt.Errorf("keyway: %s waited for a member that offers a store: start one at Config.Join, or set Config.Redis or Config.Store: %w", n.cfg.Name, err)
 	}
 	n.store = store
+	n.onRelease(func() { store.Close() })
 	return nil
 }
 
@@ -203,6 +206,7 @@ func (n *Node) startWorker(ctx context.Context, previous map[string]time.Duratio
 	if n.worker, err = worker.Start(ctx, config); err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}
+	n.onRelease(func() { n.worker.Close() })
 	n.handler = newHandler(n.worker.Unavailable())
 	switch {
 	case n.cfg.Handler != nil:
@@ -219,6 +223,7 @@ func (n *Node) startWorker(ctx context.Context, previous map[string]time.Duratio
 		return fmt.Errorf("keyway: %w", err)
 	}
 	n.Client = &Client{Client: client}
+	n.onRelease(func() { client.Close() })
 	return nil
 }
 
@@ -228,6 +233,7 @@ func (n *Node) serve() error {
 		return err
 	}
 	n.server = n.worker.NewServer(n.handler)
+	n.onRelease(func() { n.server.Close() })
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	return nil
 }
@@ -305,41 +311,16 @@ func (n *Node) close() error {
 	return err
 }
 
+// onRelease makes release call end, before the ends that were given earlier.
+func (n *Node) onRelease(end func()) { n.ends = append(n.ends, end) }
+
 // release closes what is open, in the opposite order of start.
 func (n *Node) release() {
 	n.stop()
-	if n.server != nil {
-		n.server.Close()
-	}
 	if door := n.door.Load(); door != nil {
 		door.Close()
 	}
-	if n.web != nil {
-		n.web.Close()
-	}
-	if n.Client != nil {
-		n.Client.Client.Close()
-	}
-	if n.worker != nil {
-		n.worker.Close()
-	}
-	if n.store != nil {
-		n.store.Close()
-	}
-	if n.members != nil {
-		n.members.Close()
-	}
-	if n.host != nil {
-		n.host.Close() // after the others: they use its store
-	}
-	if n.admin != nil {
-		n.admin.Close()
-	}
-	if n.listener != nil {
-		n.listener.Close()
-	}
-	n.serving.Wait()
-	if n.lock != nil {
-		n.lock.Close()
+	for _, end := range slices.Backward(n.ends) {
+		end()
 	}
 }

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -100,28 +101,8 @@ func (v *View) Find(incarnation string) (Member, bool) {
 // compareMembers orders members by name, then incarnation, then the rest, so
 // that an order is a function of the set.
 func compareMembers(a, b Member) int {
-	return cmp.Or(
-		cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Incarnation, b.Incarnation),
-		cmp.Compare(a.Role, b.Role),
-		cmp.Compare(a.State, b.State),
-		cmp.Compare(a.Addr, b.Addr),
-		compareBools(a.Link, b.Link),
-		compareBools(a.GRPC, b.GRPC),
-		compareBools(a.TLS, b.TLS),
-		cmp.Compare(a.Gossip, b.Gossip),
-		cmp.Compare(a.Store, b.Store),
-		cmp.Compare(a.StoreID, b.StoreID),
-		cmp.Compare(a.View, b.View),
-	)
-}
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
+	if order := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Incarnation, b.Incarnation)); order != 0 || a == b {
+		return order
 	}
-	return 1
+	return cmp.Compare(fmt.Sprintf("%#v", a), fmt.Sprintf("%#v", b))
 }

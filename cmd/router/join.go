@@ -8,7 +8,6 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/offered"
-	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
 
@@ -37,12 +36,7 @@ func (s *backend) join(ctx context.Context, cfg gossip.Config, meeting string) (
 	}
 	wait, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	open := func(url string, known ring.StoreID) (*store.Store, error) {
-		settings := members.Settings()
-		settings.Store = known
-		return store.New(url, store.Config{Settings: settings, Logger: s.logger})
-	}
-	store, err := offered.Open(wait, members, open, s.logger)
+	store, err := offered.Open(wait, members, store.Config{Settings: members.Settings(), Logger: s.logger})
 	if err != nil {
 		members.Close()
 		return nil, fmt.Errorf("%w; the member there offers no store: give the same --store or --redis as it has: %w", taken, err)

@@ -80,13 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	gossiping.Logger = logger
 	members, err := store.join(ctx, gossiping, meeting)
 	if err != nil {
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, gossip.ErrConfig):
-			return cli.Usagef("%v", err)
-		}
-		return err
+		return cli.Ended(ctx, err, gossip.ErrConfig)
 	}
 	defer members.Close()
 	defer store.endStore()

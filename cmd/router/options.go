@@ -36,9 +36,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&config.BodyDir, "body-dir", "", "`directory` of temporary files, on a disk rather than in memory; empty: that of the system (TMPDIR or /tmp), and if no file can be made there, bodies are in memory only, as far as --replay-bytes allows")
 	f.Address(&o.admin, "admin", defaultAdmin, "`address` of the pages for operators, which router ctl asks too; not for the public")
 	f.Addresses(&o.locks, "locks", nil, "`addresses` of the lock service, by which clients in any language hold keys (docs/lock-service.md): host:port or unix:///path, several separated by commas; over TLS with --tls-cert. None: there is no lock service")
-	f.String(&o.locksToken, "locks-token", "", "`token` that requests to --locks need, in the header Authorization: Bearer; empty: they must come from this machine")
-	var tokenFile string
-	f.String(&tokenFile, "locks-token-file", "", "`file` with the token of --locks-token, which then no list of processes shows")
+	f.Token(&o.locksToken, "locks-token", "`token` that requests to --locks need, in the header Authorization: Bearer; empty: they must come from this machine")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
 	}
@@ -47,7 +45,5 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	}
 	config.Upgrades, config.PeerTLS = o.Upgrades, o.PeerTLS
 	o.Gossip.Settings.KeySource = config.Routes.KeySource()
-	var err error
-	o.locksToken, err = cli.Token("locks-token", o.locksToken, tokenFile)
-	return o, err
+	return o, nil
 }

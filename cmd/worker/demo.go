@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -30,10 +31,7 @@ type demo struct {
 	keys map[string]*demoKey
 }
 
-type demoKey struct {
-	count   int64
-	running int
-}
+type demoKey struct{ count, running atomic.Int64 }
 
 type demoAnswer struct {
 	Key       string `json:"key"`
@@ -61,13 +59,13 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	answer.Partition, _ = strconv.Atoi(r.Header.Get(gateway.HeaderPartition))
 
-	k, overlap := d.beginExecution(key)
-	answer.Overlap = overlap
-	defer d.endExecution(k)
+	k := d.key(key)
+	answer.Overlap = k.running.Load() > 1
+	defer k.running.Add(-1)
 	if hold > 0 && !wake.Sleep(hold, r.Context().Done()) {
 		return
 	}
-	answer.Count = d.counted(k)
+	answer.Count = k.count.Add(1)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
 }
@@ -80,33 +78,21 @@ func parseHold(s string) (time.Duration, error) {
 	return hold, nil
 }
 
-func (d *demo) beginExecution(key string) (k *demoKey, overlap bool) {
+// key returns a key of which another request runs now.
+func (d *demo) key(name string) *demoKey {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	k = d.keys[key]
+	k := d.keys[name]
 	if k == nil {
 		if d.keys == nil {
 			d.keys = make(map[string]*demoKey)
 		}
 		if len(d.keys) >= maxKeys {
-			maps.DeleteFunc(d.keys, func(_ string, k *demoKey) bool { return k.running == 0 })
+			maps.DeleteFunc(d.keys, func(_ string, k *demoKey) bool { return k.running.Load() == 0 })
 		}
 		k = new(demoKey)
-		d.keys[key] = k
+		d.keys[name] = k
 	}
-	k.running++
-	return k, k.running > 1
-}
-
-func (d *demo) counted(k *demoKey) int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	k.count++
-	return k.count
-}
-
-func (d *demo) endExecution(k *demoKey) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	k.running--
+	k.running.Add(1)
+	return k
 }

@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	node, err := keyway.Start(ctx, config)
 	if err != nil {
-		return ended(ctx, err)
+		return cli.Ended(ctx, err, keyway.ErrConfig)
 	}
 	defer node.Close()
 	return o.serve(ctx, node, public, logger, func(requests string) (stop func()) {
@@ -123,16 +123,4 @@ func sayReady(ctx context.Context, w *worker.Worker, say func(state string)) {
 	if err == nil {
 		say("ready")
 	}
-}
-
-// ended makes an error of something that a signal has interrupted none, and one
-// of the configuration a [cli.UsageError].
-func ended(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case errors.Is(err, keyway.ErrConfig):
-		return cli.Usagef("%v", err)
-	}
-	return err
 }

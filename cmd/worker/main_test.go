@@ -168,9 +168,9 @@ func TestDemoApp(t *testing.T) {
 		t.Errorf("no key: %d", out.Code)
 	}
 	// It would notice an overlap.
-	k, _ := d.beginExecution("busy")
+	k := d.key("busy")
 	if _, a := ask("/", "busy"); !a.Overlap {
 		t.Error("an overlap goes unnoticed")
 	}
-	d.endExecution(k)
+	k.running.Add(-1)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/door"
 )
 
@@ -30,7 +31,7 @@ func (o *options) serve(ctx context.Context, node *keyway.Node, public []net.Lis
 	defer stopAccessLog()
 	router, err := node.Handler(nil, o.door.Config)
 	if err != nil {
-		return ended(ctx, err)
+		return cli.Ended(ctx, err, keyway.ErrConfig)
 	}
 	failed := make(chan error, len(public))
 	d := o.door.Open(&o.Common, router, public, failed, logger)

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/internal/records"
 )
 
@@ -35,7 +36,7 @@ type view struct {
 // session has run out, fewer are alive, and Observe asks again for all.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	snapshot, err := s.observe(ctx, gen, incarnation, since, suspects)
-	return snapshot, s.failed("observe", err)
+	return snapshot, s.handle.Failed("observe", err)
 }
 
 func (s *Store) observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
@@ -61,7 +62,6 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			v = view{meta: m}
 			continue
 		}
-		ranOut := false
 		switch sessions := r.Responses[1].GetResponseTxn(); {
 		case r.behind || r.Header.ClusterId != v.meta.cluster:
 			v = view{} // the next look begins a generation
@@ -73,10 +73,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			if err := s.see(&v, r.Header.Revision, sessions.Responses); err != nil {
 				return records.Snapshot{}, err
 			}
-		default:
-			ranOut = sessions.Responses[0].GetResponseRange().Count != v.alive
-		}
-		if ranOut {
+		case sessions.Responses[0].GetResponseRange().Count != v.alive: // one has run out
 			v.changed = 0
 			continue
 		}
@@ -109,7 +106,7 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 			v.gone = append(v.gone, records.Stamp{Incarnation: incarnation, Beat: kv.ModRevision})
 			continue
 		}
-		state, err := decodeSession(incarnation, kv.Value)
+		state, err := stores.ReadSession(incarnation, string(kv.Value))
 		if err != nil {
 			return fmt.Errorf("session %q: %w", incarnation, err)
 		}
@@ -118,7 +115,7 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 	for _, kv := range r[3].GetResponseRange().Kvs {
 		beat, err := strconv.ParseInt(string(kv.Value), 10, 64)
 		if err != nil {
-			return fmt.Errorf("%s: %w", kv.Key, errValue)
+			return fmt.Errorf("%s: %w", kv.Key, stores.ErrFields)
 		}
 		v.gone = append(v.gone, records.Stamp{Incarnation: s.name("gone/", kv.Key), Beat: beat})
 	}
@@ -141,7 +138,7 @@ func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspe
 	}
 	if kv := only(r.Responses[0]); kv != nil {
 		end, _ := strconv.ParseInt(string(kv.Value), 10, 64)
-		longest := max(v.meta.ttl, s.settings.TTL)
+		longest := max(v.meta.ttl, s.handle.Given.TTL)
 		snapshot.Quarantine = min(max(time.UnixMilli(end).Sub(now), time.Millisecond), longest) // of another member's clock
 	}
 	if partitions := r.Responses[2].GetResponseTxn(); !partitions.Succeeded {

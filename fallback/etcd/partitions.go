@@ -16,36 +16,36 @@ import (
 // errPartly means that a call has changed some of its partitions, and cannot change others.
 var errPartly = errors.New("etcd: only a part of the changes was written")
 
-// Bounds of one transaction. etcd takes 128 operations and 1.5 MiB by default. A transaction that it refuses
-// is made in halves.
-const (
-	maxReads = 100     // keys
-	maxBytes = 1 << 19 // that jobs add
-)
+// maxJobs is how many partitions one transaction changes. etcd takes 128 operations and 1.5 MiB by default.
+// After a transaction that it refuses for its size, those of the call have half as many.
+const maxJobs = 100
 
 // job changes a partition.
 type job struct {
 	partition int
 	needs     []string // keys that do looks at
-	size      int      // about how many bytes it adds
 	do        func(*step, *partition)
 }
 
 func (s *Store) partitionKey(p int) string { return s.key("partition", fmt.Sprintf("%06d", p)) }
 
-// change carries out jobs, in as few transactions as etcd takes, and returns the partition of each one as it
+// change carries out jobs, in few transactions, and returns the partition of each one as it
 // is afterwards. Unless the incarnation is "", it needs to have a session.
 func (s *Store) change(ctx context.Context, gen, incarnation string, jobs []job) ([]*partition, error) {
 	after := map[int]*partition{}
-	for rest := jobs; ; {
-		n := fitting(rest)
-		if err := s.changeTogether(ctx, gen, incarnation, rest[:n], after); err != nil {
-			if len(rest) < len(jobs) && isDefinite(err) {
-				err = fmt.Errorf("%w: then %v", errPartly, err)
-			}
+	for done, most := 0, maxJobs; ; {
+		n := min(len(jobs)-done, most)
+		err := s.changeTogether(ctx, gen, incarnation, jobs[done:done+n], after)
+		switch {
+		case tooLarge(err) && n > 1:
+			most = n / 2
+			continue
+		case err != nil && done > 0 && isDefinite(err):
+			return nil, fmt.Errorf("%w: then %v", errPartly, err)
+		case err != nil:
 			return nil, err
 		}
-		if rest = rest[n:]; len(rest) == 0 {
+		if done += n; done == len(jobs) {
 			break
 		}
 	}
@@ -60,24 +60,7 @@ func isDefinite(err error) bool {
 	return errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone)
 }
 
-// fitting returns how many of jobs one transaction takes.
-func fitting(jobs []job) int {
-	keys, size := map[string]bool{}, 0
-	for i, j := range jobs {
-		size += j.size
-		keys[fmt.Sprint(j.partition)] = true
-		for _, key := range j.needs {
-			keys[key] = true
-		}
-		if i > 0 && (len(keys) > maxReads || size > maxBytes) {
-			return i
-		}
-	}
-	return len(jobs)
-}
-
-// changeTogether carries out jobs in one transaction, or in two if etcd does not take it. It adds the
-// partitions to after.
+// changeTogether carries out jobs in one transaction. It adds the partitions to after.
 func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, jobs []job, after map[int]*partition) error {
 	keys := map[string]bool{}
 	for _, j := range jobs {
@@ -94,19 +77,12 @@ func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, job
 	for key := range maps.Keys(keys) {
 		reads = append(reads, clientv3.OpGet(key))
 	}
-	err := s.transact(ctx, s.client, gen, reads, func(st *step) error {
+	return s.transact(ctx, s.client, gen, reads, func(st *step) error {
 		if incarnation != "" && !st.has(own) {
 			return records.ErrSessionGone
 		}
 		return s.do(st, jobs, after)
 	})
-	if tooLarge(err) && len(jobs) > 1 {
-		half := len(jobs) / 2
-		if err = s.changeTogether(ctx, gen, incarnation, jobs[:half], after); err == nil {
-			err = s.changeTogether(ctx, gen, incarnation, jobs[half:], after)
-		}
-	}
-	return err
 }
 
 // do carries out jobs on what was read, and writes each partition that has become another one.
@@ -144,19 +120,12 @@ func told(partitions []*partition, incarnation string) []records.PartitionState 
 	return states
 }
 
-func sizeOf(residue []records.Residue) (n int) {
-	for _, r := range residue {
-		n += len(r.Key) + len(r.Holder) + 40
-	}
-	return n
-}
-
 // Apply makes each change whose conditions hold, and returns the resulting state of each partition,
 // in order. ErrSessionGone means that the caller has no session.
 func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	var jobs []job
 	for _, c := range changes {
-		j := job{partition: c.Partition, size: sizeOf(c.Residue) + len(c.Locks), do: func(st *step, p *partition) {
+		j := job{partition: c.Partition, do: func(st *step, p *partition) {
 			live := func(other string) bool { return st.has(s.key("alive", other)) }
 			released := func(other string) bool { return st.has(s.key("released", other)) }
 			if p.Record == c.From && kept.Allows(incarnation, c, st.has(s.key("quarantine")), live, released) {
@@ -172,7 +141,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []re
 		jobs = append(jobs, j)
 	}
 	partitions, err := s.change(ctx, gen, incarnation, jobs)
-	return told(partitions, incarnation), s.failed("apply", err)
+	return told(partitions, incarnation), s.handle.Failed("apply", err)
 }
 
 // Clear deletes residues of a partition, each if the stored one is equal.
@@ -180,7 +149,7 @@ func (s *Store) Clear(ctx context.Context, gen string, number int, residue []rec
 	_, err := s.change(ctx, gen, "", []job{{partition: number, do: func(_ *step, p *partition) {
 		p.Clear(residue)
 	}}})
-	return s.failed("clear", err)
+	return s.handle.Failed("clear", err)
 }
 
 // ClearLocks forgets locks that moves have written, unless a later move has written others.
@@ -190,7 +159,7 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move
 		jobs = append(jobs, job{partition: m.Partition, do: func(_ *step, p *partition) { p.ClearLocks(m.Epoch) }})
 	}
 	_, err := s.change(ctx, gen, "", jobs)
-	return s.failed("clear locks", err)
+	return s.handle.Failed("clear locks", err)
 }
 
 // WriteLocks writes and removes locks of each partition whose record and latest write allow it. It
@@ -199,15 +168,11 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move
 func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) (wrote []records.WriteNumber, err error) {
 	var jobs []job
 	for _, w := range writes {
-		size := 0
-		for _, l := range w.Locks {
-			size += len(l.ID) + len(l.Text) + 10
-		}
-		jobs = append(jobs, job{partition: w.Partition, size: size, do: func(_ *step, p *partition) { p.Write(incarnation, w) }})
+		jobs = append(jobs, job{partition: w.Partition, do: func(_ *step, p *partition) { p.Write(incarnation, w) }})
 	}
 	partitions, err := s.change(ctx, gen, incarnation, jobs)
 	for _, p := range partitions {
 		wrote = append(wrote, p.Wrote)
 	}
-	return wrote, s.failed("write locks", err)
+	return wrote, s.handle.Failed("write locks", err)
 }

@@ -28,14 +28,11 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 		return s.differs(st)
 	})
 	if err != nil {
-		return "", s.failed("generation", err)
+		return "", s.handle.Failed("generation", err)
 	}
-	s.mu.Lock()
-	news := s.said != gen
-	s.said, s.newCluster = gen, false
-	s.mu.Unlock()
-	if news && waits {
-		s.presence.Logger.Warn(stores.WhyWait(owned), "at_most", s.settings.TTL)
+	s.handle.NewCluster.Store(false)
+	if said := s.said.Swap(&gen); waits && (said == nil || *said != gen) {
+		s.handle.Logger.Warn(stores.WhyWait(owned), "at_most", s.handle.Given.TTL)
 	}
 	return gen, nil
 }
@@ -51,7 +48,7 @@ func (s *Store) whoLives() []clientv3.Op {
 // differs returns ring.ErrSettings if our settings are others than those of the sessions that live, or may
 // live on without the store's knowing. The number of partitions stays: records and tokens go by it.
 func (s *Store) differs(st *step) error {
-	ours := stores.SettingsText(s.settings)
+	ours := stores.SettingsText(s.handle.Given)
 	partitions := func(settings string) string {
 		first, _, _ := strings.Cut(settings, " ")
 		return first
@@ -59,7 +56,7 @@ func (s *Store) differs(st *step) error {
 	if ours == st.meta.settings || !st.has(s.key("quarantine")) && st.count[s.key("alive/")] == 0 && partitions(ours) == partitions(st.meta.settings) {
 		return nil
 	}
-	return stores.Differ(s.settings, st.meta.settings)
+	return stores.Differ(s.handle.Given, st.meta.settings)
 }
 
 // Register creates the session of h.Incarnation, and then re-asserts each holding, as [store.Store]
@@ -67,14 +64,14 @@ func (s *Store) differs(st *step) error {
 // ErrSessionGone means that this incarnation had a session in this generation, or released one.
 func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
 	if err := s.register(ctx, gen, h, ttl); err != nil {
-		return nil, s.failed("register", err)
+		return nil, s.handle.Failed("register", err)
 	}
 	var jobs []job
 	for _, hold := range holdings {
-		jobs = append(jobs, job{partition: hold.Partition, size: sizeOf(hold.Residue), do: func(_ *step, p *partition) { p.Hold(h.Incarnation, hold, time.Now()) }})
+		jobs = append(jobs, job{partition: hold.Partition, do: func(_ *step, p *partition) { p.Hold(h.Incarnation, hold, time.Now()) }})
 	}
 	partitions, err := s.change(ctx, gen, h.Incarnation, jobs)
-	return told(partitions, h.Incarnation), s.failed("register", err)
+	return told(partitions, h.Incarnation), s.handle.Failed("register", err)
 }
 
 func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl time.Duration) error {
@@ -93,7 +90,7 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 		if err := s.differs(st); err != nil {
 			return err
 		}
-		if ours := stores.SettingsText(s.settings); ours != st.meta.settings {
+		if ours := stores.SettingsText(s.handle.Given); ours != st.meta.settings {
 			if err := s.beginGeneration(ctx, st.meta, ours); err != nil {
 				return err
 			}
@@ -121,22 +118,22 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 func (s *Store) start(ctx context.Context, st *step, key, incarnation string) (time.Time, error) {
 	deaths, at := int64(0), st.now
 	if last := st.read[key]; last != nil {
-		f := split(last.Value)
-		who, died, began := f.text(), f.number(), f.number()
-		if f.err != nil {
-			return at, f.err
+		f := stores.Read(string(last.Value))
+		who, died, began := f.Text(), f.Number(), f.Number()
+		if f.Err != nil {
+			return at, f.Err
 		}
 		if deaths = died + 1; who == incarnation {
 			deaths, at = died, time.UnixMilli(began)
 		}
 	}
-	lease, err := s.grant(ctx, 30*s.settings.TTL)
+	lease, err := s.grant(ctx, 30*s.handle.Given.TTL)
 	if err != nil {
 		return at, err
 	}
 	st.put(key, stores.Join(incarnation, number(deaths), number(at.UnixMilli())), clientv3.WithLease(lease))
 	if deaths >= 2 {
-		at = at.Add(time.Duration(min(1<<min(deaths-2, 4), 10)) * s.settings.TTL)
+		at = at.Add(time.Duration(min(1<<min(deaths-2, 4), 10)) * s.handle.Given.TTL)
 	}
 	return at, nil
 }
@@ -192,7 +189,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 		compare := []clientv3.Cmp{unchanged(s.key("meta"), known.meta), unchanged(alive, known.alive)}
 		r, err := s.commit(ctx, s.renewal, compare, []clientv3.Op{stamp}, nil)
 		if err != nil {
-			return records.Snapshot{}, s.failed("renew", err)
+			return records.Snapshot{}, s.handle.Failed("renew", err)
 		}
 		done = r.Succeeded && !r.behind && r.Header.ClusterId == known.cluster
 	}
@@ -218,7 +215,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		err = records.ErrSessionGone
 	}
-	return records.Snapshot{}, s.failed("renew", err)
+	return records.Snapshot{}, s.handle.Failed("renew", err)
 }
 
 // Release ends a session for good and leaves a tombstone for an hour, also where there is no session.
@@ -229,24 +226,24 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 	alive, details, released := s.key("alive", incarnation), s.key("session", incarnation), s.key("released", incarnation)
 	lease, err := s.grant(ctx, hour)
 	if err != nil {
-		return s.failed("release", err)
+		return s.handle.Failed("release", err)
 	}
 	var name string
 	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(details)}, func(st *step) error {
 		if kv := st.read[details]; kv != nil {
-			name = split(kv.Value).text()
+			name = stores.Read(string(kv.Value)).Text()
 		}
 		return nil
 	})
 	if err != nil {
-		return s.failed("release", err)
+		return s.handle.Failed("release", err)
 	}
 	start := s.key("start", name)
 	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(alive), clientv3.OpGet(released), clientv3.OpGet(start)}, func(st *step) error {
 		if st.has(released) && !st.has(alive) {
 			return nil
 		}
-		if last := st.read[start]; last != nil && st.has(alive) && split(last.Value).text() == incarnation {
+		if last := st.read[start]; last != nil && st.has(alive) && stores.Read(string(last.Value)).Text() == incarnation {
 			st.delete(start)
 		}
 		st.delete(alive)
@@ -256,5 +253,5 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 		st.put(s.key("changed/sessions"), "")
 		return nil
 	})
-	return s.failed("release", err)
+	return s.handle.Failed("release", err)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -34,25 +32,16 @@ type Store struct {
 	client  *connection
 	renewal *connection
 
-	settings ring.Settings // without Store, which is id
-	prefix   string        // of all keys
-	try      time.Duration // for one attempt of a request
-	presence stores.Presence
-	renewed  atomic.Pointer[renewed] // the latest session; nil for none
+	handle  *stores.Handle
+	prefix  string                  // of all keys
+	try     time.Duration           // for one attempt of a request
+	renewed atomic.Pointer[renewed] // the latest session; nil for none
+	said    atomic.Pointer[string]  // the latest generation that Generation has returned
 
-	closing context.Context
-	stop    context.CancelFunc
-
-	mu         sync.Mutex   // guards what follows, and so running.Go against running.Wait
-	id         ring.StoreID // the store's identity; 0 when not known
-	newCluster bool         // Config.NewCluster, until the first generation is known
-	known      []string     // the latest generations, the present one last
-	life       int          // of etcd's data, counted
-	revision   int64        // the highest that etcd has shown in this life
-	said       string       // the latest generation that Generation has returned
-	view       view
-	closed     bool
-	running    sync.WaitGroup
+	mu       sync.Mutex // guards what follows
+	life     int        // of etcd's data, counted
+	revision int64      // the highest that etcd has shown in this life
+	view     view
 }
 
 // New makes a store over the etcd of a URL. It does no network I/O; the first call reports an
@@ -64,9 +53,9 @@ type Store struct {
 // The default port is 2379. The query of an etcds URL may carry ca, cert, key (PEM files), server_name and
 // skip_verify=true.
 func New(url string, cfg store.Config) (*Store, error) {
-	settings := cfg.Settings.WithDefaults()
-	if err := settings.Validate(); err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+	handle, err := stores.NewHandle("etcd", cfg.Settings, stores.ErrFields, errPartly)
+	if err != nil {
+		return nil, err
 	}
 	c, err := parseURL(url)
 	if err != nil {
@@ -80,49 +69,25 @@ func New(url string, cfg store.Config) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	s := &Store{
-		client:     client,
-		renewal:    renewal,
-		settings:   settings,
-		prefix:     "{keyway:" + settings.Cluster + "}/",
-		try:        max(settings.TTL/10, leastTry),
-		id:         settings.Store,
-		newCluster: cfg.NewCluster,
-	}
-	place := strings.Join(c.Endpoints, ", ")
-	s.presence.Kind, s.presence.CauseOf, s.presence.Place, s.presence.Password = "etcd", causeOf, place, c.Password
-	s.presence.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("store", place, "cluster", settings.Cluster)
-	s.closing, s.stop = context.WithCancel(context.Background())
-	return s, nil
+	cluster, place := handle.Given.Cluster, strings.Join(c.Endpoints, ", ")
+	handle.Kind, handle.CauseOf, handle.Place, handle.Password = "etcd", causeOf, place, c.Password
+	handle.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("store", place, "cluster", cluster)
+	handle.NewCluster.Store(cfg.NewCluster)
+	return &Store{
+		client: client, renewal: renewal, handle: handle,
+		prefix: "{keyway:" + cluster + "}/", try: max(handle.Given.TTL/10, leastTry),
+	}, nil
 }
 
 // Settings returns the settings of the store with their defaults, and the store's identity if it is
 // known.
-func (s *Store) Settings() ring.Settings {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	settings := s.settings
-	settings.Store = s.id
-	return settings
-}
+func (s *Store) Settings() ring.Settings { return s.handle.Settings() }
 
 // Trouble returns why the store cannot be used, as far as the latest calls have shown, and nil if it answers.
-func (s *Store) Trouble() error { return s.presence.Trouble() }
+func (s *Store) Trouble() error { return s.handle.Trouble() }
 
 // Close ends every Watch and call, and waits for the former. It may be called again.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
-	var err error
-	if first {
-		s.stop()
-		err = errors.Join(s.client.Close(), s.renewal.Close())
-	}
-	s.running.Wait()
-	return err
-}
+func (s *Store) Close() error { return s.handle.Close(s.client, s.renewal) }
 
 // askEtcd carries out f, which sends one request over c, and repeats it with another member of etcd if it
 // has got no answer in time. The store is absent only when that does not help.
@@ -137,12 +102,12 @@ func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Conte
 		err := f(attempt)
 		cancel()
 		switch {
-		case s.closing.Err() != nil:
+		case s.handle.Closing.Err() != nil:
 			return stores.ErrClosed
 		case errors.Is(ctx.Err(), context.Canceled):
 			return ctx.Err()
 		case err == nil || isAnswer(err):
-			s.presence.Note(nil, began)
+			s.handle.Note(nil, began)
 			return err
 		case !isLate(err):
 			why = err
@@ -153,7 +118,7 @@ func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Conte
 		err = cmp.Or(why, err)
 		gaveUp := ctx.Err() != nil || !mayPass(err) || time.Since(began) > patience*s.try
 		if gaveUp || time.Since(began) >= stores.Silence {
-			s.presence.Note(err, began)
+			s.handle.Note(err, began)
 		}
 		if gaveUp {
 			return err
@@ -161,23 +126,9 @@ func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Conte
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
-		case <-s.closing.Done():
+		case <-s.handle.Closing.Done():
 		}
 	}
-}
-
-// failed returns the error of a call. Unless the store has answered, it says where that is and why it
-// cannot be used.
-func (s *Store) failed(call string, err error) error {
-	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errValue, errPartly, stores.ErrClosed, context.Canceled} {
-		if errors.Is(err, answer) {
-			return fmt.Errorf("etcd: %s for cluster %q: %w", call, s.settings.Cluster, err)
-		}
-	}
-	if err != nil {
-		return s.presence.Wrap(err)
-	}
-	return nil
 }
 
 // grant returns a lease, in whole seconds.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,10 +16,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-var (
-	errValue = errors.New("etcd: a value cannot be decoded")
-	errBegun = errors.New("etcd: a generation has begun") // so the call begins anew, or ends
-)
+// errBegun means that a generation has begun, so the call begins anew, or ends.
+var errBegun = errors.New("etcd: a generation has begun")
 
 // step is a transaction on its way: the keys that it has read, and the operations that it will make.
 type step struct {
@@ -133,18 +130,15 @@ type meta struct {
 }
 
 func decodeMeta(kv *mvccpb.KeyValue) (m meta, err error) {
-	f := split(kv.Value)
-	m = meta{generation: f.text(), settings: f.text(), ttl: time.Duration(f.number()), cluster: uint64(f.number()), revision: kv.ModRevision}
-	m.id, err = ring.ParseStoreID(f.text())
-	return m, cmp.Or(f.err, err)
+	f := stores.Read(string(kv.Value))
+	m = meta{generation: f.Text(), settings: f.Text(), ttl: time.Duration(f.Number()), cluster: uint64(f.Number()), revision: kv.ModRevision}
+	m.id, err = ring.ParseStoreID(f.Text())
+	return m, cmp.Or(f.Err, err)
 }
 
 func (m meta) encode() string {
 	return stores.Join(m.generation, m.settings, number(int64(m.ttl)), number(int64(m.cluster)), m.id.String())
 }
-
-// maxKnown bounds how many generations a store remembers.
-const maxKnown = 16
 
 // enter returns what a reply shows of meta. If the generation is over, it begins another one and returns errBegun.
 func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen string) (m meta, err error) {
@@ -153,23 +147,14 @@ func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen str
 			return m, err
 		}
 	}
-	s.mu.Lock()
-	known := slices.Contains(s.known, m.generation)
+	known := s.handle.Knows(m.generation)
 	if kv != nil && r.behind && !known { // whoever began it has seen to what was lost
-		s.life++
-		s.revision = r.Header.Revision
+		s.beginLife(r.Header.Revision)
 	}
-	s.mu.Unlock()
 	if kv == nil || m.cluster != r.Header.ClusterId || r.behind && known {
 		return m, cmp.Or(s.beginGeneration(ctx, m, m.settings), errBegun)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.id = m.id
-	if !known {
-		s.known = append(s.known, m.generation)
-		s.known = s.known[max(0, len(s.known)-maxKnown):]
-	}
+	s.handle.Learn(m.generation, m.id)
 	if gen != "" && gen != m.generation {
 		err = records.ErrGeneration
 	}
@@ -183,14 +168,12 @@ func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) 
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	skip := s.newCluster && there.Count == 0
-	m := meta{generation: rand.Text(), settings: settings, ttl: old.ttl, cluster: there.Header.ClusterId, id: cmp.Or(old.id, s.id, stores.NewID())}
-	s.mu.Unlock()
-	if own := stores.SettingsText(s.settings); settings == "" || settings == own {
-		m.settings, m.ttl = own, s.settings.TTL
+	skip := s.handle.NewCluster.Load() && there.Count == 0
+	m := meta{generation: rand.Text(), settings: settings, ttl: old.ttl, cluster: there.Header.ClusterId, id: cmp.Or(old.id, s.handle.Identity())}
+	if own := stores.SettingsText(s.handle.Given); settings == "" || settings == own {
+		m.settings, m.ttl = own, s.handle.Given.TTL
 	}
-	quarantine := max(old.ttl, s.settings.TTL)
+	quarantine := max(old.ttl, s.handle.Given.TTL)
 	ops := []clientv3.Op{clientv3.OpPut(s.key("meta"), m.encode()), clientv3.OpPut(s.key("changed/sessions"), "")}
 	for _, prefix := range []string{"session/", "alive/", "gone/"} {
 		ops = append(ops, clientv3.OpDelete(s.key(prefix), clientv3.WithPrefix()))
@@ -206,10 +189,14 @@ func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) 
 	}
 	r, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), old.revision)}, ops, nil)
 	if err == nil && r.Succeeded {
-		s.mu.Lock()
-		s.life++
-		s.revision = r.Header.Revision
-		s.mu.Unlock()
+		s.beginLife(r.Header.Revision)
 	}
 	return err
+}
+
+func (s *Store) beginLife(revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.life++
+	s.revision = revision
 }

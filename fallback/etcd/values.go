@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"strconv"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
@@ -12,42 +11,6 @@ import (
 )
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
-
-// fields takes a value apart, and keeps the first error.
-type fields struct {
-	list []string
-	err  error
-}
-
-func split(value []byte) *fields {
-	list, ok := stores.Split(string(value))
-	f := &fields{list: list}
-	if !ok {
-		f.err = errValue
-	}
-	return f
-}
-
-func (f *fields) text() string {
-	if len(f.list) == 0 {
-		f.err = errValue
-		return ""
-	}
-	text := f.list[0]
-	f.list = f.list[1:]
-	return text
-}
-
-func (f *fields) number() int64 {
-	n, err := strconv.ParseInt(f.text(), 10, 64)
-	if err != nil {
-		f.err = errValue
-	}
-	return n
-}
-
-// more reports whether n fields follow, and takes the end of the list for none.
-func (f *fields) more() bool { return f.err == nil && len(f.list) > 0 }
 
 // partition is what the store keeps of one.
 type partition struct {
@@ -62,22 +25,22 @@ func decodePartition(p int, generation string, kv *mvccpb.KeyValue) (*partition,
 	if kv == nil {
 		return s, nil
 	}
-	f := split(kv.Value)
-	s.Record = records.Record{Epoch: f.number(), Owner: f.text()}
-	s.Moved = f.number()
-	of, locks := f.text(), f.text()
-	wrote := records.WriteNumber{Epoch: f.number(), Number: f.number()}
-	for n := f.number(); n > 0 && f.err == nil; n-- {
-		s.Residue = append(s.Residue, records.Residue{Key: f.text(), Holder: f.text(), Token: f.number()})
+	f := stores.Read(string(kv.Value))
+	s.Record = records.Record{Epoch: f.Number(), Owner: f.Text()}
+	s.Moved = f.Number()
+	of, locks := f.Text(), f.Text()
+	wrote := records.WriteNumber{Epoch: f.Number(), Number: f.Number()}
+	for n := f.Number(); n > 0 && f.Err == nil; n-- {
+		s.Residue = append(s.Residue, records.Residue{Key: f.Text(), Holder: f.Text(), Token: f.Number()})
 	}
 	var written []records.WrittenLock
-	for f.more() {
-		written = append(written, records.WrittenLock{ID: f.text(), Text: f.text()})
+	for f.More() {
+		written = append(written, records.WrittenLock{ID: f.Text(), Text: f.Text()})
 	}
 	if of == generation {
 		s.Locks, s.Wrote, s.Written = locks, wrote, written
 	}
-	return s, f.err
+	return s, f.Err
 }
 
 func (s *partition) encode() string {
@@ -89,11 +52,4 @@ func (s *partition) encode() string {
 		list = append(list, l.ID, l.Text)
 	}
 	return stores.Join(list...)
-}
-
-func decodeSession(incarnation string, value []byte) (records.SessionState, error) {
-	f := split(value)
-	s := records.SessionState{Session: records.Session{Incarnation: incarnation, Name: f.text(), Addr: f.text(), Gossip: f.text()}}
-	s.Joins = time.Duration(f.number()) * time.Millisecond
-	return s, f.err
 }

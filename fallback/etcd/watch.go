@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -18,24 +17,12 @@ const watchPause = 500 * time.Millisecond
 // have changed. Hints that are not received merge into one. The channel is closed when ctx ends or
 // the store is closed. A hint may get lost, so poll as well.
 func (s *Store) Watch(ctx context.Context) <-chan struct{} {
-	hints := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		close(hints)
-		return hints
-	}
-	s.running.Go(func() {
-		defer close(hints)
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.closing, cancel)()
+	return s.handle.Watch(ctx, func(ctx context.Context, hints chan<- struct{}) {
 		for ctx.Err() == nil {
 			s.watch(ctx, hints)
 			wake.Sleep(watchPause, ctx.Done())
 		}
 	})
-	return hints
 }
 
 // watch passes hints on until etcd ends it, which a member that has lost its leader does, or until requests
@@ -67,25 +54,23 @@ func (s *Store) Exists(ctx context.Context) error {
 	}
 	r, err := s.get(ctx, s.key("meta"))
 	if err != nil {
-		return s.failed("exists", err)
+		return s.handle.Failed("exists", err)
 	}
 	if len(r.Kvs) == 0 {
-		return s.failed("exists", stores.ErrEmpty)
+		return s.handle.Failed("exists", stores.ErrEmpty)
 	}
 	m, err := decodeMeta(r.Kvs[0])
 	if err != nil {
-		return s.failed("exists", err)
+		return s.handle.Failed("exists", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.id = cmp.Or(s.id, m.id)
+	s.handle.LearnIdentity(m.id)
 	return nil
 }
 
 // Ping returns an error if the store cannot be used. It changes nothing in the store.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.get(ctx, s.key("meta"))
-	return s.failed("ping", err)
+	return s.handle.Failed("ping", err)
 }
 
 // Peers returns the gossip addresses of the sessions. It changes nothing in the store, and some of the
@@ -93,10 +78,10 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
 	r, err := s.get(ctx, s.key("session/"), clientv3.WithPrefix())
 	if err != nil {
-		return nil, s.failed("peers", err)
+		return nil, s.handle.Failed("peers", err)
 	}
 	for _, kv := range r.Kvs {
-		if state, err := decodeSession("", kv.Value); err == nil && state.Gossip != "" {
+		if state, err := stores.ReadSession("", string(kv.Value)); err == nil && state.Gossip != "" {
 			peers = append(peers, state.Gossip)
 		}
 	}

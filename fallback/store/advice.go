@@ -17,7 +17,7 @@ func (s *Store) advise(ctx context.Context) {
 	}
 	d := decoder{values: values}
 	for _, w := range warnings(d.text(), d.text(), d.text()) {
-		s.logger.Warn(w, "cluster", s.settings.Cluster)
+		s.handle.Logger.Warn(w)
 	}
 }
 

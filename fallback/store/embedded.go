@@ -20,8 +20,7 @@ import (
 // leaves it out, with its 2 MB.
 type Embedded struct {
 	server *miniredis.Miniredis
-	addr   string
-	url    string
+	url    url.URL
 }
 
 // StartEmbedded listens on addr (host:port, port 0 for a free one). With a
@@ -36,20 +35,18 @@ func StartEmbedded(addr, password string) (*Embedded, error) {
 		return nil, fmt.Errorf("store: start the embedded store on %s: %w", addr, err)
 	}
 	m.Server().SetPreHook(answer(newRunID(), steadyClock()))
-	e := &Embedded{server: m, addr: m.Addr()}
-	u := url.URL{Scheme: "redis", Host: e.addr}
+	e := &Embedded{m, url.URL{Scheme: "redis", Host: m.Addr()}}
 	if password != "" {
-		u.User = url.UserPassword("", password)
+		e.url.User = url.UserPassword("", password)
 	}
-	e.url = u.String()
 	return e, nil
 }
 
 // URL returns the URL for [New] and [fallback.NewClient], with the password.
-func (e *Embedded) URL() string { return e.url }
+func (e *Embedded) URL() string { return e.url.String() }
 
 // Addr returns the listener's host:port.
-func (e *Embedded) Addr() string { return e.addr }
+func (e *Embedded) Addr() string { return e.url.Host }
 
 // Close stops the server and forgets its data.
 func (e *Embedded) Close() error {

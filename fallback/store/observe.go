@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/internal/records"
 )
 
@@ -81,7 +82,7 @@ func (s *Store) readUnchanged(ctx context.Context, known *content) (records.Snap
 			return nil
 		})
 	}); err != nil {
-		return records.Snapshot{}, s.failed("look", err)
+		return records.Snapshot{}, s.handle.Failed("look", err)
 	}
 	text := func(i int) string { v, _ := meta.Val()[i].(string); return v } // what is not there is nil
 	number := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
@@ -102,10 +103,10 @@ func duration(ms int64) time.Duration { return time.Duration(ms) * time.Millisec
 
 // keep remembers a content, unless another Observe has brought a later one.
 func (s *Store) keep(c *content) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known := s.content.Load(); known.generation != c.generation || known.version <= c.version {
-		s.content.Store(c)
+	for known := s.content.Load(); known.generation != c.generation || known.version <= c.version; known = s.content.Load() {
+		if s.content.CompareAndSwap(known, c) {
+			return
+		}
 	}
 }
 
@@ -184,12 +185,13 @@ func (d *decoder) moment() (s records.Snapshot) {
 // member has the details of its session, if there is one, and its stamp, unless it is released.
 func (d *decoder) member(inc string) (m member) {
 	details, stamp := d.text(), d.text()
-	switch fields := d.split(details); {
-	case len(fields) == 4:
-		m.session = &records.SessionState{Joins: duration(d.parse(fields[3]))}
-		m.session.Session = records.Session{Incarnation: inc, Name: fields[0], Addr: fields[1], Gossip: fields[2]}
+	switch {
 	case details != "":
-		d.fail("session %q has %d details", inc, len(fields))
+		session, err := stores.ReadSession(inc, details)
+		if err != nil {
+			d.fail("session %q: %v", inc, err)
+		}
+		m.session = &session
 	case stamp != "":
 		m.stamp = d.parse(stamp)
 	}

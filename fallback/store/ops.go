@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -26,25 +25,21 @@ func (s *Store) Exists(ctx context.Context) error {
 		err = stores.ErrEmpty
 	}
 	if err != nil {
-		return s.failed("exists", err)
+		return s.handle.Failed("exists", err)
 	}
 	id, err := ring.ParseStoreID(text)
 	if err != nil {
-		return s.failed("exists", err)
+		return s.handle.Failed("exists", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.id = cmp.Or(s.id, id)
+	s.handle.LearnIdentity(id)
 	return nil
 }
 
 // Ping returns an error if the store cannot be used. It changes nothing in the store.
 func (s *Store) Ping(ctx context.Context) error {
 	// A write that a replica refuses. No key of the store ever expires.
-	if _, err := call(ctx, s, func() (bool, error) { return s.client.Persist(ctx, s.keys[0]).Result() }); err != nil {
-		return s.failed("ping", err)
-	}
-	return nil
+	_, err := call(ctx, s, func() (bool, error) { return s.client.Persist(ctx, s.keys[0]).Result() })
+	return s.handle.Failed("ping", err)
 }
 
 // Peers returns the gossip addresses of the sessions. It changes nothing in the store, not even its generation, so
@@ -52,12 +47,11 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
 	sessions, err := call(ctx, s, func() ([]string, error) { return s.client.HVals(ctx, s.keys[7]).Result() })
 	if err != nil {
-		return nil, s.failed("peers", err)
+		return nil, s.handle.Failed("peers", err)
 	}
 	for _, details := range sessions {
-		var d decoder
-		if fields := d.split(details); len(fields) == 4 && fields[2] != "" {
-			peers = append(peers, fields[2])
+		if session, err := stores.ReadSession("", details); err == nil && session.Gossip != "" {
+			peers = append(peers, session.Gossip)
 		}
 	}
 	return peers, nil
@@ -89,11 +83,11 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	id := d.storeID()
 	wait, owned, server, uptime := d.number(), d.number(), d.text(), d.number()
 	if err := d.endValues(); err != nil {
-		return "", s.failed("generation", err)
+		return "", s.handle.Failed("generation", err)
 	}
-	s.newCluster.Store(false)
-	if s.learn(gen, id) && wait > 0 {
-		s.presence.Logger.Warn(stores.WhyWait(owned > 0), "at_most", s.settings.TTL, "server_run_id", server, "server_uptime", time.Duration(uptime)*time.Second)
+	s.handle.NewCluster.Store(false)
+	if s.handle.Learn(gen, id) && wait > 0 {
+		s.handle.Logger.Warn(stores.WhyWait(owned > 0), "at_most", s.handle.Given.TTL, "server_run_id", server, "server_uptime", time.Duration(uptime)*time.Second)
 	}
 	s.advise(ctx)
 	return gen, nil
@@ -189,7 +183,7 @@ func ask[T any](ctx context.Context, s *Store, client redis.UniversalClient, scr
 		return value, err
 	}
 	if value, err = decode(values, read); err != nil {
-		err = s.failed(script, err)
+		err = s.handle.Failed(script, err)
 	}
 	return value, err
 }

@@ -28,7 +28,7 @@ func call[T any](ctx context.Context, s *Store, f func() (T, error)) (value T, e
 		err   error
 	}
 	done, began := make(chan reply, 1), time.Now()
-	if !s.background(func() {
+	if !s.handle.Go(func() {
 		value, err := f()
 		done <- reply{value, err}
 	}) {
@@ -39,19 +39,19 @@ func call[T any](ctx context.Context, s *Store, f func() (T, error)) (value T, e
 	for {
 		select {
 		case <-late.C:
-			s.presence.Note(os.ErrDeadlineExceeded, began)
+			s.handle.Note(os.ErrDeadlineExceeded, began)
 		case <-ctx.Done():
-			s.presence.Note(ctx.Err(), began)
+			s.handle.Note(ctx.Err(), began)
 			return value, ctx.Err()
-		case <-s.closing.Done():
+		case <-s.handle.Closing.Done():
 			return value, stores.ErrClosed
 		case r := <-done:
 			switch {
-			case s.closing.Err() != nil:
+			case s.handle.Closing.Err() != nil:
 			case errors.Is(r.err, redis.Nil): // an answer
-				s.presence.Note(nil, began)
+				s.handle.Note(nil, began)
 			default:
-				s.presence.Note(r.err, began)
+				s.handle.Note(r.err, began)
 			}
 			return r.value, r.err
 		}
@@ -59,7 +59,7 @@ func call[T any](ctx context.Context, s *Store, f func() (T, error)) (value T, e
 }
 
 // Trouble returns why the store cannot be used, as far as the latest calls have shown, and nil if it answers.
-func (s *Store) Trouble() error { return s.presence.Trouble() }
+func (s *Store) Trouble() error { return s.handle.Trouble() }
 
 // causeOf returns why a call has failed, in words that stay the same from call to call, and what to do about it.
 func causeOf(err error) (why, remedy string) {

@@ -121,7 +121,7 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 			t.Parallel()
 			log, url := new(kit.Buffer), tt.url(t)
 			s := openStore(t, url, Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
-			place := s.presence.Place
+			place := s.handle.Place
 			if s.Trouble() != nil {
 				t.Error("there is trouble before the first call")
 			}
@@ -284,7 +284,7 @@ func TestPlace(t *testing.T) {
 		"redis-sentinel://:pw@a?master=m&addr=b:2&sentinel_password=other": "the Sentinels a:26379, b:2 (master m)",
 		"redis+cluster://:pw@a?addr=b:2":                                   "a:6379, b:2",
 	} {
-		p := &openStore(t, url, Config{}).presence
+		p := openStore(t, url, Config{}).handle
 		if p.Place != want || p.Password != "pw" {
 			t.Errorf("%s: %q, password %q; want %q", url, p.Place, p.Password, want)
 		}

@@ -106,19 +106,18 @@ func (d *decoder) partitions() []records.PartitionState {
 
 func (d *decoder) partition() records.PartitionState {
 	p := records.PartitionState{Partition: int(d.number())}
-	fields := d.split(d.text())
-	if len(fields) < 3 || len(fields)%3 != 0 {
-		d.fail("partition %d has %d fields", p.Partition, len(fields))
-		return p
-	}
-	p.Record = records.Record{Epoch: d.parse(fields[0]), Owner: fields[1]}
-	p.Moved = d.parse(fields[2])
+	f := stores.Read(d.text())
+	p.Record = records.Record{Epoch: f.Number(), Owner: f.Text()}
+	p.Moved = f.Number()
 	p.Locks = d.text()
 	d.each(func(list *decoder) {
 		p.Written = append(p.Written, records.WrittenLock{ID: list.text(), Text: list.text()})
 	})
-	for f := fields[3:]; len(f) > 0; f = f[3:] {
-		p.Residue = append(p.Residue, records.Residue{Key: f[0], Holder: f[1], Token: d.parse(f[2])})
+	for f.More() {
+		p.Residue = append(p.Residue, records.Residue{Key: f.Text(), Holder: f.Text(), Token: f.Number()})
+	}
+	if f.Err != nil {
+		d.fail("partition %d: %v", p.Partition, f.Err)
 	}
 	return p
 }
@@ -129,13 +128,4 @@ func (d *decoder) writeNumbers() (numbers []records.WriteNumber) {
 		numbers = append(numbers, records.WriteNumber{Epoch: list.number(), Number: list.number()})
 	})
 	return numbers
-}
-
-// split takes netstrings apart.
-func (d *decoder) split(s string) []string {
-	fields, ok := stores.Split(s)
-	if !ok {
-		d.fail("%.40q is not a list of netstrings", s)
-	}
-	return fields
 }

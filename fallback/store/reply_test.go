@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/internal/records"
 )
 
@@ -106,9 +107,9 @@ func FuzzNetstrings(f *testing.F) {
 		for _, field := range []string{a, b, c} {
 			s.WriteString(netstring(field))
 		}
-		var d decoder
-		if got := d.split(s.String()); d.err != nil || !slices.Equal(got, []string{a, b, c}) {
-			t.Errorf("%q came back as %q, %v", []string{a, b, c}, got, d.err)
+		f := stores.Read(s.String())
+		if got := []string{f.Text(), f.Text(), f.Text()}; f.Err != nil || f.More() || !slices.Equal(got, []string{a, b, c}) {
+			t.Errorf("%q came back as %q, %v", []string{a, b, c}, got, f.Err)
 		}
 	})
 }

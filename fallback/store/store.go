@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -65,23 +63,10 @@ type Store struct {
 	renewal redis.UniversalClient
 	sharded bool // pub/sub of a Redis Cluster
 
-	settings ring.Settings // without Store, which is id
-	keys     []string
-	channel  string
-	logger   *slog.Logger
-	scripts  map[string]*redis.Script
-
-	presence   stores.Presence
-	newCluster atomic.Bool // NewCluster, until the first generation is known
-	advised    atomic.Bool // the warnings have been given
-
-	closing context.Context
-	stop    context.CancelFunc
-	mu      sync.Mutex // guards what follows, and so running.Go against running.Wait
-	known   []string   // the latest generations, the present one last
-	closed  bool
-	id      ring.StoreID // the store's identity; 0 when not known
-	running sync.WaitGroup
+	handle  *stores.Handle
+	keys    []string
+	channel string
+	advised atomic.Bool // the warnings have been given
 
 	content atomic.Pointer[content] // as of the latest Observe
 	hinted  atomic.Int64            // version that a hint told of, until Observe has read it
@@ -93,16 +78,11 @@ var ownershipScripts embed.FS
 // New makes a store over the Redis of a URL (see [fallback.NewClient]). It does no network I/O; the
 // first call reports an unreachable Redis.
 func New(url string, cfg Config) (*Store, error) {
-	cfg.Settings = cfg.Settings.WithDefaults()
-	if err := cfg.Settings.Validate(); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	scripts, err := loadOwnershipScripts()
+	handle, err := stores.NewHandle("store", cfg.Settings, errReply)
 	if err != nil {
 		return nil, err
 	}
-	var place, password string
-	note := func(o *redis.UniversalOptions) { place, password = placeOf(o), o.Password }
+	note := func(o *redis.UniversalOptions) { handle.Place, handle.Password = placeOf(o), o.Password }
 	client, err := fallback.NewClient(url, append([]func(*redis.UniversalOptions){note}, cfg.Client...)...)
 	if err != nil {
 		return nil, err
@@ -111,23 +91,19 @@ func New(url string, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
+	cluster := handle.Given.Cluster
 	s := &Store{
-		client:   client,
-		renewal:  renewal,
-		settings: cfg.Settings,
-		id:       cfg.Settings.Store,
-		keys:     ownershipKeys(cfg.Settings.Cluster),
-		channel:  "{keyway:" + cfg.Settings.Cluster + "}:changed",
-		logger:   cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
-		scripts:  scripts,
+		client:  client,
+		renewal: renewal,
+		handle:  handle,
+		keys:    ownershipKeys(cluster),
+		channel: "{keyway:" + cluster + "}:changed",
 	}
-	s.presence.Kind, s.presence.CauseOf = "Redis", causeOf
-	s.presence.Place, s.presence.Password = place, password
-	s.presence.Logger = s.logger.With("store", s.presence.Place, "cluster", s.settings.Cluster)
+	handle.Kind, handle.CauseOf = "Redis", causeOf
+	handle.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("store", handle.Place, "cluster", cluster)
+	handle.NewCluster.Store(cfg.NewCluster)
 	_, s.sharded = client.(*redis.ClusterClient)
-	s.newCluster.Store(cfg.NewCluster)
 	s.content.Store(new(content))
-	s.closing, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -147,81 +123,49 @@ func renewalPool(o *redis.UniversalOptions) {
 	o.MinIdleConns = 0
 }
 
-func loadOwnershipScripts() (map[string]*redis.Script, error) {
-	const dir = "lua/"
-	prelude, partitions := []string{"prelude"}, []string{"prelude", "partitions"}
-	scripts := map[string]*redis.Script{}
-	for name, before := range map[string][]string{
-		"renew": prelude, "advice": prelude,
-		"generation": partitions, "register": partitions, "release": partitions, "observe": partitions,
-		"apply": partitions, "clear": partitions, "clear_locks": partitions, "write_locks": partitions,
-	} {
-		var text strings.Builder
-		for _, part := range append(slices.Clip(before), name) {
-			body, err := ownershipScripts.ReadFile(dir + part + ".lua")
-			if err != nil {
-				return nil, err
-			}
-			text.Write(body)
+// scripts returns the scripts by their names, each behind the files that it needs.
+var scripts = sync.OnceValue(func() map[string]*redis.Script {
+	text := func(name string) string {
+		body, err := ownershipScripts.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // the file was there when the program was built
 		}
-		scripts[name] = redis.NewScript(text.String())
+		return string(body)
 	}
-	return scripts, nil
-}
+	all, prelude := map[string]*redis.Script{}, text("prelude")
+	for _, name := range []string{"renew", "advice"} {
+		all[name] = redis.NewScript(prelude + text(name))
+	}
+	partitions := prelude + text("partitions")
+	for _, name := range []string{"generation", "register", "release", "observe", "apply", "clear", "clear_locks", "write_locks"} {
+		all[name] = redis.NewScript(partitions + text(name))
+	}
+	return all
+})
 
 // Settings returns the settings of the store with their defaults, and the store's identity if it is
 // known.
-func (s *Store) Settings() ring.Settings {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	settings := s.settings
-	settings.Store = s.id
-	return settings
-}
+func (s *Store) Settings() ring.Settings { return s.handle.Settings() }
 
 // Close ends every Watch and call, and waits for them. It may be called
 // again.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
-	var err error
-	if first {
-		s.stop()
-		err = errors.Join(s.client.Close(), s.renewal.Close())
-	}
-	s.running.Wait()
-	return err
-}
-
-// background runs f in a goroutine that Close waits for, and says no when
-// the store is closed.
-func (s *Store) background(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.running.Go(f)
-	return true
-}
+func (s *Store) Close() error { return s.handle.Close(s.client, s.renewal) }
 
 // run carries out a script under the generation that the caller knows ("" for any) and returns what follows the
 // reply's status.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
-	return s.runAs(ctx, client, s.identity().String(), name, gen, args...)
+	return s.runAs(ctx, client, s.handle.Identity().String(), name, gen, args...)
 }
 
 // runAs is run with the identity for a store that has none; "" leaves it without.
 func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) ([]any, error) {
 	argv := append(s.common(identity, gen), args...)
-	values, err := call(ctx, s, func() ([]any, error) { return s.scripts[name].Run(ctx, client, s.keys, argv...).Slice() })
+	values, err := call(ctx, s, func() ([]any, error) { return scripts()[name].Run(ctx, client, s.keys, argv...).Slice() })
 	if err == nil {
 		values, err = s.openReply(values)
 	}
 	if err != nil {
-		return nil, s.failed(name, err)
+		return nil, s.handle.Failed(name, err)
 	}
 	return values, nil
 }
@@ -232,23 +176,17 @@ func (s *Store) common(identity, gen string) []any {
 	if s.sharded {
 		publish = "SPUBLISH"
 	}
-	if s.newCluster.Load() {
+	if s.handle.NewCluster.Load() {
 		newCluster = "1"
 	}
-	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(s.settings)}
-}
-
-// identity returns the store's known identity, or a new one for a store that has none.
-func (s *Store) identity() ring.StoreID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return cmp.Or(s.id, stores.NewID())
+	given := s.handle.Given
+	return []any{gen, s.handle.Left(), rand.Text(), given.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(given)}
 }
 
 // differ says which setting of the store's sessions differs from that of s.
 func (s *Store) differ(values []any) error {
 	d := decoder{values: values[1:]}
-	difference := stores.Differ(s.settings, d.text())
+	difference := stores.Differ(s.handle.Given, d.text())
 	if !errors.Is(difference, ring.ErrSettings) {
 		d.fail("%v", difference)
 	}
@@ -256,39 +194,6 @@ func (s *Store) differ(values []any) error {
 		return err
 	}
 	return difference
-}
-
-// maxKnown bounds how many generations a store remembers.
-const maxKnown = 16
-
-// learn records the present generation and the store's identity. It reports whether the generation is new.
-func (s *Store) learn(gen string, id ring.StoreID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.id = id
-	if slices.Contains(s.known, gen) {
-		return false
-	}
-	s.known = append(s.known, gen)
-	s.known = s.known[max(0, len(s.known)-maxKnown):]
-	return true
-}
-
-// left names the generations before the present one.
-func (s *Store) left() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Join(s.known[:max(0, len(s.known)-1)], " ")
-}
-
-// failed returns the error of a call. Unless the store has answered, it says where that is and why it cannot be used.
-func (s *Store) failed(script string, err error) error {
-	for _, answer := range []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, errReply, stores.ErrClosed, context.Canceled} {
-		if errors.Is(err, answer) {
-			return fmt.Errorf("store: %s for cluster %q: %w", script, s.settings.Cluster, err)
-		}
-	}
-	return s.presence.Wrap(err)
 }
 
 // openReply turns a reply's status into an error.

@@ -18,15 +18,10 @@ const watchHealthCheck = 5 * time.Second
 // Hints that are not received merge into one. The channel is closed when ctx ends or the store is
 // closed. A hint may get lost, so poll as well.
 func (s *Store) Watch(ctx context.Context) <-chan struct{} {
-	hints := make(chan struct{}, 1)
-	if !s.background(func() { s.watch(ctx, hints) }) {
-		close(hints)
-	}
-	return hints
+	return s.handle.Watch(ctx, s.watch)
 }
 
 func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
-	defer close(hints)
 	pubsub := s.subscribe(ctx)
 	defer pubsub.Close()
 	messages := pubsub.ChannelWithSubscriptions(
@@ -34,8 +29,6 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-s.closing.Done():
 			return
 		case m, ok := <-messages:
 			if !ok {

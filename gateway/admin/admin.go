@@ -22,7 +22,6 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/access"
 	"github.com/keyway-go/keyway/gateway/internal/live"
-	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/status"
 )
 
@@ -290,9 +289,6 @@ type lookupJSON struct {
 
 func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
 	key, err := keyFromQuery(r, "key")
-	if err == nil {
-		err = keysource.Check(key)
-	}
 	if err != nil {
 		http.Error(w, err.Error()+" (use /lookup?key=KEY)", http.StatusBadRequest)
 		return
@@ -315,18 +311,14 @@ func (a *admin) byRing(key string) (gateway.Route, error) {
 	return gateway.Route{Partition: p, Owner: m}, nil
 }
 
-// keyFromQuery returns the key in the parameter of that name, "" for none. It refuses what
-// apps could read in several ways, as for requests.
+// keyFromQuery returns the key in the parameter of that name. It refuses what apps could read in
+// several ways, as for requests.
 func keyFromQuery(r *http.Request, name string) (string, error) {
 	source, err := gateway.ParseKeySource("query:" + name)
 	if err != nil {
 		return "", err
 	}
-	key, err := gateway.KeySources{source}.Extract(r)
-	if errors.Is(err, gateway.ErrNoKey) {
-		return "", nil
-	}
-	return key, err
+	return gateway.KeySources{source}.Extract(r)
 }
 
 func digestText(d uint64) string { return fmt.Sprintf("%016x", d) }

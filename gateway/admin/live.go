@@ -120,8 +120,7 @@ func (c *collector) collect(ctx context.Context) []byte {
 		}
 		s.Workers = append(s.Workers, w)
 	}
-	s.Hot, _ = hotOf(rows)
-	s.Moves, _ = movesOf(rows)
+	s.Hot, s.Moves = hotOf(rows).Keys, movesOf(rows).Moves
 	s.Says = say(&s)
 	s.Hot = s.Hot[:min(len(s.Hot), liveHot)]
 	s.Moves = withoutMirrors(s.Moves)

@@ -40,6 +40,7 @@ const (
 
 type speech struct {
 	live *liveJSON
+	told []liveWorker // those with a status
 	list []sentence
 }
 
@@ -51,6 +52,11 @@ func (s *speech) say(l level, about, format string, args ...any) {
 // they shown or not.
 func say(v *liveJSON) []sentence {
 	s := &speech{live: v}
+	for _, w := range v.Workers {
+		if w.Status != nil {
+			s.told = append(s.told, w)
+		}
+	}
 	s.stores()
 	s.gone()
 	s.silent()
@@ -78,11 +84,8 @@ func (s *speech) stores() {
 	}
 	var all []absent
 	add := func(text, name string, slack float64) {
-		i := slices.IndexFunc(all, func(a absent) bool { return a.text == text })
-		if i < 0 {
-			i, all = len(all), append(all, absent{text: text, slack: slack})
-		}
-		all[i].names, all[i].slack = append(all[i].names, name), min(all[i].slack, slack)
+		a := entry(&all, func(a absent) bool { return a.text == text }, absent{text: text, slack: slack})
+		a.names, a.slack = append(a.names, name), min(a.slack, slack)
 	}
 	if text := s.live.Self.StoreError; text != "" {
 		slack := math.Inf(1)
@@ -91,8 +94,8 @@ func (s *speech) stores() {
 		}
 		add(text, "This "+s.live.Self.Role, slack)
 	}
-	for _, w := range s.live.Workers {
-		if w.Status != nil && w.Status.Store.Fails() {
+	for _, w := range s.told {
+		if w.Status.Store.Fails() {
 			add(w.Status.Store.LastError, w.Name, w.Status.SessionSlackSeconds)
 		}
 	}
@@ -118,21 +121,15 @@ type missing struct {
 
 // lost adds up the partitions without a living owner, by their former owners.
 func (s *speech) lost() (all []missing) {
-	for _, w := range s.live.Workers {
-		if w.Status == nil {
-			continue
-		}
+	for _, w := range s.told {
 		for _, m := range w.Status.Missing {
 			if m.Worker != "" && !m.Gone {
 				continue
 			}
-			i := slices.IndexFunc(all, func(l missing) bool { return l.former == m.Worker })
-			if i < 0 {
-				i, all = len(all), append(all, missing{former: m.Worker})
-			}
-			all[i].partitions += m.Partitions
-			if m.WaitsSeconds >= all[i].seconds {
-				all[i].seconds, all[i].why = m.WaitsSeconds, m.WaitsFor
+			l := entry(&all, func(l missing) bool { return l.former == m.Worker }, missing{former: m.Worker})
+			l.partitions += m.Partitions
+			if m.WaitsSeconds >= l.seconds {
+				l.seconds, l.why = m.WaitsSeconds, m.WaitsFor
 			}
 		}
 	}
@@ -176,8 +173,8 @@ func (s *speech) silent() {
 func (s *speech) sessions() {
 	var names []string
 	least := math.Inf(1)
-	for _, w := range s.live.Workers {
-		if w.Status == nil || w.Status.State != "active" || w.Status.Store.Fails() || w.Status.SessionSlackSeconds >= lowSlack*s.live.TTLSeconds {
+	for _, w := range s.told {
+		if w.Status.State != "active" || w.Status.Store.Fails() || w.Status.SessionSlackSeconds >= lowSlack*s.live.TTLSeconds {
 			continue
 		}
 		names = append(names, w.Name)
@@ -194,12 +191,8 @@ func (s *speech) sessions() {
 
 // places reports workers that are not on the ring, or not as they should be.
 func (s *speech) places() {
-	for _, w := range s.live.Workers {
-		t := w.Status
-		if t == nil {
-			continue
-		}
-		left := ""
+	for _, w := range s.told {
+		t, left := w.Status, ""
 		if t.Served+t.BusyKeys > 0 {
 			left = fmt.Sprintf(" %s and %s are left.", plural(t.Served, "partition"), plural(t.BusyKeys, "busy key"))
 		}
@@ -226,10 +219,7 @@ func (s *speech) moving() {
 	type pair struct{ from, to string }
 	var pairs []pair
 	counts, sum := make(map[pair]int), 0
-	for _, w := range s.live.Workers {
-		if w.Status == nil {
-			continue
-		}
+	for _, w := range s.told {
 		for _, m := range w.Status.Missing {
 			if m.Worker != "" && !m.Gone {
 				p := pair{m.Worker, w.Name}
@@ -254,16 +244,9 @@ func (s *speech) residue() {
 		oldest      float64
 	}
 	var all []lingering
-	for _, w := range s.live.Workers {
-		if w.Status == nil {
-			continue
-		}
+	for _, w := range s.told {
 		for _, r := range w.Status.Residue {
-			i := slices.IndexFunc(all, func(l lingering) bool { return l.name == r.Worker })
-			if i < 0 {
-				i, all = len(all), append(all, lingering{name: r.Worker})
-			}
-			l := &all[i]
+			l := entry(&all, func(l lingering) bool { return l.name == r.Worker }, lingering{name: r.Worker})
 			if r.Worker == w.Name {
 				l.own += r.Keys
 			} else {
@@ -285,8 +268,8 @@ func (s *speech) residue() {
 
 // queues reports workers whose queues are nearly full.
 func (s *speech) queues() {
-	for _, w := range s.live.Workers {
-		if t := w.Status; t != nil && float64(t.Waiting) >= fullQueue*float64(t.Queue) && t.Queue > 0 {
+	for _, w := range s.told {
+		if t := w.Status; float64(t.Waiting) >= fullQueue*float64(t.Queue) && t.Queue > 0 {
 			s.say(levelWarn, "queue "+w.Name, "%s %s for keys of %s: the limit is %s.", plural(t.Waiting, "request"), form(t.Waiting, "waits", "wait"), w.Name, grouped(t.Queue))
 		}
 	}
@@ -331,17 +314,23 @@ func (s *speech) died() {
 		if m.Reason != "death" || m.Direction != "taken" || s.live.Time.Sub(m.Ended) > recentDeath || slices.ContainsFunc(s.list, func(t sentence) bool { return t.About == "gone "+m.Worker }) {
 			continue
 		}
-		i := slices.IndexFunc(deaths, func(d death) bool { return d.name == m.Worker && d.ended.Sub(m.Ended) < time.Minute })
-		if i < 0 {
-			i, deaths = len(deaths), append(deaths, death{name: m.Worker, ended: m.Ended})
-		}
-		deaths[i].partitions += m.Partitions
-		deaths[i].longest = max(deaths[i].longest, m.LongestSeconds)
+		d := entry(&deaths, func(d death) bool { return d.name == m.Worker && d.ended.Sub(m.Ended) < time.Minute }, death{name: m.Worker, ended: m.Ended})
+		d.partitions += m.Partitions
+		d.longest = max(d.longest, m.LongestSeconds)
 	}
 	for _, d := range deaths[:min(len(deaths), spelledOut)] {
 		s.say(levelGood, "died "+d.name, "%s has ended: its %s %s taken over %v ago, after %.1f s.", d.name, plural(d.partitions, "partition"), form(d.partitions, "was", "were"),
 			s.live.Time.Sub(d.ended).Round(time.Second), d.longest)
 	}
+}
+
+// entry returns the first element of a list that fits. If there is none, it adds the fresh one.
+func entry[T any](list *[]T, fits func(T) bool, fresh T) *T {
+	i := slices.IndexFunc(*list, fits)
+	if i < 0 {
+		i, *list = len(*list), append(*list, fresh)
+	}
+	return &(*list)[i]
 }
 
 func plural(n int, noun string) string { return grouped(n) + " " + form(n, noun, noun+"s") }

@@ -8,42 +8,18 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/keyway-go/keyway/internal/keysource"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
-type ringJSON struct {
-	Digest     string      `json:"digest"` // of the configuration and the active workers
-	Partitions int         `json:"partitions"`
-	Workers    []shareJSON `json:"workers"` // on the ring
-	Owners     []int       `json:"owners"`  // of each partition, as an index of Workers; -1 for none
-}
-
-type shareJSON struct {
-	Name        string `json:"name"`
-	Incarnation string `json:"incarnation"`
-	Partitions  int    `json:"partitions"` // that the ring gives it
-}
-
-type memberJSON struct {
-	Name        string `json:"name"`
-	Incarnation string `json:"incarnation,omitempty"`
-	Role        string `json:"role"`
-	State       string `json:"state"`
-	Address     string `json:"address"`
-	Gossip      string `json:"gossip"`
-	Partitions  int    `json:"partitions"` // that the ring gives it
-	View        string `json:"view"`       // digest of what it sees
-}
-
 // ringOf returns the owners that the ring of a view gives the partitions.
-func ringOf(view *ring.View) ringJSON {
-	out := ringJSON{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []shareJSON{}, Owners: []int{}}
+func ringOf(view *ring.View) status.Ring {
+	out := status.Ring{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []status.Share{}, Owners: []int{}}
 	index := make(map[string]int)
 	for _, m := range view.Workers() {
 		index[m.Incarnation] = len(out.Workers)
-		out.Workers = append(out.Workers, shareJSON{Name: m.Name, Incarnation: m.Incarnation})
+		out.Workers = append(out.Workers, status.Share{Name: m.Name, Incarnation: m.Incarnation})
 	}
 	for p := range out.Partitions {
 		i := -1
@@ -66,33 +42,22 @@ func (a *admin) members(w http.ResponseWriter, _ *http.Request) {
 	for _, share := range ringOf(view).Workers {
 		shares[share.Incarnation] = share.Partitions
 	}
-	list := make([]memberJSON, len(view.Members))
+	list := make([]status.Member, len(view.Members))
 	for i, m := range view.Members {
-		list[i] = memberJSON{
+		list[i] = status.Member{
 			Name: m.Name, Incarnation: m.Incarnation, Role: m.Role.String(), State: m.State.String(),
 			Address: m.Addr, Gossip: m.Gossip, Partitions: shares[m.Incarnation], View: digestText(m.View),
 		}
 	}
-	writeJSON(w, map[string]any{"members": list})
+	writeJSON(w, status.Members{Members: list})
 }
 
 func (a *admin) workers(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, map[string]any{"workers": append([]status.WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
-}
-
-type movesJSON struct {
-	Moves  []status.RecentMove `json:"moves"`  // the latest first
-	Silent []string            `json:"silent"` // workers that did not tell
+	writeJSON(w, status.Workers{Workers: append([]status.WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
 }
 
 func (a *admin) moves(w http.ResponseWriter, r *http.Request) {
-	list, silent := movesOf(a.cfg.Operator.Workers(r.Context()))
-	writeJSON(w, movesJSON{list, silent})
-}
-
-type hotJSON struct {
-	Keys   []status.HotKeyAt `json:"keys"`   // the hottest first
-	Silent []string          `json:"silent"` // workers that did not tell
+	writeJSON(w, movesOf(a.cfg.Operator.Workers(r.Context())))
 }
 
 func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
@@ -101,27 +66,22 @@ func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	list, silent := hotOf(a.cfg.Operator.Workers(r.Context()))
-	writeJSON(w, hotJSON{list[:min(n, len(list))], silent})
+	hot := hotOf(a.cfg.Operator.Workers(r.Context()))
+	hot.Keys = hot.Keys[:min(n, len(hot.Keys))]
+	writeJSON(w, hot)
 }
 
 func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
-	var after string
-	if r.URL.Query().Has("after") {
-		var err error
-		if after, err = keyFromQuery(r, "after"); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
+	after, err := keyFromQuery(r, "after")
+	if err != nil && !errors.Is(err, gateway.ErrNoKey) {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
 	}
 	writeJSON(w, a.cfg.Operator.Locks(r.Context(), after))
 }
 
 func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
 	key, err := keyFromQuery(r, "key")
-	if err == nil {
-		err = keysource.Check(key)
-	}
 	if err != nil {
 		http.Error(w, err.Error()+" (use /unlock?key=KEY)", http.StatusBadRequest)
 		return
@@ -163,20 +123,20 @@ func hotNumber(r *http.Request) (int, error) {
 	return n, nil
 }
 
-// movesOf returns the moves that workers report, the latest first, and the names of workers without
-// a report.
-func movesOf(rows []status.WorkerRow) ([]status.RecentMove, []string) {
+// movesOf returns the moves that workers report.
+func movesOf(rows []status.WorkerRow) (all status.Moves) {
 	moves := func(s *status.WorkerStatus) []status.Move { return s.Moves }
-	return gather(rows, moves, func(at string, m status.Move) status.RecentMove { return status.RecentMove{At: at, Move: m} },
+	all.Moves, all.Silent = gather(rows, moves, func(at string, m status.Move) status.RecentMove { return status.RecentMove{At: at, Move: m} },
 		func(a, b status.RecentMove) int { return b.Ended.Compare(a.Ended) })
+	return all
 }
 
-// hotOf returns the keys that workers report, the hottest first, and the names of workers without a
-// report.
-func hotOf(rows []status.WorkerRow) ([]status.HotKeyAt, []string) {
+// hotOf returns the keys that workers report.
+func hotOf(rows []status.WorkerRow) (all status.HotKeys) {
 	keys := func(s *status.WorkerStatus) []status.HotKey { return s.Hot }
-	return gather(rows, keys, func(at string, k status.HotKey) status.HotKeyAt { return status.HotKeyAt{At: at, HotKey: k} },
+	all.Keys, all.Silent = gather(rows, keys, func(at string, k status.HotKey) status.HotKeyAt { return status.HotKeyAt{At: at, HotKey: k} },
 		func(a, b status.HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+	return all
 }
 
 // gather returns in order the items that workers report, each with its worker's name, and the names

@@ -37,10 +37,7 @@ type accessLog struct {
 func newAccessLog(t *testing.T) *accessLog {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "log")
-	l := kit.Must(accesslog.New(accesslog.Config{File: file, Keys: true}))
-	if err := l.Start(); err != nil {
-		t.Fatal(err)
-	}
+	l := kit.Must(accesslog.Start(accesslog.Config{File: file, Keys: true}))
 	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
 	return &accessLog{Log: l, file: file}
 }

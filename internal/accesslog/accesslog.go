@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -21,7 +20,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wake"
 )
 
-// Config configures a [Log]. File is required.
+// Config configures a [Log]. File is required, and no number is negative.
 type Config struct {
 	// File is where lines are appended, "-" for standard output. A file that does not
 	// exist is made, for its owner to write and its group to read.
@@ -45,59 +44,36 @@ type Config struct {
 	Logger *slog.Logger // of what is dropped, and of files that cannot be written; default: discard
 }
 
-// Log is an access log. Make one with [New]. mu guards the lines and the states that Start, Reopen
-// and Close set. One goroutine writes the lines to file until it closes done.
+// Log is an access log. Make one with [Start]. mu guards the lines and the states that Reopen and
+// Close set. One goroutine writes the lines to file until it closes done.
 type Log struct {
 	cfg     Config
 	log     *slog.Logger
 	flush   func()
 	dropped atomic.Int64
 
-	mu      sync.Mutex // guards what follows
-	started bool
-	closed  bool
-	reopen  bool
-	lines   []byte // to be written
-	spare   []byte // memory of lines that were
+	mu     sync.Mutex // guards what follows
+	closed bool
+	reopen bool
+	lines  []byte // to be written
+	spare  []byte // memory of lines that were
 
 	wake chan struct{} // holds one element while there is something to do
 	done chan struct{} // closed when nothing more is written
 	file *os.File      // the writer's
 }
 
-// New returns a log, or an error that names the field of cfg that is missing or out of
-// range. It writes from [Log.Start] on.
-func New(cfg Config) (*Log, error) {
-	for _, n := range []struct {
-		name  string
-		value int64
-	}{{"Sample", int64(cfg.Sample)}, {"Slow", int64(cfg.Slow)}, {"Buffer", int64(cfg.Buffer)}} {
-		if n.value < 0 {
-			return nil, fmt.Errorf("accesslog: Config.%s is negative", n.name)
-		}
-	}
-	if cfg.File == "" {
-		return nil, errors.New("accesslog: Config.File is missing")
-	}
+// Start opens the file, and writes to it until [Log.Close].
+func Start(cfg Config) (*Log, error) {
 	cfg.Sample, cfg.Buffer = cmp.Or(cfg.Sample, 1), cmp.Or(cfg.Buffer, 4<<20)
-	log, flush := requestlog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
-	return &Log{cfg: cfg, log: log, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}, nil
-}
-
-// Start opens the file and writes to it until [Log.Close]. It may be called once.
-func (l *Log) Start() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.started || l.closed {
-		return errors.New("accesslog: started or closed before")
-	}
+	l := &Log{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
 	if l.file, err = l.open(); err != nil {
-		return err
+		return nil, err
 	}
-	l.started = true
+	l.log, l.flush = requestlog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	go l.write()
-	return nil
+	return l, nil
 }
 
 func (l *Log) open() (*os.File, error) {
@@ -123,7 +99,7 @@ func (l *Log) Add(e *Entry) {
 	var memory [768]byte
 	line := e.append(memory[:0], l.cfg.Keys)
 	l.mu.Lock()
-	kept := l.started && !l.closed && len(l.lines)+len(line) <= l.cfg.Buffer
+	kept := !l.closed && len(l.lines)+len(line) <= l.cfg.Buffer
 	if kept {
 		l.lines = append(l.lines, line...)
 	}
@@ -148,11 +124,7 @@ func (l *Log) Reopen() {
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
-	started := l.started
 	l.mu.Unlock()
-	if !started {
-		return nil
-	}
 	wake.Up(l.wake)
 	select {
 	case <-l.done:

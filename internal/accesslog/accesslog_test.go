@@ -19,11 +19,8 @@ import (
 
 func start(t *testing.T, cfg accesslog.Config) *accesslog.Log {
 	t.Helper()
-	l, err := accesslog.New(cfg)
+	l, err := accesslog.Start(cfg)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { end(t, l) })
@@ -196,38 +193,15 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
-	for want, cfg := range map[string]accesslog.Config{
-		"Config.File is missing":    {},
-		"Config.Sample is negative": {File: "-", Sample: -1},
-		"Config.Slow is negative":   {File: "-", Slow: -1},
-		"Config.Buffer is negative": {File: "-", Buffer: -1},
-	} {
-		if _, err := accesslog.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %q", cfg, err, want)
-		}
-	}
-	l, err := accesslog.New(accesslog.Config{File: filepath.Join(t.TempDir(), "none", "log")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Start(); !errors.Is(err, os.ErrNotExist) {
+func TestStartFails(t *testing.T) {
+	if _, err := accesslog.Start(accesslog.Config{File: filepath.Join(t.TempDir(), "none", "log")}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that is missing: %v", err)
-	}
-	if err := l.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if l.Start() == nil {
-		t.Error("a closed log starts")
 	}
 }
 
 func BenchmarkAdd(b *testing.B) {
-	l, err := accesslog.New(accesslog.Config{File: os.DevNull})
+	l, err := accesslog.Start(accesslog.Config{File: os.DevNull})
 	if err != nil {
-		b.Fatal(err)
-	}
-	if err := l.Start(); err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close(b.Context())

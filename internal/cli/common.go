@@ -9,8 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
@@ -39,10 +42,10 @@ type Common struct {
 	keys  []string
 	peer  peerTLS
 	redis string // of --redis
+	log   logFlags
 
-	tokenFile string // of --admin-token-file
-	log       logFlags
-	hangups   hangups
+	hangup   sync.Mutex // guards onHangup, and is held while its functions are called
+	onHangup []func()
 }
 
 // Define defines the flags, with the defaults of --gossip and --join. The
@@ -53,8 +56,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.File()
 	f.List(&c.keys, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client; several, separated by spaces or by repeating the flag, must agree where a request has them. The same on all routers; a worker needs it for requests that come without a router")
 	f.List(&c.Upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade; a request for another one goes on without that header. none: no protocol. The same on routers and workers")
-	f.String(&c.AdminToken, "admin-token", "", "`token` that requests to --admin need to change something, in the header Authorization: Bearer; empty: they must come from this machine")
-	f.String(&c.tokenFile, "admin-token-file", "", "`file` with the token of --admin-token, which then no list of processes shows")
+	f.Token(&c.AdminToken, "admin-token", "`token` that requests to --admin need to change something, in the header Authorization: Bearer; empty: they must come from this machine")
 	f.List(&c.AdminHosts, "admin-host", ", ", nil, "`names`, separated by commas, by which clients reach --admin and --locks, in addition to localhost and their addresses. Requests for another host get 403 unless they have the token")
 	f.Group("Cluster")
 	f.String(&settings.Cluster, "cluster", defaults.Cluster, "`name` of the cluster; members of another one are refused")
@@ -105,9 +107,6 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	if c.Traces, err = tracing.Environment("keyway-"+f.name, os.Getenv); err != nil {
 		return Usagef("%v", err)
 	}
-	if c.AdminToken, err = Token("admin-token", c.AdminToken, c.tokenFile); err != nil {
-		return err
-	}
 	if c.PeerTLS, err = c.peer.load(); err != nil {
 		return err
 	}
@@ -118,35 +117,43 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	return nil
 }
 
-// Token returns the token of the flag of that name, or of the file of the flag with -file
-// behind it.
-func Token(name, token, file string) (string, error) {
-	if file == "" {
-		return token, nil
-	}
-	if token != "" {
-		return "", Usagef("--%s and --%s-file exclude each other", name, name)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", Usagef("--%s-file: %v", name, err)
-	}
-	if token = strings.TrimSpace(string(text)); token == "" {
-		return "", Usagef("--%s-file: %s is empty", name, file)
-	}
-	return token, nil
-}
-
 // Logger returns the logger that the flags ask for, which writes to w. It gets
 // what go-redis logs, too, and until stop is called each SIGHUP.
 func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
 	logger = c.log.logger(w)
 	fallback.LogRedis(logger, slog.LevelDebug)
-	return logger, c.hangups.watch(logger)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for range hangups {
+			c.takeHangup(logger)
+		}
+	})
+	return logger, func() {
+		signal.Stop(hangups)
+		close(hangups)
+		running.Wait()
+	}
+}
+
+func (c *Common) takeHangup(logger *slog.Logger) {
+	c.hangup.Lock()
+	defer c.hangup.Unlock()
+	if len(c.onHangup) == 0 {
+		logger.Info("SIGHUP is ignored: no setting can be reloaded; send SIGTERM to end the process")
+	}
+	for _, call := range c.onHangup {
+		call()
+	}
 }
 
 // OnHangup lets call be called at each SIGHUP, one such call at a time.
-func (c *Common) OnHangup(call func()) { c.hangups.add(call) }
+func (c *Common) OnHangup(call func()) {
+	c.hangup.Lock()
+	defer c.hangup.Unlock()
+	c.onHangup = append(c.onHangup, call)
+}
 
 // logFlags holds the flags of a command's log.
 type logFlags struct {

@@ -34,7 +34,7 @@ func (f *Flags) readFile() error {
 		f.setFromFile(setting)
 	}
 	if err := doc.Err(); err != nil {
-		return Usagef("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return Usagef("%s", OneLine(err))
 	}
 	return nil
 }

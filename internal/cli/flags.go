@@ -46,6 +46,7 @@ type Flags struct {
 
 	needs  map[string]string // by a flag, the one without which it has no effect
 	shared []string          // flags that the environment has set
+	tokens []func() error    // that read the files of tokens
 }
 
 type group struct {
@@ -106,6 +107,29 @@ func (f *Flags) Var(v flag.Value, name, usage string) {
 // String defines a flag that holds any text.
 func (f *Flags) String(p *string, name, def, usage string) {
 	addFlag(f, p, name, def, usage, func(s string) (string, error) { return s, nil })
+}
+
+// Token defines a flag that holds a token, and one with -file behind its name for a file with it.
+func (f *Flags) Token(p *string, name, usage string) {
+	file := new(string)
+	f.String(p, name, "", usage)
+	f.String(file, name+"-file", "", "`file` with the token of --"+name+", which then no list of processes shows")
+	f.tokens = append(f.tokens, func() error {
+		switch {
+		case *file == "":
+			return nil
+		case *p != "":
+			return Usagef("--%s and --%s-file exclude each other", name, name)
+		}
+		text, err := os.ReadFile(*file)
+		if err != nil {
+			return Usagef("--%s-file: %v", name, err)
+		}
+		if *p = strings.TrimSpace(string(text)); *p == "" {
+			return Usagef("--%s-file: %s is empty", name, *file)
+		}
+		return nil
+	})
 }
 
 // Int defines a flag that holds an integer of at least min.
@@ -205,6 +229,11 @@ func (f *Flags) Parse(args []string, w io.Writer) error {
 	}
 	if err := f.readFile(); err != nil {
 		return err
+	}
+	for _, read := range f.tokens {
+		if err := read(); err != nil {
+			return err
+		}
 	}
 	return f.checkNeeds()
 }

@@ -6,13 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/keyway-go/keyway/internal/console"
@@ -34,11 +31,13 @@ func Main(name string, run Run) int {
 	defer unhook()
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if _, quiet := err.(Exit); err != nil && !quiet && !errors.Is(err, flag.ErrHelp) {
-		text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors
-		fmt.Fprintf(os.Stderr, "%s: %s\n", name, console.Printable(text))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, console.Printable(OneLine(err)))
 	}
 	return ExitCode(err)
 }
+
+// OneLine returns the text of an error, which may be several that were joined.
+func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // Exit is the error of a command whose process ends with that code and says no more.
 type Exit int
@@ -59,47 +58,16 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// hangups handles each SIGHUP of the process: it calls the registered functions, or logs that there
-// is nothing to reload.
-type hangups struct {
-	mu    sync.Mutex
-	calls []func()
-}
-
-func (h *hangups) add(call func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls = append(h.calls, call)
-}
-
-// watch takes SIGHUPs until stop is called.
-func (h *hangups) watch(logger *slog.Logger) (stop func()) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	var running sync.WaitGroup
-	running.Go(func() {
-		for range hangups {
-			h.takeHangup(logger)
-		}
-	})
-	return func() {
-		signal.Stop(hangups)
-		close(hangups)
-		running.Wait()
+// Ended returns the error of a command for one of its parts: nil if a signal has interrupted that, and
+// a [UsageError] if the error wraps configuration.
+func Ended(ctx context.Context, err, configuration error) error {
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case errors.Is(err, configuration):
+		return Usagef("%v", err)
 	}
-}
-
-func (h *hangups) takeHangup(logger *slog.Logger) {
-	h.mu.Lock()
-	calls := slices.Clone(h.calls)
-	h.mu.Unlock()
-	if len(calls) == 0 {
-		logger.Info("SIGHUP is ignored: no setting can be reloaded; send SIGTERM to end the process")
-		return
-	}
-	for _, call := range calls {
-		call()
-	}
+	return err
 }
 
 // StateLine returns the line in which a command reports its state, such as "router ready", and its

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/internal/nearest"
-	"github.com/keyway-go/keyway/internal/status"
 )
 
 const about = `Ctl asks a running router or worker about the cluster, at its admin address.
@@ -71,21 +69,20 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"members", 0, (*question).members}, {"ring", 0, (*question).ring}, {"workers", 0, (*question).workers}, {"moves", 0, (*question).moves}, {"hot", 0, (*question).hot},
-		{"locks", 0, (*question).locks}, {"unlock", 1, (*question).unlock}, {"explain", 1, (*question).explain}, {"drain", 1, (*question).drain}, {"undrain", 1, (*question).undrain}, {"health", 0, (*question).health},
-		{"version", 0, (*question).version},
+		{"members", 0, (*question).members}, {"ring", 0, (*question).ring}, {"workers", 0, (*question).workers},
+		{"moves", 0, (*question).moves}, {"hot", 0, (*question).hot}, {"locks", 0, (*question).locks},
+		{"unlock", 1, (*question).unlock}, {"explain", 1, (*question).explain}, {"drain", 1, (*question).drain},
+		{"undrain", 1, (*question).undrain}, {"health", 0, (*question).health}, {"version", 0, (*question).version},
 	}
 }
 
 // Run is the command ctl of a program whose admin address is at admin by default.
 func Run(ctx context.Context, program, admin string, args []string, stdout io.Writer) error {
 	a := &question{name: program + " ctl", ctx: ctx, stdout: stdout}
-	var tokenFile string
 	f := cli.NewFlags(a.name, about)
 	f.Group("Where")
 	f.Address(&a.admin, "admin", admin, "`address` of a router or worker, as in its --admin")
-	f.String(&a.token, "admin-token", "", "`token` of its --admin-token, for drain, undrain and unlock")
-	f.String(&tokenFile, "admin-token-file", "", "`file` with that token")
+	f.Token(&a.token, "admin-token", "`token` of its --admin-token, for drain, undrain and unlock")
 	f.Group("Command")
 	f.Duration(&a.timeout, "wait", 10*time.Second, time.Millisecond, "`time` to wait for the answer; drain waits for as long as it takes")
 	f.Bool(&a.asJSON, "json", "show the answer as it came")
@@ -97,10 +94,6 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	f.String(&a.client, "client", "", "explain: `address` from which --request comes")
 	words, flags := split(args)
 	if err := f.Parse(flags, stdout); err != nil {
-		return err
-	}
-	var err error
-	if a.token, err = cli.Token("admin-token", a.token, tokenFile); err != nil {
 		return err
 	}
 	a.bold = func(s string) string { return s }
@@ -216,42 +209,9 @@ func (a *question) call(method, path string, query url.Values) ([]byte, error) {
 	return body, nil
 }
 
-// get asks for a page.
-func (a *question) get(path string, query url.Values, into any) (shown bool, err error) {
-	return a.askRouter(http.MethodGet, path, query, into)
-}
-
-// askRouter sends a request and decodes the answer. With --json it shows it, and reports that it did.
-func (a *question) askRouter(method, path string, query url.Values, into any) (shown bool, err error) {
-	body, err := a.call(method, path, query)
-	if err != nil {
-		return false, err
-	}
-	if a.asJSON {
-		_, err = a.stdout.Write(body)
-		return true, err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return false, fmt.Errorf("%s does not answer with the JSON of %s: %w", a.admin, path, err)
-	}
-	return false, nil
-}
-
 func (a *question) drain(args []string) error { return a.order("/drain", args[0]) }
 
 func (a *question) undrain(args []string) error { return a.order("/undrain", args[0]) }
-
-func (a *question) unlock(args []string) error {
-	host, _ := os.Hostname()
-	var released []status.LockRow
-	if shown, err := a.askRouter(http.MethodPost, "/unlock", url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}}, &released); err != nil || shown {
-		return err
-	}
-	if err := a.showLocks(released, nil); err != nil {
-		return err
-	}
-	return a.lines([]string{"These locks are released. Their holders find them gone."})
-}
 
 func (a *question) order(path, worker string) error {
 	body, err := a.call(http.MethodPost, path, url.Values{"worker": {worker}})
@@ -267,7 +227,8 @@ func (a *question) said(err error, text string, object map[string]string) error 
 	case a.asJSON:
 		return json.NewEncoder(a.stdout).Encode(object)
 	}
-	return a.line(text)
+	_, err = fmt.Fprintln(a.stdout, console.Printable(text))
+	return err
 }
 
 func (a *question) health([]string) error {

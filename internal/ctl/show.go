@@ -2,9 +2,11 @@ package ctl
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,11 +18,62 @@ import (
 	"github.com/keyway-go/keyway/internal/status"
 )
 
-// table writes rows in columns; the first row is the heads.
-func (a *question) table(rows [][]string) error {
-	lines := columns(rows)
-	lines[0] = a.bold(lines[0])
-	_, err := fmt.Fprintln(a.stdout, strings.Join(lines, "\n"))
+// table is what people see of a page: rows in columns, and lines below them.
+type table struct {
+	headed bool // the first row is the heads
+	rows   [][]string
+	notes  []string
+}
+
+func heads(names ...string) *table { return &table{headed: true, rows: [][]string{names}} }
+
+// add adds a row.
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = fmt.Sprint(cell)
+	}
+	t.rows = append(t.rows, row)
+}
+
+func (t *table) note(format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}
+
+// silent notes the workers that did not answer.
+func (t *table) silent(names []string) *table {
+	for _, name := range names {
+		t.note("%s did not answer", name)
+	}
+	return t
+}
+
+// show sends a request and shows its answer: as it came with --json, else as the table of the page.
+func show[T any](a *question, method, path string, query url.Values, tableOf func(page *T) *table) error {
+	body, err := a.call(method, path, query)
+	if err != nil {
+		return err
+	}
+	if a.asJSON {
+		_, err = a.stdout.Write(body)
+		return err
+	}
+	page := new(T)
+	if err := json.Unmarshal(body, page); err != nil {
+		return fmt.Errorf("%s does not answer with the JSON of %s: %w", a.admin, path, err)
+	}
+	t := tableOf(page)
+	lines := columns(t.rows)
+	if len(t.notes) > 0 {
+		lines = append(lines, "")
+	}
+	for _, note := range t.notes {
+		lines = append(lines, console.Printable(note))
+	}
+	if t.headed {
+		lines[0] = a.bold(lines[0])
+	}
+	_, err = fmt.Fprintln(a.stdout, strings.Join(lines, "\n"))
 	return err
 }
 
@@ -42,116 +95,66 @@ func columns(rows [][]string) []string {
 	return lines
 }
 
-// line writes a line of what the cluster says; only --json shows that as it came.
-func (a *question) line(text string) error {
-	_, err := fmt.Fprintln(a.stdout, console.Printable(text))
-	return err
-}
-
 func (a *question) members([]string) error {
-	var page struct {
-		Members []struct {
-			Name, Role, State, Address, Gossip, View string
-			Partitions                               int
+	return show(a, http.MethodGet, "/members", nil, func(page *status.Members) *table {
+		t := heads("NAME", "ROLE", "STATE", "ADDRESS", "GOSSIP", "PARTITIONS", "VIEW")
+		for _, m := range page.Members {
+			partitions := "-"
+			if m.Role == "worker" {
+				partitions = strconv.Itoa(m.Partitions)
+			}
+			t.add(m.Name, m.Role, m.State, m.Address, m.Gossip, partitions, m.View)
 		}
-	}
-	if shown, err := a.get("/members", nil, &page); err != nil || shown {
-		return err
-	}
-	rows := [][]string{{"NAME", "ROLE", "STATE", "ADDRESS", "GOSSIP", "PARTITIONS", "VIEW"}}
-	for _, m := range page.Members {
-		partitions := "-"
-		if m.Role == "worker" {
-			partitions = fmt.Sprint(m.Partitions)
-		}
-		rows = append(rows, []string{m.Name, m.Role, m.State, m.Address, m.Gossip, partitions, m.View})
-	}
-	return a.table(rows)
+		return t
+	})
 }
 
 func (a *question) ring([]string) error {
-	var page struct {
-		Digest     string
-		Partitions int
-		Workers    []struct {
-			Name, Incarnation string
-			Partitions        int
+	return show(a, http.MethodGet, "/ring", nil, func(page *status.Ring) *table {
+		t, left := heads("WORKER", "PARTITIONS", "SHARE", "INCARNATION"), page.Partitions
+		share := func(n int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(page.Partitions, 1))) }
+		for _, w := range page.Workers {
+			left -= w.Partitions
+			t.add(w.Name, w.Partitions, share(w.Partitions), w.Incarnation)
 		}
-	}
-	if shown, err := a.get("/ring", nil, &page); err != nil || shown {
-		return err
-	}
-	rows := [][]string{{"WORKER", "PARTITIONS", "SHARE", "INCARNATION"}}
-	left := page.Partitions
-	for _, w := range page.Workers {
-		left -= w.Partitions
-		rows = append(rows, []string{w.Name, fmt.Sprint(w.Partitions), share(w.Partitions, page.Partitions), w.Incarnation})
-	}
-	if left > 0 {
-		rows = append(rows, []string{"(nobody)", fmt.Sprint(left), share(left, page.Partitions), ""})
-	}
-	if err := a.table(rows); err != nil {
-		return err
-	}
-	return a.lines([]string{fmt.Sprintf("%d partitions, ring %s", page.Partitions, page.Digest)})
-}
-
-func share(n, of int) string {
-	return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(of, 1)))
+		if left > 0 {
+			t.add("(nobody)", left, share(left), "")
+		}
+		t.note("%d partitions, ring %s", page.Partitions, page.Digest)
+		return t
+	})
 }
 
 func (a *question) workers([]string) error {
-	var page struct{ Workers []status.WorkerRow }
-	if shown, err := a.get("/workers", nil, &page); err != nil || shown {
-		return err
-	}
-	rows := [][]string{{"NAME", "STATE", "SERVED", "WANTED", "BUSY KEYS", "WAITING", "SLACK", "STORE", "RESIDUE", "VERSION"}}
-	var notes []string
-	for _, w := range page.Workers {
-		s := w.Status
-		if s == nil {
-			rows = append(rows, []string{w.Name, w.State, "?", "?", "?", "?", "?", "?", "?", "?"})
-			notes = append(notes, w.Name+": "+w.Error)
-			continue
+	return show(a, http.MethodGet, "/workers", nil, func(page *status.Workers) *table {
+		t := heads("NAME", "STATE", "SERVED", "WANTED", "BUSY KEYS", "WAITING", "SLACK", "STORE", "RESIDUE", "VERSION")
+		for _, w := range page.Workers {
+			s := w.Status
+			if s == nil {
+				t.add(w.Name, w.State, "?", "?", "?", "?", "?", "?", "?", "?")
+				t.note("%s: %s", w.Name, w.Error)
+				continue
+			}
+			keys := 0
+			for _, r := range s.Residue {
+				keys += r.Keys
+				t.note("%s: %d keys of partitions that moved still run at %s, the oldest for %s", w.Name, r.Keys, r.Worker, status.Seconds(r.OldestSeconds))
+			}
+			t.add(w.Name, s.State, s.Served, s.Wanted, s.BusyKeys, s.Waiting, status.Seconds(s.SessionSlackSeconds), storeText(s.Store), keys, s.Version)
+			if s.NotReady != "" {
+				t.note("%s: not ready: %s", w.Name, s.NotReady)
+			}
+			if s.Store.LastError != "" {
+				t.note("%s: the store last failed at %s: %s", w.Name, s.Store.FailedAt.Local().Format(time.DateTime), s.Store.LastError)
+			}
 		}
-		keys := 0
-		for _, r := range s.Residue {
-			keys += r.Keys
-			notes = append(notes, fmt.Sprintf("%s: %d keys of partitions that moved still run at %s, the oldest for %s", w.Name, r.Keys, r.Worker, seconds(r.OldestSeconds)))
+		if len(page.Workers) == 0 {
+			if _, err := a.call(http.MethodGet, "/readyz", nil); err != nil {
+				t.note("%v", err)
+			}
 		}
-		rows = append(rows, []string{
-			w.Name, s.State, fmt.Sprint(s.Served), fmt.Sprint(s.Wanted), fmt.Sprint(s.BusyKeys), fmt.Sprint(s.Waiting),
-			seconds(s.SessionSlackSeconds), storeText(s.Store), fmt.Sprint(keys), s.Version,
-		})
-		if s.NotReady != "" {
-			notes = append(notes, w.Name+": not ready: "+s.NotReady)
-		}
-		if s.Store.LastError != "" {
-			notes = append(notes, fmt.Sprintf("%s: the store last failed at %s: %s", w.Name, s.Store.FailedAt.Local().Format(time.DateTime), s.Store.LastError))
-		}
-	}
-	if err := a.table(rows); err != nil {
-		return err
-	}
-	if len(page.Workers) == 0 {
-		if _, err := a.call(http.MethodGet, "/readyz", nil); err != nil {
-			notes = append(notes, err.Error())
-		}
-	}
-	return a.lines(notes)
-}
-
-// lines writes lines below a table.
-func (a *question) lines(lines []string) error {
-	for i, text := range lines {
-		if i == 0 {
-			fmt.Fprintln(a.stdout)
-		}
-		if err := a.line(text); err != nil {
-			return err
-		}
-	}
-	return nil
+		return t
+	})
 }
 
 // storeText says whether a worker's last call to the store was answered.
@@ -166,72 +169,56 @@ func storeText(s status.StoreStatus) string {
 }
 
 func (a *question) moves([]string) error {
-	var page struct {
-		Moves  []status.RecentMove
-		Silent []string
-	}
-	if shown, err := a.get("/moves", nil, &page); err != nil || shown {
-		return err
-	}
-	rows := [][]string{{"WHEN", "WORKER", "WHAT", "PARTITIONS", "FROM/TO", "BECAUSE", "TOOK", "STILL RUNNING"}}
-	for _, m := range page.Moves {
-		rows = append(rows, []string{
-			m.Ended.Local().Format(time.DateTime), m.At, m.Direction, fmt.Sprint(m.Partitions), cmp.Or(m.Worker, "-"),
-			m.Because, seconds(m.LongestSeconds), fmt.Sprint(m.Running),
-		})
-	}
-	return a.showSilent(rows, page.Silent)
+	return show(a, http.MethodGet, "/moves", nil, func(page *status.Moves) *table {
+		t := heads("WHEN", "WORKER", "WHAT", "PARTITIONS", "FROM/TO", "BECAUSE", "TOOK", "STILL RUNNING")
+		for _, m := range page.Moves {
+			t.add(m.Ended.Local().Format(time.DateTime), m.At, m.Direction, m.Partitions, cmp.Or(m.Worker, "-"), m.Because, status.Seconds(m.LongestSeconds), m.Running)
+		}
+		return t.silent(page.Silent)
+	})
 }
 
 func (a *question) hot([]string) error {
-	var page struct {
-		Keys   []status.HotKeyAt
-		Silent []string
-	}
-	if shown, err := a.get("/hot", nil, &page); err != nil || shown {
-		return err
-	}
-	rows := [][]string{{"KEY", "WORKER", "A SECOND", "TOO HIGH BY", "WAITING"}}
-	for _, k := range page.Keys {
-		rows = append(rows, []string{strconv.Quote(k.Key), k.At, fmt.Sprintf("%.1f", k.PerSecond), fmt.Sprintf("%.1f", k.Error), fmt.Sprint(k.Waiting)})
-	}
-	return a.showSilent(rows, page.Silent)
+	return show(a, http.MethodGet, "/hot", nil, func(page *status.HotKeys) *table {
+		t := heads("KEY", "WORKER", "A SECOND", "TOO HIGH BY", "WAITING")
+		for _, k := range page.Keys {
+			t.add(strconv.Quote(k.Key), k.At, fmt.Sprintf("%.1f", k.PerSecond), fmt.Sprintf("%.1f", k.Error), k.Waiting)
+		}
+		return t.silent(page.Silent)
+	})
 }
 
 func (a *question) locks([]string) error {
-	var page status.LockPage
 	query := url.Values{}
 	if a.after != "" {
 		query.Set("after", a.after)
 	}
-	if shown, err := a.get("/locks", query, &page); err != nil || shown {
-		return err
-	}
-	if err := a.showLocks(page.Locks, page.Silent); err != nil || page.Next == "" {
-		return err
-	}
-	return a.lines([]string{fmt.Sprintf("There are more: --after %q shows the next ones.", page.Next)})
+	return show(a, http.MethodGet, "/locks", query, func(page *status.LockPage) *table {
+		t := lockTable(page.Locks).silent(page.Silent)
+		if page.Next != "" {
+			t.note("There are more: --after %q shows the next ones.", page.Next)
+		}
+		return t
+	})
 }
 
-func (a *question) showLocks(locks []status.LockRow, silent []string) error {
-	rows := [][]string{{"KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN"}}
+func (a *question) unlock(args []string) error {
+	host, _ := os.Hostname()
+	query := url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}}
+	return show(a, http.MethodPost, "/unlock", query, func(released *[]status.LockRow) *table {
+		t := lockTable(*released)
+		t.note("These locks are released. Their holders find them gone.")
+		return t
+	})
+}
+
+func lockTable(locks []status.LockRow) *table {
+	t := heads("KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN")
 	for _, l := range locks {
 		left := time.Duration(l.LeaseSeconds * float64(time.Second)).Round(time.Second)
-		rows = append(rows, []string{strconv.Quote(l.Key), l.At, strconv.Quote(cmp.Or(l.Label, l.HeldBy)), fmt.Sprint(l.Readers), left.String(), fmt.Sprint(l.Written), fmt.Sprint(l.Token)})
+		t.add(strconv.Quote(l.Key), l.At, strconv.Quote(cmp.Or(l.Label, l.HeldBy)), l.Readers, left, l.Written, l.Token)
 	}
-	return a.showSilent(rows, silent)
-}
-
-// showSilent shows a table, and names the workers that did not answer.
-func (a *question) showSilent(rows [][]string, silent []string) error {
-	if err := a.table(rows); err != nil {
-		return err
-	}
-	var notes []string
-	for _, name := range silent {
-		notes = append(notes, name+" did not answer")
-	}
-	return a.lines(notes)
+	return t
 }
 
 func (a *question) explain(args []string) error {
@@ -245,18 +232,12 @@ func (a *question) explain(args []string) error {
 		}
 		query = url.Values{"method": {method}, "url": {strings.TrimSpace(target)}, "header": a.header, "body": {a.body}, "client": {a.client}}
 	}
-	var e status.Explanation
-	if shown, err := a.get("/explain", query, &e); err != nil || shown {
-		return err
-	}
-	return a.showExplanation(&e)
+	return show(a, http.MethodGet, "/explain", query, explanation)
 }
 
-func (a *question) showExplanation(e *status.Explanation) error {
-	var rows [][]string
-	add := func(name, format string, args ...any) {
-		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
-	}
+func explanation(e *status.Explanation) *table {
+	t := &table{notes: e.Verdict}
+	add := func(name, format string, args ...any) { t.add(name, fmt.Sprintf(format, args...)) }
 	if e.Source != "" {
 		add("source", "%s, by the route %q (%s)", e.Source, e.Route, e.Mode)
 	}
@@ -278,10 +259,7 @@ func (a *question) showExplanation(e *status.Explanation) error {
 			add("rate of "+r.Route, "%.1f of %d left, %v a second", r.Left, r.Burst, r.PerSecond)
 		}
 	}
-	if _, err := fmt.Fprintln(a.stdout, strings.Join(columns(rows), "\n")); err != nil {
-		return err
-	}
-	return a.lines(e.Verdict)
+	return t
 }
 
 func placeText(p *status.Place) string {
@@ -298,7 +276,7 @@ func holderText(w *status.KeyStatus) string {
 	case h == nil:
 		return "nobody"
 	case h.Kind == "hold":
-		text := []string{"the member at " + h.HeldBy, h.Label, "for " + seconds(h.LeaseSeconds) + " more", fmt.Sprintf("token %d", h.Token)}
+		text := []string{"the member at " + h.HeldBy, h.Label, "for " + status.Seconds(h.LeaseSeconds) + " more", fmt.Sprintf("token %d", h.Token)}
 		if h.Shared > 1 {
 			text = append(text, fmt.Sprintf("shared with %d others", h.Shared-1))
 		}
@@ -306,12 +284,4 @@ func holderText(w *status.KeyStatus) string {
 	default:
 		return fmt.Sprintf("an execution, token %d", h.Token)
 	}
-}
-
-func seconds(s float64) string {
-	d := time.Duration(s * float64(time.Second))
-	if d >= time.Second {
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Millisecond).String()
 }

@@ -20,11 +20,8 @@ func (o *Options) OpenLog(c *cli.Common, logger *slog.Logger) (stop func(), err 
 	}
 	config := o.accessLog
 	config.Logger = logger
-	l, err := accesslog.New(config)
+	l, err := accesslog.Start(config)
 	if err != nil {
-		return nil, err
-	}
-	if err := l.Start(); err != nil {
 		return nil, cli.Usagef("--access-log: %v", err)
 	}
 	c.OnHangup(l.Reopen)

@@ -6,7 +6,6 @@ package door
 
 import (
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -71,7 +70,7 @@ func (o *Options) Read(f *cli.Flags, keys gateway.KeySources) error {
 	default:
 		o.routesSeen = cli.NoteFiles(o.routesFile)
 		if o.Config.Routes, err = router.LoadRoutes(o.routesFile); err != nil {
-			return cli.Usagef("--routes: %s", oneLine(err))
+			return cli.Usagef("--routes: %s", cli.OneLine(err))
 		}
 	}
 	if o.Config.TrustedProxies, err = parseNetworks("trusted-proxies", o.trustedSpecs); err != nil {
@@ -82,9 +81,6 @@ func (o *Options) Read(f *cli.Flags, keys gateway.KeySources) error {
 	}
 	return o.cert.load()
 }
-
-// oneLine returns the text of an error that may have several lines.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func parseNetworks(flagName string, specs []string) (networks []netip.Prefix, err error) {
 	for _, spec := range specs {

@@ -16,7 +16,7 @@ func (o *Options) followRoutes(c *cli.Common, rt *router.Router, logger *slog.Lo
 	}
 	return c.Follow(o.routesSeen, func() {
 		if err := rt.Reload(o.routesFile); err != nil {
-			logger.Error("the routes cannot be reloaded: the old ones stay in force", "file", o.routesFile, "error", oneLine(err))
+			logger.Error("the routes cannot be reloaded: the old ones stay in force", "file", o.routesFile, "error", cli.OneLine(err))
 			return
 		}
 		table := rt.Routes()

@@ -3,18 +3,18 @@
 package offered
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/internal/records"
-	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -25,27 +25,39 @@ type Members interface {
 }
 
 // Store is the store that another member offers. If that member restarts, it offers another store,
-// and Store switches to it. The goroutine of follow does so under mu.
+// to which follow moves the connections: for the handle, that is a server which has lost its data.
 type Store struct {
+	*store.Store
 	members Members
-	open    func(url string, known ring.StoreID) (*store.Store, error)
+	config  store.Config
 	logger  *slog.Logger
 	stop    context.CancelFunc
 	done    sync.WaitGroup
-	warned  bool // of workers whose store nobody offers; follow owns it
+	raw     string // URL of the present store; follow owns it
+	warned  bool   // of workers whose store nobody offers; follow owns it
 
 	mu      sync.Mutex // guards what follows
-	url     string
-	current *store.Store
-	changed chan struct{} // closed when current changes
+	present place
 }
 
-// Open waits for a member that offers a store, and opens it with open, which gets
-// the identity of the store that it stands for, 0 for none. ctx bounds the wait.
-func Open(ctx context.Context, m Members, open func(url string, known ring.StoreID) (*store.Store, error), logger *slog.Logger) (*Store, error) {
-	s := &Store{members: m, open: open, logger: logger, changed: make(chan struct{})}
-	logger.Info("waiting for a router that offers a store (--join); with --redis none is needed")
-	if err := s.follow(ctx, func() bool { return s.current != nil }); err != nil {
+// place is where a store is offered. The connections to it end with life.
+type place struct {
+	host string
+	user *url.Userinfo
+	life context.Context
+	end  context.CancelFunc
+}
+
+// Open waits for a member that offers a store, and opens it with config, which has neither an
+// identity nor a Client. ctx bounds the wait.
+func Open(ctx context.Context, m Members, config store.Config) (*Store, error) {
+	s := &Store{members: m, config: config, logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler))}
+	s.config.Settings.Store = 0
+	s.config.Client = []func(*redis.UniversalOptions){func(o *redis.UniversalOptions) {
+		o.Dialer, o.CredentialsProvider = s.dial, s.credentials
+	}}
+	s.logger.Info("waiting for a router that offers a store (--join); with --redis none is needed")
+	if err := s.follow(ctx, func() bool { return s.Store != nil }); err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -54,7 +66,15 @@ func Open(ctx context.Context, m Members, open func(url string, known ring.Store
 	return s, nil
 }
 
-// follow switches to the offered store until enough reports true or ctx ends.
+// Close ends the connections to the store.
+func (s *Store) Close() error {
+	s.stop()
+	s.done.Wait()
+	s.at().end()
+	return s.Store.Close()
+}
+
+// follow moves to the offered store until enough reports true or ctx ends.
 func (s *Store) follow(ctx context.Context, enough func() bool) error {
 	for {
 		changed := s.members.Changed()
@@ -83,31 +103,64 @@ func (s *Store) followOffer() {
 	if places > 1 {
 		s.logger.Error("several routers offer a store of their own, and all members must use the same: give all of them --redis", "stores", len(offers))
 	}
-	if s.current == nil && len(offers) == 0 {
+	if s.Store == nil && len(offers) == 0 {
 		s.warnOfNone(view)
 	}
-	if len(offers) != 1 || offers[0] == s.url {
+	if len(offers) != 1 || offers[0] == s.raw {
 		return
 	}
-	var known ring.StoreID // of the one that it stands for
-	if s.current != nil {
-		known = s.current.Settings().Store
-	}
-	store, err := s.open(offers[0], known)
-	if err != nil {
+	if err := s.move(offers[0]); err != nil {
 		s.logger.Error("the store that a router offers cannot be used: run the same version of Keyway on all members", "error", err)
-		return
 	}
-	s.logger.Warn("this process uses the store of another process: it is for one machine, and a restart of that process empties it; give --redis for more", "store", redacted(offers[0]))
+}
+
+// errURL does not show the URL, which has a password.
+var errURL = errors.New("offered: bad URL of a store")
+
+// move makes the store of a URL the present one, and opens it if it is the first.
+func (s *Store) move(raw string) (err error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return errURL
+	}
+	if s.Store == nil {
+		if s.Store, err = store.New(raw, s.config); err != nil {
+			return err
+		}
+	}
+	s.logger.Warn("this process uses the store of another process: it is for one machine, and a restart of that process empties it; give --redis for more", "store", u.Redacted())
+	next := place{host: u.Host, user: u.User}
+	next.life, next.end = context.WithCancel(context.Background())
 	s.mu.Lock()
-	old := s.current
-	s.url, s.current = offers[0], store
-	close(s.changed)
-	s.changed = make(chan struct{})
+	former := s.present
+	s.raw, s.present = raw, next
 	s.mu.Unlock()
-	if old != nil {
-		old.Close()
+	if former.end != nil {
+		former.end()
 	}
+	return nil
+}
+
+func (s *Store) at() place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.present
+}
+
+// dial connects to the present store.
+func (s *Store) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	at := s.at()
+	conn, err := new(net.Dialer).DialContext(ctx, network, at.host)
+	if err == nil {
+		context.AfterFunc(at.life, func() { conn.Close() })
+	}
+	return conn, err
+}
+
+func (s *Store) credentials() (name, password string) {
+	user := s.at().user
+	password, _ = user.Password()
+	return user.Username(), password
 }
 
 // warnOfNone logs once that active members use a store that no member offers.
@@ -133,117 +186,4 @@ func storesOf(members []ring.Member) (urls []string, places int) {
 		}
 	}
 	return urls, len(at)
-}
-
-func redacted(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "an unreadable URL"
-	}
-	return u.Redacted()
-}
-
-func (s *Store) get() (store *store.Store, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current, s.changed
-}
-
-func (s *Store) store() *store.Store {
-	store, _ := s.get()
-	return store
-}
-
-// Close ends the connections to the store.
-func (s *Store) Close() error {
-	s.stop()
-	s.done.Wait()
-	return s.store().Close()
-}
-
-// Settings is the present store's.
-func (s *Store) Settings() ring.Settings { return s.store().Settings() }
-
-// Describe implements [prometheus.Collector].
-func (s *Store) Describe(ch chan<- *prometheus.Desc) { s.store().Describe(ch) }
-
-// Collect implements [prometheus.Collector].
-func (s *Store) Collect(ch chan<- prometheus.Metric) { s.store().Collect(ch) }
-
-// Exists is the present store's.
-func (s *Store) Exists(ctx context.Context) error { return s.store().Exists(ctx) }
-
-// Generation is the present store's.
-func (s *Store) Generation(ctx context.Context) (string, error) {
-	return s.store().Generation(ctx)
-}
-
-// Ping is the present store's.
-func (s *Store) Ping(ctx context.Context) error { return s.store().Ping(ctx) }
-
-// Peers is the present store's.
-func (s *Store) Peers(ctx context.Context) ([]string, error) { return s.store().Peers(ctx) }
-
-// Trouble is the present store's.
-func (s *Store) Trouble() error { return s.store().Trouble() }
-
-// Register is the present store's.
-func (s *Store) Register(ctx context.Context, generation string, session records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {
-	return s.store().Register(ctx, generation, session, ttl, holdings)
-}
-
-// Renew is the present store's.
-func (s *Store) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error) {
-	return s.store().Renew(ctx, generation, incarnation, ttl)
-}
-
-// Release is the present store's.
-func (s *Store) Release(ctx context.Context, incarnation string) error {
-	return s.store().Release(ctx, incarnation)
-}
-
-// Apply is the present store's.
-func (s *Store) Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
-	return s.store().Apply(ctx, generation, incarnation, changes)
-}
-
-// Clear is the present store's.
-func (s *Store) Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error {
-	return s.store().Clear(ctx, generation, partition, residue)
-}
-
-// ClearLocks is the present store's.
-func (s *Store) ClearLocks(ctx context.Context, generation string, moves []records.Move) error {
-	return s.store().ClearLocks(ctx, generation, moves)
-}
-
-// WriteLocks is the present store's.
-func (s *Store) WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {
-	return s.store().WriteLocks(ctx, generation, incarnation, writes)
-}
-
-// Observe is the present store's.
-func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
-	return s.store().Observe(ctx, generation, incarnation, since, suspects)
-}
-
-// Watch returns the hints of the current store, also after it changes.
-func (s *Store) Watch(ctx context.Context) <-chan struct{} {
-	out := make(chan struct{}, 1)
-	go func() {
-		defer close(out)
-		for {
-			store, changed := s.get()
-			for range store.Watch(ctx) { // until look closes the store
-				wake.Up(out)
-			}
-			select {
-			case <-changed:
-				wake.Up(out)
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out
 }

@@ -2,6 +2,7 @@ package routes
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -41,183 +42,159 @@ func parseRoutes(root yamlfile.Node) (list []*Route) {
 				n.Errorf("more than %d routes", MaxRoutes)
 				break
 			}
-			p := routeParser{&Route{Line: n.Line()}, n}
-			p.parse()
-			checkAgainst(n, p.route, list)
-			list = append(list, p.route)
+			r := parseRoute(n)
+			checkAgainst(n, r, list)
+			list = append(list, r)
 		}
 	}
 	return list
 }
 
-type routeParser struct {
-	route *Route
-	node  yamlfile.Node
-}
-
-func (p *routeParser) parse() {
-	fields := map[string]yamlfile.Node{}
-	for _, f := range p.node.Fields([]string{
+func parseRoute(n yamlfile.Node) *Route {
+	r, fields := &Route{Line: n.Line()}, map[string]yamlfile.Node{}
+	for _, f := range n.Fields([]string{
 		"name", "match", "key", "chars", "prefix", "tenant", "without-key", "mode", "timeout", "max-wait", "hold", "queue", "body", "upgrade", "rate",
 	}) {
 		fields[f.Name] = f.Value
 	}
-	r := p.route
-	p.name(fields["name"])
-	p.match(fields["match"])
-	p.keys(fields)
-	with(fields["mode"], func(n yamlfile.Node, s string) {
-		var err error
-		if r.Mode, err = policy.ParseMode(s); err != nil {
-			n.Errorf("%v", err)
-		}
-	})
-	r.Timeout = duration(fields["timeout"], "timeout", time.Millisecond)
-	r.MaxWait = duration(fields["max-wait"], "max-wait", time.Millisecond)
-	if n := fields["hold"]; n.IsSet() {
-		r.Hold = duration(n, "hold", 0)
-		r.NoHold = r.Hold == 0
+	if !fields["name"].IsSet() {
+		n.Errorf("the route has no name: give it one")
 	}
-	with(fields["queue"], func(n yamlfile.Node, s string) { r.QueuePerKey = number(n, s, "queue", policy.MaxQueue) })
-	p.body(fields["body"])
-	p.upgrades(fields["upgrade"])
-	p.rate(fields["rate"])
+	set(fields["name"], &r.Name, checkName)
+	r.parseMatch(fields["match"])
+	r.parseKeys(n, fields)
+	set(fields["mode"], &r.Mode, policy.ParseMode)
+	set(fields["timeout"], &r.Timeout, duration("timeout", time.Millisecond))
+	set(fields["max-wait"], &r.MaxWait, duration("max-wait", time.Millisecond))
+	set(fields["hold"], &r.Hold, duration("hold", 0))
+	r.NoHold = fields["hold"].IsSet() && r.Hold == 0
+	set(fields["queue"], &r.QueuePerKey, number("queue", policy.MaxQueue))
+	for _, f := range fields["body"].Fields([]string{"max", "buffer"}) {
+		switch f.Name {
+		case "max":
+			set(f.Value, &r.MaxBody, size)
+		case "buffer":
+			set(f.Value, &r.Stream, isUnbuffered)
+		}
+	}
+	r.parseUpgrades(fields["upgrade"])
+	r.parseRate(fields["rate"])
 	r.encode()
+	return r
 }
 
-// with passes the text of a field on, if the file has it.
-func with(n yamlfile.Node, use func(n yamlfile.Node, text string)) {
-	if n.IsSet() {
-		if text, ok := n.Text(); ok {
-			use(n, text)
-		}
-	}
-}
-
-func (p *routeParser) name(n yamlfile.Node) {
+// set sets value to what read makes of a field's text, and reports whether it did: if the file has
+// the field, and no mistake in it.
+func set[T any](n yamlfile.Node, value *T, read func(text string) (T, error)) bool {
 	if !n.IsSet() {
-		p.node.Errorf("the route has no name: give it one")
+		return false
 	}
-	with(n, func(n yamlfile.Node, s string) {
-		if p.route.Name = s; len(s) > policy.MaxRoute || strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-			n.Errorf("a name has at most %d bytes and no control characters", policy.MaxRoute)
-		}
-	})
+	text, ok := n.Text()
+	if !ok {
+		return false
+	}
+	v, err := read(text)
+	if err != nil {
+		n.Errorf("%v", err)
+		return false
+	}
+	*value = v
+	return true
 }
 
-func (p *routeParser) match(n yamlfile.Node) {
-	m := &p.route.Match
+func (r *Route) parseMatch(n yamlfile.Node) {
+	m := &r.Match
 	for _, f := range n.Fields([]string{"hosts", "methods", "path"}) {
 		switch f.Name {
 		case "hosts":
-			m.Hosts = texts(f.Value, checkHost)
+			m.Hosts = list(f.Value, checkHost)
 		case "methods":
-			m.Methods = texts(f.Value, checkMethod)
+			m.Methods = list(f.Value, checkMethod)
 		case "path":
-			with(f.Value, func(n yamlfile.Node, s string) {
-				path, err := pattern.Parse(s)
-				if err != nil {
-					n.Errorf("path %q: %v", s, err)
-					return
+			r.hasPath = set(f.Value, &m.Path, func(s string) (_ string, err error) {
+				if r.path, err = pattern.Parse(s); err != nil {
+					return "", fmt.Errorf("path %q: %v", s, err)
 				}
-				m.Path, p.route.path, p.route.hasPath = s, path, true
+				return s, nil
 			})
 		}
 	}
 }
 
-// keys reads where a request's key stands.
-func (p *routeParser) keys(fields map[string]yamlfile.Node) {
-	r := p.route
-	with(fields["without-key"], func(n yamlfile.Node, s string) {
-		var err error
-		if r.WithoutKey, err = ParseWithoutKey(s); err != nil {
-			n.Errorf("%v", err)
-		}
-	})
+// parseKeys reads where a request's key stands.
+func (r *Route) parseKeys(n yamlfile.Node, fields map[string]yamlfile.Node) {
+	set(fields["without-key"], &r.WithoutKey, ParseWithoutKey)
 	chars := ""
-	with(fields["chars"], func(n yamlfile.Node, s string) {
-		if chars = s; keysource.Check(s) != nil || !fields["key"].IsSet() {
-			n.Errorf("chars are the characters, in a text such as \"/;\", that keys of the route may have beyond the usual ones")
+	set(fields["chars"], &chars, func(s string) (string, error) {
+		if keysource.Check(s) != nil || !fields["key"].IsSet() {
+			return s, errors.New("chars are the characters, in a text such as \"/;\", that keys of the route may have beyond the usual ones")
 		}
+		return s, nil
 	})
-	for _, e := range fields["key"].List() {
-		with(e, func(n yamlfile.Node, s string) { r.Keys = append(r.Keys, p.source(n, s).WithChars(chars)) })
+	source := func(spec string) (gateway.KeySource, error) {
+		s, err := r.source(spec)
+		return s.WithChars(chars), err
 	}
+	r.Keys = list(fields["key"], source)
 	if !fields["key"].IsSet() && !r.WithoutKey.Any && r.WithoutKey.Upstream == "" {
-		p.node.Errorf("route %q has no key: say where it stands, such as key: header:X-Key, or without-key: any", r.Name)
+		n.Errorf("route %q has no key: say where it stands, such as key: header:X-Key, or without-key: any", r.Name)
 	}
-	with(fields["prefix"], func(n yamlfile.Node, s string) {
-		if r.Prefix = s; keysource.Check(s) != nil || len(s) > keysource.MaxLen/2 {
-			n.Errorf("a prefix has at most %d bytes of UTF-8 without control characters", keysource.MaxLen/2)
+	set(fields["prefix"], &r.Prefix, func(s string) (string, error) {
+		if keysource.Check(s) != nil || len(s) > keysource.MaxLen/2 {
+			return s, fmt.Errorf("a prefix has at most %d bytes of UTF-8 without control characters", keysource.MaxLen/2)
 		}
+		return s, nil
 	})
-	with(fields["tenant"], func(n yamlfile.Node, s string) {
-		if r.Tenant = append(r.Tenant, p.source(n, s).WithChars(chars)); fields["prefix"].IsSet() {
-			n.Errorf("a route has a prefix or a tenant, not both")
-		}
-	})
+	var tenant gateway.KeySource
+	if set(fields["tenant"], &tenant, source) {
+		r.Tenant = gateway.KeySources{tenant}
+	}
+	if fields["tenant"].IsSet() && fields["prefix"].IsSet() {
+		fields["tenant"].Errorf("a route has a prefix or a tenant, not both")
+	}
 }
 
 // source reads a key source. path:NAME is a wildcard of the route's own path.
-func (p *routeParser) source(n yamlfile.Node, spec string) gateway.KeySource {
+func (r *Route) source(spec string) (gateway.KeySource, error) {
 	if name, ok := strings.CutPrefix(spec, "path:"); ok && !strings.HasPrefix(name, "/") {
-		if names := p.route.path.Wildcards(); !slices.Contains(names, name) {
-			n.Errorf("%s: the route's path %q has no wildcard {%s}", spec, p.route.Match.Path, name)
-			return gateway.KeySource{}
+		if names := r.path.Wildcards(); !slices.Contains(names, name) {
+			return gateway.KeySource{}, fmt.Errorf("%s: the route's path %q has no wildcard {%s}", spec, r.Match.Path, name)
 		}
-		spec = "path:" + p.route.path.Canonical(name)
+		spec = "path:" + r.path.Canonical(name)
 	}
 	s, err := gateway.ParseKeySource(spec)
 	if err != nil {
-		n.Errorf("%s", strings.TrimPrefix(err.Error(), "gateway: "))
+		err = errors.New(strings.TrimPrefix(err.Error(), "gateway: "))
 	}
-	return s
+	return s, err
 }
 
-func (p *routeParser) body(n yamlfile.Node) {
-	for _, f := range n.Fields([]string{"max", "buffer"}) {
-		with(f.Value, func(n yamlfile.Node, s string) {
-			switch {
-			case f.Name == "max":
-				p.route.MaxBody = size(n, s)
-			case s != "true" && s != "false":
-				n.Errorf("buffer is %q, want true or false", s)
-			default:
-				p.route.Stream = s == "false"
-			}
-		})
-	}
-}
-
-func (p *routeParser) upgrades(n yamlfile.Node) {
-	p.route.Upgrades = texts(n, func(s string) (string, error) {
+func (r *Route) parseUpgrades(n yamlfile.Node) {
+	r.Upgrades = list(n, func(s string) (string, error) {
 		if s == "none" {
 			return "", nil
 		}
 		return s, grammar.CheckUpgrade(s)
 	})
-	if slices.Contains(p.route.Upgrades, "") {
-		if len(p.route.Upgrades) > 1 {
+	if slices.Contains(r.Upgrades, "") {
+		if len(r.Upgrades) > 1 {
 			n.Errorf("upgrade has none and others")
 		}
-		p.route.Upgrades = []string{}
+		r.Upgrades = []string{}
 	}
 }
 
-func (p *routeParser) rate(n yamlfile.Node) {
-	r, burst := p.route, 0
+func (r *Route) parseRate(n yamlfile.Node) {
+	burst := 0
 	for _, f := range n.Fields([]string{"per-key", "per-route", "burst"}) {
-		with(f.Value, func(n yamlfile.Node, s string) {
-			switch f.Name {
-			case "per-key":
-				r.PerKey = rate(n, s)
-			case "per-route":
-				r.PerRoute = rate(n, s)
-			case "burst":
-				burst = number(n, s, "burst", policy.MaxBurst)
-			}
-		})
+		switch f.Name {
+		case "per-key":
+			set(f.Value, &r.PerKey, rate)
+		case "per-route":
+			set(f.Value, &r.PerRoute, rate)
+		case "burst":
+			set(f.Value, &burst, number("burst", policy.MaxBurst))
+		}
 	}
 	switch {
 	case burst == 0:

@@ -15,19 +15,22 @@ import (
 	"github.com/keyway-go/keyway/internal/yamlfile"
 )
 
-// texts reads a list. check returns an item's canonical form, or its mistake.
-func texts(n yamlfile.Node, check func(string) (string, error)) (list []string) {
+// list reads a list, by what read makes of each text.
+func list[T any](n yamlfile.Node, read func(text string) (T, error)) (all []T) {
 	for _, e := range n.List() {
-		with(e, func(n yamlfile.Node, s string) {
-			s, err := check(s)
-			if err != nil {
-				n.Errorf("%v", err)
-				return
-			}
-			list = append(list, s)
-		})
+		var v T
+		if set(e, &v, read) {
+			all = append(all, v)
+		}
 	}
-	return list
+	return all
+}
+
+func checkName(s string) (string, error) {
+	if len(s) > policy.MaxRoute || strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return s, fmt.Errorf("a name has at most %d bytes and no control characters", policy.MaxRoute)
+	}
+	return s, nil
 }
 
 func checkMethod(s string) (string, error) {
@@ -58,30 +61,38 @@ func hostPort(s string) (string, error) {
 	return s, nil
 }
 
-// duration reads a duration of at least min and at most an hour; 0 if the file has none.
-func duration(n yamlfile.Node, field string, min time.Duration) (d time.Duration) {
-	with(n, func(n yamlfile.Node, s string) {
-		var err error
-		if d, err = time.ParseDuration(s); err != nil || d < min || d > policy.MaxDuration {
-			n.Errorf("%s is %q, want a duration from %v to %v, such as 500ms or 10s", field, s, min, policy.MaxDuration)
-			d = 0
+// duration reads a duration of at least min and at most an hour.
+func duration(field string, min time.Duration) func(string) (time.Duration, error) {
+	return func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		if err != nil || d < min || d > policy.MaxDuration {
+			return 0, fmt.Errorf("%s is %q, want a duration from %v to %v, such as 500ms or 10s", field, s, min, policy.MaxDuration)
 		}
-	})
-	return d
+		return d, nil
+	}
 }
 
 // number reads an integer from 1 to most.
-func number(n yamlfile.Node, s, field string, most int) int {
-	v, err := strconv.Atoi(s)
-	if err != nil || v < 1 || v > most {
-		n.Errorf("%s is %q, want an integer from 1 to %d", field, s, most)
-		return 0
+func number(field string, most int) func(string) (int, error) {
+	return func(s string) (int, error) {
+		v, err := strconv.Atoi(s)
+		if err != nil || v < 1 || v > most {
+			return 0, fmt.Errorf("%s is %q, want an integer from 1 to %d", field, s, most)
+		}
+		return v, nil
 	}
-	return v
+}
+
+// isUnbuffered reads whether bodies go to the worker as they come.
+func isUnbuffered(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, fmt.Errorf("buffer is %q, want true or false", s)
+	}
+	return s == "false", nil
 }
 
 // size reads a number of bytes, such as 65536, 64KiB, 10MiB or 1GiB.
-func size(n yamlfile.Node, s string) int64 {
+func size(s string) (int64, error) {
 	digits, shift := s, 0
 	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30} {
 		if d, ok := strings.CutSuffix(s, unit); ok {
@@ -90,21 +101,19 @@ func size(n yamlfile.Node, s string) int64 {
 	}
 	v, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || v < 1 || v > math.MaxInt64>>(shift+10) {
-		n.Errorf("max is %q, want a size such as 65536, 64KiB or 10MiB", s)
-		return 0
+		return 0, fmt.Errorf("max is %q, want a size such as 65536, 64KiB or 10MiB", s)
 	}
-	return v << shift
+	return v << shift, nil
 }
 
 // rate reads a rate such as 5/s. All requests of one such interval may come at once.
-func rate(n yamlfile.Node, s string) policy.Rate {
+func rate(s string) (policy.Rate, error) {
 	count, unit, _ := strings.Cut(s, "/")
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
 	v, err := strconv.ParseUint(count, 10, 32)
 	r := policy.Rate{PerSecond: float64(v) / seconds, Burst: int(min(v, policy.MaxBurst))}
 	if p := (policy.Policy{Rate: r}); err != nil || seconds == 0 || v == 0 || p.Check() != nil {
-		n.Errorf("rate %q, want such as 5/s, 100/m or 1000/h, at most %d/s", s, int(policy.MaxPerSecond))
-		return policy.Rate{}
+		return policy.Rate{}, fmt.Errorf("rate %q, want such as 5/s, 100/m or 1000/h, at most %d/s", s, int(policy.MaxPerSecond))
 	}
-	return r
+	return r, nil
 }

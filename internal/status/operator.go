@@ -56,6 +56,43 @@ type LocalWorker interface {
 	JoinRing() error
 }
 
+// Ring says which worker owns each partition by the ring.
+type Ring struct {
+	Digest     string  `json:"digest"` // of the configuration and the active workers
+	Partitions int     `json:"partitions"`
+	Workers    []Share `json:"workers"` // on the ring
+	Owners     []int   `json:"owners"`  // of each partition, as an index of Workers; -1 for none
+}
+
+// Share is a worker on the ring.
+type Share struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation"`
+	Partitions  int    `json:"partitions"` // that the ring gives it
+}
+
+// Members are all members of the cluster.
+type Members struct {
+	Members []Member `json:"members"`
+}
+
+// Member is a member of the cluster.
+type Member struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation,omitempty"`
+	Role        string `json:"role"`
+	State       string `json:"state"`
+	Address     string `json:"address"`
+	Gossip      string `json:"gossip"`
+	Partitions  int    `json:"partitions"` // that the ring gives it
+	View        string `json:"view"`       // digest of what it sees
+}
+
+// Workers are all members that are workers, by name.
+type Workers struct {
+	Workers []WorkerRow `json:"workers"`
+}
+
 // WorkerRow is a worker, and its own status.
 type WorkerRow struct {
 	Name    string        `json:"name"`
@@ -87,10 +124,22 @@ type LockPage struct {
 // MaxLockRows is how many rows a [LockPage] has at most.
 const MaxLockRows = 100
 
+// HotKeys are the keys that workers were asked for most lately.
+type HotKeys struct {
+	Keys   []HotKeyAt `json:"keys"`   // the hottest first
+	Silent []string   `json:"silent"` // workers that did not tell
+}
+
 // HotKeyAt is a hot key, and which worker has it.
 type HotKeyAt struct {
 	At string `json:"at"`
 	HotKey
+}
+
+// Moves are the moves that workers remember.
+type Moves struct {
+	Moves  []RecentMove `json:"moves"`  // the latest first
+	Silent []string     `json:"silent"` // workers that did not tell
 }
 
 // RecentMove is a move, and which worker remembers it.
@@ -145,7 +194,7 @@ func (e *Explanation) Conclude() {
 			say("Worker %s had it before.", w.Owner)
 		}
 		if w.WaitsSeconds > 0 {
-			say("It is served again in %s at most.", seconds(w.WaitsSeconds))
+			say("It is served again in %s at most.", Seconds(w.WaitsSeconds))
 		}
 		return
 	case !w.Served:
@@ -160,7 +209,7 @@ func (e *Explanation) Conclude() {
 	}
 	switch h := w.Holder; {
 	case w.Residue != nil:
-		say("An execution at worker %s, the partition's former owner, holds the key: the partition has moved to %s %s ago, while it ran.", w.Residue.Worker, w.Worker, seconds(w.Residue.Seconds))
+		say("An execution at worker %s, the partition's former owner, holds the key: the partition has moved to %s %s ago, while it ran.", w.Residue.Worker, w.Worker, Seconds(w.Residue.Seconds))
 		switch {
 		case e.Former != nil && e.Former.Holder != nil:
 			say("It %s.", runs(e.Former.Holder))
@@ -198,19 +247,19 @@ func runs(h *KeyHolder) string {
 	if h.AtLeast && h.Seconds == 0 {
 		b.WriteString("has begun in the last few seconds")
 	} else {
-		fmt.Fprintf(&b, "has run for %s", seconds(h.Seconds))
+		fmt.Fprintf(&b, "has run for %s", Seconds(h.Seconds))
 		if h.AtLeast {
 			b.WriteString(" or longer")
 		}
 		if h.LimitSeconds > 0 {
-			fmt.Fprintf(&b, " of the %s that it may", seconds(h.LimitSeconds))
+			fmt.Fprintf(&b, " of the %s that it may", Seconds(h.LimitSeconds))
 		}
 	}
 	if h.ClientGone {
 		b.WriteString(", and its client has left")
 	}
 	if h.LeaseSeconds > 0 {
-		fmt.Fprintf(&b, ", and loses the key in %s unless the member renews it", seconds(h.LeaseSeconds))
+		fmt.Fprintf(&b, ", and loses the key in %s unless the member renews it", Seconds(h.LeaseSeconds))
 	}
 	return b.String()
 }
@@ -223,8 +272,8 @@ func callsItself(h *KeyHolder) string {
 	return fmt.Sprintf(" (%q)", h.Label)
 }
 
-// seconds returns a time as precisely as people want it.
-func seconds(s float64) string {
+// Seconds returns a time as precisely as people want it.
+func Seconds(s float64) string {
 	d, precision := time.Duration(s*float64(time.Second)), time.Millisecond
 	switch {
 	case d >= time.Minute:

@@ -44,10 +44,6 @@ func (in *inbox) put(f func(*news)) {
 	}
 }
 
-func (in *inbox) setMember(node string, m *peer) {
-	in.put(func(n *news) { n.members[node] = m })
-}
-
 func putBounded(m map[string]error, node string, err error) {
 	if len(m) < inboxBound {
 		m[node] = err

@@ -113,10 +113,8 @@ type Config struct {
 // goroutines deliver news. Leave and Close end them, and set ended, under ending.
 type Cluster struct {
 	log      *slog.Logger
-	settings ring.Settings          // without Store and KeySource
-	store    atomic.Uint64          // Settings' Store
-	source   atomic.Pointer[string] // Settings' KeySource
-	node     string                 // name in memberlist
+	settings ring.Settings // without Store and KeySource
+	node     string        // name in memberlist
 	identity ring.Member
 	keys     [][]byte // of Config.Keyring
 	list     *memberlist.Memberlist
@@ -163,7 +161,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		requests: make(chan request),
 		owned:    make(chan struct{}),
 	}
-	c.news = newNewsroom(c.inbox.setMember)
+	c.news = newNewsroom(func(node string, p *peer) { c.inbox.put(func(n *news) { n.members[node] = p }) })
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if err := c.open(ctx, &cfg); err != nil {
 		c.stop()
@@ -200,36 +198,33 @@ const leaveAtStart = time.Second
 // open listens and creates the memberlist node.
 func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	logger := newLogger(c.log)
-	ls, err := listen(ctx, c.ctx, cfg, logger)
+	transport, at, err := listen(ctx, c.ctx, cfg, logger)
 	if err != nil {
 		return err
 	}
 	c.identity = cfg.Self
-	c.store.Store(uint64(cfg.Self.StoreID))
-	c.identity.Gossip = ls.advertise.String()
-	c.source.Store(&cfg.Settings.KeySource)
+	c.identity.Gossip = at.String()
 	meta, err := newMetadata(c.identity, keys{cfg.Settings.KeySource, notInForce}, c.settings, 0).encode()
 	if err != nil {
-		ls.transport.Shutdown()
+		transport.Shutdown()
 		return err
 	}
 	c.meta.Store(&meta)
 	mc := timing()
 	mc.Name = c.node
-	mc.Transport = ls.transport
-	mc.BindPort = int(ls.bind.Port())
-	mc.AdvertiseAddr, mc.AdvertisePort = ls.advertise.Addr().String(), int(ls.advertise.Port())
+	mc.Transport = transport
+	mc.AdvertiseAddr, mc.AdvertisePort = at.Addr().String(), int(at.Port())
 	mc.Logger = logger
 	d := &delegate{c}
 	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict = d, d, d, d, d
 	if len(cfg.Keyring) > 0 {
 		if mc.Keyring, err = memberlist.NewKeyring(cfg.Keyring, cfg.Keyring[0]); err != nil {
-			ls.transport.Shutdown()
+			transport.Shutdown()
 			return fmt.Errorf("%w: --gossip-key: %w", ErrConfig, err)
 		}
 	}
 	if c.list, err = memberlist.Create(mc); err != nil {
-		ls.transport.Shutdown()
+		transport.Shutdown()
 		return fmt.Errorf("%w on %s (--gossip): %w", ErrBind, cfg.Bind, err)
 	}
 	return nil
@@ -316,8 +311,8 @@ func (c *Cluster) View() *ring.View { return c.current.Load().view }
 // Settings returns the settings that this member shares with the others, with their defaults, and
 // its store's present identity.
 func (c *Cluster) Settings() ring.Settings {
-	s := c.settings
-	s.Store, s.KeySource = ring.StoreID(c.store.Load()), *c.source.Load()
+	s, now := c.settings, c.current.Load()
+	s.Store, s.KeySource = now.self.StoreID, now.source
 	return s
 }
 
@@ -443,6 +438,6 @@ func (c *Cluster) Close() error {
 func (c *Cluster) endLocked() {
 	c.ended = true
 	c.stop()
+	c.list.Shutdown() // only logs what goes wrong; it ends the streams of joins
 	c.tasks.Wait()
-	c.list.Shutdown() // only logs what goes wrong
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -33,7 +34,8 @@ type joiner struct {
 	guessed  bool
 	first    chan struct{} // closed after the first round
 	firstErr error         // every seed refused; read it after first
-	throttle throttle      // of run
+	started  bool          // the first round is over; of run, as throttle
+	throttle throttle
 
 	mu      sync.Mutex
 	targets map[string]*target // by address, as it was given
@@ -73,20 +75,11 @@ func (j *joiner) add(addrs []string) {
 
 // forgetLocked drops added targets that are too old or too many.
 func (j *joiner) forgetLocked(now time.Time) {
-	type aged struct {
-		addr  string
-		added time.Time
-	}
-	var added []aged
-	for addr, t := range j.targets {
-		if !t.seed {
-			added = append(added, aged{addr, t.added})
-		}
-	}
-	slices.SortFunc(added, func(a, b aged) int { return b.added.Compare(a.added) })
-	for i, a := range added {
-		if i >= addedBound || now.Sub(a.added) > addedAge {
-			delete(j.targets, a.addr)
+	added := slices.DeleteFunc(slices.Collect(maps.Keys(j.targets)), func(addr string) bool { return j.targets[addr].seed })
+	slices.SortFunc(added, func(a, b string) int { return j.targets[b].added.Compare(j.targets[a].added) })
+	for i, addr := range added {
+		if i >= addedBound || now.Sub(j.targets[addr].added) > addedAge {
+			delete(j.targets, addr)
 		}
 	}
 }
@@ -109,6 +102,7 @@ func (j *joiner) awaitFirstRound(ctx context.Context) error {
 
 func (j *joiner) run() {
 	j.firstErr = allRefused(j.round())
+	j.started = true
 	close(j.first)
 	for wake.Sleep(joinInterval*3/4+rand.N(joinInterval/2), j.c.ctx.Done()) {
 		j.round()
@@ -231,20 +225,11 @@ func (j *joiner) noteTry(addr string, err error, now time.Time) {
 	}
 	t.lost = true
 	switch {
-	case refused && (j.starting() || j.guessed): // Start returns it, or has logged it
+	case refused && (!j.started || j.guessed): // Start returns it, or has logged it
 	case refused && j.throttle.pass(err.Error(), now):
 		j.c.log.Error("cannot join a seed", "error", err)
 	case t.seed && !refused && len(j.c.View().Members) < 2 && j.throttle.pass(err.Error(), now):
 		j.c.log.Warn("cannot join a seed yet: trying again", "seed", addr, "error", err)
-	}
-}
-
-func (j *joiner) starting() bool {
-	select {
-	case <-j.first:
-		return false
-	default:
-		return true
 	}
 }
 

@@ -9,50 +9,47 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/hashicorp/memberlist"
 )
 
-// listener is a transport and the addresses that belong to it.
-type listener struct {
-	transport memberlist.Transport
-	bind      netip.AddrPort
-	advertise netip.AddrPort
-}
-
-// listen opens cfg's transport. ctx bounds the look-up of names; dials and
-// streams end with life.
-func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (*listener, error) {
+// listen opens cfg's transport, and returns it with the address at which peers reach it. ctx bounds
+// the look-up of names; dials and streams end with life.
+func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (memberlist.Transport, netip.AddrPort, error) {
+	var none netip.AddrPort
 	if cfg.Transport != nil {
-		return wrap(life, cfg.Transport)
+		ip, port, err := cfg.Transport.FinalAdvertiseAddr("", 0)
+		if err != nil {
+			return nil, none, fmt.Errorf("%w: Transport: %w", ErrConfig, err)
+		}
+		addr, _ := netip.AddrFromSlice(ip)
+		return cfg.Transport, netip.AddrPortFrom(addr.Unmap(), uint16(port)), nil
 	}
-	bind, err := resolve(ctx, cfg.Bind, "0")
+	bind, err := resolve(ctx, cfg.Bind)
 	if err != nil {
-		return nil, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
+		return nil, none, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
 	}
 	advertise := bind
 	if cfg.Advertise != "" {
-		if advertise, err = resolve(ctx, cfg.Advertise, "0"); err != nil {
-			return nil, fmt.Errorf("%w: Advertise (--gossip-advertise) %q: %w", ErrConfig, cfg.Advertise, err)
+		if advertise, err = resolve(ctx, cfg.Advertise); err != nil {
+			return nil, none, fmt.Errorf("%w: Advertise (--gossip-advertise) %q: %w", ErrConfig, cfg.Advertise, err)
 		}
 	}
 	if err := cfg.guard(bind, advertise); err != nil {
-		return nil, err
+		return nil, none, err
 	}
 	if advertise.Addr().IsUnspecified() {
 		ip, err := outward()
 		if err != nil {
-			return nil, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
+			return nil, none, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
 		}
 		advertise = netip.AddrPortFrom(ip, advertise.Port())
 	}
-	inner, err := bindTo(bind, logger)
+	s, err := bindTo(life, bind, logger)
 	if err != nil {
-		return nil, fmt.Errorf("%w on %s: %w; choose a free address of this machine with --gossip", ErrBind, cfg.Bind, err)
+		return nil, none, fmt.Errorf("%w on %s: %w; choose a free address of this machine with --gossip", ErrBind, cfg.Bind, err)
 	}
-	bind = netip.AddrPortFrom(bind.Addr(), inner.port())
-	return &listener{&transport{inner, life, dialTCP}, bind, netip.AddrPortFrom(advertise.Addr(), cmp.Or(advertise.Port(), bind.Port()))}, nil
+	return s, netip.AddrPortFrom(advertise.Addr(), cmp.Or(advertise.Port(), s.port())), nil
 }
 
 // guard refuses addresses that other machines reach if there is no key, or warns
@@ -72,39 +69,21 @@ func (cfg *Config) guard(bind, advertise netip.AddrPort) error {
 	return fmt.Errorf("%w: %s %s has no key: anyone who reaches it can join as a worker, get requests and read the URL of an offered store; set Keyring (--gossip-key) on all members to one output of openssl rand -hex 32, or accept that with Open (--gossip-open)", ErrConfig, field, addr)
 }
 
-// wrap makes a listener of a transport that was given.
-func wrap(life context.Context, t memberlist.Transport) (*listener, error) {
-	ip, port, err := t.FinalAdvertiseAddr("", 0)
-	if err != nil {
-		return nil, fmt.Errorf("%w: Transport: %w", ErrConfig, err)
-	}
-	addr, _ := netip.AddrFromSlice(ip)
-	at := netip.AddrPortFrom(addr.Unmap(), uint16(port))
-	dial := func(_ context.Context, addr string, timeout time.Duration) (net.Conn, error) {
-		return t.DialTimeout(addr, timeout)
-	}
-	return &listener{&transport{t, life, dial}, at, at}, nil
-}
-
 // bindTo listens with TCP and UDP on one port. If the port is free to choose, the port chosen for
 // TCP may be taken for UDP, so bindTo tries again.
-func bindTo(addr netip.AddrPort, logger *log.Logger) (s *sockets, err error) {
-	attempts := 1
-	if addr.Port() == 0 {
-		attempts = 10
-	}
-	for range attempts {
-		if s, err = openSockets(addr, logger); err == nil {
-			break
+func bindTo(life context.Context, addr netip.AddrPort, logger *log.Logger) (s *sockets, err error) {
+	for attempt := 1; ; attempt++ {
+		s, err = openSockets(life, addr, logger)
+		if err == nil || addr.Port() != 0 || attempt == 10 {
+			return s, err
 		}
 	}
-	return s, err
 }
 
-// resolve returns the first address of a host:port, or of a host with the
-// default port. An empty host means all addresses of the machine.
-func resolve(ctx context.Context, hostport, port string) (netip.AddrPort, error) {
-	addrs, err := resolveAll(ctx, hostport, port)
+// resolve returns the first address of a host:port, or of a host with port 0. An empty host means all
+// addresses of the machine.
+func resolve(ctx context.Context, hostport string) (netip.AddrPort, error) {
+	addrs, err := resolveAll(ctx, hostport, "0")
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
@@ -199,42 +178,4 @@ func outward() (netip.Addr, error) {
 		}
 	}
 	return best, nil
-}
-
-// transport ends dials and the streams that this side opened when life ends.
-type transport struct {
-	memberlist.Transport
-	life context.Context
-	dial func(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error)
-}
-
-func dialTCP(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout}
-	return d.DialContext(ctx, "tcp", addr)
-}
-
-func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
-	return t.WriteTo(b, a.Addr)
-}
-
-func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	conn, err := t.dial(t.life, addr, timeout)
-	if err != nil {
-		return nil, err
-	}
-	return &stream{conn, context.AfterFunc(t.life, func() { conn.Close() })}, nil
-}
-
-func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return t.DialTimeout(a.Addr, timeout)
-}
-
-type stream struct {
-	net.Conn
-	done func() bool
-}
-
-func (s *stream) Close() error {
-	s.done()
-	return s.Conn.Close()
 }

@@ -76,34 +76,25 @@ func (md metadata) member(name, gossip string) ring.Member {
 	return m
 }
 
-// Bits of the flags; the others are free.
-const (
-	flagLink = 1 << iota
-	flagTLS
-	flagTLSOptional
-	flagGRPC
-)
+// flags are the fields that have a bit each, in the order of the bits; the others are free.
+func (md *metadata) flags() []*bool {
+	return []*bool{&md.self.Link, &md.settings.PeerTLS, &md.settings.PeerTLSOptional, &md.self.GRPC}
+}
 
-func (md metadata) flags() (flags byte) {
-	if md.self.Link {
-		flags |= flagLink
-	}
-	if md.self.GRPC {
-		flags |= flagGRPC
-	}
-	if md.settings.PeerTLS {
-		flags |= flagTLS
-	}
-	if md.settings.PeerTLSOptional {
-		flags |= flagTLSOptional
-	}
-	return flags
+// texts are the fields that have a length and so many bytes each, in their order.
+func (md *metadata) texts() []*string {
+	return []*string{&md.self.Incarnation, &md.self.Addr, &md.self.Store, &md.settings.Cluster, &md.settings.KeySource}
 }
 
 // encode fails if md is longer than memberlist can carry.
 func (md metadata) encode() ([]byte, error) {
-	b := make([]byte, 0, metaLimit)
-	b = append(b, metaMark, metaVersion, byte(md.self.Role), byte(md.self.State), md.flags())
+	b, flags := make([]byte, 0, metaLimit), byte(0)
+	for bit, on := range md.flags() {
+		if *on {
+			flags |= 1 << bit
+		}
+	}
+	b = append(b, metaMark, metaVersion, byte(md.self.Role), byte(md.self.State), flags)
 	b = binary.BigEndian.AppendUint64(b, md.self.View)
 	b = binary.BigEndian.AppendUint64(b, uint64(md.self.Epoch))
 	b = binary.BigEndian.AppendUint64(b, md.digest)
@@ -112,9 +103,9 @@ func (md metadata) encode() ([]byte, error) {
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(md.settings.Ring.Load))
 	b = binary.AppendUvarint(b, uint64(md.settings.Ring.Partitions))
 	b = binary.AppendUvarint(b, uint64(md.settings.Ring.ReplicationFactor))
-	for _, s := range []string{md.self.Incarnation, md.self.Addr, md.self.Store, md.settings.Cluster, md.settings.KeySource} {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
+	for _, s := range md.texts() {
+		b = binary.AppendUvarint(b, uint64(len(*s)))
+		b = append(b, *s...)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(md.since))
 	b = binary.AppendUvarint(b, md.version)
@@ -135,8 +126,9 @@ func decodeMetadata(b []byte) (metadata, error) {
 	r := packed.Reader{Rest: b[2:]}
 	md := metadata{self: ring.Member{Role: ring.Role(r.Byte()), State: ring.State(r.Byte())}}
 	flags := r.Byte()
-	md.self.Link, md.self.GRPC = flags&flagLink != 0, flags&flagGRPC != 0
-	md.settings.PeerTLS, md.settings.PeerTLSOptional = flags&flagTLS != 0, flags&flagTLSOptional != 0
+	for bit, on := range md.flags() {
+		*on = flags>>bit&1 != 0
+	}
 	md.self.View = r.Uint64()
 	md.self.Epoch = int64(r.Uint64())
 	md.digest = r.Uint64()
@@ -145,7 +137,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 	md.settings.Ring.Load = math.Float64frombits(r.Uint64())
 	md.settings.Ring.Partitions = int(r.Number(math.MaxInt32))
 	md.settings.Ring.ReplicationFactor = int(r.Number(math.MaxInt32))
-	for _, s := range []*string{&md.self.Incarnation, &md.self.Addr, &md.self.Store, &md.settings.Cluster, &md.settings.KeySource} {
+	for _, s := range md.texts() {
 		*s = r.Text()
 	}
 	md.since = int64(r.Uint64())

@@ -128,11 +128,7 @@ func (r *newsroom) knows(name string, meta []byte) bool {
 func (r *newsroom) meet(name string, meta []byte, p peer, version uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.nodes[name]
-	if n == nil {
-		n = new(node)
-		r.nodes[name] = n
-	}
+	n := r.nodeLocked(name)
 	latest := statusOf(n.peer.Member, n.version)
 	n.meta, n.peer = slices.Clone(meta), p
 	if n.version > version {
@@ -145,6 +141,13 @@ func (r *newsroom) meet(name string, meta []byte, p peer, version uint64) {
 		r.learn(name, n, s)
 	}
 	r.publish(name, new(n.peer))
+}
+
+func (r *newsroom) nodeLocked(name string) *node {
+	if r.nodes[name] == nil {
+		r.nodes[name] = new(node)
+	}
+	return r.nodes[name]
 }
 
 // learn takes the status of a node, unless it is an old one.
@@ -189,11 +192,7 @@ func (r *newsroom) forget() {
 func (r *newsroom) tell(self string, s status) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.nodes[self]
-	if n == nil {
-		n = new(node)
-		r.nodes[self] = n
-	}
+	n := r.nodeLocked(self)
 	n.version, n.news = s.version, encodeNews(self, s)
 	n.endNews()
 	done := make(chan struct{})

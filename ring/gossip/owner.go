@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -28,10 +29,11 @@ const (
 	duplicateAge = 10 * time.Second
 )
 
-// publication is a view, this member in it, and the channel that is closed when
-// it is replaced.
+// publication is a view, this member in it, its keys in force, and the channel that is closed when it
+// is replaced.
 type publication struct {
 	self     ring.Member
+	source   string
 	view     *ring.View
 	replaced chan struct{}
 }
@@ -167,7 +169,6 @@ func (o *owner) change(change func(*ring.Member), wait time.Duration) error {
 		return nil
 	}
 	o.self = next
-	o.c.store.Store(uint64(next.StoreID))
 	o.publish()
 	o.spread(max(wait, unwaited))
 	return nil
@@ -273,23 +274,18 @@ func (o *owner) publish() {
 		view = ring.NewView(o.table, members)
 	}
 	view.Refused, view.KeyConflict = refused, o.keyConflict()
-	o.c.source.Store(&o.inForce.source)
 	o.warnOfRefused(members, refused)
 	old := o.c.current.Load()
-	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && slices.Equal(old.view.Refused, refused) && sameText(old.view.KeyConflict, view.KeyConflict) {
+	if old != nil && old.source == o.inForce.source && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) &&
+		slices.Equal(old.view.Refused, refused) && fmt.Sprint(old.view.KeyConflict) == fmt.Sprint(view.KeyConflict) {
 		return
 	}
-	o.c.current.Store(&publication{o.self, view, make(chan struct{})})
+	o.c.current.Store(&publication{o.self, o.inForce.source, view, make(chan struct{})})
 	if old != nil {
 		o.c.views.Add(1)
 		close(old.replaced)
 	}
 	o.warnOfKeys(time.Now())
-}
-
-// sameText reports whether two errors say the same.
-func sameText(a, b error) bool {
-	return a == b || a != nil && b != nil && a.Error() == b.Error()
 }
 
 // keepEpoch makes this member announce the highest epoch when the member that did so is gone. The
@@ -307,7 +303,8 @@ func (o *owner) keepEpoch() {
 
 // warnOfRefused says which members use another store than those of the view.
 func (o *owner) warnOfRefused(members, refused []ring.Member) {
-	ours := o.c.Settings()
+	ours := o.c.settings
+	ours.Store = o.self.StoreID
 	if workers := ring.ActiveWorkers(refused); ours.Store == 0 && len(workers) > 0 && !o.several {
 		o.several = true
 		o.c.log.Warn("active workers use several stores, and this member follows the oldest worker's: give all members of a cluster the same --store or --redis",

@@ -15,7 +15,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wake"
 )
 
-// sockets is a memberlist.Transport of TCP and UDP on one port. It reads packets into one buffer
+// sockets is a memberlist.NodeAwareTransport of TCP and UDP on one port. Its dials, and the streams that
+// it opens, end with life. It reads packets into one buffer
 // and copies what has come; memberlist's own makes a buffer of 64 KiB for each packet.
 type sockets struct {
 	tcp     *net.TCPListener
@@ -23,7 +24,7 @@ type sockets struct {
 	log     *log.Logger
 	packets chan *memberlist.Packet
 	streams chan net.Conn
-	life    context.Context // ends with Shutdown
+	life    context.Context // ends with the Cluster's, and with Shutdown
 	stop    context.CancelFunc
 	readers sync.WaitGroup
 }
@@ -34,7 +35,7 @@ const (
 	acceptAgain = 100 * time.Millisecond
 )
 
-func openSockets(addr netip.AddrPort, logger *log.Logger) (*sockets, error) {
+func openSockets(life context.Context, addr netip.AddrPort, logger *log.Logger) (*sockets, error) {
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func openSockets(addr netip.AddrPort, logger *log.Logger) (*sockets, error) {
 	}
 	_ = udp.SetReadBuffer(packetRoom) // the kernel gives what it can
 	s := &sockets{tcp: tcp, udp: udp, log: logger, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn)}
-	s.life, s.stop = context.WithCancel(context.Background())
+	s.life, s.stop = context.WithCancel(life)
 	s.readers.Go(s.accept)
 	s.readers.Go(s.read)
 	return s, nil
@@ -114,7 +115,31 @@ func (s *sockets) PacketCh() <-chan *memberlist.Packet { return s.packets }
 func (s *sockets) StreamCh() <-chan net.Conn { return s.streams }
 
 func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
-	return dialTCP(s.life, addr, timeout)
+	d := net.Dialer{Timeout: timeout}
+	conn, err := d.DialContext(s.life, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{conn, context.AfterFunc(s.life, func() { conn.Close() })}, nil
+}
+
+func (s *sockets) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	return s.WriteTo(b, a.Addr)
+}
+
+func (s *sockets) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return s.DialTimeout(a.Addr, timeout)
+}
+
+// stream is a connection that ends with the life of its sockets.
+type stream struct {
+	net.Conn
+	done func() bool
+}
+
+func (s *stream) Close() error {
+	s.done()
+	return s.Conn.Close()
 }
 
 // Shutdown closes the sockets and waits for their readers.

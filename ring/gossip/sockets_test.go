@@ -10,7 +10,7 @@ import (
 
 // A packet costs memory by its own size, not by that of the largest one.
 func TestPacketsAreReadIntoOneBuffer(t *testing.T) {
-	s, err := openSockets(netip.MustParseAddrPort("127.0.0.1:0"), log.New(io.Discard, "", 0))
+	s, err := openSockets(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), log.New(io.Discard, "", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
