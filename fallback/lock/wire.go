@@ -79,12 +79,11 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 // otherwise within the wire's timeout. If the error is not the server's own refusal, sent says
 // whether the call may still be carried out.
 func (w *lockWire) call(ctx context.Context, s *lockScript, args []any) (reply *redis.Cmd, sent bool) {
-	c := &wireCall{script: s, args: args}
 	if w.enter() {
-		w.callInPlace(ctx, c)
-		return c.cmd, unanswered(c.cmd.Err())
+		reply = w.callInPlace(ctx, &wireCall{script: s, args: args})
+		return reply, unanswered(reply.Err())
 	}
-	c.done = make(chan struct{})
+	c := &wireCall{script: s, args: args, done: make(chan struct{})}
 	w.submit(c)
 	late := time.NewTimer(w.timeout + wireGrace)
 	defer late.Stop()
@@ -125,7 +124,7 @@ func (w *lockWire) endedLocked() {
 	}
 }
 
-func (w *lockWire) callInPlace(caller context.Context, c *wireCall) {
+func (w *lockWire) callInPlace(caller context.Context, c *wireCall) *redis.Cmd {
 	w.exec(until(caller, time.Now().Add(min(w.timeout, wirePlace))), c)
 	if unanswered(c.cmd.Err()) {
 		w.trip.Store(int64(w.timeout)) // until a call beside its caller was fast
@@ -137,6 +136,7 @@ func (w *lockWire) callInPlace(caller context.Context, c *wireCall) {
 	defer w.mu.Unlock()
 	w.placed--
 	w.endedLocked()
+	return c.cmd
 }
 
 // deadlineContext has a deadline but no timer: it is for go-redis, which gives
