@@ -54,7 +54,7 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newLockNode(client, cfg, true), cfg), nil
+	return newLocker(newLockNode(client, cfg), cfg), nil
 }
 
 func newLocker(server lockServer, cfg Config) *Locker {

@@ -69,8 +69,8 @@ type lockNode struct {
 	hubs    *lockHubs // nil if waiters are to poll
 }
 
-func newLockNode(client redis.UniversalClient, cfg Config, inPlace bool) *lockNode {
-	n := &lockNode{wire: newLockWire(client, cfg.Timeout, inPlace), cfg: cfg, publish: "PUBLISH"}
+func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
+	n := &lockNode{wire: newLockWire(client, cfg.Timeout), cfg: cfg, publish: "PUBLISH"}
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		n.publish = "SPUBLISH"
 	}

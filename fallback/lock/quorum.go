@@ -38,7 +38,7 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	cfg.Poll = true
 	q := &quorum{cfg: cfg, policy: cfg.policy(), need: len(clients)/2 + 1, closing: make(chan struct{})}
 	for _, client := range clients {
-		q.nodes = append(q.nodes, newLockNode(client, cfg, false))
+		q.nodes = append(q.nodes, newLockNode(client, cfg))
 	}
 	l := newLocker(q, cfg)
 	q.now = l.now

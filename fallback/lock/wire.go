@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,10 +17,6 @@ const (
 	wireLanes = 16                     // pipelines under way at once, one connection each
 	wirePause = time.Millisecond       // between the starts of two lanes, unless the server takes longer to answer
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
-
-	wirePlaces = 8                      // calls in place at once; more share pipelines
-	wireNear   = 10 * time.Millisecond  // a server that answered faster last time is called in place
-	wirePlace  = 100 * time.Millisecond // timeout of a call in place
 )
 
 // errLockTimeout: a server did not answer a call in time.
@@ -29,24 +24,19 @@ var errLockTimeout = errors.New("no answer in time")
 
 // lockWire carries script calls to one server, or to a cluster. Calls made while others are under
 // way share a pipeline, so many callers cost few system calls. A caller whose context ends stops
-// waiting, but its call continues. No call is sent twice: its caller must repeat it.
-//
-// A single call to a server near by runs in its caller's goroutine. That saves waking another one,
-// but the caller cannot leave before the call's short timeout. mu guards the queue and the number
-// of calls.
+// waiting, but its call continues. No call is sent twice: its caller must repeat it. mu guards the
+// queue and the number of lanes.
 type lockWire struct {
 	client  redis.UniversalClient
-	batch   int  // calls in one pipeline: pipelines are worth it for one server
-	inPlace bool // and so are calls in place
+	batch   int // calls in one pipeline: pipelines are worth it for one server
 	timeout time.Duration
-	trip    atomic.Int64 // how long the latest pipeline took, in ns; 0 before the first
 
 	mu     sync.Mutex
 	queue  []*wireCall
 	lanes  int
-	placed int        // calls in place
-	latest time.Time  // start of the latest lane
-	idle   *sync.Cond // lanes and placed are 0
+	latest time.Time     // start of the latest lane
+	trip   time.Duration // how long the latest pipeline took
+	idle   *sync.Cond    // lanes is 0
 }
 
 // wireCall is one run of a script. It is queued and sent; done is closed at the end.
@@ -64,13 +54,11 @@ type onceCmd struct{ *redis.Cmd }
 
 func (onceCmd) NoRetry() bool { return true }
 
-func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bool) *lockWire {
+func newLockWire(client redis.UniversalClient, timeout time.Duration) *lockWire {
 	w := &lockWire{client: client, batch: 1, timeout: timeout}
 	w.idle = sync.NewCond(&w.mu)
-	if c, ok := client.(*redis.Client); ok {
+	if _, ok := client.(*redis.Client); ok {
 		w.batch = wireBatch
-		// A read of a client that ignores contexts takes three seconds and more.
-		w.inPlace = inPlace && c.Options().ContextTimeoutEnabled
 	}
 	return w
 }
@@ -79,10 +67,6 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 // otherwise within the wire's timeout. If the error is not the server's own refusal, sent says
 // whether the call may still be carried out.
 func (w *lockWire) call(ctx context.Context, s *lockScript, args []any) (reply *redis.Cmd, sent bool) {
-	if w.enter() {
-		reply = w.callInPlace(ctx, &wireCall{script: s, args: args})
-		return reply, unanswered(reply.Err())
-	}
 	c := &wireCall{script: s, args: args, done: make(chan struct{})}
 	w.submit(c)
 	late := time.NewTimer(w.timeout + wireGrace)
@@ -103,42 +87,6 @@ func unanswered(err error) bool {
 	return err != nil && !refused
 }
 
-// enter reports whether a call may run in place. If so, the caller must use callInPlace, which leaves.
-func (w *lockWire) enter() bool {
-	if trip := w.trip.Load(); !w.inPlace || trip == 0 || trip > int64(wireNear) {
-		return false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.placed >= wirePlaces || len(w.queue) > 0 {
-		return false
-	}
-	w.placed++
-	return true
-}
-
-// endedLocked wakes the goroutines that wait for the wire to be idle, if it is.
-func (w *lockWire) endedLocked() {
-	if w.lanes == 0 && w.placed == 0 {
-		w.idle.Broadcast()
-	}
-}
-
-func (w *lockWire) callInPlace(caller context.Context, c *wireCall) *redis.Cmd {
-	w.exec(until(caller, time.Now().Add(min(w.timeout, wirePlace))), c)
-	if unanswered(c.cmd.Err()) {
-		w.trip.Store(int64(w.timeout)) // until a call beside its caller was fast
-	}
-	if c.cmd.Err() != nil && caller.Err() != nil {
-		c.cmd.SetErr(context.Cause(caller))
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.placed--
-	w.endedLocked()
-	return c.cmd
-}
-
 // deadlineContext has a deadline but no timer: it is for go-redis, which gives
 // the deadline to the connection.
 type deadlineContext struct {
@@ -147,13 +95,6 @@ type deadlineContext struct {
 }
 
 func (c deadlineContext) Deadline() (time.Time, bool) { return c.at, true }
-
-func until(ctx context.Context, at time.Time) context.Context {
-	if sooner, ok := ctx.Deadline(); ok && sooner.Before(at) {
-		return ctx
-	}
-	return deadlineContext{ctx, at}
-}
 
 // scriptArgs returns the arguments of EVALSHA. The wire sets the first two.
 func scriptArgs(keys []string, args ...any) []any {
@@ -177,7 +118,7 @@ func (w *lockWire) submit(c *wireCall) {
 	defer w.mu.Unlock()
 	w.queue = append(w.queue, c)
 	now := time.Now()
-	due := w.trip.Load() > int64(wirePause) || now.Sub(w.latest) >= wirePause
+	due := w.trip > wirePause || now.Sub(w.latest) >= wirePause
 	if w.batch == 1 || w.lanes == 0 || w.lanes < wireLanes && due {
 		w.latest = now
 		w.lanes++
@@ -208,22 +149,24 @@ func (w *lockWire) lane() {
 		}
 		w.mu.Unlock()
 		began := time.Now()
-		w.exec(until(context.Background(), began.Add(w.timeout)), batch...)
-		w.trip.Store(int64(time.Since(began)))
+		w.exec(deadlineContext{context.Background(), began.Add(w.timeout)}, batch)
+		trip := time.Since(began)
 		for _, c := range batch {
 			close(c.done)
 		}
 		runtime.Gosched()
 		w.mu.Lock()
+		w.trip = trip
 	}
-	w.lanes--
-	w.endedLocked()
+	if w.lanes--; w.lanes == 0 {
+		w.idle.Broadcast()
+	}
 	w.mu.Unlock()
 }
 
 // exec sends a batch as one pipeline, after which each call has its reply or error. A script that the
 // server does not know is sent to it.
-func (w *lockWire) exec(ctx context.Context, batch ...*wireCall) {
+func (w *lockWire) exec(ctx context.Context, batch []*wireCall) {
 	var err error
 	if len(batch) == 1 {
 		_ = w.client.Process(ctx, batch[0].command(ctx, "evalsha", batch[0].script.sha)) // the command has the error
@@ -248,7 +191,7 @@ func (w *lockWire) exec(ctx context.Context, batch ...*wireCall) {
 func (w *lockWire) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.lanes > 0 || w.placed > 0 {
+	for w.lanes > 0 {
 		w.idle.Wait()
 	}
 }
