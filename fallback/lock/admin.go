@@ -1,12 +1,11 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -49,7 +48,7 @@ func (l *Locker) State(ctx context.Context, key string) (State, error) {
 func (l *Locker) repeat(ctx context.Context, call func() error) error {
 	for failures := 1; ; failures++ {
 		err := call()
-		if err == nil || failures == 3 || !passing(err) || l.wait(ctx, nil, l.cfg.backOff(failures)) != nil {
+		if err == nil || failures == 3 || !passing(err) || l.wait(ctx, new(lockBell), l.cfg.backOff(failures)) != nil {
 			return err
 		}
 	}
@@ -58,7 +57,7 @@ func (l *Locker) repeat(ctx context.Context, call func() error) error {
 // queued is how many callers of this process queue for a key.
 func (l *Locker) queued(key string) int {
 	s := l.turns.Inspect(key)
-	if s.Token != 0 && !slices.ContainsFunc(l.all(false), func(h *heldClaim) bool { return h.has(s.Token) }) {
+	if s.Token != 0 && !slices.ContainsFunc(l.all(), func(h *heldClaim) bool { return h.has(s.Token) }) {
 		return s.Waiters + 1 // and one that contends
 	}
 	return s.Waiters
@@ -105,9 +104,10 @@ func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, e
 		err = fmt.Errorf("lock: releasing %q by force: %w", key, err)
 	}
 	if err != nil || n > 0 {
-		l.emit(ctx, forced, slog.LevelWarn, Event{Keys: []string{key}, Read: before.Readers > 0, Label: before.Label, By: by, Why: why, Err: err})
+		of := ask{names: []string{key}, read: before.Readers > 0, opts: locking.Options{Label: before.Label}}
+		l.emit(ctx, forced, of, Event{By: by, Why: why, Err: err})
 	}
-	for _, h := range l.all(false) { // our own need not wait
+	for _, h := range l.all() { // our own need not wait
 		if slices.Contains(h.names, key) {
 			h.mu.Lock()
 			t := h.tenure
@@ -123,32 +123,17 @@ func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, e
 }
 
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {
-	names := n.cfg.naming()
-	keys := []string{names.key("", name), names.key("fence:", name), names.key("waiting:", name)}
-	reply, err := n.run(ctx, nil, &scripts.state, scriptArgs(keys, flag(n.cfg.FIFO)))
-	if err != nil {
-		return State{}, err
+	keys := []string{n.cfg.key("", name), n.cfg.key("fence:", name), n.cfg.key("waiting:", name)}
+	values, err := n.run(ctx, nil, &scripts.state, scriptArgs(keys, n.cfg.FIFO)).Slice()
+	if err != nil || len(values) != 6 {
+		return State{}, cmp.Or(err, fmt.Errorf("%w: %v, want six values", errUnexpected, values))
 	}
-	return parseState(reply)
-}
-
-func parseState(reply any) (State, error) {
-	values, ok := reply.([]any)
-	if !ok || len(values) != 6 {
-		return State{}, fmt.Errorf("%w: %v, want six values", errUnexpected, reply)
+	numbers, err := redis.NewCmdResult(values[1:], nil).Int64Slice()
+	owner, isOwner := values[0].(string)
+	if err != nil || !isOwner {
+		return State{}, fmt.Errorf("%w: %v, want integers after an owner", errUnexpected, values)
 	}
-	var numbers [4]int64
-	var err error
-	for i, at := range []int{0, 2, 3, 5} {
-		numbers[i], err = intReply(values[at], err)
-	}
-	owner, isOwner := values[1].(string)
-	fence, isFence := values[4].(string)
-	if err != nil || !isOwner || !isFence {
-		return State{}, fmt.Errorf("%w: %v, want integers beside an owner and a fence", errUnexpected, reply)
-	}
-	s := State{Held: numbers[0] == 1, Waiting: int(numbers[3]), Label: labelOf(owner)}
-	s.Token, _ = strconv.ParseInt(fence, 10, 64) // 0 if it was never minted
+	s := State{Held: numbers[0] == 1, Label: labelOf(owner), Token: numbers[3], Waiting: int(numbers[4])}
 	if s.Held {
 		s.Readers, s.Left = int(numbers[1]), time.Duration(max(numbers[2], 0))*time.Millisecond
 	}
@@ -164,9 +149,8 @@ func labelOf(owner string) string {
 }
 
 func (n *lockNode) force(ctx context.Context, name, id, why string) (int64, error) {
-	names := n.cfg.naming()
-	keys := []string{names.key("", name), names.key("forced:", name), names.key("bell:", name), names.key("queue:", name)}
-	return intReply(n.run(ctx, nil, &scripts.force, scriptArgs(keys, why, n.publish, "#"+id)))
+	keys := []string{n.cfg.key("", name), n.cfg.key("forced:", name), n.cfg.key("bell:", name), n.cfg.key("queue:", name)}
+	return n.run(ctx, nil, &scripts.force, scriptArgs(keys, why, n.publish, "#"+id)).Int64()
 }
 
 // lockOrderLasts is for how long what a Locker says of FIFO counts. It says so
@@ -211,23 +195,20 @@ func (n *lockNode) agrees(ctx context.Context) (bool, error) {
 	if n.cfg.NoPrefix {
 		key = n.cfg.Prefix + "key:order"
 	}
-	same, err := intReply(n.run(ctx, nil, &scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds())))
-	return same == 1, err
+	return n.run(ctx, nil, &scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds())).Bool()
 }
 
 func (n *lockNode) replicates() bool {
-	switch n.wire.client.(type) {
-	case *redis.Client, *redis.ClusterClient:
-		return true
-	}
-	return false
+	_, one := n.wire.client.(*redis.Client)
+	_, cluster := n.wire.client.(*redis.ClusterClient)
+	return one || cluster
 }
 
-// replicate renews the claim and returns how many replicas have that within the
-// time; it waits for no more than want. It makes both calls on one connection, since
-// WAIT is about the writes of its own connection, and all that was written before them.
-func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within time.Duration) (int, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within+n.cfg.Timeout, errLockTimeout)
+// replicate renews the claim and returns how many replicas have that within the time; it waits for
+// no more than its caller wants. It makes both calls on one connection, since WAIT is about the
+// writes of its own connection, and all that was written before them.
+func (n *lockNode) replicate(ctx context.Context, c *claim) (int, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.ReplicasWithin+n.cfg.Timeout, errLockTimeout)
 	defer cancel()
 	var server *redis.Client
 	switch client := n.wire.client.(type) {
@@ -241,24 +222,21 @@ func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within tim
 	}
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }()
-	state, err := conn.Eval(ctx, scripts.renew.source, c.fenced(), c.owner, c.ttl.Milliseconds(), 0).Int64()
+	state, err := conn.Eval(ctx, scripts.renew.source, c.fenced(), c.owner, c.opts.TTL.Milliseconds(), 0).Int64()
 	if err != nil {
 		return 0, err
 	}
-	if state != renewOK {
+	if state != 1 {
 		return 0, locking.ErrNotOwner
 	}
-	acknowledged, err := conn.Wait(ctx, want, within).Result()
+	acknowledged, err := conn.Wait(ctx, c.opts.Replicas, c.opts.ReplicasWithin).Result()
 	return int(acknowledged), err
 }
 
 // force frees a lock wherever it is held; a majority must have answered.
 func (q *quorum) force(ctx context.Context, name, id, why string) (int64, error) {
-	votes, yes := q.poll(ctx, true, func(ctx context.Context, n *lockNode) (int64, error) { return n.force(ctx, name, id, why) })
-	if yes < q.need && !q.refused(votes) {
-		return 0, q.silence(ctx, votes)
-	}
-	return int64(yes), nil
+	_, yes, err := q.poll(ctx, true, func(ctx context.Context, n *lockNode) (int64, error) { return n.force(ctx, name, id, why) })
+	return int64(yes), err
 }
 
 // state is that of a majority: for how long it has the lock held, and the
@@ -267,7 +245,7 @@ func (q *quorum) state(ctx context.Context, name string) (State, error) {
 	var mu sync.Mutex
 	var held []State
 	token := int64(0)
-	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
+	_, yes, err := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		s, err := n.state(ctx, name)
 		mu.Lock()
 		defer mu.Unlock()
@@ -281,8 +259,8 @@ func (q *quorum) state(ctx context.Context, name string) (State, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	switch {
-	case yes < q.need && !q.refused(votes):
-		return State{}, q.silence(ctx, votes)
+	case err != nil:
+		return State{}, err
 	case yes < q.need:
 		return State{Token: token}, nil
 	}

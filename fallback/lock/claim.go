@@ -5,48 +5,40 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
 )
 
 // claim is one acquisition, from its first try to its release. Its owner string distinguishes it
-// from every other claim, so each call about it may be repeated.
+// from every other claim, so each call about it may be repeated. A granted claim does not change:
+// another TTL or mode makes another claim of it, with the same marks.
 type claim struct {
-	terms
-	queued    atomic.Bool            // may be in a waiting room
-	unsettled atomic.Bool            // a call that takes the lock may still be on its way
-	forced    atomic.Pointer[string] // by whom and why it was released by force, once that is known
-}
-
-// terms are the arguments of a claim's scripts. They do not change.
-type terms struct {
-	names   []string // sorted, each once
-	read    bool
-	waits   bool  // for the locks to be free
-	reserve int64 // fencing tokens for hand-overs
-	fifo    bool
-	naming  naming
-	ttl     time.Duration
-	label   string
+	ask
+	*marks
+	cfg     *Config  // of the Locker
+	reserve int64    // fencing tokens for hand-overs
 	locks   []string // the keys that are the locks; also the channels
 	owner   string   // a letter for the mode, then 130 random bits, then a colon and the label if there is one
+}
+
+// marks are what is known of an owner's calls.
+type marks struct {
+	queued    atomic.Bool            // it may be in a waiting room
+	unsettled atomic.Bool            // a call that takes the lock may still be on its way
+	forced    atomic.Pointer[string] // by whom and why it was released by force, once that is known
 }
 
 // ownerLen is the length of an owner without its label.
 const ownerLen = 1 + 26
 
-// claim makes a claim on the named locks.
-func (l *Locker) claim(w want) *claim {
-	c := &claim{terms: terms{
-		names: w.names, read: w.read, waits: w.wait, fifo: l.cfg.FIFO, naming: l.cfg.naming(), ttl: w.opts.TTL, label: w.opts.Label,
-		locks: make([]string, len(w.names)),
-	}}
-	if !w.read && len(w.names) == 1 {
+// claim makes a claim of what a caller asked for.
+func (l *Locker) claim(a ask) *claim {
+	c := &claim{ask: a, cfg: &l.cfg, locks: make([]string, len(a.names))}
+	if !a.read && len(a.names) == 1 {
 		c.reserve = int64(l.cfg.HandOvers)
 	}
-	for i, name := range w.names {
-		c.locks[i] = c.naming.key("", name)
+	for i, name := range a.names {
+		c.locks[i] = l.cfg.key("", name)
 	}
 	c.renew()
 	return c
@@ -58,93 +50,69 @@ func (c *claim) renew() {
 	if c.read {
 		c.owner = "r" + c.owner[1:]
 	}
-	if c.label != "" {
-		c.owner += ":" + c.label
+	if c.opts.Label != "" {
+		c.owner += ":" + c.opts.Label
 	}
-	c.unsettled.Store(false)
-	c.queued.Store(false)
+	c.marks = new(marks)
 }
 
-// plain says whether the claim is for one lock, exclusively and in any order.
-func (c *claim) plain() bool { return !c.read && !c.fifo && len(c.names) == 1 }
-
-// gone is the owner's tombstone.
-func (c *claim) gone() string { return c.goneOf(c.owner) }
-
-func (c *claim) goneOf(owner string) string {
-	return c.naming.key("gone:", c.names[0]) + ":" + owner[1:ownerLen]
+// gone is the tombstone of the claim's owner, or of another owner of the locks.
+func (c *claim) gone(owner string) string {
+	return c.cfg.key("gone:", c.names[0]) + ":" + owner[1:ownerLen]
 }
 
 // keys are those of the scripts that acquire and release.
 func (c *claim) keys() []string {
 	last := "bell:"
-	if c.fifo {
+	if c.cfg.FIFO {
 		last = "queue:"
 	}
-	keys := append(make([]string, 0, 1+4*len(c.names)), c.gone())
-	for i, name := range c.names {
-		keys = append(keys, c.locks[i],
-			c.naming.key("fence:", name), c.naming.key("waiting:", name), c.naming.key(last, name))
-	}
-	return keys
+	return append([]string{c.gone(c.owner)}, c.each("fence:", "waiting:", last)...)
 }
 
 // fenced are the keys of the script that renews.
-func (c *claim) fenced() []string {
-	keys := make([]string, 0, 3*len(c.names))
+func (c *claim) fenced() []string { return c.each("fence:", "forced:") }
+
+// each returns the keys of each lock: the lock itself, and what goes with it.
+func (c *claim) each(kinds ...string) []string {
+	keys := make([]string, 0, len(c.names)*(1+len(kinds)))
 	for i, name := range c.names {
-		keys = append(keys, c.locks[i], c.naming.key("fence:", name), c.naming.key("forced:", name))
+		keys = append(keys, c.locks[i])
+		for _, kind := range kinds {
+			keys = append(keys, c.cfg.key(kind, name))
+		}
 	}
 	return keys
 }
 
 // granted is what a server has granted with that token.
 func (c *claim) granted(token int64) holder.Grant {
-	return holder.Grant{Token: token, Lease: c.ttl, Next: token + 1, Turns: int(c.reserve)}
-}
-
-// copy is the same claim for calls that may outlast it.
-func (c *claim) copy() *claim {
-	d := &claim{terms: c.terms}
-	d.unsettled.Store(c.unsettled.Load())
-	d.queued.Store(c.queued.Load())
-	return d
+	return holder.Grant{Token: token, Lease: c.opts.TTL, Next: token + 1, Turns: int(c.reserve)}
 }
 
 // reader is the claim after a downgrade.
 func (c *claim) reader() *claim {
-	d := c.copy()
+	d := *c
 	d.read, d.reserve, d.owner = true, 0, "r"+c.owner[1:]
-	return d
+	return &d
 }
 
-// lasting is the same claim with another TTL.
-func (c *claim) lasting(ttl time.Duration) *claim {
-	d := c.copy()
-	d.ttl = ttl
-	return d
-}
-
-// naming makes Redis keys of names.
-type naming struct {
-	prefix string
-	bare   bool // names are the locks' keys
-}
-
-func (cfg Config) naming() naming { return naming{cfg.Prefix, cfg.NoPrefix} }
-
-// key is the Redis key of a lock, or of what goes with it, in the same slot.
-func (n naming) key(kind, name string) string {
+// key is the Redis key of a lock, or of what goes with it. All of them are in one slot of a cluster,
+// since the name, or its hash tag, is their hash tag. An empty tag would be none: such names share one.
+func (cfg *Config) key(kind, name string) string {
+	prefix, tag, rest := cfg.Prefix+kind, name, ""
+	shared := tag == "" || tag[0] == '}'
+	if cfg.NoPrefix {
+		prefix, tag, rest = cfg.Prefix+"key:"+kind, hashTag(name), name
+		shared = tag == "" || strings.Contains(tag, "}")
+	}
 	switch {
-	case !n.bare:
-		return lockKey(n.prefix, kind, name)
-	case kind == "":
+	case cfg.NoPrefix && kind == "":
 		return name
+	case shared:
+		return prefix + "~{-}" + name
 	}
-	if tag := hashTag(name); tag != "" && !strings.Contains(tag, "}") {
-		return n.prefix + "key:" + kind + "{" + tag + "}" + name
-	}
-	return n.prefix + "key:" + kind + "~{-}" + name
+	return prefix + "{" + tag + "}" + rest
 }
 
 // hashTag is the part of a key that decides its slot.
@@ -157,20 +125,5 @@ func hashTag(key string) string {
 	return key
 }
 
-// lockKey is the Redis key of a lock or of what goes with it. The name is the
-// hash tag, so that all of it is in one slot of a cluster. An empty tag would
-// be none: such names share one.
-func lockKey(prefix, kind, name string) string {
-	if name == "" || strings.HasPrefix(name, "}") {
-		return prefix + kind + "~{-}" + name
-	}
-	return prefix + kind + "{" + name + "}"
-}
-
-// distinct sorts names and drops duplicates, so that every caller names the
-// same set of locks alike.
-func distinct(names []string) []string {
-	names = slices.Clone(names)
-	slices.Sort(names)
-	return slices.Compact(names)
-}
+// distinct sorts names and drops duplicates, so that every caller names the same set of locks alike.
+func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }

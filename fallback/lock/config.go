@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -183,4 +184,36 @@ func (cfg Config) policy() holder.Policy {
 		p.OnFailure = holder.Continue
 	}
 	return p
+}
+
+// options are what the options of one call say, with the Locker's own in place of what they leave out.
+func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
+	o, err := locking.Apply(opts)
+	if err != nil {
+		return o, err
+	}
+	switch err = checkLabel(o.Label); {
+	case o.Replicas > 0 && o.ReplicasWithin > 0 && o.ReplicasWithin < time.Millisecond:
+		err = fmt.Errorf("option Replicas within %v, want at least 1ms", o.ReplicasWithin)
+	case o.Replicas > 0 && (l.node == nil || !l.node.replicates()):
+		err = errors.New("option Replicas is for one server or a cluster, not for a quorum or a ring")
+	}
+	if err != nil {
+		return o, fmt.Errorf("%w: %w", locking.ErrOption, err)
+	}
+	o.TTL = cmp.Or(o.TTL.Truncate(time.Millisecond), l.cfg.TTL)
+	o.Wait = cmp.Or(o.Wait, l.cfg.MaxWait)
+	o.Label = cmp.Or(o.Label, l.cfg.Label)
+	o.ReplicasWithin = cmp.Or(o.ReplicasWithin, l.cfg.Timeout)
+	return o, nil
+}
+
+// lockLongestLabel is how long a label may be, in bytes.
+const lockLongestLabel = 128
+
+func checkLabel(label string) error {
+	if len(label) > lockLongestLabel || !utf8.ValidString(label) {
+		return fmt.Errorf("label %.*q, want UTF-8 of at most %d bytes", lockLongestLabel, label, lockLongestLabel)
+	}
+	return nil
 }

@@ -64,7 +64,13 @@ func (h *Hooks) of(what happening) func(Event) {
 }
 
 // emit counts an event of a caller with ctx, tells the hook for it, and logs it.
-func (l *Locker) emit(ctx context.Context, what happening, level slog.Level, e Event) {
+func (l *Locker) emit(ctx context.Context, what happening, of ask, e Event) {
+	e.Keys, e.Read, e.Label = of.names, of.read, of.opts.Label
+	level := slog.LevelDebug
+	switch {
+	case what == renewFailed, what == expired, what == lost, what == forced, what == released && e.Err != nil:
+		level = slog.LevelWarn
+	}
 	l.counts.countEvent(ctx, what, e)
 	if hook := l.cfg.Hooks.of(what); hook != nil {
 		hook(e)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -55,11 +54,9 @@ func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 		if left != holder.Wait {
 			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 		}
-		h.l.emit(t.parent, detached, slog.LevelDebug, Event{
-			Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since),
-		})
+		h.l.emit(t.parent, detached, c.ask, Event{Token: t.token, Held: time.Since(t.since)})
 		h.l.forget(h, turn)
-		handle = Handle{Prefix: c.naming.prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.ttl}
+		handle = Handle{Prefix: c.cfg.Prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.opts.TTL}
 		return nil
 	})
 }
@@ -82,16 +79,16 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 		return nil, ErrClosed
 	}
 	defer l.leaveCall()
-	w := want{ctx: ctx, parent: ctx, names: slices.Clone(handle.Keys), read: handle.Owner[0] == 'r', opts: locking.Options{
+	w := want{ctx: ctx, parent: ctx, ask: ask{names: slices.Clone(handle.Keys), read: handle.Owner[0] == 'r', opts: locking.Options{
 		TTL: handle.TTL.Truncate(time.Millisecond), Label: cmp.Or(l.cfg.Label, labelOf(handle.Owner)),
-	}}
-	c := l.claim(w)
+	}}}
+	c := l.claim(w.ask)
 	c.reserve = 0 // the others are the former holder's
 	var granted holder.Lock
-	var state int64
+	var said holder.Answer
 	err := l.repeat(ctx, func() (err error) {
-		granted = holder.New(&l.policy, l.now(), holder.Grant{Token: handle.Token, Lease: c.ttl, Next: handle.Token + 1})
-		state, err = l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, handle.Owner) })
+		granted = holder.New(&l.policy, l.now(), c.granted(handle.Token))
+		said, err = l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, handle.Owner) })
 		if err == nil && granted.Left(l.now(), handle.Token) == 0 {
 			err = errLockTimeout
 		}
@@ -102,11 +99,11 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 		err = context.Cause(ctx)
 	case err != nil:
 		err = fmt.Errorf("lock: attaching %q: %w", handle.Keys, err)
-	case state != renewOK:
+	case said != holder.Held:
 		return nil, fmt.Errorf("%w: %q is no longer held by the handle to attach", locking.ErrNotOwner, handle.Keys)
 	default:
 		k := l.hold(w, c, 0, granted, l.now())
-		l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
+		l.emit(ctx, attached, w.ask, Event{Token: handle.Token})
 		return k, nil
 	}
 	l.abandon(c, true)
@@ -134,8 +131,8 @@ func (l *Locker) checkHandle(h Handle) error {
 
 // adopt gives the claim what another owner holds.
 func (n *lockNode) adopt(ctx context.Context, c *claim, from string) (int64, error) {
-	keys := append([]string{c.gone(), c.goneOf(from)}, c.locks...)
-	state, err := intReply(n.run(ctx, nil, &scripts.adopt, scriptArgs(keys, from, c.owner, c.ttl.Milliseconds(), tombstone(c.ttl).Milliseconds())))
+	keys, ttl := append([]string{c.gone(c.owner), c.gone(from)}, c.locks...), c.opts.TTL
+	state, err := n.run(ctx, nil, &scripts.adopt, scriptArgs(keys, from, c.owner, ttl.Milliseconds(), tombstone(ttl).Milliseconds())).Int64()
 	c.unsettled.Store(true) // a call may still be on its way
 	return state, err
 }

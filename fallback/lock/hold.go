@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -19,8 +18,8 @@ import (
 type heldClaim struct {
 	l     *Locker
 	names []string
-	opts  locking.Options // with which it was taken
-	io    chan struct{}   // 1 buffered: full while a renewal or downgrade is under way
+	io    chan struct{} // 1 buffered: full while a renewal or downgrade is under way
+	timer *time.Timer   // of tick; guarded by the Locker's mu
 
 	mu     sync.Mutex // guards what follows; locked after the Locker's, if both are
 	lock   holder.Lock
@@ -46,13 +45,13 @@ type tenure struct {
 
 // hold starts a hold and its first tenure.
 func (l *Locker) hold(w want, c *claim, turn int64, granted holder.Lock, now lease.Instant) *Lock {
-	h := &heldClaim{l: l, names: c.names, opts: w.opts, io: make(chan struct{}, 1), lock: granted, claim: c, turn: turn}
+	h := &heldClaim{l: l, names: c.names, io: make(chan struct{}, 1), lock: granted, claim: c, turn: turn}
 	h.lock.Begin(now)
-	k, pause := h.admitLocked(w, now), h.pauseLocked(now)
+	k := h.admitLocked(w, now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holds[h] = struct{}{}
-	l.lookLocked(now, pause)
+	h.timer = time.AfterFunc(h.pauseLocked(now), h.tick)
 	return k
 }
 
@@ -64,78 +63,52 @@ func (h *heldClaim) admitLocked(w want, now lease.Instant) *Lock {
 }
 
 func (l *Locker) acquired(w want, k *Lock, local bool) {
-	l.emit(w.parent, acquired, slog.LevelDebug, Event{
-		Keys: w.names, Read: w.read, Label: w.opts.Label, Token: k.tenure.token, Wait: k.tenure.since.Sub(w.began), Local: local,
-	})
+	l.emit(w.parent, acquired, w.ask, Event{Token: k.tenure.token, Wait: k.tenure.since.Sub(w.began), Local: local})
 }
 
-// lookLocked has tick run after a pause, if not earlier.
-func (l *Locker) lookLocked(now lease.Instant, pause time.Duration) {
-	at := now.Mono + pause
-	switch {
-	case l.timer == nil:
-		l.timer = time.AfterFunc(pause, l.tick)
-	case l.looks == 0 || at < l.looks:
-		l.timer.Reset(pause)
-	default:
-		return
-	}
-	l.looks = at
+// all returns the holds that are not released or lost.
+func (l *Locker) all() []*heldClaim {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.holds))
 }
 
-// tick renews what is due and ends what is overdue.
-func (l *Locker) tick() {
+// tick ends the hold if it is overdue, or renews it if that is due. It runs again for as long as the
+// hold is neither released nor lost.
+func (h *heldClaim) tick() {
+	l, free := h.l, true
 	if !l.enter() {
 		return
 	}
 	defer l.leaveCall()
-	pause := l.cfg.TTL
-	for _, h := range l.all(true) {
-		pause = min(pause, h.tick())
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.holds) > 0 {
-		l.lookLocked(l.now(), pause)
-	}
-}
-
-// all returns the holds that are not released or lost. fired says that the timer for them has fired.
-func (l *Locker) all(fired bool) []*heldClaim {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if fired {
-		l.looks = 0
-	}
-	return slices.Collect(maps.Keys(l.holds))
-}
-
-// tick does what is due, and returns the pause until the next time.
-func (h *heldClaim) tick() (pause time.Duration) {
-	renewal := h.lock.Tick
 	select {
 	case h.io <- struct{}{}:
 	default:
-		renewal = nil
+		free = false
 	}
+	var pause time.Duration
 	d := h.decide(ErrLost, func() (d holder.Decision) {
-		now := h.l.now()
-		if d = h.lock.Check(now); d == holder.Wait && renewal != nil {
-			d = renewal(now, false)
+		now := l.now()
+		if d = h.lock.Check(now); d == holder.Wait && free {
+			d = h.lock.Tick(now, false)
 		}
 		pause = h.pauseLocked(now)
 		return d
 	})
 	switch {
 	case d == holder.Renew:
-		h.l.spawn(func() {
+		l.spawn(func() {
 			defer func() { <-h.io }()
 			_ = h.renew(context.Background())
 		})
-	case renewal != nil:
+	case free:
 		<-h.io
 	}
-	return pause
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, lasts := l.holds[h]; lasts {
+		h.timer.Reset(pause)
+	}
 }
 
 // pauseLocked is how soon tick is to run: in any case soon enough to see that the wall clock has run on.
@@ -165,7 +138,7 @@ func (h *heldClaim) decide(cause error, step func() holder.Decision) holder.Deci
 	h.turn = 0
 	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
-	h.l.emit(t.parent, what, slog.LevelWarn, Event{Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since), Err: cause})
+	h.l.emit(t.parent, what, c.ask, Event{Token: t.token, Held: time.Since(t.since), Err: cause})
 	h.l.forget(h, turn)
 	return d
 }
@@ -173,9 +146,14 @@ func (h *heldClaim) decide(cause error, step func() holder.Decision) holder.Deci
 // forget has nothing more happen to a hold by itself, and the next caller of this process contend.
 func (l *Locker) forget(h *heldClaim, turn int64) {
 	l.mu.Lock()
-	delete(l.holds, h)
+	l.dropLocked(h)
 	l.mu.Unlock()
 	l.next(h.names[0], turn)
+}
+
+func (l *Locker) dropLocked(h *heldClaim) {
+	delete(l.holds, h)
+	h.timer.Stop()
 }
 
 // alone makes a call about the hold of a caller while no other one is under way.
@@ -204,30 +182,21 @@ func (h *heldClaim) extend(ctx context.Context, ttl time.Duration) error {
 	return h.renew(ctx)
 }
 
-// answer is a state that a server says of a claim, as the machine knows it.
-func answer(state int64) holder.Answer {
-	switch state {
-	case renewOK:
-		return holder.Held
-	case renewGone:
-		return holder.Gone
-	}
-	return holder.Taken
-}
-
 // renew makes the call of a renewal that is due.
 func (h *heldClaim) renew(ctx context.Context) error {
 	h.mu.Lock()
-	if term := h.lock.Term(); term != h.claim.ttl {
-		h.claim = h.claim.lasting(term)
+	if term := h.lock.Term(); term != h.claim.opts.TTL {
+		lasting := *h.claim
+		lasting.opts.TTL = term
+		h.claim = &lasting
 	}
-	c, e := h.claim, Event{Keys: h.names, Read: h.claim.read, Label: h.claim.label, Held: time.Since(h.tenure.since)}
+	c, e := h.claim, Event{Held: time.Since(h.tenure.since)}
 	h.mu.Unlock()
 	sent := h.l.now()
-	var state int64
-	state, e.Err = h.l.server.verdict(ctx, renewing(c, 0))
+	var said holder.Answer
+	said, e.Err = h.l.server.verdict(ctx, renewing(c, 0))
 	cause := ErrLost
-	if state == renewForced {
+	if c.forced.Load() != nil {
 		cause = forcedError(c)
 	}
 	d := h.decide(cause, func() (d holder.Decision) {
@@ -235,7 +204,7 @@ func (h *heldClaim) renew(ctx context.Context) error {
 			h.lock.Failed(false)
 			return holder.Wait
 		}
-		if d = h.lock.Renewed(h.l.now(), sent, answer(state), holder.Promise{}); d == holder.Retake {
+		if d = h.lock.Renewed(h.l.now(), sent, said, holder.Promise{}); d == holder.Retake {
 			c.unsettled.Store(true) // a release that comes meanwhile makes a later retake fail
 		}
 		return d
@@ -245,12 +214,12 @@ func (h *heldClaim) renew(ctx context.Context) error {
 	}
 	switch {
 	case e.Err != nil:
-		h.l.emit(ctx, renewFailed, slog.LevelWarn, e)
+		h.l.emit(ctx, renewFailed, c.ask, e)
 		return fmt.Errorf("lock: renewing %q: %w", h.names, e.Err)
 	case d == holder.CancelGone:
 		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, cause)
 	}
-	h.l.emit(ctx, renewed, slog.LevelDebug, e)
+	h.l.emit(ctx, renewed, c.ask, e)
 	return nil
 }
 
@@ -284,9 +253,4 @@ func (t *tenure) finishLocked(cause error) {
 	if t.cancel != nil {
 		t.cancel(cause)
 	}
-}
-
-// check ends the hold if its time is over, even if the timer has not fired.
-func (h *heldClaim) check() {
-	h.decide(ErrLost, func() holder.Decision { return h.lock.Check(h.l.now()) })
 }

@@ -15,45 +15,29 @@ import (
 
 const (
 	hubSilence = 2 * time.Second        // without a byte, after which the connection is tried
-	hubLinger  = 5 * time.Second        // for which a channel nobody listens to stays subscribed
+	hubLinger  = 5 * time.Second        // for which a channel nobody listens to stays subscribed, at most
 	hubPause   = 100 * time.Millisecond // after the connection failed twice in a row
 )
 
-// lockBell rings when a waiter should try again. It may ring for nothing.
+// lockBell rings when a waiter should try again. It may ring for nothing. The zero bell never rings.
 type lockBell struct {
-	C     chan struct{} // 1 buffered: a ring that finds it full is not needed
+	C     chan struct{} // 1 buffered: a ring that finds it full is not needed; nil until it listens
 	owner string
-	hubs  *lockHubs
+	hubs  *lockHubs             // nil if the waiter polls
 	at    map[*lockHub][]string // channels listened to
 	locks []string
 }
 
-// lockHubs has one hub per server: one, except in a cluster.
-type lockHubs struct {
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient
-
-	mu     sync.Mutex
-	hubs   map[string]*lockHub // by the server's address
-	closed bool
-}
-
-func newLockHubs(client redis.UniversalClient) *lockHubs {
-	cluster, _ := client.(*redis.ClusterClient)
-	return &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
-}
-
-// listen makes a bell for the claim. It rings as soon as releases can be
+// listen has the bell ring for an owner's claim. It rings as soon as releases can be
 // heard, so that none is missed between the try before and the wait after.
-func (hs *lockHubs) listen(c *claim) *lockBell {
-	b := &lockBell{C: make(chan struct{}, 1), owner: c.owner, hubs: hs, at: map[*lockHub][]string{}, locks: c.locks}
+func (b *lockBell) listen(owner string) {
+	b.C, b.owner = make(chan struct{}, 1), owner
 	b.follow()
-	return b
 }
 
 // follow makes the bell listen where the locks are now.
 func (b *lockBell) follow() {
-	if len(b.at) > 0 && b.hubs.cluster == nil {
+	if b.hubs == nil || len(b.at) > 0 && b.hubs.cluster == nil {
 		return
 	}
 	at := map[*lockHub][]string{}
@@ -81,10 +65,25 @@ func (b *lockBell) close() {
 	}
 }
 
+// lockHubs has one hub per server: one, except in a cluster.
+type lockHubs struct {
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient
+
+	mu     sync.Mutex
+	hubs   map[string]*lockHub // by the server's address
+	closed bool
+}
+
+func newLockHubs(client redis.UniversalClient) *lockHubs {
+	cluster, _ := client.(*redis.ClusterClient)
+	return &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
+}
+
 // hub returns the hub of the server that has the lock, or nil if that is unknown: waiters then
 // poll.
 func (hs *lockHubs) hub(lock string) *lockHub {
-	addr, subscribe := "", hs.client.Subscribe
+	addr, open, subscribe, unsubscribe := "", hs.client.Subscribe, (*redis.PubSub).Subscribe, (*redis.PubSub).Unsubscribe
 	if hs.cluster != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -92,7 +91,7 @@ func (hs *lockHubs) hub(lock string) *lockHub {
 		if err != nil {
 			return nil
 		}
-		addr, subscribe = node.Options().Addr, node.SSubscribe
+		addr, open, subscribe, unsubscribe = node.Options().Addr, node.SSubscribe, (*redis.PubSub).SSubscribe, (*redis.PubSub).SUnsubscribe
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -101,7 +100,9 @@ func (hs *lockHubs) hub(lock string) *lockHub {
 	}
 	h := hs.hubs[addr]
 	if h == nil {
-		h = startLockHub(subscribe, hs.cluster != nil)
+		h = &lockHub{open: open, subscribe: subscribe, unsubscribe: unsubscribe, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
+		h.ctx, h.stop = context.WithCancel(context.Background())
+		h.running.Go(h.run)
 		hs.hubs[addr] = h
 	}
 	return h
@@ -126,7 +127,8 @@ func (hs *lockHubs) close() {
 	hubs := hs.hubs
 	hs.mu.Unlock()
 	for _, h := range hubs {
-		h.close()
+		h.stop()
+		h.running.Wait()
 	}
 }
 
@@ -134,41 +136,22 @@ func (hs *lockHubs) close() {
 // another subscribes and unsubscribes. mu guards the topics: waiters add them, and pending drops
 // them.
 type lockHub struct {
-	open    func(ctx context.Context, channels ...string) *redis.PubSub
-	sharded bool
-	ctx     context.Context
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	changed chan struct{} // 1 buffered: wanted differs from what is subscribed; wakes the goroutine that subscribes
+	open                   func(ctx context.Context, channels ...string) *redis.PubSub
+	subscribe, unsubscribe func(ps *redis.PubSub, ctx context.Context, channels ...string) error
+	ctx                    context.Context
+	stop                   context.CancelFunc
+	running                sync.WaitGroup
+	changed                chan struct{} // 1 buffered: topics differ from what is subscribed
 
 	mu     sync.Mutex
-	pubsub *redis.PubSub // nil until there is a first channel
 	topics map[string]*lockTopic
 }
 
 // lockTopic is a channel of a hub.
 type lockTopic struct {
 	bells map[*lockBell]struct{}
-	asked bool      // subscribing was asked for
-	heard bool      // the server has confirmed it
-	idle  time.Time // since when there is no bell
-}
-
-func startLockHub(open func(context.Context, ...string) *redis.PubSub, sharded bool) *lockHub {
-	h := &lockHub{open: open, sharded: sharded, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
-	h.ctx, h.stop = context.WithCancel(context.Background())
-	h.running.Go(h.subscribe)
-	return h
-}
-
-func (h *lockHub) close() {
-	h.stop()
-	h.mu.Lock()
-	if h.pubsub != nil {
-		_ = h.pubsub.Close() // ends a blocked read
-	}
-	h.mu.Unlock()
-	h.running.Wait()
+	asked bool // subscribing was asked for
+	heard bool // the server has confirmed it
 }
 
 func (h *lockHub) add(b *lockBell, channels []string) {
@@ -196,9 +179,6 @@ func (h *lockHub) remove(b *lockBell, channels []string) {
 	for _, channel := range channels {
 		if t := h.topics[channel]; t != nil {
 			delete(t.bells, b)
-			if len(t.bells) == 0 {
-				t.idle = time.Now()
-			}
 		}
 	}
 }
@@ -210,48 +190,58 @@ func (h *lockHub) hears(channel string) bool {
 	return t != nil && t.heard
 }
 
-// subscribe makes the server's view follow topics until the hub is closed.
-func (h *lockHub) subscribe() {
+// run has a connection from the first topic on, and a new one when that has gone silent.
+func (h *lockHub) run() {
+	select {
+	case <-h.changed:
+	case <-h.ctx.Done():
+	}
+	for h.ctx.Err() == nil {
+		ctx, cancel := context.WithCancel(h.ctx)
+		ps := h.open(ctx)
+		var updating sync.WaitGroup
+		updating.Go(func() { h.update(ctx, ps) })
+		h.read(ps)
+		cancel()
+		updating.Wait()
+		h.lost(true)
+	}
+}
+
+// update makes the server's view follow topics until the connection is given up, and closes that.
+func (h *lockHub) update(ctx context.Context, ps *redis.PubSub) {
+	defer ps.Close() // ends a read
 	sweep := time.NewTicker(hubLinger)
 	defer sweep.Stop()
-	for {
-		select {
-		case <-h.ctx.Done():
-			return
-		case <-h.changed:
-		case <-sweep.C:
-		}
-		wanted, unwanted := h.pending()
-		ps := h.connection(len(wanted) > 0)
-		if ps == nil {
-			continue
-		}
+	for sweeps := false; ; {
+		wanted, unwanted := h.pending(sweeps)
 		// A failure to write is the reader's to see: the connection is then
 		// made anew with all channels.
 		if len(unwanted) > 0 {
-			_ = h.pick(ps.Unsubscribe, ps.SUnsubscribe)(h.ctx, unwanted...)
+			_ = h.unsubscribe(ps, ctx, unwanted...)
 		}
 		for _, channel := range wanted { // one by one: in a cluster each is in its own slot
-			_ = h.pick(ps.Subscribe, ps.SSubscribe)(h.ctx, channel)
+			_ = h.subscribe(ps, ctx, channel)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.changed:
+			sweeps = false
+		case <-sweep.C:
+			sweeps = true
 		}
 	}
 }
 
-func (h *lockHub) pick(plain, sharded func(context.Context, ...string) error) func(context.Context, ...string) error {
-	if h.sharded {
-		return sharded
-	}
-	return plain
-}
-
-// pending returns the channels to subscribe to. It drops channels that have had no listener for a
-// while, and returns them too.
-func (h *lockHub) pending() (wanted, unwanted []string) {
+// pending returns the channels to subscribe to. If it sweeps, it drops channels that have no
+// listener, and returns them too.
+func (h *lockHub) pending(sweeps bool) (wanted, unwanted []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for channel, t := range h.topics {
 		switch {
-		case len(t.bells) == 0 && time.Since(t.idle) > hubLinger:
+		case sweeps && len(t.bells) == 0:
 			unwanted = append(unwanted, channel)
 			delete(h.topics, channel)
 		case !t.asked:
@@ -262,21 +252,8 @@ func (h *lockHub) pending() (wanted, unwanted []string) {
 	return wanted, unwanted
 }
 
-// connection returns the connection, which it may create together with its
-// reader.
-func (h *lockHub) connection(create bool) *redis.PubSub {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.pubsub == nil && create && h.ctx.Err() == nil {
-		h.pubsub = h.open(h.ctx)
-		ps := h.pubsub
-		h.running.Go(func() { h.read(ps) })
-	}
-	return h.pubsub
-}
-
-// read passes on what the server says. go-redis connects and subscribes again
-// by itself after a failure, and the server confirms each channel anew.
+// read passes on what the server says, until the connection is silent. go-redis connects and
+// subscribes again by itself after a failure, and the server confirms each channel anew.
 func (h *lockHub) read(ps *redis.PubSub) {
 	silent, failed := false, false
 	for h.ctx.Err() == nil {
@@ -291,11 +268,10 @@ func (h *lockHub) read(ps *redis.PubSub) {
 			_ = ps.Ping(h.ctx) // a failure shows in the next read
 			continue
 		}
-		h.lost()
 		if silent {
-			h.replace(ps)
 			return
 		}
+		h.lost(false)
 		if failed {
 			wake.Sleep(hubPause, h.ctx.Done())
 		}
@@ -312,12 +288,10 @@ func (h *lockHub) receive(m any) {
 			t.ringLocked(m.Payload)
 		}
 	case *redis.Subscription:
-		t := h.topics[m.Channel]
-		if t == nil {
-			return
+		if t := h.topics[m.Channel]; t != nil {
+			t.heard = m.Kind == "subscribe" || m.Kind == "ssubscribe"
+			t.ringLocked("")
 		}
-		t.heard = m.Kind == "subscribe" || m.Kind == "ssubscribe"
-		t.ringLocked("")
 	}
 }
 
@@ -330,25 +304,13 @@ func (t *lockTopic) ringLocked(next string) {
 	}
 }
 
-// lost wakes all waiters, since messages published meanwhile were not received.
-func (h *lockHub) lost() {
+// lost wakes all waiters, since messages published meanwhile were not received. anew says that the
+// channels are subscribed to by another connection.
+func (h *lockHub) lost(anew bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.topics {
-		t.heard = false
+		t.heard, t.asked = false, t.asked && !anew
 		t.ringLocked("")
 	}
-}
-
-// replace drops a connection that has gone silent; a new one is made with
-// the channels wanted now.
-func (h *lockHub) replace(ps *redis.PubSub) {
-	_ = ps.Close()
-	h.mu.Lock()
-	h.pubsub = nil
-	for _, t := range h.topics {
-		t.asked = false
-	}
-	h.mu.Unlock()
-	wake.Up(h.changed)
 }

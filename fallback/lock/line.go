@@ -18,7 +18,7 @@ import (
 func (l *Locker) queue(w want) (*Lock, error) {
 	key := w.names[0]
 	turn, err := l.turns.TryLock(key)
-	if w.wait && err == keytable.ErrLocked {
+	if w.waits && err == keytable.ErrLocked {
 		turn, err = l.turns.Lock(w.ctx, key)
 	}
 	h := l.passedOn(key, turn)
@@ -71,7 +71,7 @@ func (l *Locker) follow(w want, turn int64, h *heldClaim) (*Lock, error) {
 	others, _ := k.unlock(w.ctx)
 	err := context.Cause(w.ctx)
 	if others && err == nil {
-		err = l.wait(w.ctx, nil, l.courtesy(sent))
+		err = l.wait(w.ctx, new(lockBell), l.courtesy(sent))
 	}
 	if err != nil {
 		l.next(w.names[0], turn)
@@ -87,7 +87,9 @@ func (h *heldClaim) beginTenure(w want, turn int64) (k *Lock, begun bool) {
 	defer h.mu.Unlock()
 	now := h.l.now()
 	k = h.admitLocked(w, now)
-	if begun = alike(w.opts, h.opts, h.lock.Term()) && h.lock.Begin(now) == holder.Begin; begun {
+	taken := h.claim.opts
+	alike := w.opts.TTL == h.lock.Term() && w.opts.Label == taken.Label && w.opts.Replicas <= taken.Replicas
+	if begun = alike && h.lock.Begin(now) == holder.Begin; begun {
 		h.turn = turn
 	}
 	return k, begun

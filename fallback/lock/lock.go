@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -36,7 +35,8 @@ type lockContext struct {
 }
 
 func (c lockContext) Err() error {
-	c.tenure.hold.check()
+	h := c.tenure.hold
+	h.decide(ErrLost, func() holder.Decision { return h.lock.Check(h.l.now()) })
 	return c.Context.Err()
 }
 
@@ -121,19 +121,10 @@ func (k *Lock) unlock(ctx context.Context) (others bool, err error) {
 	if !last {
 		return false, nil
 	}
-	h.mu.Lock()
-	t.finishLocked(ErrUnlocked)
-	h.mu.Unlock()
 	if !local {
 		others, err = r.send(ctx)
 	}
-	level := slog.LevelDebug
-	if err != nil {
-		level = slog.LevelWarn
-	}
-	h.l.emit(ctx, released, level, Event{
-		Keys: h.names, Read: r.claim.read, Label: r.claim.label, Token: t.token, Held: r.began.Sub(t.since), Local: local, Err: err,
-	})
+	h.l.emit(ctx, released, r.claim.ask, Event{Token: t.token, Held: r.began.Sub(t.since), Local: local, Err: err})
 	return others, err
 }
 
@@ -157,6 +148,7 @@ func (l *Locker) endHandle(t *tenure) (r unlocking, last, local bool) {
 	if t.count--; t.count > 0 {
 		return r, false, false
 	}
+	t.finishLocked(ErrUnlocked)
 	r = unlocking{t: t, began: time.Now(), claim: h.claim, turn: h.turn}
 	now := l.at(r.began)
 	r.until = r.began.Add(h.lock.Rest(now) + l.cfg.Margin)
@@ -166,7 +158,7 @@ func (l *Locker) endHandle(t *tenure) (r unlocking, last, local bool) {
 		l.next(h.names[0], r.turn)
 		return r, true, true
 	}
-	delete(l.holds, h)
+	l.dropLocked(h)
 	// Few tokens need not be given back: at one acquisition per reserved microsecond the counter stays behind the clock
 	// it starts from.
 	if h.claim.reserve > 32 {
@@ -207,12 +199,11 @@ func freed(is bool) holder.Answer {
 func (r unlocking) repeat(first error) error {
 	h := r.t.hold
 	h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
-	switch err := h.l.releaseClaim(r.claim, r.used, r.until); {
-	case err == nil, errors.Is(err, errNotHeld):
-		return r.answered(h.l.now(), freed(err == nil), true, first)
-	default:
+	held, err := h.l.releaseClaim(r.claim, r.used, r.until)
+	if err != nil {
 		return r.giveUp(err)
 	}
+	return r.answered(h.l.now(), freed(held), true, first)
 }
 
 // giveUp ends a release without an answer.
@@ -228,15 +219,14 @@ func (r unlocking) answered(now lease.Instant, a holder.Answer, repeated bool, u
 	if d != holder.Inquire {
 		return r.told(d, unknown)
 	}
-	var state int64
-	err := h.l.repeat(context.Background(), func() (err error) {
-		state, err = h.l.server.verdict(context.Background(), renewing(r.claim, 0))
+	err := h.l.repeat(context.Background(), func() error {
+		_, err := h.l.server.verdict(context.Background(), renewing(r.claim, 0))
 		return err
 	})
 	switch {
 	case err != nil:
 		return r.giveUp(unknown)
-	case state == renewForced:
+	case r.claim.forced.Load() != nil:
 		return r.answered(now, holder.Taken, true, nil)
 	}
 	return r.answered(now, holder.Held, true, nil)
@@ -278,8 +268,6 @@ func (l *Locker) reenter(ctx context.Context, names []string, read bool) (*Lock,
 	switch {
 	case t.cause != nil:
 		return nil, t.cause
-	case t.count == 0:
-		return nil, nil // its unlocking is under way
 	case h.claim.read && !read:
 		return nil, fmt.Errorf("%w: %q is held for reading, and cannot be upgraded", ErrNested, names)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -21,12 +20,13 @@ import (
 )
 
 // Locker takes locks in Redis for the goroutines of one process. It is safe for concurrent use.
-// Make one per Redis and set of options, and share it. It is open until Close; mu guards that, the
-// holds and the timer, which renews holds that are due.
+// Make one per Redis and set of options, and share it. It is open until Close; mu guards that and the
+// holds.
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
 	node   *lockNode // the server; nil for a quorum
+	hubs   *lockHubs // nil if waiters try from time to time, since no message tells them of releases
 	policy holder.Policy
 	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
@@ -41,8 +41,6 @@ type Locker struct {
 	mu     sync.Mutex
 	passed map[string]*heldClaim   // by key: that the next caller of this process takes over
 	holds  map[*heldClaim]struct{} // that are neither released nor lost
-	timer  *time.Timer             // of tick, which looks at them
-	looks  time.Duration           // since base, when it fires; 0 if it does not
 	active int                     // calls and goroutines that Close waits for
 	ended  *sync.Cond              // active is 0
 	closed bool
@@ -56,7 +54,7 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newLockNode(client, cfg, true), cfg), nil
+	return newLocker(newLockNode(client, cfg), cfg), nil
 }
 
 func newLocker(server lockServer, cfg Config) *Locker {
@@ -64,7 +62,9 @@ func newLocker(server lockServer, cfg Config) *Locker {
 		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
 		passed: map[string]*heldClaim{}, holds: map[*heldClaim]struct{}{},
 	}
-	l.node, _ = server.(*lockNode)
+	if l.node, _ = server.(*lockNode); l.node != nil {
+		l.hubs = l.node.hubs
+	}
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)
 	return l
@@ -93,7 +93,7 @@ func (l *Locker) Close() error {
 }
 
 func (l *Locker) endAll() {
-	for _, h := range l.all(false) {
+	for _, h := range l.all() {
 		h.decide(ErrClosed, h.lock.Close)
 	}
 }
@@ -167,6 +167,9 @@ func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (
 // acquireNames is every way to acquire: names are sorted and distinct.
 func (l *Locker) acquireNames(ctx context.Context, names []string, read, wait bool, opts []locking.Option) (*Lock, error) {
 	began := time.Now()
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: no key to lock", errConfig)
+	}
 	o, err := l.options(opts)
 	if err != nil {
 		return nil, fmt.Errorf("lock: locking %q: %w", names, err)
@@ -186,51 +189,51 @@ func (l *Locker) acquireNames(ctx context.Context, names []string, read, wait bo
 	if err := l.agree(ctx); err != nil {
 		return nil, err
 	}
-	w := want{ctx: ctx, parent: ctx, names: names, read: read, wait: wait, began: began, opts: o}
+	w := want{ask: ask{names, read, wait, o}, ctx: ctx, parent: ctx, began: began}
 	if wait && o.Wait > 0 {
 		var cancel context.CancelFunc
 		w.ctx, cancel = context.WithTimeoutCause(ctx, o.Wait, fmt.Errorf("%w: %q, after %v", locking.ErrLocked, names, o.Wait))
 		defer cancel()
 	}
 	var k *Lock
-	if w.queues(l.cfg.FIFO) {
+	if w.plain(l.cfg.FIFO) {
 		k, err = l.queue(w)
 	} else {
 		k, err = l.contend(w, 0)
 	}
 	if err != nil {
-		l.emit(ctx, refused, slog.LevelDebug,
-			Event{Keys: names, Read: read, Label: o.Label, Wait: time.Since(began), Err: err})
+		l.emit(ctx, refused, w.ask, Event{Wait: time.Since(began), Err: err})
 		return nil, err
 	}
 	return k, nil
 }
 
-// want is what a caller asked for. It does not change.
+// want is a caller that asks for a lock. It does not change.
 type want struct {
+	ask
 	ctx    context.Context // ends the wait
 	parent context.Context // of the held lock's context
-	names  []string        // sorted, each once
-	read   bool
-	wait   bool
 	began  time.Time
-	opts   locking.Options // with defaults
 }
 
-// queues says whether callers of one process queue up for it, one of them
-// contending in Redis.
-func (w want) queues(fifo bool) bool { return !w.read && !fifo && len(w.names) == 1 }
+// ask is what a caller asks for.
+type ask struct {
+	names []string // sorted, each once
+	read  bool
+	waits bool            // for the locks to be free
+	opts  locking.Options // with defaults
+}
+
+// plain says whether it is one lock, exclusively and in any order. Callers of one process queue up
+// for it, and one of them contends in Redis.
+func (a *ask) plain(fifo bool) bool { return !a.read && !fifo && len(a.names) == 1 }
 
 // contend takes locks in Redis, or returns an error after which nothing of
 // the claim stays there.
 func (l *Locker) contend(w want, turn int64) (*Lock, error) {
-	ctx, c := w.ctx, l.claim(w)
-	var bell *lockBell
-	defer func() {
-		if bell != nil {
-			bell.close()
-		}
-	}()
+	ctx, c := w.ctx, l.claim(w.ask)
+	bell := &lockBell{hubs: l.hubs, locks: c.locks}
+	defer bell.close()
 	failures, failing := 0, time.Now() // since when no try was answered
 	for try := 0; ; try++ {
 		sent := l.now()
@@ -241,7 +244,7 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 			return nil, context.Cause(ctx)
 		case err == nil && g.token > 0:
 			if w.opts.Replicas > 0 {
-				if err := l.replicate(ctx, w, c); err != nil {
+				if err := l.replicate(ctx, c); err != nil {
 					return nil, err
 				}
 			}
@@ -262,9 +265,9 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 		pause := l.pause(g.left)
 		if err == nil {
 			failing, failures = time.Now(), 0
-			if bell == nil {
-				l.emit(ctx, waited, slog.LevelDebug, Event{Keys: c.names, Read: c.read, Label: c.label, Wait: time.Since(w.began)})
-				bell = l.listen(c)
+			if bell.C == nil {
+				l.emit(ctx, waited, w.ask, Event{Wait: time.Since(w.began)})
+				bell.listen(c.owner)
 			}
 		} else {
 			failures++
@@ -283,32 +286,14 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 	}
 }
 
-// polls reports whether waiters try from time to time, since no message tells them of releases.
-func (l *Locker) polls() bool { return l.node == nil || l.node.hubs == nil }
-
-// listen returns a bell that rings at releases of the claim's locks. The caller closes it. It never
-// rings if waiters poll.
-func (l *Locker) listen(c *claim) *lockBell {
-	if l.polls() {
-		return new(lockBell)
-	}
-	return l.node.hubs.listen(c)
-}
-
 // wait returns nil when it is time for the next try.
 func (l *Locker) wait(ctx context.Context, bell *lockBell, pause time.Duration) error {
 	t := time.NewTimer(pause)
 	defer t.Stop()
-	var ring chan struct{}
-	if bell != nil {
-		ring = bell.C
-	}
 	select {
-	case <-ring:
+	case <-bell.C:
 	case <-t.C:
-		if bell != nil && bell.hubs != nil {
-			bell.follow()
-		}
+		bell.follow()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-l.closing:
@@ -319,7 +304,7 @@ func (l *Locker) wait(ctx context.Context, bell *lockBell, pause time.Duration) 
 
 // pause is how long a waiter waits at most when the lock may take that long.
 func (l *Locker) pause(left time.Duration) time.Duration {
-	if l.polls() {
+	if l.hubs == nil {
 		return l.cfg.PollEvery/2 + rand.N(l.cfg.PollEvery/2+1)
 	}
 	return min(left+time.Millisecond+rand.N(time.Millisecond), lockLongestWait/2+rand.N(2*lockLongestWait/5))
@@ -337,21 +322,21 @@ func (l *Locker) abandon(c *claim, granted bool) {
 	if !granted && !c.queued.Load() && !c.unsettled.Load() {
 		return
 	}
-	until := time.Now().Add(max(c.ttl, l.cfg.TTL))
-	l.spawn(func() { _ = l.releaseClaim(c, 0, until) })
+	until := time.Now().Add(max(c.opts.TTL, l.cfg.TTL))
+	l.spawn(func() { _, _ = l.releaseClaim(c, 0, until) })
 }
 
 // replicate returns nil once as many replicas have the lock as the caller wants.
 // Otherwise it releases the lock, and waits for the answer while ctx lasts.
-func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
-	n, err := l.node.replicate(ctx, c, w.opts.Replicas, w.opts.ReplicasWithin)
+func (l *Locker) replicate(ctx context.Context, c *claim) error {
+	n, err := l.node.replicate(ctx, c)
 	switch {
 	case ctx.Err() != nil: // a done context always loses
 		err = context.Cause(ctx)
 	case err != nil:
 		err = fmt.Errorf("%w: %q: %w", ErrReplicas, c.names, err)
-	case n < w.opts.Replicas:
-		err = fmt.Errorf("%w: %q: %d of %d acknowledged it within %v", ErrReplicas, c.names, n, w.opts.Replicas, w.opts.ReplicasWithin)
+	case n < c.opts.Replicas:
+		err = fmt.Errorf("%w: %q: %d of %d acknowledged it within %v", ErrReplicas, c.names, n, c.opts.Replicas, c.opts.ReplicasWithin)
 	default:
 		return nil
 	}
@@ -359,7 +344,7 @@ func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
 	done := make(chan struct{})
 	l.spawn(func() {
 		defer close(done)
-		_ = l.releaseClaim(c, 0, time.Now().Add(c.ttl))
+		_, _ = l.releaseClaim(c, 0, time.Now().Add(c.opts.TTL))
 	})
 	select {
 	case <-done:
@@ -369,28 +354,18 @@ func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
 	return err
 }
 
-// errNotHeld: nothing of the claim was there to release.
-var errNotHeld = errors.New("not held")
-
-// releaseClaim releases a claim and repeats it until an answer comes or the time is
-// over. It returns nil, errNotHeld, or what failed last.
-func (l *Locker) releaseClaim(c *claim, used int64, until time.Time) error {
-	for failures := 0; ; {
+// releaseClaim releases a claim, and repeats it until an answer comes or the time is over. It reports
+// whether the claim was held, or what failed last.
+func (l *Locker) releaseClaim(c *claim, used int64, until time.Time) (held bool, err error) {
+	for failures := 1; ; failures++ {
 		// Impatient at first: the answer may be lost, and repeating is harmless.
-		patience := min(200*time.Millisecond<<min(failures, 10), l.cfg.Timeout)
+		patience := min(100*time.Millisecond<<min(failures, 10), l.cfg.Timeout)
 		call, cancel := context.WithTimeoutCause(context.Background(), patience, errLockTimeout)
 		f, err := l.server.release(call, c, used)
 		cancel()
-		if err == nil && f.freed {
-			return nil
-		}
-		if err == nil {
-			return errNotHeld
-		}
-		failures++
 		pause := l.cfg.backOff(failures)
-		if !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, nil) {
-			return err
+		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, nil) {
+			return f.freed, err
 		}
 	}
 }

@@ -38,21 +38,21 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 			return fmt.Errorf("%w: only a lock of one key that is not held reentrantly can be downgraded", ErrNested)
 		}
 		sent := h.l.now()
-		state, err := h.l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
+		said, err := h.l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
 		if err != nil {
 			return fmt.Errorf("lock: downgrading %q: %w", h.names, err)
 		}
 		var turn int64 // which the hold leaves
 		h.decide(ErrLost, func() holder.Decision {
-			if state != renewOK {
+			if said != holder.Held {
 				return h.lock.Lose()
 			}
-			h.lock.Retaken(sent, holder.Grant{Lease: c.ttl, Next: h.lock.Used() + 1})
+			h.lock.Retaken(sent, holder.Grant{Lease: c.opts.TTL, Next: h.lock.Used() + 1})
 			h.claim, turn, h.turn = c.reader(), h.turn, 0
 			return holder.Wait
 		})
 		h.l.next(h.names[0], turn)
-		if state != renewOK {
+		if said != holder.Held {
 			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 		}
 		return nil
@@ -62,7 +62,7 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 // TryLockAll takes the locks of several keys if all are free, and otherwise returns
 // locking.ErrLocked. See LockAll.
 func (l *Locker) TryLockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
-	return l.takeAll(ctx, keys, false, opts)
+	return l.acquireNames(ctx, distinct(keys), false, false, opts)
 }
 
 // LockAll takes the locks of several keys in one step, all or none, so callers with overlapping
@@ -72,12 +72,5 @@ func (l *Locker) TryLockAll(ctx context.Context, keys []string, opts ...locking.
 // In a cluster all keys must be in one slot. Redis derives the slot from the part in braces: with a
 // Prefix like "{orders}:" all keys of a Locker are in one.
 func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
-	return l.takeAll(ctx, keys, true, opts)
-}
-
-func (l *Locker) takeAll(ctx context.Context, keys []string, wait bool, opts []locking.Option) (*Lock, error) {
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("%w: no key to lock", errConfig)
-	}
-	return l.acquireNames(ctx, distinct(keys), false, wait, opts)
+	return l.acquireNames(ctx, distinct(keys), false, true, opts)
 }

@@ -249,7 +249,7 @@ func TestKeysOfAnyBytes(t *testing.T) {
 	for _, key := range []string{"", "}", "}a", "{", "{a}", "a}b", "-}}a", "\x00\xff", "a:b", "fence:{a}", strings.Repeat("k", 1000)} {
 		k := mustLock(t, l.TryLock, key)
 		for _, kind := range []string{"", "fence:", "waiting:", "queue:", "bell:", "gone:"} {
-			if name := lockKey("keyway:lock:", kind, key); seen[name] {
+			if name := (&Config{Prefix: "keyway:lock:"}).key(kind, key); seen[name] {
 				t.Errorf("%q is used twice", name)
 			} else {
 				seen[name] = true
@@ -457,7 +457,7 @@ func TestClusterWithShardedNotification(t *testing.T) {
 		k := mustLock(t, a.Lock, key)
 		got := make(chan *Lock, 1)
 		go func() { got <- mustLock(t, b.Lock, key) }()
-		lock := lockKey("keyway:lock:", "", key)
+		lock := (&Config{Prefix: "keyway:lock:"}).key("", key)
 		eventually(t, time.Minute, "the waiter has subscribed", func() bool {
 			return strings.HasSuffix(cluster.Master(lock).CLI("pubsub", "shardnumsub", lock), "1")
 		})

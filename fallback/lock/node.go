@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/internal/holder"
 )
 
 var errUnexpected = errors.New("lock: unexpected reply of a script")
@@ -21,9 +22,9 @@ type lockServer interface {
 	// lockWaiterLease.
 	acquire(ctx context.Context, c *claim, first bool) (grant, error)
 
-	// verdict asks for the state of a claim: renewOK, renewGone, renewTaken or
-	// renewForced; with the last, the claim's forced is set.
-	verdict(ctx context.Context, ask asking) (int64, error)
+	// verdict asks for the state of a claim: Held, Gone, or Taken. If that was by force, the claim's
+	// forced is set.
+	verdict(ctx context.Context, ask asking) (holder.Answer, error)
 
 	// release frees what the claim holds and leaves its queues. With used
 	// above 0, the reserved fencing tokens after it are given back.
@@ -39,19 +40,13 @@ type lockServer interface {
 	close()
 }
 
-// asking is a question to one node.
+// asking is a question to one node. The answer is above 0 for yes; else 0 if the claim's lock is gone,
+// or less if it is taken.
 type asking func(context.Context, *lockNode) (int64, error)
 
 // lockWaiterLease is how long a waiter keeps its place without a sign of life.
 // Waiters try at least every lockLongestWait.
 const lockWaiterLease = 2 * time.Second
-
-const (
-	renewOK     = 1
-	renewGone   = 0
-	renewTaken  = -1
-	renewForced = -2
-)
 
 // grant is the answer to one try.
 type grant struct {
@@ -74,8 +69,8 @@ type lockNode struct {
 	hubs    *lockHubs // nil if waiters are to poll
 }
 
-func newLockNode(client redis.UniversalClient, cfg Config, inPlace bool) *lockNode {
-	n := &lockNode{wire: newLockWire(client, cfg.Timeout, inPlace), cfg: cfg, publish: "PUBLISH"}
+func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
+	n := &lockNode{wire: newLockWire(client, cfg.Timeout), cfg: cfg, publish: "PUBLISH"}
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		n.publish = "SPUBLISH"
 	}
@@ -90,21 +85,20 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	if c.waits {
 		stay = lockWaiterLease.Milliseconds()
 	}
-	ttl := c.ttl.Milliseconds()
-	var reply any
-	var err error
+	ttl := c.opts.TTL.Milliseconds()
+	var reply *redis.Cmd
 	switch {
-	case first && c.plain():
+	case first && c.plain(c.cfg.FIFO):
 		return n.tryClaim(ctx, c)
-	case c.fifo:
-		reply, err = n.run(ctx, c, &scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
+	case c.cfg.FIFO:
+		reply = n.run(ctx, c, &scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
 	case c.read:
-		reply, err = n.run(ctx, c, &scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
+		reply = n.run(ctx, c, &scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
 	default:
-		reply, err = n.run(ctx, c, &scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, flag(!first)))
+		reply = n.run(ctx, c, &scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, !first))
 	}
 	c.queued.Store(c.waits)
-	status, value, err := pairReply(reply, err)
+	status, value, err := pair(reply)
 	switch {
 	case err != nil:
 		return grant{}, err
@@ -119,9 +113,9 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 
 // tryClaim is the first try of a claim on one lock.
 func (n *lockNode) tryClaim(ctx context.Context, c *claim) (grant, error) {
-	value, err := intReply(n.run(ctx, c, &scripts.take, []any{
-		nil, nil, 3, c.gone(), c.locks[0], c.naming.key("fence:", c.names[0]), c.owner, c.ttl.Milliseconds(), c.reserve + 1,
-	}))
+	value, err := n.run(ctx, c, &scripts.take, []any{
+		nil, nil, 3, c.gone(c.owner), c.locks[0], c.cfg.key("fence:", c.names[0]), c.owner, c.opts.TTL.Milliseconds(), c.reserve + 1,
+	}).Int64()
 	switch {
 	case err != nil:
 		return grant{}, err
@@ -132,7 +126,20 @@ func (n *lockNode) tryClaim(ctx context.Context, c *claim) (grant, error) {
 	}
 }
 
-func (n *lockNode) verdict(ctx context.Context, ask asking) (int64, error) { return ask(ctx, n) }
+func (n *lockNode) verdict(ctx context.Context, ask asking) (holder.Answer, error) {
+	value, err := ask(ctx, n)
+	return answer(value), err
+}
+
+func answer(value int64) holder.Answer {
+	switch {
+	case value > 0:
+		return holder.Held
+	case value == 0:
+		return holder.Gone
+	}
+	return holder.Taken
+}
 
 // renewing renews a claim, and raises its fences to at least floor.
 func renewing(c *claim, floor int64) asking {
@@ -140,23 +147,23 @@ func renewing(c *claim, floor int64) asking {
 }
 
 func (n *lockNode) renew(ctx context.Context, c *claim, floor int64) (int64, error) {
-	reply, err := n.run(ctx, nil, &scripts.renew, scriptArgs(c.fenced(), c.owner, c.ttl.Milliseconds(), floor))
-	if why, ok := reply.(string); ok && err == nil {
+	reply := n.run(ctx, nil, &scripts.renew, scriptArgs(c.fenced(), c.owner, c.opts.TTL.Milliseconds(), floor))
+	if why, err := reply.Text(); err == nil {
 		c.forced.Store(&why)
-		return renewForced, nil
+		return -1, nil
 	}
-	return intReply(reply, err)
+	return reply.Int64()
 }
 
 func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {
-	if !c.queued.Load() && !c.unsettled.Load() && used == 0 && c.plain() {
+	if !c.queued.Load() && !c.unsettled.Load() && used == 0 && c.plain(c.cfg.FIFO) {
 		return n.give(ctx, c)
 	}
 	gone := int64(0)
 	if c.unsettled.Load() {
-		gone = tombstone(c.ttl).Milliseconds()
+		gone = tombstone(c.opts.TTL).Milliseconds()
 	}
-	freed, told, err := pairReply(n.run(ctx, nil, &scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo))))
+	freed, told, err := pair(n.run(ctx, nil, &scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, c.queued.Load(), c.cfg.FIFO)))
 	if err != nil {
 		return freeing{}, err
 	}
@@ -168,9 +175,9 @@ func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second
 
 // give releases what take took, if nothing went wrong in between.
 func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
-	value, err := intReply(n.run(ctx, nil, &scripts.give, []any{
-		nil, nil, 2, c.locks[0], c.naming.key("bell:", c.names[0]), c.owner, n.publish,
-	}))
+	value, err := n.run(ctx, nil, &scripts.give, []any{
+		nil, nil, 2, c.locks[0], c.cfg.key("bell:", c.names[0]), c.owner, n.publish,
+	}).Int64()
 	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
 }
 
@@ -181,8 +188,8 @@ func (n *lockNode) others(c *claim, told int64) bool {
 
 // downgrade turns the claim, which must be of one lock, into a reader's.
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	return intReply(n.run(ctx, c, &scripts.downgrade,
-		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], c.ttl.Milliseconds(), n.publish)))
+	return n.run(ctx, c, &scripts.downgrade,
+		scriptArgs([]string{c.gone(c.owner), c.locks[0]}, c.owner, "r"+c.owner[1:], c.opts.TTL.Milliseconds(), n.publish)).Int64()
 }
 
 func (n *lockNode) close() {
@@ -193,46 +200,27 @@ func (n *lockNode) close() {
 }
 
 // run runs a script, as [lockWire.call] does. takes is the claim whose locks it may take; nil for none.
-func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, args []any) (any, error) {
-	reply, sent, err := n.wire.call(ctx, s, args)
+func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, args []any) *redis.Cmd {
+	reply, sent := n.wire.call(ctx, s, args)
 	if sent && takes != nil {
 		takes.unsettled.Store(true)
 	}
-	return reply, err
+	return reply
 }
 
-func flag(b bool) string {
-	if b {
-		return "1"
+// pair returns the two integers that a script has replied.
+func pair(reply *redis.Cmd) (a, b int64, err error) {
+	values, err := reply.Int64Slice()
+	if err != nil || len(values) != 2 {
+		return 0, 0, cmp.Or(err, fmt.Errorf("%w: %v, want two integers", errUnexpected, values))
 	}
-	return "0"
-}
-
-// intReply returns the integer that a script has replied, unless its call has failed with err.
-func intReply(reply any, err error) (int64, error) {
-	n, ok := reply.(int64)
-	if err == nil && !ok {
-		err = fmt.Errorf("%w: %T, want an integer", errUnexpected, reply)
-	}
-	return n, err
-}
-
-// pairReply is intReply for two integers.
-func pairReply(reply any, err error) (a, b int64, _ error) {
-	values, ok := reply.([]any)
-	if err != nil || !ok || len(values) != 2 {
-		return 0, 0, cmp.Or(err, fmt.Errorf("%w: %v, want two integers", errUnexpected, reply))
-	}
-	a, err = intReply(values[0], nil)
-	b, err = intReply(values[1], err)
-	return a, b, err
+	return values[0], values[1], nil
 }
 
 // passing says whether a failed call may succeed when repeated: anything but
 // a refusal that is not of a passing state of the server.
 func passing(err error) bool {
-	answer, refused := errors.AsType[redis.Error](err)
-	return !refused || slices.ContainsFunc(
+	return unanswered(err) || slices.ContainsFunc(
 		[]string{"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "NOSCRIPT", "BUSY"},
-		func(state string) bool { return strings.HasPrefix(answer.Error(), state) })
+		func(state string) bool { return redis.HasErrorPrefix(err, state) })
 }

@@ -325,7 +325,7 @@ func TestNoPrefix(t *testing.T) {
 
 // Names of any bytes share none of the keys beside the locks, and have them in one slot if they can.
 func TestKeysBesideLocksWithoutPrefix(t *testing.T) {
-	names := naming{"keyway:lock:", true}
+	names := Config{Prefix: "keyway:lock:", NoPrefix: true}
 	seen := map[string]string{}
 	for _, name := range []string{"", "}", "}a", "{", "{a}", "a", "{a}a", "{a}{a}", "a}b", "{}", "{}a", "x{a}", "x{{a}}", "{-}", "-"} {
 		for _, kind := range []string{"fence:", "waiting:", "queue:", "bell:", "gone:", "forced:"} {

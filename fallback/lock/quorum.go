@@ -38,7 +38,7 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	cfg.Poll = true
 	q := &quorum{cfg: cfg, policy: cfg.policy(), need: len(clients)/2 + 1, closing: make(chan struct{})}
 	for _, client := range clients {
-		q.nodes = append(q.nodes, newLockNode(client, cfg, false))
+		q.nodes = append(q.nodes, newLockNode(client, cfg))
 	}
 	l := newLocker(q, cfg)
 	q.now = l.now
@@ -67,8 +67,8 @@ type vote struct {
 // poll asks every node at once. It returns when a majority has agreed, when no majority can agree
 // any more, or when ctx ends. Unless it is patient it also returns when too many calls failed, or
 // when the missing answers are far behind a majority; late answers are dropped. The calls continue
-// for as long as the wire allows.
-func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vote, yes int) {
+// for as long as the wire allows. The error says that a majority has neither agreed nor refused.
+func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vote, yes int, err error) {
 	began := time.Now()
 	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
@@ -82,7 +82,7 @@ func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vo
 	decided := func() bool {
 		return yes >= q.need || q.refused(votes) || !patient && yes+len(q.nodes)-len(votes) < q.need
 	}
-	for len(votes) < len(q.nodes) && !decided() {
+	for waits := true; waits && len(votes) < len(q.nodes) && !decided(); {
 		select {
 		case v := <-answers:
 			votes = append(votes, v)
@@ -93,12 +93,15 @@ func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vo
 				patience.Reset(max(20*time.Millisecond, 3*time.Since(began)))
 			}
 		case <-patience.C:
-			return votes, yes
+			waits = false
 		case <-ctx.Done():
-			return votes, yes
+			waits = false
 		}
 	}
-	return votes, yes
+	if yes < q.need && !q.refused(votes) {
+		err = q.silence(ctx, votes)
+	}
+	return votes, yes, err
 }
 
 // refused says whether so many said no that no majority can say yes.
@@ -148,37 +151,36 @@ func (q *quorum) missed(ctx context.Context, votes []vote) error {
 	return q.silence(ctx, votes)
 }
 
-func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, error) {
+func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, err error) {
 	if !first { // the round before was released
 		c.renew()
 	}
-	round := c.copy()
+	round := *c
+	round.marks = new(marks)
 	sent := q.now()
-	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
-		g, err := n.acquire(ctx, round, first)
+	votes, yes, _ := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
+		g, err := n.acquire(ctx, &round, first)
 		return g.token, err
 	})
-	if yes < q.need {
-		q.cancel(ctx, round, votes)
-		return grant{}, q.missed(ctx, votes)
+	if yes >= q.need {
+		for _, v := range votes {
+			g.token = max(g.token, v.value)
+		}
+		// The next majority may have only one server in common with this one: all
+		// of this one must know the token.
+		votes, yes, _ = q.poll(ctx, false, renewing(&round, g.token+c.reserve))
 	}
-	var g grant
-	for _, v := range votes {
-		g.token = max(g.token, v.value)
+	switch {
+	case yes < q.need:
+		err = q.missed(ctx, votes)
+	case q.policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.now()):
+		err = fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
+	default:
+		c.unsettled.Store(true) // some may not have answered
+		return g, nil
 	}
-	// The next majority may have only one server in common with this one: all
-	// of this one must know the token.
-	votes, yes = q.poll(ctx, false, renewing(round, g.token+c.reserve))
-	if yes < q.need {
-		q.cancel(ctx, round, votes)
-		return grant{}, q.missed(ctx, votes)
-	}
-	if q.policy.Lease(sent, c.ttl).Cancel.Passed(q.now()) {
-		q.cancel(ctx, round, votes)
-		return grant{}, fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
-	}
-	c.unsettled.Store(true) // some may not have answered
-	return g, nil
+	q.cancel(ctx, &round, votes)
+	return grant{}, err
 }
 
 // cancel takes back a round everywhere, and waits for those servers to answer
@@ -209,7 +211,7 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 // releaseAt releases at one node and returns the first outcome, which is above 0 if the claim held
 // the lock there. Without an answer it continues in the background, for a TTL at most.
 func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
-	until := time.Now().Add(c.ttl)
+	until := time.Now().Add(c.opts.TTL)
 	f, err := n.release(context.Background(), c, used)
 	if err != nil {
 		q.running.Go(func() {
@@ -228,29 +230,21 @@ func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
 }
 
 func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, error) {
-	votes, yes := q.poll(ctx, true, func(_ context.Context, n *lockNode) (int64, error) { return q.releaseAt(n, c, used) })
-	if yes < q.need && !q.refused(votes) {
-		return freeing{}, q.silence(ctx, votes)
-	}
-	return freeing{freed: yes >= q.need}, nil
+	_, yes, err := q.poll(ctx, true, func(_ context.Context, n *lockNode) (int64, error) { return q.releaseAt(n, c, used) })
+	return freeing{freed: yes >= q.need}, err
 }
 
 // verdict asks every node for a state, and returns that of the majority.
-func (q *quorum) verdict(ctx context.Context, ask asking) (int64, error) {
-	votes, yes := q.poll(ctx, false, ask)
-	if yes >= q.need {
-		return renewOK, nil
+func (q *quorum) verdict(ctx context.Context, ask asking) (holder.Answer, error) {
+	votes, yes, err := q.poll(ctx, false, ask)
+	if err != nil || yes >= q.need {
+		return holder.Held, err
 	}
-	if !q.refused(votes) {
-		return 0, q.silence(ctx, votes)
-	}
-	verdict := int64(renewGone)
+	verdict := int64(0)
 	for _, v := range votes {
-		if v.err == nil {
-			verdict = min(verdict, v.value) // by force, or another's
-		}
+		verdict = min(verdict, v.value) // another's
 	}
-	return verdict, nil
+	return answer(verdict), nil
 }
 
 func (q *quorum) close() {

@@ -1,9 +1,9 @@
 package lock
 
 import (
-	"crypto/sha1"
 	"embed"
-	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed lua/*.lua
@@ -32,7 +32,6 @@ func load(files ...string) (s lockScript) {
 		}
 		s.source += string(text)
 	}
-	sum := sha1.Sum([]byte(s.source)) // Redis names scripts so
-	s.sha = hex.EncodeToString(sum[:])
+	s.sha = redis.NewScript(s.source).Hash()
 	return s
 }

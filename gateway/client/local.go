@@ -130,8 +130,7 @@ type localStream struct {
 	length  int64
 	head    link.Fields
 	ready   bool   // the caller may see the head
-	pending []byte // of the body
-	taken   int    // bytes of pending that were read
+	pending bytes.Buffer // of the body
 	trailer link.Fields
 	over    error // why nothing comes any more; io.EOF at the regular end
 
@@ -199,12 +198,9 @@ func (s *localStream) SendBody(p []byte) error {
 			defer s.mu.Unlock()
 			return s.over
 		}
-		n := min(len(p), localWindow-(len(s.pending)-s.taken))
-		if s.taken > 0 && len(s.pending)+n > cap(s.pending) {
-			s.pending, s.taken = s.pending[:copy(s.pending, s.pending[s.taken:])], 0
-		}
-		s.pending = append(s.pending, p[:n]...)
-		if len(s.pending)-s.taken >= localPiece {
+		n := min(len(p), localWindow-s.pending.Len())
+		s.pending.Write(p[:n])
+		if s.pending.Len() >= localPiece {
 			s.readyLocked()
 		}
 		s.mu.Unlock()
@@ -273,10 +269,7 @@ type localReply localStream
 func (r *localReply) Read(p []byte) (int, error) {
 	for {
 		r.mu.Lock()
-		n := copy(p, r.pending[r.taken:])
-		if r.taken += n; r.taken == len(r.pending) {
-			r.pending, r.taken = r.pending[:0], 0
-		}
+		n, _ := r.pending.Read(p) // its end is not that of the body
 		over := r.over
 		r.mu.Unlock()
 		if n > 0 {
@@ -297,7 +290,7 @@ func (r *localReply) Read(p []byte) (int, error) {
 func (r *localReply) Buffered() (n int, last bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.pending) - r.taken, r.over == io.EOF
+	return r.pending.Len(), r.over == io.EOF
 }
 
 func (r *localReply) Trailer() link.Fields {
@@ -311,7 +304,7 @@ func (r *localReply) Close() error {
 	s := (*localStream)(r)
 	s.endAnswer(http.ErrBodyReadAfterClose, nil)
 	s.mu.Lock()
-	s.pending, s.taken = nil, 0
+	s.pending = bytes.Buffer{}
 	s.mu.Unlock()
 	s.cancel(context.Canceled)
 	return nil

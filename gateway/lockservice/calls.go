@@ -3,7 +3,6 @@ package lockservice
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -95,38 +94,25 @@ func lockRefusal(key string, a send.OwnerAnswer) error {
 		if err != nil {
 			return err
 		}
-		return &lockHeldError{key, o}
+		answer, holder := problem.Of(problem.LockHeld), holderOf(key, o)
+		answer.Holder = &holder
+		return refuse(answer, "another caller holds key %q: %w", key, gateway.ErrLocked)
 	case http.StatusBadRequest:
 		return badLock("%s", text)
 	case http.StatusUnprocessableEntity:
-		return &badLockError{problem.LockOther, string(bytes.TrimPrefix(text, []byte("worker: ")))}
+		text = bytes.TrimPrefix(text, []byte("worker: "))
+		return refuse(problem.Of(problem.LockOther).With(string(text)), "a request for a lock: %s", text)
 	case http.StatusGone:
 		return errLockGone
 	case http.StatusLoopDetected:
-		return fmt.Errorf("%w: %s", errNestedLock, text)
+		return refuse(problem.Of(problem.Nested), "the key is held along the request's own chain of calls: %s", text)
 	case http.StatusServiceUnavailable:
-		return fmt.Errorf("%w: worker %s at %s: %s", errNotNow, a.Name, a.Addr, text)
+		return refuse(problem.Of(problem.Unavailable), "worker %s at %s does not take the call now: %s", a.Name, a.Addr, text)
 	}
 	return fmt.Errorf("lockservice: worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, text)
 }
 
-// lockHeldError says that others have a key.
-type lockHeldError struct {
-	key string
-	by  holds.Occupancy
-}
-
-func (e *lockHeldError) Error() string {
-	return fmt.Sprintf("lockservice: another caller holds key %q", e.key)
-}
-
-func (e *lockHeldError) Unwrap() error { return gateway.ErrLocked }
-
-var (
-	errNestedLock = errors.New("lockservice: the key is held along the request's own chain of calls")
-	errNotNow     = errors.New("lockservice: the worker does not take the call now")
-	errNoAnswer   = fmt.Errorf("%w: it has not answered within the request's wait", errNotNow)
-)
+var errNoAnswer = refuse(problem.Of(problem.Unavailable), "the worker has not answered within the request's wait")
 
 // extend extends the locks of all keys of q, for at least its TTL from now on.
 func (s *Service) extend(ctx context.Context, q *lockRequest) (any, error) {

@@ -83,7 +83,7 @@ type Service struct {
 }
 
 // errLeaving is the cause of requests for locks that [Service.Leave] ends.
-var errLeaving = errors.New("lockservice: the service ends")
+var errLeaving = refuse(problem.Of(problem.Leaving), "the service ends")
 
 // New returns the lock service of a cluster. through, a router.Router, sends its calls there.
 func New(through sender, cfg Config) *Service {
@@ -205,7 +205,7 @@ func (s *Service) serve(rw *statusWriter, r *http.Request, single bool) lockOper
 		if r.ContentLength != 0 {
 			rw.Header().Set("Connection", "close") // nothing of a body is read
 		}
-		lockProblem(err).ServeJSON(rw)
+		problemOf(err).ServeJSON(rw)
 		return op
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -219,7 +219,7 @@ func (s *Service) serve(rw *statusWriter, r *http.Request, single bool) lockOper
 		rw.status = send.StatusClientGone
 	case err != nil:
 		requestlog.Failure(ctx, s.log, "", "operation", op, "keys", len(q.keys), "error", err)
-		lockProblem(err).ServeJSON(rw)
+		problemOf(err).ServeJSON(rw)
 		return op
 	case rw.send(answer) == nil:
 		return op
@@ -311,7 +311,7 @@ func (s *Service) lock(ctx context.Context, q *lockRequest) (any, error) {
 			}
 			g, err := s.acquire(ctx, q, key)
 			if err != nil {
-				_, isHeld := errors.AsType[*lockHeldError](err)
+				isHeld := errors.Is(err, gateway.ErrLocked)
 				asked := slices.DeleteFunc(slices.Clone(q.keys[:q.asked]), func(k string) bool { return isHeld && k == key })
 				s.giveUp(q, asked, q.keys[:len(grants)])
 				return nil, err
@@ -359,30 +359,28 @@ func (s *Service) answer(q *lockRequest, grants []lockGrant) (any, error) {
 func (s *Service) now() lease.Instant { return lease.At(s.base, time.Now()) }
 
 // errLockGone says that a key is not held with the caller's lease.
-var errLockGone = fmt.Errorf("%w: the key is not locked with this lease", locking.ErrNotOwner)
+var errLockGone = refuse(problem.Of(problem.LockGone), "%w: the key is not locked with this lease", locking.ErrNotOwner)
 
-// lockProblem returns what a client reads of an error.
-func lockProblem(err error) problem.Problem {
-	held, isHeld := errors.AsType[*lockHeldError](err)
-	bad, isBad := errors.AsType[*badLockError](err)
+// refused is an error with the answer that the client reads.
+type refused struct {
+	error
+	answer problem.Problem
+}
+
+func refuse(answer problem.Problem, format string, args ...any) error {
+	return &refused{fmt.Errorf("lockservice: "+format, args...), answer}
+}
+
+func (e *refused) Unwrap() error { return e.error }
+
+// problemOf returns what a client reads of an error.
+func problemOf(err error) problem.Problem {
+	r, isRefused := errors.AsType[*refused](err)
 	switch {
-	case isHeld:
-		p := problem.Of(problem.LockHeld)
-		h := holderOf(held.key, held.by)
-		p.Holder = &h
-		return p
-	case isBad:
-		return problem.Of(bad.kind).With(bad.text)
+	case isRefused:
+		return r.answer
 	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
 		return problem.OfKey(err, nil)
-	case errors.Is(err, errLockGone):
-		return problem.Of(problem.LockGone)
-	case errors.Is(err, errNestedLock):
-		return problem.Of(problem.Nested)
-	case errors.Is(err, errNotNow):
-		return problem.Of(problem.Unavailable)
-	case errors.Is(err, errLeaving):
-		return problem.Of(problem.Leaving)
 	}
 	kind, _ := send.KindOf(err)
 	return problem.Of(kind)

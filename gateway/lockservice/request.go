@@ -54,16 +54,10 @@ func (l lockLease) id(key string) holds.ID {
 	return holds.ID(sum[:len(holds.ID{})])
 }
 
-// badLockError says what is wrong with a request about locks.
-type badLockError struct {
-	kind problem.Kind
-	text string
-}
-
-func (e *badLockError) Error() string { return "lockservice: a request for a lock: " + e.text }
-
+// badLock says what is wrong with a request about locks.
 func badLock(format string, args ...any) error {
-	return &badLockError{problem.BadLock, fmt.Sprintf(format, args...)}
+	text := fmt.Sprintf(format, args...)
+	return refuse(problem.Of(problem.BadLock).With(text), "a request for a lock: %s", text)
 }
 
 // lockParameters are the parameters that operations know, in addition to key.

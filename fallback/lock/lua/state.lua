@@ -2,7 +2,7 @@
 --
 -- KEYS 1 lock, 2 fence, 3 waiting room
 -- ARGV 1 whether those in the waiting room are all who wait
--- Returns {1 if it is held, an owner or '', readers, ms left or less than 0, fence or '', waiters}
+-- Returns {an owner or '', 1 if it is held, readers, ms left or less than 0, fence or 0, waiters}
 
 local kind = redis.call('TYPE', KEYS[1])['ok']
 local held, owner, readers = 1, '', 0
@@ -17,4 +17,4 @@ elseif kind == 'zset' then
 end
 local waiters = 0
 if ARGV[1] == '1' then waiters = #redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. int(now), '+inf') end
-return {held, owner, readers, redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[2]) or '', waiters}
+return {owner, held, readers, redis.call('PTTL', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '') or 0, waiters}

@@ -284,7 +284,7 @@ func (ls *Locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held 
 	t, most := ls.of(p), int64(ls.cfg.MaxHolds)
 	at := t.lock()
 	defer t.unlock()
-	if ls.sweeps.closed.Load() {
+	if ls.closed.Load() {
 		return nil, nil, gateway.ErrUnavailable
 	}
 	held, err = t.machine.Acquire(at, l)

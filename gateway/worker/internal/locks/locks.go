@@ -4,10 +4,8 @@
 // Files, from the outside inwards:
 //
 //	calls.go     the calls, with their waits for keys and for the store
-//	inspect.go   who has a key
-//	operator.go  what an operator may do
+//	operator.go  who has a key, and what an operator may do
 //	locks.go     the machines, and what is around them
-//	expire.go    the timer that ends locks
 package locks
 
 import (
@@ -55,7 +53,7 @@ type Config struct {
 }
 
 // Locks are the keys that this worker holds for callers in other processes, of all partitions. Each
-// lockTable has a mutex of its own; sweeps expires locks in the background.
+// lockTable has a mutex of its own, and a timer that expires its locks.
 type Locks struct {
 	cfg    Config
 	tables []lockTable  // by the partitions' numbers
@@ -64,7 +62,7 @@ type Locks struct {
 	Kept   atomic.Int64 // held locks that the store keeps
 	Events [remote.Events]atomic.Int64
 	Waits  metrics.Latencies // of the calls that got their keys
-	sweeps sweeps
+	closed atomic.Bool
 
 	noting sync.Mutex // guards noted
 	noted  string     // the incarnation that Config.OnHold was called with last
@@ -87,9 +85,11 @@ func (ls *Locks) of(p *keyed.Partition) *lockTable { return &ls.tables[p.Number]
 type lockTable struct {
 	locks *Locks
 	part  *keyed.Partition
-	next  atomic.Int64 // machine.Next, as of the latest change
 
-	mu      sync.Mutex // guards what follows; locked before the partition's keytable.Table is
+	mu      sync.Mutex    // guards what follows; locked before the partition's keytable.Table is
+	timer   *time.Timer   // of tick; nil before the first lock
+	fires   time.Duration // when it does, since the worker's start; 0 for not at all
+	ticked  time.Duration // when it did last
 	machine remote.Machine
 	waits   map[*remote.Lock]*lockWait
 	traces  map[*remote.Lock]keyed.Trace // of the locks that have a trace
@@ -133,11 +133,50 @@ func (t *lockTable) unlock() {
 		t.counted = tally
 	}
 	next := t.machine.Next()
-	if before := time.Duration(t.next.Load()); next != before {
-		t.next.Store(int64(next))
-		if next != 0 && (before == 0 || next < before) {
-			ls.sweeps.wantBy(ls, next)
+	at := max(next, t.ticked+ls.cfg.Settings.TTL/tickPause)
+	if next == 0 || t.fires != 0 && t.fires <= at || ls.closed.Load() {
+		return
+	}
+	t.fires = at
+	if wait := at - ls.cfg.Keys.Now(); t.timer == nil {
+		t.timer = time.AfterFunc(wait, t.tick)
+	} else {
+		t.timer.Reset(wait)
+	}
+}
+
+const tickPause = 1000 // of the TTL, at least, between two ticks of a table
+
+// tick ends locks whose leases are over, some at a time.
+func (t *lockTable) tick() {
+	for due := true; due; {
+		at := t.lock()
+		t.fires, t.ticked = 0, at.Now
+		if due = !t.locks.closed.Load(); due {
+			t.machine.Tick(at)
+			next := t.machine.Next()
+			due = next != 0 && next <= at.Now
 		}
+		t.unlock()
+	}
+}
+
+// Stop ends all waits, and expires no more locks. The locks of a worker that is closed end with its
+// session, which expires by itself, later than what was promised.
+func (ls *Locks) Stop() {
+	ls.closed.Store(true)
+	for i := range ls.tables {
+		t := &ls.tables[i]
+		t.mu.Lock()
+		if t.timer != nil {
+			t.timer.Stop()
+		}
+		for _, wait := range t.waits {
+			if wait.giveUp != nil {
+				wait.giveUp()
+			}
+		}
+		t.mu.Unlock()
 	}
 }
 

@@ -9,10 +9,43 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/status"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
+
+// serveInspect answers who has a key, once this worker serves it.
+func (ls *Locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
+	p, err := ls.awaitPartition(r)
+	if err != nil {
+		return nil, err
+	}
+	o, served := ls.inspect(p, r.Key)
+	if !served { // it has just been closed
+		return nil, p.Elsewhere(r.Key)
+	}
+	return o.Append(nil), nil
+}
+
+// inspect says who has a key of p, and whether p is served here.
+func (ls *Locks) inspect(p *keyed.Partition, key string) (o holds.Occupancy, served bool) {
+	ls.of(p).do(func(m *remote.Machine, _ remote.Instant) { served = m.Serves() })
+	state := p.Table.Inspect(key)
+	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
+	if l, shared, ok := ls.HolderOf(p, key, state.Token); ok && state.Token != 0 {
+		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(ls.cfg.Keys.Now())
+	}
+	return o, served
+}
+
+// HolderOf returns the lock that holds a key of p with that token, see [remote.Machine.Holder].
+func (ls *Locks) HolderOf(p *keyed.Partition, key string, token int64) (l remote.Lock, shared int, ok bool) {
+	ls.of(p).do(func(m *remote.Machine, _ remote.Instant) { l, shared, ok = m.Holder(key, token) })
+	return l, shared, ok
+}
 
 // Page returns a page of the locks of the partitions that this worker serves, see [status.Operator].
 func (ls *Locks) Page(after string) (page status.LockPage) {
@@ -38,9 +71,6 @@ func (ls *Locks) Page(after string) (page status.LockPage) {
 
 // rows returns the keys that are locked, in their order.
 func (t *lockTable) rows() []status.LockRow {
-	if t.next.Load() == 0 {
-		return nil
-	}
 	at := t.lock()
 	defer t.unlock()
 	list := slices.SortedFunc(slices.Values(t.machine.All()), func(a, b *remote.Lock) int {
