@@ -149,6 +149,7 @@ type fate struct {
 	repeat  bool          // it arrives a second time, at the same time,
 	again   time.Duration // and once more so much later; 0 for never
 	silence bool          // it does not arrive, and its client is not told
+	garble  *string       // it does not arrive, and this is its answer
 }
 
 // proxy is between clients and the lock service. It closes the connections of requests that have no answer.
@@ -214,6 +215,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.drop || f.silence {
 		panic(http.ErrAbortHandler)
+	}
+	if f.garble != nil {
+		_, _ = io.WriteString(w, *f.garble) // the client may have left
+		return
 	}
 	if f.repeat {
 		p.copies.Go(func() { p.copy(r) })
