@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,8 @@ func TestClients(t *testing.T) {
 			}{
 				{"Refused", refused}, {"Waits", waits}, {"Cancelled", cancelled}, {"SeveralKeys", severalKeys},
 				{"Renewed", renewed}, {"Expires", expires}, {"Ended", ended}, {"AnswersLost", answersLost},
-				{"Repeated", repeated}, {"OtherRouter", otherRouter}, {"NoRouter", noRouter}, {"NoAccess", noAccess},
+				{"Repeated", repeated}, {"Garbled", garbled}, {"OtherRouter", otherRouter}, {"NoRouter", noRouter},
+				{"NoAccess", noAccess},
 			} {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
@@ -192,6 +194,9 @@ func ended(s *stage) {
 	res.Body.Close()
 	d.awaitLost(held)
 	d.must("Lost", held, "check")
+	if l := d.of(held, "left"); l.Left > 0 {
+		s.t.Errorf("a lock that was ended has %.2fs left", l.Left)
+	}
 	again, second := d.lock("", s.wish())
 	if second.Tokens[s.key] <= first.Tokens[s.key] {
 		s.t.Errorf("token %d after %d", second.Tokens[s.key], first.Tokens[s.key])
@@ -244,12 +249,28 @@ func repeated(s *stage) {
 	}
 }
 
+// garbled: an answer that cannot be read is as good as none.
+func garbled(s *stage) {
+	texts := []string{"", "{", "[]", `{"ttl_ms":9e99}`, `{"ttl_ms":5000,"tokens":{"another":1}}`, strings.Repeat("[", 1<<17)}
+	d, p := s.driver(func(*http.Request) (f fate) {
+		if len(texts) > 0 {
+			f.garble, texts = &texts[0], texts[1:]
+		}
+		return f
+	})
+	held, l := d.lock("", wish{ttl: 30, keys: []string{s.key}})
+	if st := s.state(s.key); st.Token != l.Tokens[s.key] || p.count(http.MethodPost) != 7 {
+		s.t.Errorf("the key is %+v, the lock has token %d after %d requests", st, l.Tokens[s.key], p.count(http.MethodPost))
+	}
+	d.must("", held, "unlock")
+}
+
 // otherRouter: a router that does not answer is left for another one.
 func otherRouter(s *stage) {
 	bad := s.newProxy(func(*http.Request) fate { return fate{silence: true} })
 	good := s.newProxy(faithful)
 	for range 4 { // begins with either
-		d := s.client.start(s.t, 2, bad, good)
+		d := s.client.start(s.t, 4, bad, good)
 		held, _ := d.lock("", s.wish())
 		d.must("", held, "unlock")
 	}

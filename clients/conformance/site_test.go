@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -27,7 +28,10 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
-var programs cluster.Programs
+var (
+	programs cluster.Programs
+	classes  string // the directory of the driver in Java
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -41,6 +45,14 @@ func run(m *testing.M) int {
 	if programs, err = cluster.Build(context.Background(), dir); err != nil {
 		log.Print(err)
 		return 1
+	}
+	classes = filepath.Join(dir, "classes")
+	if clients[2].installed() {
+		javac := exec.Command("javac", "-d", classes, "../java/Keyway.java", "../java/Driver.java")
+		if out, err := javac.CombinedOutput(); err != nil {
+			log.Printf("%v: %v\n%s", javac.Args, err, out)
+			return 1
+		}
 	}
 	return m.Run()
 }
@@ -149,6 +161,7 @@ type fate struct {
 	repeat  bool          // it arrives a second time, at the same time,
 	again   time.Duration // and once more so much later; 0 for never
 	silence bool          // it does not arrive, and its client is not told
+	garble  *string       // it does not arrive, and this is its answer
 }
 
 // proxy is between clients and the lock service. It closes the connections of requests that have no answer.
@@ -214,6 +227,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.drop || f.silence {
 		panic(http.ErrAbortHandler)
+	}
+	if f.garble != nil {
+		_, _ = io.WriteString(w, *f.garble) // the client may have left
+		return
 	}
 	if f.repeat {
 		p.copies.Go(func() { p.copy(r) })

@@ -107,6 +107,7 @@ export class Keyway {
         claim.keys.forEach((key) => full.append("key", key));
         const { status, answer, after } = await this.#ask(`${url}/v1/locks?${full}`, method, claim.id, patience, signal);
         if (status === 204 || (status === 200 && answer.ttl_ms > 0 && claim.keys.every((key) => answer.tokens[key]))) return { sent, answer };
+        if (status === 200) throw new Error("a malformed answer");
         failure = refusal(url, claim, status, answer);
         pause = Math.max(pause, after);
       } catch (error) {
@@ -202,8 +203,10 @@ class Lock {
       try {
         this.#claim.take(await this.#repeat("PUT", this.#claim, now() + this.#claim.rest(WARN), this.#claim.ttl, 0, this.#done.signal));
       } catch (error) {
-        if (error instanceof LostError) this.#lose(error);
-        else await this.#pause(this.#claim.lease / 20);
+        if (error instanceof LostError) {
+          this.#claim.lease = 0;
+          this.#lose(error);
+        } else await this.#pause(this.#claim.lease / 20);
       }
     }
   }

@@ -123,6 +123,8 @@ class Keyway:
                 status, answer, after = self._ask(url, method, full, lock._id, patience, cancel)
                 if status == 204 or status == 200 and answer["ttl_ms"] > 0 and all(answer["tokens"][key] for key in lock.keys):
                     return sent, answer
+                if status == 200:
+                    raise ValueError("a malformed answer")
                 failure = _refusal(url, lock, status, answer)
                 if status < 500 and status != 429 or status == 508:
                     raise failure
@@ -155,9 +157,9 @@ class Keyway:
             text = response.read(1 << 20)
             try:
                 answer = json.loads(text or b"{}")
-            except ValueError:
+            except (ValueError, RecursionError):
                 if response.status == 200:
-                    raise
+                    raise ValueError("a malformed answer") from None
                 answer = {"title": text[:200].decode(errors="replace")}
             return response.status, answer, int(response.headers.get("Retry-After", 0))
         finally:
@@ -226,6 +228,7 @@ class Lock:
             try:
                 self._take(*self._keyway._repeat("PUT", self, time.monotonic() + self._rest(_WARN), self._ttl, cancel=self._done))
             except Lost:
+                self._held = self._held[0], 0.0
                 self._lose()
             except KeywayError:
                 self._done.wait(self._held[1] / 20)
