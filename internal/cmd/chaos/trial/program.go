@@ -197,7 +197,11 @@ func InDir(out io.Writer, name string, args []string, seed int64, f func(dir str
 		return err
 	}
 	if err := f(dir); err != nil {
-		fmt.Fprintf(out, "logs and data: %s\nagain: %s %s -seed %d\n", dir, name, strings.Join(args, " "), seed)
+		again := strings.Join(args, " ")
+		if !strings.Contains(again, "-seed") {
+			again += fmt.Sprint(" -seed ", seed)
+		}
+		fmt.Fprintf(out, "logs and data: %s\nagain: %s %s\n", dir, name, again)
 		return err
 	}
 	return os.RemoveAll(dir)
