@@ -23,9 +23,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/examples/internal/local"
 	"github.com/keyway-go/keyway/examples/internal/postgres"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 const orders = 100
@@ -165,7 +165,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (failed error)
 	if err != nil {
 		return err
 	}
-	meeting, err := local.Meeting()
+	meeting, err := proc.FreeAddr() // others may run at 127.0.0.1:7946, where nodes meet by default
 	if err != nil {
 		return err
 	}

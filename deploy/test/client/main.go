@@ -40,6 +40,7 @@ const (
 	requestTimeout = 40 * time.Second
 	attempts       = 20 // to connect, over all routers
 	keysOfEach     = 8
+	clients        = 16 // which send a request at a time
 )
 
 func main() {
@@ -51,7 +52,6 @@ func main() {
 
 func run() error {
 	routers := flag.String("routers", "", "URLs of the routers, separated by commas")
-	clients := flag.Int("clients", 16, "requests at one time at most")
 	rate := flag.Int("rate", 150, "requests a second")
 	locks := flag.String("locks", "", "`file` of members' settings, to take locks in its Redis in place of sending requests")
 	service := flag.String("service", "", "`URL` of a lock service, to take its locks in place of sending requests")
@@ -65,13 +65,13 @@ func run() error {
 	if *service != "" {
 		return useService(ctx, *service, *token)
 	}
-	if *routers == "" || *clients < 1 || *rate < 1 {
-		return errors.New("want -routers URL,…, and -clients and -rate of 1 at least")
+	if *routers == "" || *rate < 1 {
+		return errors.New("want -routers URL,…, and a -rate of 1 at least")
 	}
 	t := &tally{second: Second{Failed: make(map[string]int)}}
 	pace := make(chan struct{})
 	var running sync.WaitGroup
-	for i := range *clients {
+	for i := range clients {
 		c := newClient(i, strings.Split(*routers, ","), t)
 		running.Go(func() { c.run(pace) })
 	}
@@ -210,11 +210,8 @@ func (c *client) requestOf(key, router string) error {
 
 // rootOf returns the innermost error.
 func rootOf(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
+	return err
 }

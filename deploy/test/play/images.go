@@ -122,31 +122,19 @@ func (im *images) of(lines string) func(context.Context, string) error {
 		if err := im.debian(ctx); err != nil {
 			return err
 		}
-		return im.build(ctx, "FROM "+debianImage+"\n"+lines, "", "-t", name)
+		return im.build(ctx, "FROM "+debianImage+"\n"+lines, "-", name)
 	}
 }
 
-// build builds an image of a Dockerfile's text, with a directory as its context or
-// none.
-func (im *images) build(ctx context.Context, dockerfile, dir string, args ...string) error {
-	if dir == "" {
-		cmd := command(ctx, "docker", append(append([]string{"build", "-q"}, args...), "-")...)
-		cmd.Stdin = strings.NewReader(dockerfile)
-		_, err := run(cmd)
-		return err
+// build builds an image of a Dockerfile's text, with a directory as its context, or none if that is "-".
+func (im *images) build(ctx context.Context, dockerfile, dir, image string) error {
+	args := []string{"build", "-q", "-t", image}
+	if dir != "-" {
+		args = append(args, "-f", "-")
 	}
-	file, err := os.CreateTemp("", "keyway-dockerfile-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	if _, err := file.WriteString(dockerfile); err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	_, err = docker(ctx, append(append([]string{"build", "-q", "-f", file.Name()}, args...), dir)...)
+	cmd := command(ctx, "docker", append(args, dir)...)
+	cmd.Stdin = strings.NewReader(dockerfile)
+	_, err := run(cmd)
 	return err
 }
 
@@ -178,7 +166,7 @@ func (im *images) golangFor(ctx context.Context, kept string) error {
 		return err
 	}
 	tool := goToolImage + "tool"
-	if err := im.build(ctx, "FROM "+debianImage+"\nCOPY . /usr/local/go\nENV PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin GOTOOLCHAIN=local GOSUMDB=off GOFLAGS=-modcacherw", root, "-t", tool); err != nil {
+	if err := im.build(ctx, "FROM "+debianImage+"\nCOPY . /usr/local/go\nENV PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin GOTOOLCHAIN=local GOSUMDB=off GOFLAGS=-modcacherw", root, tool); err != nil {
 		return err
 	}
 	defer docker(context.WithoutCancel(ctx), "image", "rm", tool) // kept needs its layers and not its name
@@ -193,7 +181,7 @@ func (im *images) golangFor(ctx context.Context, kept string) error {
 	}
 	text := "FROM " + tool + "\nWORKDIR /modules\nCOPY . .\nRUN GOPROXY=file:///modules/cache/download go mod download && CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags=-s " + strings.Join(strings.Fields(needed), " ") +
 		" && rm -r cache"
-	return im.build(ctx, text, dir, "-t", kept)
+	return im.build(ctx, text, dir, kept)
 }
 
 // modules returns a directory with go.mod and go.sum of the main module and, in
@@ -247,5 +235,5 @@ func (im *images) own(ctx context.Context) error {
 	if _, err := run(compile); err != nil {
 		return err
 	}
-	return im.build(ctx, "FROM scratch\nCOPY client /client\nENTRYPOINT [\"/client\"]", dir, "-t", clientImage)
+	return im.build(ctx, "FROM scratch\nCOPY client /client\nENTRYPOINT [\"/client\"]", dir, clientImage)
 }

@@ -30,13 +30,12 @@ type load struct {
 
 	mu    sync.Mutex
 	total second
-	since second        // since result was called
-	came  chan struct{} // closed at the next second
+	since second // since result was called
 }
 
 // startLoad starts a client in a network and waits for its first answers.
 func startLoad(ctx context.Context, name, network string, rate int, routers ...string) (*load, error) {
-	l := &load{name: name, read: make(chan struct{}), came: make(chan struct{})}
+	l := &load{name: name, read: make(chan struct{})}
 	l.cmd = exec.Command("docker", "run", "--rm", "--name", name, "--network", network, clientImage,
 		"-rate", fmt.Sprint(rate), "-routers", strings.Join(routers, ","))
 	out, err := l.cmd.StdoutPipe()
@@ -64,8 +63,6 @@ func (l *load) follow(lines *bufio.Scanner) {
 		l.mu.Lock()
 		l.total.add(s)
 		l.since.add(s)
-		close(l.came)
-		l.came = make(chan struct{})
 		l.mu.Unlock()
 	}
 }
@@ -96,30 +93,17 @@ func (s *second) String() string {
 	return strings.Join(parts, "\n      ")
 }
 
-// awaitAnswers waits until there are n more answers.
+// awaitAnswers waits until there are n more answers, for a minute at most.
 func (l *load) awaitAnswers(ctx context.Context, n int) error {
-	limit := time.NewTimer(time.Minute)
-	defer limit.Stop()
-	l.mu.Lock()
-	want := l.total.OK + n
-	l.mu.Unlock()
-	for {
+	want := l.answers() + n
+	return await(ctx, time.Minute, func(context.Context) error {
 		l.mu.Lock()
-		have, came := l.total.OK, l.came
-		l.mu.Unlock()
-		if have >= want {
-			return nil
+		defer l.mu.Unlock()
+		if l.total.OK < want {
+			return fmt.Errorf("there are not %d answers more: %s", n, &l.total)
 		}
-		select {
-		case <-came:
-		case <-l.read:
-			return fmt.Errorf("it has ended: %s", &l.total)
-		case <-limit.C:
-			return fmt.Errorf("no %d answers in a minute: %s", n, &l.total)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return nil
+	})
 }
 
 // answers returns how many answers have come.

@@ -12,7 +12,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,54 +39,30 @@ type step struct {
 	run  func(ctx context.Context, root string, out io.Writer, undo *undoing) error
 }
 
-func steps() []step {
-	return []step{
-		{"compose", playStack},
-		{"doors", playDoors},
-		{"pods", playPods},
-		{"door-pods", playDoorPods},
-	}
-}
-
-func names() string {
-	var all []string
-	for _, s := range steps() {
-		all = append(all, s.name)
-	}
-	return strings.Join(all, ", ")
+var steps = []step{
+	{"compose", playStack},
+	{"doors", playDoors},
+	{"pods", playPods},
+	{"door-pods", playDoorPods},
 }
 
 func main() {
+	only := flag.String("only", "", "`name` of the one thing to try: compose, doors, pods or door-pods")
+	flag.Parse()
+	known := *only == "" || slices.ContainsFunc(steps, func(s step) bool { return s.name == *only })
+	if flag.NArg() > 0 || !known {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	switch err := play(ctx, os.Args[1:], os.Stdout); {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, errUsage):
-		os.Exit(2)
-	default:
+	if err := play(ctx, *only, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "play:", err)
 		os.Exit(1)
 	}
 }
 
-var errUsage = errors.New("usage")
-
-func play(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("play", flag.ContinueOnError)
-	only := flags.String("only", "", "`name` of the one thing to try: "+names())
-	if err := flags.Parse(args); err != nil {
-		return errors.Join(errUsage, err)
-	}
-	var chosen []step
-	for _, s := range steps() {
-		if *only == "" || *only == s.name {
-			chosen = append(chosen, s)
-		}
-	}
-	if len(chosen) == 0 || flags.NArg() > 0 {
-		fmt.Fprintln(flags.Output(), "play: no arguments; -only "+names())
-		return errUsage
-	}
+func play(ctx context.Context, only string, out io.Writer) error {
 	root, err := repository(ctx)
 	if err != nil {
 		return err
@@ -99,7 +75,10 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for _, s := range chosen {
+	for _, s := range steps {
+		if only != "" && only != s.name {
+			continue
+		}
 		fmt.Fprintf(out, "%s (after %.0f s):\n", s.name, time.Since(began).Seconds())
 		undo := new(undoing) // the next one uses the same names
 		err := s.run(ctx, root, out, undo)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -68,20 +67,15 @@ func (s *stack) ask(ctx context.Context, d *dashboards.Dashboard) error {
 
 // query returns how many series a query gets from Prometheus.
 func (s *stack) query(ctx context.Context, expr string) (series int, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.prometheus+"/api/v1/query?query="+url.QueryEscape(expr), nil)
+	_, body, err := get(ctx, "http://"+s.prometheus+"/api/v1/query?query="+url.QueryEscape(expr), nil)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	defer answer.Body.Close()
 	var said struct {
 		Status, Error string
 		Data          struct{ Result []json.RawMessage }
 	}
-	if err := json.NewDecoder(answer.Body).Decode(&said); err != nil {
+	if err := json.Unmarshal(body, &said); err != nil {
 		return 0, err
 	}
 	if said.Status != "success" {

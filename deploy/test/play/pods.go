@@ -25,7 +25,6 @@ type pods struct {
 	out     io.Writer
 	undo    *undoing
 	secrets string // directory that stands for the Secret keyway
-	objects *manifests.Objects
 }
 
 // pod is a pod that runs. Its containers share the network of one that only sleeps, as
@@ -62,36 +61,28 @@ func (p *pod) names() (names []string) {
 // playPods starts the pods of deploy/kubernetes/sidecar with their environment,
 // volumes, rights, order of start and probes, and replaces each of them under load.
 func playPods(ctx context.Context, root string, out io.Writer, undo *undoing) error {
-	k := &pods{out: out, undo: undo}
-	if err := k.render(root, "sidecar"); err != nil {
+	o, err := manifests.Render(filepath.Join(root, "deploy", "kubernetes", "sidecar"))
+	if err != nil {
 		return err
 	}
-	var routers, workers []*pod
-	for i := range 2 {
-		routers = append(routers, &pod{name: fmt.Sprintf("keyway-router-%d", i), template: &k.objects.Deployments["keyway-router"].Spec.Template})
-	}
-	for i := range 3 {
-		workers = append(workers, &pod{name: fmt.Sprintf("orders-%d", i), template: &k.objects.StatefulSets["orders"].Spec.Template})
-	}
-	return k.play(ctx, workers, routers)
+	return (&pods{out: out, undo: undo}).play(ctx, podsOf(o, "orders", 3), podsOf(o, "keyway-router", 2))
 }
 
 // playDoorPods does so with deploy/kubernetes/door.
 func playDoorPods(ctx context.Context, root string, out io.Writer, undo *undoing) error {
-	k := &pods{out: out, undo: undo}
-	if err := k.render(root, "door"); err != nil {
+	o, err := manifests.Render(filepath.Join(root, "deploy", "kubernetes", "door"))
+	if err != nil {
 		return err
 	}
-	var doors []*pod
-	for i := range 3 {
-		doors = append(doors, &pod{name: fmt.Sprintf("door-%d", i), template: &k.objects.Deployments["orders"].Spec.Template})
-	}
-	return k.play(ctx, nil, doors)
+	return (&pods{out: out, undo: undo}).play(ctx, nil, podsOf(o, "orders", 3))
 }
 
-func (k *pods) render(root, name string) (err error) {
-	k.objects, err = manifests.Render(filepath.Join(root, "deploy", "kubernetes", name))
-	return err
+// podsOf makes n pods of a Deployment or StatefulSet.
+func podsOf(o *manifests.Objects, name string, n int) (all []*pod) {
+	for i := range n {
+		all = append(all, &pod{name: fmt.Sprintf("%s-%d", name, i), template: o.Pods()[name]})
+	}
+	return all
 }
 
 // play starts workers, and fronts that clients reach, and replaces each of them.
@@ -99,17 +90,22 @@ func (k *pods) play(ctx context.Context, workers, fronts []*pod) error {
 	if err := k.prepare(ctx); err != nil {
 		return err
 	}
-	for _, p := range slices.Concat(workers, fronts) {
-		if err := k.start(ctx, p); err != nil {
-			return errors.Join(err, k.logs(ctx, p))
-		}
-	}
-	for _, p := range slices.Concat(workers, fronts) {
-		if err := k.awaitReady(ctx, p); err != nil {
-			return errors.Join(err, k.logs(ctx, p))
-		}
+	if err := k.up(ctx, slices.Concat(workers, fronts)...); err != nil {
+		return err
 	}
 	return k.replaceEach(ctx, workers, fronts)
+}
+
+// up starts pods, and waits until all are ready.
+func (k *pods) up(ctx context.Context, all ...*pod) error {
+	for _, do := range []func(context.Context, *pod) error{k.start, k.awaitReady} {
+		for _, p := range all {
+			if err := do(ctx, p); err != nil {
+				return errors.Join(err, k.logs(ctx, p))
+			}
+		}
+	}
+	return nil
 }
 
 // prepare makes what is around the pods: a network, Redis and the Secret.
@@ -320,11 +316,8 @@ func (k *pods) replaceEach(ctx context.Context, workers, fronts []*pod) error {
 		if err := errors.Join(stop(ctx, p), k.remove(ctx, p)); err != nil {
 			return errors.Join(err, k.logs(ctx, p))
 		}
-		if err := k.start(ctx, p); err != nil {
-			return errors.Join(err, k.logs(ctx, p))
-		}
-		if err := k.awaitReady(ctx, p); err != nil {
-			return errors.Join(err, k.logs(ctx, p))
+		if err := k.up(ctx, p); err != nil {
+			return err
 		}
 		if err := l.awaitAnswers(ctx, settleAnswers); err != nil {
 			return err

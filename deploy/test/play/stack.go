@@ -115,17 +115,7 @@ func (s *stack) services(ctx context.Context) ([]string, error) {
 func (s *stack) curl(ctx context.Context) error {
 	began := time.Now()
 	err := await(ctx, time.Minute, func(ctx context.Context) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.router+"/", nil)
-		if err != nil {
-			return err
-		}
-		r.Header.Set("X-Key", "order-42")
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
+		status, text, err := get(ctx, "http://"+s.router+"/", http.Header{"X-Key": {"order-42"}})
 		if err != nil {
 			return err
 		}
@@ -133,8 +123,8 @@ func (s *stack) curl(ctx context.Context) error {
 			Key          string
 			Count, Token int64
 		}
-		if answer.StatusCode != http.StatusOK || json.Unmarshal(text, &said) != nil || said.Key != "order-42" || said.Count != 1 || said.Token == 0 {
-			return fmt.Errorf("status %d: %s", answer.StatusCode, text)
+		if status != http.StatusOK || json.Unmarshal(text, &said) != nil || said.Key != "order-42" || said.Count != 1 || said.Token == 0 {
+			return fmt.Errorf("status %d: %s", status, text)
 		}
 		fmt.Fprintf(s.out, "  curl -H 'X-Key: order-42' http://127.0.0.1:…/ → %s  (after %.1f s)\n", strings.TrimSpace(string(text)), time.Since(began).Seconds())
 		return nil
@@ -143,6 +133,22 @@ func (s *stack) curl(ctx context.Context) error {
 		return fmt.Errorf("the README's curl: %w", err)
 	}
 	return nil
+}
+
+// get returns the status and the body of an answer.
+func get(ctx context.Context, url string, header http.Header) (status int, body []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header = header
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close()
+	body, err = io.ReadAll(answer.Body)
+	return answer.StatusCode, body, err
 }
 
 // playUnderLoad restarts each service, asks what the dashboards ask and kills a

@@ -3,7 +3,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 // ErrMissing means that PostgreSQL is not installed.
@@ -22,11 +23,8 @@ var ErrMissing = errors.New("PostgreSQL is not installed (Debian: apt-get instal
 // connections is the size of the pool: what the examples run at once.
 const connections = 16
 
-// How long the server may take.
-const (
-	startPatience = 30 * time.Second
-	stopPatience  = 10 * time.Second
-)
+// patience is how long the server may take to start, and to end.
+const patience = 30 * time.Second
 
 // Open connects to the server at url; if that is empty, it starts one of its
 // own, with PostgreSQL's defaults: a commit is on the disk. close ends the
@@ -39,16 +37,22 @@ func Open(ctx context.Context, url string) (db *pgxpool.Pool, close func(), err 
 		}
 		return db, db.Close, nil
 	}
-	s, err := start(ctx)
+	dir, err := os.MkdirTemp("", "keyway-pg-")
 	if err != nil {
 		return nil, nil, err
 	}
-	db, err = s.await(ctx)
+	db, server, err := start(ctx, dir)
 	if err != nil {
-		s.stop()
-		return nil, nil, fmt.Errorf("the PostgreSQL of this example is not ready: %w\n%s", err, &s.log)
+		os.RemoveAll(dir)
+		return nil, nil, err
 	}
-	return db, func() { db.Close(); s.stop() }, nil
+	return db, func() {
+		db.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = server.End(ctx, syscall.SIGINT) // at once
+		os.RemoveAll(dir)
+	}, nil
 }
 
 func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
@@ -68,52 +72,38 @@ func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return db, nil
 }
 
-// server is a throw-away server. It listens on a socket in its directory, on
-// no port.
-type server struct {
-	dir  string
-	cmd  *exec.Cmd
-	log  bytes.Buffer // read once it has ended
-	done chan struct{}
-}
-
-func start(ctx context.Context) (_ *server, err error) {
+// start starts a throw-away server, which listens on a socket in its directory and on no port, and connects to it.
+func start(ctx context.Context, dir string) (db *pgxpool.Pool, server *proc.Process, err error) {
 	initdb, postgres := find("initdb"), find("postgres")
 	if initdb == "" || postgres == "" {
-		return nil, ErrMissing
+		return nil, nil, ErrMissing
 	}
-	dir, err := os.MkdirTemp("", "keyway-pg-")
-	if err != nil {
-		return nil, err
-	}
-	s := &server{dir: dir, done: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(dir)
-		}
-	}()
 	if os.Geteuid() == 0 {
 		if out, err := exec.CommandContext(ctx, "chown", "postgres", dir).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("chown: %w: %s", err, out)
+			return nil, nil, fmt.Errorf("chown: %w: %s", err, out)
 		}
 	}
 	data := filepath.Join(dir, "data")
-	init := asServer(ctx, initdb, "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync")
+	init := asServer(initdb, "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync")
 	init.Dir = dir
 	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+		return nil, nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	// It is not bound to ctx: it ends when it is closed.
-	s.cmd = asServer(context.WithoutCancel(ctx), postgres, "-D", data, "-k", dir, "-c", "listen_addresses=")
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, &s.log, &s.log
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		_ = s.cmd.Wait() // its log tells
-		close(s.done)
-	}()
-	return s, nil
+	serve := asServer(postgres, "-D", data, "-k", dir, "-c", "listen_addresses=")
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	server, err = proc.Start(ctx, proc.Spec{
+		Name: "PostgreSQL", Program: serve.Path, Args: serve.Args[1:],
+		Run: func(cmd *exec.Cmd) error {
+			cmd.Dir = dir
+			return cmd.Start()
+		},
+		Serves: func(ctx context.Context) (err error) {
+			db, err = connect(ctx, "user=postgres dbname=postgres host="+dir)
+			return err
+		},
+	})
+	return db, server, err
 }
 
 // find returns the path of one of PostgreSQL's programs; "" if it is not
@@ -130,41 +120,10 @@ func find(program string) string {
 
 // asServer returns a command that runs as a user whom PostgreSQL takes: it
 // refuses root.
-func asServer(ctx context.Context, program string, args ...string) *exec.Cmd {
+func asServer(program string, args ...string) *exec.Cmd {
 	if os.Geteuid() == 0 {
 		args = append([]string{"--reuid=postgres", "--regid=postgres", "--clear-groups", program}, args...)
 		program = "setpriv"
 	}
-	return exec.CommandContext(ctx, program, args...)
-}
-
-// await connects as soon as the server answers.
-func (s *server) await(ctx context.Context) (*pgxpool.Pool, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	for {
-		db, err := connect(ctx, "user=postgres dbname=postgres host="+s.dir)
-		if err == nil {
-			return db, nil
-		}
-		select {
-		case <-s.done:
-			return nil, errors.New("it has ended")
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// stop ends the server, and removes its data.
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGINT) // to end at once; fails if it has ended
-	select {
-	case <-s.done:
-	case <-time.After(stopPatience):
-		_ = s.cmd.Process.Kill()
-		<-s.done
-	}
-	os.RemoveAll(s.dir)
+	return exec.Command(program, args...)
 }

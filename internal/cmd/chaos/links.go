@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +18,6 @@ import (
 // links stand between the router and each worker, and trouble the connections
 // that carry requests: they cut, stall and delay them at random.
 type links struct {
-	start time.Time // the observer's
-
 	mu     sync.Mutex // guards what follows
 	all    []workerLink
 	stalls int
@@ -89,29 +89,37 @@ func (l *links) close() {
 	}
 }
 
-// cut is a connection that was cut.
-type cut struct {
-	worker string        // the process at its end
-	at     time.Duration // by the observer's clock, just before
-}
-
-// cuts returns the connections that were cut. l may be nil.
-func (l *links) cuts() (all []cut) {
-	if l == nil {
-		return nil
-	}
+// cuts returns by the observer's clock when connections were cut, by the process at their end.
+func (l *links) cuts(start time.Time) map[string][]time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	all := make(map[string][]time.Duration)
 	for _, p := range l.all {
 		for _, at := range p.Cuts() {
-			all = append(all, cut{p.worker, at.Sub(l.start)})
+			all[p.worker] = append(all[p.worker], at.Sub(start))
 		}
 	}
 	return all
 }
 
+// broke reports whether a request may have failed because a link was cut: that of the
+// worker that ran it, or of any if none did, even if it was sent after that.
+func broke(r *trial.Request, ran string, cuts map[string][]time.Duration) bool {
+	for worker, all := range cuts {
+		if r.Status == http.StatusBadGateway && (ran == "" || ran == worker) && slices.ContainsFunc(all, func(at time.Duration) bool {
+			return at <= r.Recv && r.Recv <= at+trial.Noticed && (ran == "" || r.Send <= at)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *links) String() string {
-	cuts := len(l.cuts())
+	cuts := 0
+	for _, all := range l.cuts(time.Time{}) {
+		cuts += len(all)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return fmt.Sprintf("%d connections cut, %d times stalled, %d times delayed", cuts, l.stalls, l.delays)

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // step is what a caller has come to with a lock.
@@ -44,16 +41,16 @@ type call struct {
 	asked      time.Duration
 	begin, end time.Duration // from then on it was asked for, and held; until then held
 	until      time.Duration // see said
-	doubts     []*doubt
+	had, sure  int           // what the judge had heard when it was had, and when its caller last said that it still is; 0 for never
+	left       bool          // to the end of its lease, by a caller that still had it or is dead
 }
 
-// doubt is that something may not be if those who hold locks hold them rightly: they have lost them, or say
-// after it arose that they still have them.
-type doubt struct {
-	at    time.Duration
-	text  string
-	sure  map[*call]bool // whom it takes, and who has said so
-	count int            // that have
+// lasted reports whether the caller has said since that it still had the lock, or has left it.
+func (c *call) lasted() bool { return c.sure > 0 || c.left }
+
+// outlasts reports whether the call still held its lock when another one had got it.
+func (c *call) outlasts(other *call) bool {
+	return c.sure > other.had || c.left && other.begin < c.until
 }
 
 // idle is a time for which nothing kept a key from a caller that waited for it.
@@ -78,13 +75,12 @@ const (
 // lockKey is what the judge knows of a key.
 type lockKey struct {
 	number  int
+	had     []*call // all that have had it
 	holders []*call // more than one only for reading; those that forget it until the ends of their leases
-	token   int64
-	shared  bool // the token is one for reading
-	writers int  // that wait
-	readers int  // likewise
-	many    int  // of these, those that may hold it already
-	isFree  bool // for one that waits
+	writers int     // that wait
+	readers int     // likewise
+	many    int     // of these, those that may hold it already
+	isFree  bool    // for one that waits
 	free    time.Duration
 	after   ending
 	busy    time.Duration // until then there may be a lock for nobody
@@ -97,13 +93,13 @@ type lockJudge struct {
 	now   func() time.Duration
 
 	mu       sync.Mutex // guards what follows
+	heard    int        // what callers have said
 	keys     map[int]*lockKey
 	open     map[string]map[int64]*call // by life
 	ended    []*call
 	idle     []idle
 	failed   []*call
-	findings []string
-	busy     []outage // when the machine was
+	findings []string // what went wrong besides locks
 	unknown  int      // unlocked, or not
 	deaths   int      // of processes
 	orphans  int      // locks of dead ones
@@ -129,6 +125,7 @@ func (j *lockJudge) hear(s said) {
 	if calls == nil {
 		return
 	}
+	j.heard++
 	c := calls[s.Call]
 	if s.Step == asks {
 		if j.keys[s.Key] == nil {
@@ -142,16 +139,15 @@ func (j *lockJudge) hear(s said) {
 	k, until := j.keys[c.Key], now+time.Until(s.Until)
 	switch s.Step {
 	case has:
-		c.Token, c.begin, c.until = s.Token, now, until
+		c.Token, c.begin, c.until, c.had = s.Token, now, until, j.heard
 		j.begin(c, k, now)
 	case holds:
-		c.until = until
-		j.confirm(c)
+		c.until, c.sure = until, j.heard
 	case letsGo, forgets:
 		if c.Lost = s.Lost; !s.Lost {
-			j.confirm(c)
+			c.sure, c.left = j.heard, s.Step == forgets
 		}
-		j.letGo(c, k, s.Step == letsGo && !s.Lost, now)
+		k.letGo(c, s.Step == letsGo && !s.Lost, now)
 	case unlocked:
 		c.Lost = c.Lost || s.Lost
 		if c.Err = s.Err; c.Lost || s.Err != "" {
@@ -176,30 +172,15 @@ func (j *lockJudge) hear(s said) {
 	}
 }
 
-// begin notes that a caller has a lock. It may have lost it before the judge hears of it.
+// begin notes that a caller has a lock.
 func (j *lockJudge) begin(c *call, k *lockKey, now time.Duration) {
 	if k.isFree {
 		j.idle = append(j.idle, k.idle(now, fmt.Sprintf("%s, who had asked for it %v before, with a lease of %v", c.Life, short(now-c.asked), c.Lease)))
 	}
-	for _, before := range k.holders {
-		if before.Read && c.Read {
-			continue
-		}
-		d := j.doubt(c, now, fmt.Sprintf("lock-%d is held with token %d, and with %d", c.Key, before.Token, c.Token), before)
-		if before.Step == forgets && now < before.until {
-			j.sure(d, before)
-		}
-	}
-	if c.Token < k.token || c.Token == k.token && !(c.Read && k.shared) {
-		j.doubt(c, now, fmt.Sprintf("lock-%d: token %d after %d", c.Key, c.Token, k.token))
-	}
-	if c.Token >= k.token {
-		k.token, k.shared = c.Token, c.Read
-	}
 	k.holders = slices.DeleteFunc(k.holders, func(before *call) bool {
 		return !before.Read || !c.Read || before.Step == forgets && before.until <= now
 	})
-	k.holders = append(k.holders, c)
+	k.had, k.holders = append(k.had, c), append(k.holders, c)
 	k.isFree = false // for the others it is so from now on, if they need not wait for c
 	k.wait(c, -1, now)
 }
@@ -233,7 +214,7 @@ func (k *lockKey) see(now time.Duration, after ending) {
 }
 
 // letGo notes that a lock is its holder's no more. Unless it is about to be unlocked, it may go on without him.
-func (j *lockJudge) letGo(c *call, k *lockKey, unlocks bool, now time.Duration) {
+func (k *lockKey) letGo(c *call, unlocks bool, now time.Duration) {
 	if c.end = now; !unlocks {
 		k.unsure(now, c)
 	}
@@ -263,34 +244,6 @@ func (k *lockKey) idle(now time.Duration, next string) idle {
 	return i
 }
 
-// doubt notes what is wrong if c still holds its lock, and others theirs.
-func (j *lockJudge) doubt(c *call, now time.Duration, text string, others ...*call) *doubt {
-	d := &doubt{at: now, text: text, sure: make(map[*call]bool)}
-	for _, who := range append(others, c) {
-		d.sure[who] = false
-		who.doubts = append(who.doubts, d)
-	}
-	return d
-}
-
-// confirm notes that c still holds its lock.
-func (j *lockJudge) confirm(c *call) {
-	for _, d := range c.doubts {
-		j.sure(d, c)
-	}
-	c.doubts = nil
-}
-
-func (j *lockJudge) sure(d *doubt, c *call) {
-	if d.sure[c] {
-		return
-	}
-	d.sure[c] = true
-	if d.count++; d.count == len(d.sure) {
-		j.findings = append(j.findings, fmt.Sprintf("%.3fs %s", d.at.Seconds(), d.text))
-	}
-}
-
 // died notes that a process has been killed. Its waits vanish, and its locks end with their leases.
 func (j *lockJudge) died(life string) {
 	j.mu.Lock()
@@ -307,12 +260,8 @@ func (j *lockJudge) died(life string) {
 			k.wait(c, -1, now)
 		case has, holds:
 			j.orphans++
-			j.letGo(c, k, false, now)
-			for _, d := range c.doubts {
-				if d.at < c.until {
-					j.sure(d, c)
-				}
-			}
+			c.left = true
+			k.letGo(c, false, now)
 		case letsGo:
 			k.unsure(now, c)
 		}
@@ -330,16 +279,4 @@ func (j *lockJudge) finish() {
 		}
 	}
 	clear(j.open)
-}
-
-// watch notes when the machine is so busy that this process does not run for a while: locks may be lost then, as requests
-// may fail.
-func (j *lockJudge) watch(ctx context.Context) {
-	trial.Starving(ctx, j.now, func(since, by time.Duration) {
-		if by > trial.TooLate {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.busy = append(j.busy, outage{since, since + by})
-		}
-	})
 }

@@ -26,7 +26,6 @@ const (
 type lockCallers struct {
 	life  string
 	ttl   time.Duration // of sessions
-	think time.Duration // before each lock, at most
 	tell  func(said) error
 	calls atomic.Int64
 
@@ -59,7 +58,7 @@ var errNotTaken = errors.New("others have the key")
 // run makes calls until ctx ends, or the judge is gone. Most locks are held for a moment, and some over several
 // moves. A third of them are for reading, and some callers take several at once.
 func (c *lockCallers) run(ctx context.Context, rng *rand.Rand, lock taker) {
-	for trial.Sleep(ctx, trial.UpTo(rng, c.think)) && c.call(ctx, rng, lock) == nil {
+	for trial.Sleep(ctx, trial.UpTo(rng, lockThink)) && c.call(ctx, rng, lock) == nil {
 	}
 }
 

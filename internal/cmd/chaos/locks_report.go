@@ -16,15 +16,10 @@ const (
 	shownLate = 50 // grants, at most
 )
 
-// touches reports whether something lies within the outage, or a while later.
-func (o outage) touches(begin, end, later time.Duration) bool {
-	return o.begin <= end && begin <= o.end+later
-}
-
 // conclude finds what may not be. A lock may be lost only with its owner, and a call may fail or wait for a key that
 // is nobody's only while it has none: within one of the outages, or a TTL later. So it is where the machine was
 // too busy. A lock that the store keeps may be lost only with what the store has lost, in one of forgotten.
-func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lockReport {
+func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duration) *lockReport {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r := &lockReport{violations: slices.Clone(j.findings), taken: len(j.ended), failed: len(j.failed), unknown: j.unknown,
@@ -35,8 +30,11 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 	violated := func(at time.Duration, format string, args ...any) {
 		r.violations = append(r.violations, fmt.Sprintf("%.3fs "+format, append([]any{at.Seconds()}, args...)...))
 	}
+	for _, k := range j.keys {
+		k.compare(violated)
+	}
 	for _, c := range j.failed {
-		if !within(outages, c.begin, c.end) && !within(j.busy, c.begin, c.end) {
+		if !within(outages, c.begin, c.end) && !within(busy, c.begin, c.end) {
 			violated(c.end, "lock-%d, asked for since %.3fs (%s): %s", c.Key, c.begin.Seconds(), c.Life, c.Err)
 		}
 	}
@@ -56,13 +54,13 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 		case !c.Lost:
 		case within(why, c.end-ttl, c.end):
 			r.lost++
-		case within(j.busy, c.end-ttl, c.end):
+		case within(busy, c.end-ttl, c.end):
 			r.starved++
 		default:
 			violated(c.end, "lock-%d with token %d and a lease of %v, held since %.3fs (%s), was lost though nothing that kept it was: %s", c.Key, c.Token, c.Lease, c.begin.Seconds(), c.Life, cmp.Or(c.Err, "known before it was unlocked"))
 		}
 	}
-	without := slices.Concat(outages, j.busy)
+	without := slices.Concat(outages, busy)
 	for _, i := range j.idle {
 		left := i.end - i.begin
 		for _, o := range without {
@@ -88,6 +86,28 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 	slices.Sort(r.grants)
 	slices.Sort(r.left)
 	return r
+}
+
+// compare finds two holders at once, and tokens that do not rise. A caller may have lost a lock before the judge heard of
+// it, so what it has not said to have since does not count.
+func (k *lockKey) compare(violated func(at time.Duration, format string, args ...any)) {
+	var holders []*call
+	token, shared := int64(0), false // shared: for reading
+	for _, c := range k.had {
+		holders = slices.DeleteFunc(holders, func(before *call) bool { return !before.outlasts(c) })
+		for _, before := range holders {
+			if c.lasted() && !(c.Read && before.Read) {
+				violated(c.begin, "lock-%d is held with token %d, and with %d", k.number, before.Token, c.Token)
+			}
+		}
+		if c.lasted() && (c.Token < token || c.Token == token && !(c.Read && shared)) {
+			violated(c.begin, "lock-%d: token %d after %d", k.number, c.Token, token)
+		}
+		if c.Token >= token {
+			token, shared = c.Token, c.Read
+		}
+		holders = append(holders, c)
+	}
 }
 
 // lockReport is what became of all locks.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync"
 	"time"
 
@@ -29,12 +27,11 @@ const (
 	lockClients   = 4
 	lockProcesses = 5
 	leastLockers  = 20
-	lockThink     = 5 * time.Second
+	lockThink     = 5 * time.Second // before each lock, at most
+	lockDelay     = time.Second     // from the death of a process to its next life, at most
 )
 
-// lockEnv says to a process that it is one of these clients: a [lockClient].
-const lockEnv = "KEYWAY_CHAOS_LOCKS"
-
+// lockClient is one of these clients.
 type lockClient struct {
 	Life, Judge string
 	Join        []string
@@ -46,41 +43,21 @@ type lockClient struct {
 // lockStage is what locks keys.
 type lockStage struct {
 	*lockJudge
-	stage   *stage
-	seed    uint64
-	http    *http.Client
-	server  *httptest.Server // by which processes tell the judge
-	clients []*keyway.Client
-
-	mu   sync.Mutex
-	errs []string
+	stage  *stage
+	seed   uint64
+	server *httptest.Server // by which processes tell the judge
 }
 
-// newLockStage makes the clients of this process.
-func newLockStage(ctx context.Context, s *stage, seed uint64) (*lockStage, error) {
-	l := &lockStage{lockJudge: newLockJudge(s.cfg.Grant, s.observer.Now), stage: s, seed: seed}
+func newLockStage(s *stage) *lockStage {
+	l := &lockStage{lockJudge: newLockJudge(s.cfg.Grant, s.Observer.Now), stage: s, seed: uint64(s.cfg.Seed)}
 	l.server = httptest.NewServer(l.lockJudge)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", s.locks())
-	}
-	l.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: s.cfg.Lockers, DialContext: dial}}
-	for range lockClients {
-		client, err := keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{s.at.Gossip}, Settings: ring.Settings{TTL: s.cfg.TTL}})
-		if err != nil {
-			l.close()
-			return nil, err
-		}
-		l.clients = append(l.clients, client)
-	}
-	return l, nil
+	return l
 }
 
-func (l *lockStage) close() {
-	for _, c := range l.clients {
-		_ = c.Close()
-	}
-	l.http.CloseIdleConnections()
-	l.server.Close()
+func (j *lockJudge) fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.findings = append(j.findings, err.Error())
 }
 
 // ServeHTTP takes what a caller of another process says.
@@ -96,51 +73,57 @@ func (j *lockJudge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // run has all callers lock keys until ctx ends.
 func (l *lockStage) run(ctx context.Context) {
 	var all sync.WaitGroup
-	defer all.Wait()
-	defer l.finish()
-	all.Go(func() { l.watch(ctx) })
-	n := l.stage.cfg.Lockers
+	s := l.stage
+	n := s.cfg.Lockers
 	processes, overHTTP := n/4, 3*n/20
 	start := func(life string, callers int, forgetful bool, lock func(int) taker) {
 		l.born(life)
-		c := &lockCallers{life: life, ttl: l.stage.cfg.TTL, think: lockThink, tell: func(s said) error { l.hear(s); return nil }, forgetful: forgetful}
+		c := &lockCallers{life: life, ttl: s.TTL, tell: func(s said) error { l.hear(s); return nil }, forgetful: forgetful}
 		for i := range callers {
 			rng := rand.New(rand.NewPCG(l.seed, 1<<33+uint64(i)))
 			all.Go(func() { c.run(ctx, rng, lock(i)) })
 		}
 	}
-	service := &lockService{base: "http://locks", http: l.http}
-	start("here", n-processes-overHTTP, false, func(i int) taker { return byClient(l.clients[i%lockClients]) })
+	var clients [lockClients]*keyway.Client
+	for i := range clients {
+		var err error
+		if clients[i], err = keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{s.gossip}, Settings: ring.Settings{TTL: s.TTL}}); err != nil {
+			l.fail(err)
+			return
+		}
+		defer clients[i].Close()
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.locks())
+	}
+	service := &lockService{base: "http://locks", http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n, DialContext: dial}}}
+	defer service.http.CloseIdleConnections()
+	start("here", n-processes-overHTTP, false, func(i int) taker { return byClient(clients[i%lockClients]) })
 	start("http", overHTTP, true, func(int) taker { return service.lock })
 	for p := range lockProcesses {
 		rng := rand.New(rand.NewPCG(l.seed, 1<<34+uint64(p)))
 		all.Go(func() {
 			if err := l.lives(ctx, rng, p, cmp.Or(processes/lockProcesses, 1)); err != nil {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				l.errs = append(l.errs, err.Error())
+				l.fail(err)
 			}
 		})
 	}
 	<-ctx.Done()
+	l.finish()
+	all.Wait()
 }
 
 // lives has a process of clients killed, and started again, until ctx ends.
 func (l *lockStage) lives(ctx context.Context, rng *rand.Rand, number, callers int) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p := &trial.Program{Name: fmt.Sprint("locks", number), Lives: l.stage.lives, Spec: func(label string, _ int) (proc.Spec, error) {
-		env, err := json.Marshal(lockClient{Life: label, Judge: l.server.URL, Join: []string{l.stage.at.Gossip}, TTL: l.stage.cfg.TTL, Callers: callers, Seed: rng.Uint64()})
+	p := &trial.Program{Name: fmt.Sprint("locks", number), Lives: l.stage.Lives, Spec: func(label string, _ int) (proc.Spec, error) {
 		l.born(label)
-		return proc.Spec{Program: self, Env: []string{lockEnv + "=" + string(env)}}, err
+		return part{Locks: &lockClient{Life: label, Judge: l.server.URL, Join: []string{l.stage.gossip}, TTL: l.stage.TTL, Callers: callers, Seed: rng.Uint64()}}.spec("")
 	}}
-	for trial.Sleep(ctx, trial.UpTo(rng, restartDelay)) {
+	for trial.Sleep(ctx, trial.UpTo(rng, lockDelay)) {
 		if err := p.Start(ctx); err != nil {
 			return err
 		}
-		trial.Sleep(ctx, lockThink+trial.UpTo(rng, 2*l.stage.cfg.TTL))
+		trial.Sleep(ctx, lockThink+trial.UpTo(rng, 2*l.stage.TTL))
 		life, err := p.Kill()
 		if err != nil {
 			return err
@@ -150,30 +133,15 @@ func (l *lockStage) lives(ctx context.Context, rng *rand.Rand, number, callers i
 	return nil
 }
 
-// runLockClient is such a process.
-func runLockClient(ctx context.Context, settings string) error {
-	var me lockClient
-	if err := json.Unmarshal([]byte(settings), &me); err != nil {
-		return err
-	}
+// run is what such a process does.
+func (me *lockClient) run(ctx context.Context) error {
 	client, err := keyway.NewClient(ctx, keyway.ClientConfig{Join: me.Join, Settings: ring.Settings{TTL: me.TTL}})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	judge := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: me.Callers}}
-	c := &lockCallers{life: me.Life, ttl: me.TTL, think: lockThink, tell: func(s said) error {
-		body, err := json.Marshal(s)
-		if err != nil {
-			return err
-		}
-		res, err := judge.Post(me.Judge, "application/json", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		res.Body.Close()
-		return nil
-	}}
+	c := &lockCallers{life: me.Life, ttl: me.TTL, tell: func(s said) error { return post(context.Background(), judge, me.Judge, s, nil) }}
 	var callers sync.WaitGroup
 	for i := range me.Callers {
 		callers.Go(func() { c.run(ctx, rand.New(rand.NewPCG(me.Seed, uint64(i))), byClient(client)) })

@@ -12,6 +12,7 @@ import (
 type lockPlay struct {
 	*lockJudge
 	calls int64
+	busy  []outage
 }
 
 // asks has a caller ask for the lock of key 1, of a process that may die, or not.
@@ -276,7 +277,7 @@ func TestLockJudge(t *testing.T) {
 				p.born("dies")
 				tt.play(p)
 				p.finish()
-				got := strings.Join(p.conclude(away, forgotten, ttl).violations, "\n")
+				got := strings.Join(p.conclude(away, forgotten, p.busy, ttl).violations, "\n")
 				if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 					t.Errorf("%q, want %q", got, tt.want)
 				}
@@ -299,7 +300,7 @@ func TestLockReport(t *testing.T) {
 			x = p.has(next, int64(i)+2)
 		}
 		p.unlocks(x)
-		r := p.conclude([]outage{{time.Second, 29 * time.Second}}, nil, time.Second)
+		r := p.conclude([]outage{{time.Second, 29 * time.Second}}, nil, nil, time.Second)
 		var b strings.Builder
 		r.print(&b)
 		if want := "p50 3ms, p99 100ms, longest 100ms; 1 of 3 took more than 100ms"; !strings.Contains(b.String(), want) || len(r.violations) > 0 {

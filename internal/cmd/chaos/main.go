@@ -10,11 +10,13 @@
 //	go run . -t 60s -seed 1
 //
 // It prints what happened and exits with 1 if a promise was broken. Which
-// failures are allowed is said in docs/guarantees.md and in [judge.classify].
+// failures are allowed is said in docs/guarantees.md and in [stage.plan].
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -25,56 +27,91 @@ import (
 )
 
 func main() {
-	if part := partOf(os.Getenv); part != nil {
-		os.Exit(cli.Main("chaos", func(ctx context.Context, _ []string, _, _ io.Writer) error { return part(ctx) }))
+	if run := partOf(os.Getenv); run != nil {
+		os.Exit(cli.Main("chaos", func(ctx context.Context, _ []string, _, _ io.Writer) error { return run(ctx) }))
 	}
 	os.Exit(cli.Main("chaos", run))
 }
 
-// partOf returns what this process does in a scenario of another one, nil for nothing.
-func partOf(env func(string) string) func(context.Context) error {
-	for name, run := range map[string]func(context.Context, string) error{bankEnv: runBankNode, lockEnv: runLockClient} {
-		if settings := env(name); settings != "" {
-			return func(ctx context.Context) error { return run(ctx, settings) }
-		}
-	}
-	return nil
-}
-
 const about = "Chaos tries the promises on real processes: a redis-server, a router, workers that come, go and die, and callers that lock keys.\n"
+
+// config is what the flags say.
+type config struct {
+	Time    time.Duration
+	Seed    int64
+	TTL     time.Duration // of sessions
+	Clients int
+	Lockers int
+	Grant   time.Duration
+	Links   bool // trouble the links
+	Doors   bool // requests take any worker's public address
+	Verbose bool
+	Out     io.Writer
+}
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	cfg := config{Out: stdout}
 	var scenario string
 	f := cli.NewFlags("chaos", about)
-	f.Duration(&cfg.Time, "t", time.Minute, 10*time.Second, "`length` of the campaign")
+	f.Duration(&cfg.Time, "t", time.Minute, 10*time.Second, "`length` of the trial")
 	f.Int64(&cfg.Seed, "seed", rand.Int64N(1e6), 0, "seed of the plan and the mix")
 	f.Duration(&cfg.TTL, "session-ttl", 0, 0, "session TTL of the workers; 0 chooses one that fits -t, 10s at most")
-	f.Duration(&cfg.Hold, "hold", 15*time.Second, 0, "how long the router holds a request")
 	f.Int(&cfg.Clients, "clients", 64, 1, "`number` of clients")
 	f.Int(&cfg.Lockers, "lockers", 1000, leastLockers, "`number` of callers that lock keys")
 	f.Duration(&cfg.Grant, "grant", grantTime, 0, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
 	f.Bool(&cfg.Links, "links", "cut, stall and delay the connections between router and workers at random")
 	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns through nginx, and not to the router")
-	f.Bool(&cfg.Race, "race", "build router and worker with the race detector")
-	f.String(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
-	f.Bool(&cfg.Verbose, "v", "print the logs of all processes, with debug messages")
+	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
 	f.Choice(&scenario, "scenario", "chaos, or transfers: nodes that hold accounts of each other with DoAll are killed", "chaos", "transfers")
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
+	cfg.TTL = cmp.Or(cfg.TTL, trial.SessionTTL(cfg.Time))
 	play := runChaos
 	if scenario == "transfers" {
 		play = runTransfers
 	}
-	return trial.InDir(stdout, "chaos", args, cfg.Seed, false, func(dir string) error { return play(ctx, cfg, dir) })
+	return trial.InDir(stdout, "chaos", args, cfg.Seed, func(dir string) error { return play(ctx, cfg, dir) })
 }
 
+// runChaos plays the scenario "chaos".
 func runChaos(ctx context.Context, cfg config, dir string) error {
-	r, err := campaign(ctx, cfg, dir)
+	s := &stage{Site: trial.NewSite(dir, cfg.TTL), cfg: cfg}
+	defer s.Close()
+	defer s.links.close()
+	if err := s.build(ctx); err != nil {
+		return err
+	}
+	t := &trial.Trial{
+		Plan: s.plan(), Site: s.Site, Mix: trial.NewMix(rand.New(rand.NewPCG(uint64(cfg.Seed), 0)), cfg.TTL),
+		Dial: []trial.Dialer{trial.To(s.front)}, Count: cfg.Clients, Out: cfg.Out,
+	}
+	if cfg.Doors { // nginx and net/http send a GET again when a connection breaks
+		t.Mix.Posts, t.Mix.LeftShare = 1, 0
+	}
+	locks := newLockStage(s)
+	defer locks.server.Close()
+	t.Beside = append(t.Beside, locks.run)
+	if cfg.Links {
+		t.Beside = append(t.Beside, func(ctx context.Context) { s.links.trouble(ctx, rand.New(rand.NewPCG(uint64(cfg.Seed), 1<<32))) })
+		t.Allows = func(q *trial.Request, ran string) bool { return broke(q, ran, s.links.cuts(s.Observer.Start)) }
+	}
+	r, err := t.Play(ctx)
 	if err != nil {
 		return err
 	}
-	r.print(cfg.Out)
-	return r.Verdict(cfg.Out, cfg.Seed, dir, r.histories())
+	without, forgotten, busy := outages(r.Faults, cfg.TTL)
+	if cfg.Links {
+		without = []outage{{0, trial.Never / 2}}
+		forgotten = without
+	}
+	l := locks.conclude(without, forgotten, busy, cfg.TTL)
+	r.Violations = append(r.Violations, l.violations...)
+	r.Print(func(w io.Writer) {
+		if cfg.Links {
+			fmt.Fprintf(w, "links\t%v\n", &s.links)
+		}
+		l.print(w)
+	})
+	return r.Verdict(dir)
 }

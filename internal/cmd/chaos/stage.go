@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
-	"io"
-	"maps"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
+	"strings"
+	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/cluster/proc"
@@ -14,156 +16,129 @@ import (
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
+// The workers are there from the start, and the newcomers for a while.
+var (
+	workers   = []string{"w1", "w2", "w3", "w4"}
+	newcomers = []string{"n1"}
+)
+
 // stage is the cluster that is tried: a redis-server, a router, workers as
 // sidecars, and the observer behind them.
 type stage struct {
-	cfg      config
-	dir      string // of logs and data
-	programs cluster.Programs
-	redis    *trial.Store
-	router   *trial.Program
-	at       *cluster.Process // the router's
-	observer *trial.Observer
-	front    string            // host:port that takes requests
-	doors    map[string]string // host:port by worker; nil unless requests take these
-	links    *links            // nil unless they are troubled
-	lives    *trial.Lives
-	logs     io.Writer // what prints logs, too; nil for nothing
-
-	mu      sync.Mutex
-	workers map[string]*trial.Program // by name
+	*trial.Site
+	cfg    config
+	gossip string // host:port of the router
+	front  string // host:port that takes requests
+	links  links
 }
 
-// newStage builds the programs and starts redis-server.
-func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
-	s := &stage{cfg: cfg, dir: dir, observer: trial.NewObserver(), lives: &trial.Lives{Dir: dir}, workers: make(map[string]*trial.Program)}
-	if cfg.Verbose {
-		s.logs = cluster.LockedWriter(cfg.Out)
+// plan says which faults come when. No request may fail for want of an owner: they are held for longer than faults at one
+// time, such as a killed worker that comes back in a quarantine, keep a partition from others.
+func (s *stage) plan() trial.Plan {
+	return trial.Plan{
+		Time: s.cfg.Time, Seed: s.cfg.Seed, TTL: s.cfg.TTL, Quiet: time.Second, Together: 3,
+		Hosts: slices.Concat([]string{"store"}, workers, newcomers),
+		Kinds: []*trial.Kind{
+			{Name: "kill-worker", Target: "w", Lasts: [2]int{0, 14}, Fails: trial.Broken, Ran: true, Door: s.cfg.Doors, Takes: true, Play: s.Kill},
+			{Name: "pause-worker", Target: "w", Lasts: [2]int{3, 16}, Fails: trial.Resumed, Ran: true, Settle: 0.5, Late: true, Takes: true, Play: s.Pause},
+			{Name: "restart-worker", Target: "w", Lasts: [2]int{0, 10}, Beside: true, Play: s.Restart},
+			{Name: "add-worker", Target: "n", Lasts: [2]int{3, 14}, Beside: true, Play: s.Add},
+			{Name: "restart-store", Target: "s", Lasts: [2]int{0, 2}, Beside: true, Ends: true, Play: s.RestartStore},
+			{Name: "lose-store", Target: "s", Lasts: [2]int{0, 2}, Beside: true, Ends: true, Play: s.LoseStore},
+		},
 	}
-	if cfg.Links {
-		s.links = &links{start: s.observer.Start}
-	}
-	var err error
-	if s.programs, err = cfg.build(ctx, dir); err != nil {
-		return nil, err
-	}
-	// A kill -9 after an answer loses nothing that was answered.
-	s.redis, err = trial.StartRedis(ctx, dir)
-	return s, err
 }
 
-// build builds the programs, unless there are some already.
-func (c config) build(ctx context.Context, dir string) (cluster.Programs, error) {
-	if c.Programs != "" {
-		return cluster.In(c.Programs), nil
-	}
-	var flags []string
-	if c.Race {
-		flags = append(flags, "-race")
-	}
-	return cluster.Build(ctx, dir, flags...)
-}
-
-// start starts the router and the first workers, and returns when every worker
-// is ready and requests are answered.
-func (s *stage) start(ctx context.Context, names []string) error {
-	s.router = &trial.Program{Name: "router", Lives: s.lives, Spec: func(string, int) (proc.Spec, error) {
-		return s.spec(s.programs.Router, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
-			"--hold", s.cfg.Hold.String(), "--locks", "unix://"+s.locks()), nil
-	}}
-	if err := s.router.Start(ctx); err != nil {
+// build builds the programs, starts redis-server, and nginx before the doors of all workers, and makes the members.
+func (s *stage) build(ctx context.Context) (err error) {
+	if s.Programs, err = cluster.Build(ctx, s.Lives.Dir); err != nil {
 		return err
 	}
-	router, err := s.router.Alive()
+	// A kill -9 after an answer loses nothing that was answered.
+	redis, err := trial.StartRedis(ctx, s.Lives.Dir)
 	if err != nil {
 		return err
 	}
-	s.at = cluster.Of(router.Process)
-	s.front = s.at.Listen
-	if s.doors != nil {
-		if s.front, err = s.startNginx(ctx); err != nil {
+	s.Store = redis
+	names := slices.Concat(workers, newcomers)
+	addrs := make([]string, 3+len(names))
+	for i := range addrs {
+		if addrs[i], err = proc.FreeAddr(); err != nil {
 			return err
 		}
 	}
-	for _, name := range names {
-		s.startWorker(ctx, name)
-	}
-	for _, name := range names {
-		if _, err := s.worker(name).Alive(); err != nil {
+	s.gossip, s.front = addrs[0], addrs[1]
+	doors, hold := addrs[3:], (3*s.TTL + 5*time.Second).String()
+	if s.cfg.Doors {
+		s.front = addrs[2]
+		if err := s.startNginx(ctx, doors); err != nil {
 			return err
 		}
 	}
-	return trial.WarmUp(ctx, trial.To(s.front))
+	if s.cfg.Verbose {
+		s.Args = []string{"--log-level", "debug"}
+	}
+	s.TCP, s.Later = true, newcomers
+	s.AddRouter("router", "--listen", addrs[1], "--admin", "127.0.0.1:0", "--gossip", s.gossip, "--hold", hold, "--locks", "unix://"+s.locks())
+	for i, name := range names {
+		s.AddWorker(name, func(label string) ([]string, error) {
+			args := []string{"--admin", "127.0.0.1:0", "--join", s.gossip, "--lock-file", filepath.Join(s.Lives.Dir, name+".lock")}
+			if s.cfg.Doors {
+				args = append(args, "--public", doors[i], "--hold", hold)
+			}
+			if s.cfg.Links {
+				listen, err := s.links.add(label)
+				return append(args, listen...), err
+			}
+			return args, nil
+		})
+	}
+	return nil
 }
 
 // locks is the socket of the router's lock service.
-func (s *stage) locks() string { return filepath.Join(s.dir, "locks") }
+func (s *stage) locks() string { return filepath.Join(s.Lives.Dir, "locks") }
 
-func (s *stage) spec(program string, args ...string) proc.Spec {
-	args = append(args, "--redis", s.redis.URL(), "--session-ttl", s.cfg.TTL.String())
-	if s.cfg.Verbose {
-		args = append(args, "--log-level", "debug")
+// nginxConfig is a plain round robin, which tries the next server if a connection fails.
+const nginxConfig = `
+daemon off;
+pid %[1]s/nginx.pid;
+error_log %[1]s/nginx.log;
+events { worker_connections 4096; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s/nginx-body;
+	proxy_temp_path %[1]s/nginx-proxy;
+	fastcgi_temp_path %[1]s/nginx-fastcgi;
+	uwsgi_temp_path %[1]s/nginx-uwsgi;
+	scgi_temp_path %[1]s/nginx-scgi;
+	upstream doors {
+%[2]s	}
+	server {
+		listen %[3]s;
+		proxy_read_timeout 90s;
+		location / { proxy_pass http://doors; }
 	}
-	return proc.Spec{Program: program, Args: args, Out: s.logs, Ready: cluster.ReadyLine}
 }
+`
 
-// startWorker starts a worker, and does not wait until it is ready.
-func (s *stage) startWorker(ctx context.Context, name string) *trial.Life {
-	s.mu.Lock()
-	p := s.workers[name]
-	if p == nil {
-		p = &trial.Program{Name: name, Lives: s.lives, Spec: func(label string, life int) (proc.Spec, error) {
-			url, err := s.observer.Listen(label, "tcp", "127.0.0.1:0")
-			if err != nil {
-				return proc.Spec{}, err
-			}
-			args := []string{"--name", name, "--admin", "127.0.0.1:0", "--join", s.at.Gossip, "--upstream", url, "--lock-file", filepath.Join(s.dir, name+".lock")}
-			if s.doors != nil {
-				args = append(args, "--public", s.doors[name], "--hold", s.cfg.Hold.String())
-			}
-			if s.links != nil {
-				listen, err := s.links.add(label)
-				if err != nil {
-					return proc.Spec{}, err
-				}
-				args = append(args, listen...)
-			}
-			if life == 1 && slices.Contains(firstWorkers(), name) {
-				args = append(args, "--new-cluster")
-			}
-			return s.spec(s.programs.Worker, args...), nil
-		}}
-		s.workers[name] = p
+// startNginx starts nginx at the front, before the doors.
+func (s *stage) startNginx(ctx context.Context, doors []string) error {
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		return fmt.Errorf("%w. As root: scripts/deps nginx (Debian's package)", err)
 	}
-	s.mu.Unlock()
-	return p.Begin(ctx)
-}
-
-// worker returns the worker with a name, which may not run.
-func (s *stage) worker(name string) *trial.Program {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.workers[name]
-}
-
-// running returns the workers that are meant to run.
-func (s *stage) running() []*trial.Program {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Collect(maps.Values(s.workers)), func(p *trial.Program) bool { return !p.Runs() })
-}
-
-// stop ends the workers, then the router, and returns what did not go well.
-func (s *stage) stop() []error {
-	return append(trial.StopAll(s.running()), s.router.Stop())
-}
-
-// kill ends everything that still runs.
-func (s *stage) kill() {
-	s.lives.Kill()
-	if s.links != nil {
-		s.links.close()
+	var servers strings.Builder
+	for _, door := range doors {
+		fmt.Fprintf(&servers, "\t\tserver %s max_fails=0;\n", door)
 	}
-	s.redis.Kill()
-	s.observer.Close()
+	dir := s.Lives.Dir
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConfig, dir, &servers, s.front), 0o644); err != nil {
+		return err
+	}
+	p := &trial.Program{Name: "nginx", Lives: s.Lives, Spec: func(string, int) (proc.Spec, error) {
+		return proc.Spec{Program: program, Args: []string{"-p", dir, "-e", filepath.Join(dir, "nginx.log"), "-c", file}, Dial: s.front}, nil
+	}}
+	return p.Start(ctx)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,10 +33,8 @@ const (
 	bankStart    = 1000
 )
 
-// bankEnv says to a process that it is a node: its name, the bank's URL, that of
+// bankNode is a process of that: its name, the bank's URL, that of
 // Redis, its gossip address, all of them, the session TTL and the directory.
-const bankEnv = "KEYWAY_CHAOS_NODE"
-
 type bankNode struct {
 	Name, Bank, Redis, Gossip, Dir string
 	Join                           []string
@@ -151,7 +147,6 @@ func (b *bank) dead(node string) {
 
 // runTransfers plays the scenario.
 func runTransfers(ctx context.Context, cfg config, dir string) error {
-	cfg.TTL = cfg.sessionTTL()
 	rng := rand.New(rand.NewPCG(uint64(cfg.Seed), 0))
 	b := newBank()
 	defer b.Close()
@@ -170,17 +165,12 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 		}
 		join = append(join, addr)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	var nodes []*trial.Program
 	for i, gossip := range join {
 		node := bankNode{Bank: b.URL, Redis: redis.URL(), Gossip: gossip, Join: join, TTL: cfg.TTL, Dir: dir}
 		p := &trial.Program{Name: fmt.Sprint("n", i+1), Lives: lives, Spec: func(label string, _ int) (proc.Spec, error) {
 			node.Name = label
-			env, err := json.Marshal(node)
-			return proc.Spec{Program: self, Env: []string{bankEnv + "=" + string(env)}, Ready: "^ready$"}, err
+			return part{Node: &node}.spec("^ready$")
 		}}
 		if err := p.Start(ctx); err != nil {
 			return err
@@ -194,14 +184,14 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 			break
 		}
 		p, how := nodes[rng.IntN(bankNodes)], "kill"
-		l, err := p.End()
+		l, err := p.Alive()
 		if err != nil {
 			return err
 		}
 		if rng.IntN(3) == 0 {
-			how, err = "SIGTERM to", l.Leave()
+			how, err = "SIGTERM to", p.Stop()
 		} else {
-			l.Kill()
+			_, err = p.Kill()
 		}
 		if err != nil {
 			return err
@@ -254,16 +244,12 @@ func (b *bank) verdict(cfg config, dir string) error {
 	return b.seen.Verdict(cfg.Out, cfg.Seed, dir, "")
 }
 
-// runBankNode is a node's process.
-func runBankNode(ctx context.Context, settings string) error {
-	var me bankNode
-	if err := json.Unmarshal([]byte(settings), &me); err != nil {
-		return err
-	}
-	name, _, _ := strings.Cut(me.Name, "#")
+// run is what a node's process does.
+func (n *bankNode) run(ctx context.Context) error {
+	name, _, _ := strings.Cut(n.Name, "#")
 	node, err := keyway.Start(ctx, keyway.Config{
-		Name: name, Gossip: me.Gossip, Join: me.Join, Redis: me.Redis, NewCluster: true,
-		Settings: ring.Settings{TTL: me.TTL}, LockFile: filepath.Join(me.Dir, name+".lock"),
+		Name: name, Gossip: n.Gossip, Join: n.Join, Redis: n.Redis, NewCluster: true,
+		Settings: ring.Settings{TTL: n.TTL}, LockFile: filepath.Join(n.Dir, name+".lock"),
 	})
 	if err != nil {
 		return err
@@ -273,7 +259,7 @@ func runBankNode(ctx context.Context, settings string) error {
 	for range bankCallers {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				if err := me.transfer(ctx, node.Client); err != nil && ctx.Err() == nil {
+				if err := n.transfer(ctx, node.Client); err != nil && ctx.Err() == nil {
 					fmt.Fprintln(os.Stderr, err)
 					trial.Sleep(ctx, 10*time.Millisecond)
 				}
@@ -294,9 +280,9 @@ func (n *bankNode) transfer(ctx context.Context, client *keyway.Client) error {
 	return client.DoAll(ctx, accounts, func(xs keyway.Execution) error {
 		e := entry{ID: fmt.Sprint(n.Name, rand.Uint64()), Node: n.Name, Keys: []int{from, to}, Tokens: []int64{xs.TokenOf(accounts[0]), xs.TokenOf(accounts[1])}}
 		ctx := context.WithoutCancel(xs.Context()) // what is decided is told
-		defer func() { _, _ = n.tell(ctx, "/end", e) }()
-		balances, err := n.tell(ctx, "/begin", e)
-		if err != nil || len(balances) != 2 {
+		defer func() { _ = post(ctx, http.DefaultClient, n.Bank+"/end", e, nil) }()
+		var balances []int64
+		if err := post(ctx, http.DefaultClient, n.Bank+"/begin", e, &balances); err != nil || len(balances) != 2 {
 			return err
 		}
 		time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
@@ -304,30 +290,6 @@ func (n *bankNode) transfer(ctx context.Context, client *keyway.Client) error {
 			return context.Cause(xs.Context())
 		}
 		e.Values = []int64{balances[0] - 1, balances[1] + 1}
-		_, err = n.tell(ctx, "/commit", e)
-		return err
+		return post(ctx, http.DefaultClient, n.Bank+"/commit", e, nil)
 	})
-}
-
-// tell tells the bank of a transfer.
-func (n *bankNode) tell(ctx context.Context, path string, e entry) (balances []int64, err error) {
-	body, err := json.Marshal(e)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.Bank+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil || len(answer) == 0 {
-		return nil, err
-	}
-	err = json.Unmarshal(answer, &balances)
-	return slices.Clip(balances), err
 }

@@ -138,30 +138,21 @@ func (d *demo) workerCommand(name string) string {
 
 // watch says which program ends, until ctx ends or nothing runs any more.
 func (d *demo) watch(ctx context.Context) {
-	ended := make(chan *cluster.Process)
-	running := append([]*cluster.Process{d.router}, d.workers...)
-	for _, p := range running {
-		go func() {
+	out := cluster.LockedWriter(d.out)
+	var all sync.WaitGroup
+	for _, p := range append([]*cluster.Process{d.router}, d.workers...) {
+		all.Go(func() {
 			select {
 			case <-p.Done():
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case ended <- p:
+				fmt.Fprintf(out, "%s  %s\n", time.Now().Format(time.TimeOnly), d.describeEnd(p))
 			case <-ctx.Done():
 			}
-		}()
+		})
 	}
-	for range running {
-		select {
-		case p := <-ended:
-			fmt.Fprintf(d.out, "%s  %s\n", time.Now().Format(time.TimeOnly), d.describeEnd(p))
-		case <-ctx.Done():
-			return
-		}
+	all.Wait()
+	if ctx.Err() == nil {
+		fmt.Fprintln(d.out, "Nothing of it runs any more.")
 	}
-	fmt.Fprintln(d.out, "Nothing of it runs any more.")
 }
 
 // describeEnd says how a program ended, what that means and what starts it again.

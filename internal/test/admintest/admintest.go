@@ -29,20 +29,18 @@ import (
 )
 
 // Partitions is how many a [Site] has.
-const Partitions = 16
+const Partitions = clienttest.Partitions
 
 // Site is a router and workers.
 type Site struct {
-	T       *testing.T
-	Cluster *workertest.Cluster
-	Router  *router.Router
-	Member  *hub.Handle // of the router
-	Admin   string      // URL of the router's admin address
+	*clienttest.Site
+	Router *router.Router
+	Member *hub.Handle // of the router
+	Admin  string      // URL of the router's admin address
 
 	blocked sync.WaitGroup
 	release sync.Once
 	app     *kit.Blocking
-	pipes   clienttest.Pipes
 }
 
 // Worker is a worker of a [Site], with an app whose requests for /block run until
@@ -56,18 +54,11 @@ type Worker struct {
 // New starts a router without workers, whose admin address wants the token if it is not "".
 func New(t *testing.T, token string) *Site {
 	t.Helper()
-	c := workertest.New(t, Partitions)
-	s := &Site{T: t, Cluster: c, app: &kit.Blocking{Release: make(chan struct{})}}
-	var err error
-	s.Member, err = c.Hub.Join(ring.Member{Name: "router-1", Role: ring.RoleRouter, State: ring.StateActive, Addr: "router:80"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := &Site{Site: clienttest.NewSite(t), app: &kit.Blocking{Release: make(chan struct{})}}
+	s.App = s.app
+	s.Member = kit.Must(s.Hub.Join(ring.Member{Name: "router-1", Role: ring.RoleRouter, State: ring.StateActive, Addr: "router:80"}))
 	table := kit.Must(routes.Parse("routes.yaml", []byte("routes:\n  - name: orders\n    match: {path: \"/orders/{key}\"}\n    key: path:/orders/{key}\n  - name: rest\n    key: [header:X-Key, query:k]\n")))
-	s.Router, err = router.New(router.Config{Members: s.Member, Routes: table, Dial: s.pipes.Dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Router = kit.Must(router.New(router.Config{Members: s.Member, Routes: table, Dial: s.Dial}))
 	t.Cleanup(func() { s.Router.Close() })
 	s.Admin = s.serve(admin.Config{
 		Members: s.Member, Ready: s.Router.Ready, Lookup: s.Router.Lookup, Operator: s.Router.Operator(), Token: token,
@@ -89,11 +80,8 @@ func (s *Site) serve(cfg admin.Config) string {
 // Start starts a worker, and waits until it serves what the ring gives it.
 func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 	s.T.Helper()
-	w := &Worker{Worker: s.Cluster.Start(change...)}
-	w.Serve(s.T, s.pipes.Listen(w.Member.Self().Addr), w.Handler(s.app))
-	kit.Eventually(s.T, "the worker is ready", func() bool { return w.Ready() == nil })
-	w.Client = kit.Must(client.New(client.Config{Members: w.Member, Dial: s.pipes.Dial}))
-	s.T.Cleanup(func() { w.Client.Close() })
+	w := &Worker{Worker: s.Site.Start(change...)}
+	w.Client = clienttest.NewClient(s.T, client.Config{Members: w.Member, Dial: s.Dial})
 	s.T.Cleanup(s.Release) // before the worker ends
 	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: w.Client.Operator(w)})
 	return w
@@ -101,14 +89,10 @@ func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 
 // Cut takes a worker's address away from who would connect to it anew, and ends the
 // connections that there are.
-func (s *Site) Cut(w *Worker) { s.pipes.Sever(w.Member.Self().Addr, true) }
+func (s *Site) Cut(w *Worker) { s.Sever(w.Worker, true) }
 
 // Kill ends a worker as if its machine were gone.
-func (s *Site) Kill(w *Worker) {
-	s.Cut(w)
-	w.Close()
-	_ = w.Member.Vanish()
-}
+func (s *Site) Kill(w *Worker) { s.Site.Kill(w.Worker) }
 
 // Block sends a request for a key that runs until [Site.Release], if it gets the key. It
 // comes from one of several clients.

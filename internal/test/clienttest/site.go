@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ import (
 type Site struct {
 	*workertest.Cluster
 	T       *testing.T
+	App     http.Handler // of workers; may be nil
 	pipes   Pipes
 	clients int
 	mu      sync.Mutex
@@ -93,17 +95,20 @@ func (s *Site) Unmute(w *workertest.Worker) {
 	s.Sever(w, false)
 }
 
+// Partitions is how many a [Site] has.
+const Partitions = 16
+
 // NewSite makes a site without workers.
 func NewSite(t *testing.T) *Site {
 	kit.EmptyPools(t)
-	return &Site{Cluster: workertest.New(t, 16), T: t, deaf: make(map[string]bool)}
+	return &Site{Cluster: workertest.New(t, Partitions), T: t, deaf: make(map[string]bool)}
 }
 
 // Start starts a worker and waits until it serves.
 func (s *Site) Start(change ...func(*worker.Config)) *workertest.Worker {
 	s.T.Helper()
 	w := s.Cluster.Start(change...)
-	w.Serve(s.T, s.pipes.Listen(w.Member.Self().Addr), w.Handler(nil))
+	w.Serve(s.T, s.pipes.Listen(w.Member.Self().Addr), w.Handler(s.App))
 	for w.Serving() == 0 {
 		time.Sleep(10 * time.Millisecond)
 	}

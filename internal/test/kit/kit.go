@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 // TTL is that of sessions in clusters for tests, unless one asks for another.
@@ -198,14 +199,7 @@ func NoLeaks(t *testing.T) {
 }
 
 // FreeAddr returns an address on which nobody listens.
-func FreeAddr(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+func FreeAddr(testing.TB) string { return Must(proc.FreeAddr()) }
 
 // Buffer is a [bytes.Buffer] for several goroutines, such as what a logger
 // writes to.

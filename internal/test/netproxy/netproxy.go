@@ -46,7 +46,6 @@ type Proxy struct {
 	cutNext  [2]bool
 	refusing bool
 	conns    map[*pair]struct{}
-	accepted int
 	came     [2]int
 	cuts     []time.Time
 	changed  chan struct{} // closed and replaced when the fields above change
@@ -144,13 +143,6 @@ func (p *Proxy) Came(d Direction) int {
 	return p.came[d]
 }
 
-// Accepted counts the connections forwarded so far, closed ones included.
-func (p *Proxy) Accepted() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.accepted
-}
-
 // Close ends the proxy and every connection, and waits until all is gone.
 func (p *Proxy) Close() error {
 	p.stop()
@@ -218,7 +210,6 @@ func (p *Proxy) add(c *pair) bool {
 		return false
 	}
 	p.conns[c] = struct{}{}
-	p.accepted++
 	return true
 }
 

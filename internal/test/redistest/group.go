@@ -53,12 +53,20 @@ func (c *Cluster) URL() string {
 // Master is the node that owns a key's slot.
 func (c *Cluster) Master(key string) *Server {
 	c.t.Helper()
+	n := c.serving(key)
+	if n == nil {
+		c.t.Fatalf("redistest: no node of the cluster serves %q", key)
+	}
+	return n
+}
+
+// serving is the node that owns a key's slot, or nil.
+func (c *Cluster) serving(key string) *Server {
 	for _, n := range c.Nodes {
 		if out, err := n.cli("exists", key); err == nil && (out == "0" || out == "1") {
 			return n
 		}
 	}
-	c.t.Fatalf("redistest: no node of the cluster serves %q", key)
 	return nil
 }
 
@@ -69,14 +77,7 @@ func (c *Cluster) Failover(key string) {
 	old := c.Master(key)
 	awaitReplica(c.t, old)
 	old.Kill()
-	eventually(c.t, "a replica serves "+key, func() bool {
-		for _, n := range c.Nodes {
-			if out, err := n.cli("exists", key); err == nil && (out == "0" || out == "1") {
-				return true
-			}
-		}
-		return false
-	})
+	eventually(c.t, "a replica serves "+key, func() bool { return c.serving(key) != nil })
 }
 
 // awaitReplica waits until a master's replica has all of its writes.

@@ -83,7 +83,12 @@ func (s *Server) startOnFreePort(args func(port int) []string) {
 	config := s.args
 	var err error
 	for range 5 {
-		s.port = freePort(s.t)
+		var addr string
+		if addr, err = proc.FreeAddr(); err != nil {
+			break
+		}
+		_, port, _ := strings.Cut(addr, ":")
+		s.port, _ = strconv.Atoi(port)
 		s.args = append(args(s.port), config...)
 		if err = s.start(); err == nil {
 			return
@@ -91,25 +96,6 @@ func (s *Server) startOnFreePort(args func(port int) []string) {
 		s.Kill()
 	}
 	s.t.Fatal(err)
-}
-
-// freePort stays below the range from which redis Cluster buses (port +
-// 10000) would leave the port numbers.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if port < 55000 {
-			return port
-		}
-	}
 }
 
 func (s *Server) start() error {

@@ -8,56 +8,186 @@ import (
 	"github.com/keyway-go/keyway/internal/records"
 )
 
-func generationTests() []test {
-	return []test{
-		{name: "GenerationIsStable", run: generationIsStable},
-		{name: "OtherGenerationChangesNothing", run: otherGeneration},
-	}
-}
-
-func restartTests() []test {
-	return []test{
-		{name: "NewClusterSkipsOnlyTheFirstQuarantine", run: newClusterOnce},
-		{name: "RestartIsSeenByTheFirstCall", run: restartIsSeen},
-		{name: "LossIsSeenByTheFirstCall", run: lossIsSeen},
-		{name: "TrapLostKeyIsSeenByTheFirstCall", run: lostKeyIsSeen},
-		{name: "RestartEndsSessionsAndKeepsRecords", run: restartEndsSessions},
-		{name: "RegisterAfterLoss", run: registerAfterLoss},
-		{name: "RunOutSessionMayReturnInAnotherGeneration", run: runOutReturns},
-		{name: "TrapEpochsRiseFromAnEmptyStore", run: epochsRise},
-		{name: "VersionOfAnEarlierGeneration", run: earlierVersion},
-		{name: "TrapCloseLookAfterARestart", run: lookAfterRestart},
-	}
-}
-
-func generationIsStable(r *run) {
-	r.begin()
-	other := r.h.Open(r.T, false)
-	for _, s := range []Store{r.store, other, other} {
-		gen, err := s.Generation(r.Context())
-		r.must(err)
-		if gen != r.gen {
-			r.Errorf("got generation %q, want %q", gen, r.gen)
+var generationTests = []test{
+	{"GenerationIsStable", func(r *run) {
+		r.begin()
+		other := r.h.Open(r.T, false)
+		for _, s := range []Store{r.store, other, other} {
+			gen, err := s.Generation(r.Context())
+			r.must(err)
+			if gen != r.gen {
+				r.Errorf("got generation %q, want %q", gen, r.gen)
+			}
 		}
-	}
+	}},
+	{"OtherGenerationChangesNothing", func(r *run) {
+		entry := records.Residue{Key: "k", Holder: "z", Token: 1}
+		r.begin().register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})
+		before := r.observe(0)
+		for name, call := range r.calls("other") {
+			r.wantErr(name, call(), records.ErrGeneration)
+		}
+		after := r.observe(0)
+		if after.Version != before.Version || len(after.Sessions) != 1 || after.Sessions[0] != before.Sessions[0] {
+			r.Errorf("calls of another generation turned %v into %v", before, after)
+		}
+		r.wantResidue(1, entry)
+	}},
 }
 
-func newClusterOnce(r *run) {
-	r.begin()
-	if left := r.observe(0).Quarantine; left != 0 {
-		r.Errorf("a new cluster has a quarantine of %v", left)
-	}
-	r.h.Restart()
-	r.store = r.h.Open(r.T, true)
-	r.refresh()
-	if r.observe(0).Quarantine == 0 {
-		r.Error("a restart with data has no quarantine in the eyes of a new cluster")
-	}
-	r.h.Lose()
-	r.refresh()
-	if r.observe(0).Quarantine == 0 {
-		r.Error("a loss of data has no quarantine in the eyes of a handle that knew it")
-	}
+var restartTests = []test{
+	{"NewClusterSkipsOnlyTheFirstQuarantine", func(r *run) {
+		r.begin()
+		if left := r.observe(0).Quarantine; left != 0 {
+			r.Errorf("a new cluster has a quarantine of %v", left)
+		}
+		r.h.Restart()
+		r.store = r.h.Open(r.T, true)
+		r.refresh()
+		if r.observe(0).Quarantine == 0 {
+			r.Error("a restart with data has no quarantine in the eyes of a new cluster")
+		}
+		r.h.Lose()
+		r.refresh()
+		if r.observe(0).Quarantine == 0 {
+			r.Error("a loss of data has no quarantine in the eyes of a handle that knew it")
+		}
+	}},
+	{"RestartIsSeenByTheFirstCall", func(r *run) { r.isSeen(r.h.Restart) }},
+	{"LossIsSeenByTheFirstCall", func(r *run) { r.isSeen(r.h.Lose) }},
+	// The loss of any one key begins a generation, in which every record is shown
+	// that is still there.
+	{"TrapLostKeyIsSeenByTheFirstCall", func(r *run) {
+		r.begin()
+		if len(r.h.Keys) == 0 {
+			r.Fatal("the harness names no keys")
+		}
+		for _, key := range r.h.Keys {
+			mine := r.register("a-"+key, records.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
+			other := r.register("b-"+key, records.Holding{Partition: 2, Epoch: r.h.Now().Unix() * 2})[0].Record
+			r.must(r.store.Release(r.Context(), "c-"+key))
+			for name, call := range r.calls(r.gen) {
+				old := r.gen
+				r.h.LoseKey(key)
+				r.wantErr(name+" after "+key+" was lost", call(), records.ErrGeneration)
+				r.refresh()
+				s := r.observe(0)
+				if r.gen == old || s.Quarantine <= 0 || len(s.Sessions) > 0 {
+					r.Fatalf("%s lost: got generation %q after %q and %+v, want a quarantine and no session", key, r.gen, old, s)
+				}
+				if len(s.Partitions) != 2 && !strings.HasSuffix(key, "partitions") {
+					r.Errorf("%s lost: got %v, want both records", key, s.Partitions)
+				}
+				for _, p := range s.Partitions {
+					if p.Record != mine && p.Record != other {
+						r.Errorf("%s lost: got %v, want record %v or %v", key, p, mine, other)
+					}
+				}
+				mine = r.again("a-"+key, 1, mine)
+				other = r.again("b-"+key, 2, other)
+			}
+		}
+	}},
+	{"RestartEndsSessionsAndKeepsRecords", func(r *run) {
+		entry := records.Residue{Key: "k", Holder: "z", Token: 1}
+		record := r.begin().register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})[0].Record
+		r.register("b")
+		r.must(r.store.Release(r.Context(), "c"))
+		r.h.Restart()
+		r.refresh()
+		s := r.observe(0)
+		if len(s.Sessions) > 0 || !slices.Equal(s.Released, []string{"c"}) {
+			r.Errorf("got sessions %v and tombstones %q, want none and c", s.Sessions, s.Released)
+		}
+		r.wantRecord(1, record)
+		r.wantResidue(1, entry)
+		r.wantErr("Renew", r.renew("a", long), records.ErrSessionGone)
+		r.register("b")
+		r.refused("b", claim(1, record)) // in the quarantine
+		again := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch, Residue: []records.Residue{entry}})[0]
+		if again.Record.Owner != "a" || again.Record.Epoch <= record.Epoch {
+			r.Errorf("the record %v was re-asserted as %v", record, again.Record)
+		}
+	}},
+	{"RegisterAfterLoss", func(r *run) {
+		record := r.begin().register("a", records.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
+		r.h.Lose()
+		r.refresh()
+		entry := records.Residue{Key: "k", Holder: "a", Token: 7}
+		got := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch, Residue: []records.Residue{entry}})[0]
+		if got.Record != (records.Record{Epoch: record.Epoch + 1, Owner: "a"}) {
+			r.Errorf("the record %v was re-asserted as %v", record, got.Record)
+		}
+		r.wantResidue(1, entry)
+		// A worker that was wrong about owning the partition comes too late.
+		refused := r.register("b", records.Holding{Partition: 1, Epoch: record.Epoch - 1})[0].Record
+		if refused != got.Record {
+			r.Errorf("a lower holding turned %v into %v", got.Record, refused)
+		}
+	}},
+	{"RunOutSessionMayReturnInAnotherGeneration", func(r *run) {
+		r.begin().dead("a", 1)
+		r.must(r.store.Release(r.Context(), "b"))
+		r.h.Restart()
+		r.refresh()
+		r.register("a")
+		_, err := r.store.Register(r.Context(), r.gen, session("b"), long, nil)
+		r.wantErr("Register of a released incarnation", err, records.ErrSessionGone)
+	}},
+	{"TrapEpochsRiseFromAnEmptyStore", func(r *run) {
+		r.begin().register("a")
+		before := r.applied("a", claim(1, records.Record{}), "a")
+		r.h.Lose()
+		r.refresh()
+		r.register("b")
+		r.until("the quarantine is over and a second has passed", func() bool {
+			return r.observe(0).Quarantine == 0 && r.h.Now().Unix() > before.Epoch
+		})
+		after := r.applied("b", claim(1, records.Record{}), "b")
+		if after.Epoch <= before.Epoch {
+			r.Errorf("the epoch went from %d to %d", before.Epoch, after.Epoch)
+		}
+	}},
+	{"VersionOfAnEarlierGeneration", func(r *run) {
+		r.begin()
+		for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
+			r.register("a", records.Holding{Partition: 1, Epoch: 1})
+			version := r.observe(0).Version
+			event()
+			r.h.Elapse(10 * time.Millisecond) // versions follow the clock
+			r.refresh()
+			r.register("b", records.Holding{Partition: 2, Epoch: 1})
+			if got, all := r.observe(version).Partitions, r.observe(0).Partitions; len(got) != len(all) {
+				r.Errorf("after %s, a version from before shows %v, want all of %v", name, got, all)
+			}
+		}
+	}},
+	// A look that finds nothing new may be answered by a generation that is over, as long as nobody has
+	// begun the next; a close look ends it.
+	{"TrapCloseLookAfterARestart", func(r *run) {
+		r.begin().register("a")
+		before := r.observe(0)
+		look := func(suspects ...string) (s records.Snapshot, err error) {
+			r.until("the store answers", func() bool {
+				s, err = r.store.Observe(r.Context(), r.gen, "a", before.Version, suspects)
+				return isDefinite(err)
+			})
+			return s, err
+		}
+		r.h.Restart()
+		if s, err := look(); err == nil && (s.Version != before.Version || s.Generation != r.gen || len(s.Sessions) != 1) {
+			r.Errorf("got %+v after a restart, and before it %+v", s, before)
+		}
+		_, err := look("b")
+		r.wantErr("a close look after a restart", err, records.ErrGeneration)
+		_, err = look()
+		r.wantErr("a look when the next generation has begun", err, records.ErrGeneration)
+		old := r.gen
+		r.refresh()
+		if s := r.observe(before.Version); r.gen == old || len(s.Sessions) > 0 || len(s.Gone) > 0 {
+			r.Errorf("the next generation shows %+v", s)
+		}
+	}},
 }
 
 // calls are all calls that name a generation, and what each would change.
@@ -87,78 +217,6 @@ func (r *run) calls(gen string) map[string]func() error {
 	}
 }
 
-func otherGeneration(r *run) {
-	entry := records.Residue{Key: "k", Holder: "z", Token: 1}
-	r.begin().register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})
-	before := r.observe(0)
-	for name, call := range r.calls("other") {
-		r.wantErr(name, call(), records.ErrGeneration)
-	}
-	after := r.observe(0)
-	if after.Version != before.Version || len(after.Sessions) != 1 || after.Sessions[0] != before.Sessions[0] {
-		r.Errorf("calls of another generation turned %v into %v", before, after)
-	}
-	r.wantResidue(1, entry)
-}
-
-func restartIsSeen(r *run) { r.isSeen(r.h.Restart) }
-func lossIsSeen(r *run)    { r.isSeen(r.h.Lose) }
-
-func (r *run) isSeen(event func()) {
-	r.begin()
-	names := []string{"Register", "Renew", "Apply", "Clear", "ClearLocks", "WriteLocks", "Observe"}
-	for _, name := range names {
-		r.register("a-" + name)
-		old := r.gen
-		event()
-		r.wantErr(name+" as the first call", r.eventually(r.calls(old)[name]), records.ErrGeneration)
-		r.refresh()
-		if r.gen == old {
-			r.Errorf("the generation is the same as before")
-		}
-		if left := r.observe(0).Quarantine; left <= 0 {
-			r.Error("there is no quarantine")
-		}
-		for again, call := range r.calls(old) {
-			r.wantErr(again+" after "+name, call(), records.ErrGeneration)
-		}
-	}
-}
-
-// The loss of any one key begins a generation, in which every record is shown
-// that is still there.
-func lostKeyIsSeen(r *run) {
-	r.begin()
-	if len(r.h.Keys) == 0 {
-		r.Fatal("the harness names no keys")
-	}
-	for _, key := range r.h.Keys {
-		mine := r.register("a-"+key, records.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
-		other := r.register("b-"+key, records.Holding{Partition: 2, Epoch: r.h.Now().Unix() * 2})[0].Record
-		r.must(r.store.Release(r.Context(), "c-"+key))
-		for name, call := range r.calls(r.gen) {
-			old := r.gen
-			r.h.LoseKey(key)
-			r.wantErr(name+" after "+key+" was lost", call(), records.ErrGeneration)
-			r.refresh()
-			s := r.observe(0)
-			if r.gen == old || s.Quarantine <= 0 || len(s.Sessions) > 0 {
-				r.Fatalf("%s lost: got generation %q after %q and %+v, want a quarantine and no session", key, r.gen, old, s)
-			}
-			if len(s.Partitions) != 2 && !strings.HasSuffix(key, "partitions") {
-				r.Errorf("%s lost: got %v, want both records", key, s.Partitions)
-			}
-			for _, p := range s.Partitions {
-				if p.Record != mine && p.Record != other {
-					r.Errorf("%s lost: got %v, want record %v or %v", key, p, mine, other)
-				}
-			}
-			mine = r.again("a-"+key, 1, mine)
-			other = r.again("b-"+key, 2, other)
-		}
-	}
-}
-
 // again registers an incarnation that re-asserts its record.
 func (r *run) again(inc string, partition int, was records.Record) records.Record {
 	r.Helper()
@@ -179,108 +237,23 @@ func (r *run) eventually(call func() error) (err error) {
 	return err
 }
 
-func restartEndsSessions(r *run) {
-	entry := records.Residue{Key: "k", Holder: "z", Token: 1}
-	record := r.begin().register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})[0].Record
-	r.register("b")
-	r.must(r.store.Release(r.Context(), "c"))
-	r.h.Restart()
-	r.refresh()
-	s := r.observe(0)
-	if len(s.Sessions) > 0 || !slices.Equal(s.Released, []string{"c"}) {
-		r.Errorf("got sessions %v and tombstones %q, want none and c", s.Sessions, s.Released)
-	}
-	r.wantRecord(1, record)
-	r.wantResidue(1, entry)
-	r.wantErr("Renew", r.renew("a", long), records.ErrSessionGone)
-	r.register("b")
-	r.refused("b", claim(1, record)) // in the quarantine
-	again := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch, Residue: []records.Residue{entry}})[0]
-	if again.Record.Owner != "a" || again.Record.Epoch <= record.Epoch {
-		r.Errorf("the record %v was re-asserted as %v", record, again.Record)
-	}
-}
-
-func registerAfterLoss(r *run) {
-	record := r.begin().register("a", records.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
-	r.h.Lose()
-	r.refresh()
-	entry := records.Residue{Key: "k", Holder: "a", Token: 7}
-	got := r.register("a", records.Holding{Partition: 1, Epoch: record.Epoch, Residue: []records.Residue{entry}})[0]
-	if got.Record != (records.Record{Epoch: record.Epoch + 1, Owner: "a"}) {
-		r.Errorf("the record %v was re-asserted as %v", record, got.Record)
-	}
-	r.wantResidue(1, entry)
-	// A worker that was wrong about owning the partition comes too late.
-	refused := r.register("b", records.Holding{Partition: 1, Epoch: record.Epoch - 1})[0].Record
-	if refused != got.Record {
-		r.Errorf("a lower holding turned %v into %v", got.Record, refused)
-	}
-}
-
-func runOutReturns(r *run) {
-	r.begin().dead("a", 1)
-	r.must(r.store.Release(r.Context(), "b"))
-	r.h.Restart()
-	r.refresh()
-	r.register("a")
-	_, err := r.store.Register(r.Context(), r.gen, session("b"), long, nil)
-	r.wantErr("Register of a released incarnation", err, records.ErrSessionGone)
-}
-
-func epochsRise(r *run) {
-	r.begin().register("a")
-	before := r.applied("a", claim(1, records.Record{}), "a")
-	r.h.Lose()
-	r.refresh()
-	r.register("b")
-	r.until("the quarantine is over and a second has passed", func() bool {
-		return r.observe(0).Quarantine == 0 && r.h.Now().Unix() > before.Epoch
-	})
-	after := r.applied("b", claim(1, records.Record{}), "b")
-	if after.Epoch <= before.Epoch {
-		r.Errorf("the epoch went from %d to %d", before.Epoch, after.Epoch)
-	}
-}
-
-func earlierVersion(r *run) {
+func (r *run) isSeen(event func()) {
 	r.begin()
-	for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
-		r.register("a", records.Holding{Partition: 1, Epoch: 1})
-		version := r.observe(0).Version
+	names := []string{"Register", "Renew", "Apply", "Clear", "ClearLocks", "WriteLocks", "Observe"}
+	for _, name := range names {
+		r.register("a-" + name)
+		old := r.gen
 		event()
-		r.h.Elapse(10 * time.Millisecond) // versions follow the clock
+		r.wantErr(name+" as the first call", r.eventually(r.calls(old)[name]), records.ErrGeneration)
 		r.refresh()
-		r.register("b", records.Holding{Partition: 2, Epoch: 1})
-		if got, all := r.observe(version).Partitions, r.observe(0).Partitions; len(got) != len(all) {
-			r.Errorf("after %s, a version from before shows %v, want all of %v", name, got, all)
+		if r.gen == old {
+			r.Errorf("the generation is the same as before")
 		}
-	}
-}
-
-// A look that finds nothing new may be answered by a generation that is over, as long as nobody has
-// begun the next; a close look ends it.
-func lookAfterRestart(r *run) {
-	r.begin().register("a")
-	before := r.observe(0)
-	look := func(suspects ...string) (s records.Snapshot, err error) {
-		r.until("the store answers", func() bool {
-			s, err = r.store.Observe(r.Context(), r.gen, "a", before.Version, suspects)
-			return isDefinite(err)
-		})
-		return s, err
-	}
-	r.h.Restart()
-	if s, err := look(); err == nil && (s.Version != before.Version || s.Generation != r.gen || len(s.Sessions) != 1) {
-		r.Errorf("got %+v after a restart, and before it %+v", s, before)
-	}
-	_, err := look("b")
-	r.wantErr("a close look after a restart", err, records.ErrGeneration)
-	_, err = look()
-	r.wantErr("a look when the next generation has begun", err, records.ErrGeneration)
-	old := r.gen
-	r.refresh()
-	if s := r.observe(before.Version); r.gen == old || len(s.Sessions) > 0 || len(s.Gone) > 0 {
-		r.Errorf("the next generation shows %+v", s)
+		if left := r.observe(0).Quarantine; left <= 0 {
+			r.Error("there is no quarantine")
+		}
+		for again, call := range r.calls(old) {
+			r.wantErr(again+" after "+name, call(), records.ErrGeneration)
+		}
 	}
 }

@@ -8,79 +8,102 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-func settingsTests() []test {
-	return []test{
-		{name: "IdentityIsStable", run: identityIsStable},
-		{name: "EmptyStoreDoesNotExist", run: emptyDoesNotExist},
-	}
-}
-
-func handleTests() []test {
-	return []test{
-		{name: "TrapOtherSettingsThanLiveSessions", run: otherSettings},
-		{name: "OtherSettingsReplaceDeadOnes", run: settingsReplaced},
-	}
-}
-
-func identityTests() []test {
-	return []test{
-		{name: "IdentityOutlivesRestartAndLoss", run: identityOutlives},
-		{name: "TrapLostAfterItExisted", run: lostAfterItExisted},
-	}
-}
-
-func identityIsStable(r *run) {
-	r.begin()
-	id := r.store.Settings().Store
-	if id == 0 {
-		r.Fatal("the store has no identity")
-	}
-	other := r.h.Open(r.T, false)
-	if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
-		r.Errorf("another handle sees %v, %v, want %v", other.Settings().Store, err, id)
-	}
-}
-
-func emptyDoesNotExist(r *run) {
-	r.store = r.h.Open(r.T, true)
-	r.wantErr("Exists of an empty store", r.store.Exists(r.Context()), ring.ErrSettings)
-	r.refresh()
-	if left := r.observe(0).Quarantine; left != 0 {
-		r.Errorf("asking whether it exists began a quarantine of %v", left)
-	}
-	r.must(r.store.Exists(r.Context()))
-	r.must(r.h.Open(r.T, false).Exists(r.Context()))
-}
-
-func identityOutlives(r *run) {
-	r.begin()
-	id := r.store.Settings().Store
-	for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
-		event()
-		r.until("the store answers", func() bool { return isDefinite(r.renew("a", long)) })
+var settingsTests = []test{
+	{"IdentityIsStable", func(r *run) {
+		r.begin()
+		id := r.store.Settings().Store
+		if id == 0 {
+			r.Fatal("the store has no identity")
+		}
 		other := r.h.Open(r.T, false)
 		if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
-			r.Errorf("after %s another handle sees %v, %v, want %v", name, other.Settings().Store, err, id)
+			r.Errorf("another handle sees %v, %v, want %v", other.Settings().Store, err, id)
 		}
+	}},
+	{"EmptyStoreDoesNotExist", func(r *run) {
+		r.store = r.h.Open(r.T, true)
+		r.wantErr("Exists of an empty store", r.store.Exists(r.Context()), ring.ErrSettings)
 		r.refresh()
-	}
+		if left := r.observe(0).Quarantine; left != 0 {
+			r.Errorf("asking whether it exists began a quarantine of %v", left)
+		}
+		r.must(r.store.Exists(r.Context()))
+		r.must(r.h.Open(r.T, false).Exists(r.Context()))
+	}},
 }
 
-// lostAfterItExisted: a handle that has seen that the store exists, and no more,
-// gives it back the identity that it had.
-func lostAfterItExisted(r *run) {
-	r.begin()
-	id := r.store.Settings().Store
-	other := r.h.Open(r.T, false)
-	r.must(other.Exists(r.Context()))
-	r.h.Lose()
-	r.until("the store answers", func() bool {
-		_, err := other.Generation(r.Context())
-		return err == nil
-	})
-	if now := other.Settings().Store; now != id {
-		r.Errorf("the store is now %v, and was %v", now, id)
-	}
+var handleTests = []test{
+	{"TrapOtherSettingsThanLiveSessions", func(r *run) {
+		others := r.others()
+		r.begin().register("a")
+		for setting, other := range others {
+			_, err := other.Generation(r.Context())
+			if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
+				r.Errorf("Generation with another %s: %v", setting, err)
+			}
+			_, err = other.Register(r.Context(), r.gen, session("b"), long, []records.Holding{{Partition: 1, Epoch: 1}})
+			r.wantErr("Register with another "+setting, err, ring.ErrSettings)
+		}
+		r.wantRecord(1, records.Record{})
+		if r.hasSession("b") {
+			r.Error("a session of other settings lives")
+		}
+	}},
+	{"OtherSettingsReplaceDeadOnes", func(r *run) {
+		others := r.others()
+		r.begin().register("a")
+		r.must(r.store.Release(r.Context(), "a"))
+		longer := others["session TTL"]
+		gen, err := longer.Generation(r.Context())
+		r.must(err)
+		_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
+		r.wantErr("the first Register of other settings", err, records.ErrGeneration)
+		gen, err = longer.Generation(r.Context())
+		r.must(err)
+		_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
+		r.must(err)
+		snapshot, err := longer.Observe(r.Context(), gen, "", 0, nil)
+		r.must(err)
+		if q := snapshot.Quarantine; q <= r.h.TTL || q > 3*r.h.TTL {
+			r.Errorf("a quarantine of %v, want one of the longer TTL, %v", q, 3*r.h.TTL)
+		}
+		_, err = r.store.Generation(r.Context())
+		r.wantErr("Generation with the former settings", err, ring.ErrSettings)
+		_, err = others["number of partitions"].Generation(r.Context())
+		r.wantErr("Generation with another number of partitions", err, ring.ErrSettings)
+	}},
+}
+
+var identityTests = []test{
+	{"IdentityOutlivesRestartAndLoss", func(r *run) {
+		r.begin()
+		id := r.store.Settings().Store
+		for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
+			event()
+			r.until("the store answers", func() bool { return isDefinite(r.renew("a", long)) })
+			other := r.h.Open(r.T, false)
+			if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
+				r.Errorf("after %s another handle sees %v, %v, want %v", name, other.Settings().Store, err, id)
+			}
+			r.refresh()
+		}
+	}},
+	// A handle that has seen that the store exists, and no more,
+	// gives it back the identity that it had.
+	{"TrapLostAfterItExisted", func(r *run) {
+		r.begin()
+		id := r.store.Settings().Store
+		other := r.h.Open(r.T, false)
+		r.must(other.Exists(r.Context()))
+		r.h.Lose()
+		r.until("the store answers", func() bool {
+			_, err := other.Generation(r.Context())
+			return err == nil
+		})
+		if now := other.Settings().Store; now != id {
+			r.Errorf("the store is now %v, and was %v", now, id)
+		}
+	}},
 }
 
 // others are handles with settings that no live session has.
@@ -90,45 +113,4 @@ func (r *run) others() map[string]Store {
 		"number of partitions": r.h.OpenWith(r.T, func(s *ring.Settings) { s.Ring.Partitions = 64 }),
 		"load":                 r.h.OpenWith(r.T, func(s *ring.Settings) { s.Ring.Load = 2 }),
 	}
-}
-
-func otherSettings(r *run) {
-	others := r.others()
-	r.begin().register("a")
-	for setting, other := range others {
-		_, err := other.Generation(r.Context())
-		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
-			r.Errorf("Generation with another %s: %v", setting, err)
-		}
-		_, err = other.Register(r.Context(), r.gen, session("b"), long, []records.Holding{{Partition: 1, Epoch: 1}})
-		r.wantErr("Register with another "+setting, err, ring.ErrSettings)
-	}
-	r.wantRecord(1, records.Record{})
-	if r.hasSession("b") {
-		r.Error("a session of other settings lives")
-	}
-}
-
-func settingsReplaced(r *run) {
-	others := r.others()
-	r.begin().register("a")
-	r.must(r.store.Release(r.Context(), "a"))
-	longer := others["session TTL"]
-	gen, err := longer.Generation(r.Context())
-	r.must(err)
-	_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
-	r.wantErr("the first Register of other settings", err, records.ErrGeneration)
-	gen, err = longer.Generation(r.Context())
-	r.must(err)
-	_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
-	r.must(err)
-	snapshot, err := longer.Observe(r.Context(), gen, "", 0, nil)
-	r.must(err)
-	if q := snapshot.Quarantine; q <= r.h.TTL || q > 3*r.h.TTL {
-		r.Errorf("a quarantine of %v, want one of the longer TTL, %v", q, 3*r.h.TTL)
-	}
-	_, err = r.store.Generation(r.Context())
-	r.wantErr("Generation with the former settings", err, ring.ErrSettings)
-	_, err = others["number of partitions"].Generation(r.Context())
-	r.wantErr("Generation with another number of partitions", err, ring.ErrSettings)
 }

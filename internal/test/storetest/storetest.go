@@ -67,16 +67,16 @@ type Harness struct {
 // Conformance runs every test that any store can, each with a harness of its
 // own.
 func Conformance(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, sessionTests(), changeTests(), lockTests(), writeTests(), observeTests(), generationTests(), settingsTests())
+	runAll(t, open, sessionTests, changeTests, lockTests, writeTests, observeTests, generationTests, settingsTests)
 }
 
 // Restarts runs those that need Harness.Restart, Lose and LoseKey.
 func Restarts(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, restartTests(), lockRestartTests(), writeRestartTests(), identityTests())
+	runAll(t, open, restartTests, lockRestartTests, writeRestartTests, identityTests)
 }
 
 // Handles runs those that need Harness.OpenWith.
-func Handles(t *testing.T, open func(t *testing.T) Harness) { runAll(t, open, handleTests()) }
+func Handles(t *testing.T, open func(t *testing.T) Harness) { runAll(t, open, handleTests) }
 
 func runAll(t *testing.T, open func(t *testing.T) Harness, groups ...[]test) {
 	for _, group := range groups {
@@ -173,6 +173,16 @@ func (r *run) registerFor(inc string, ttl time.Duration, holdings ...records.Hol
 		r.Fatalf("%d states for %d holdings", len(states), len(holdings))
 	}
 	return states
+}
+
+// registerMany registers an incarnation that holds n partitions, from 0 on.
+func (r *run) registerMany(inc string, n int) []records.PartitionState {
+	r.Helper()
+	holdings := make([]records.Holding, n)
+	for p := range holdings {
+		holdings[p] = records.Holding{Partition: p, Epoch: 1}
+	}
+	return r.register(inc, holdings...)
 }
 
 func (r *run) renew(inc string, ttl time.Duration) error {

@@ -2,11 +2,10 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -46,125 +45,66 @@ func TestCampaign(t *testing.T) {
 	}
 }
 
-func short(seed uint64) config {
-	return config{Time: 10 * time.Minute, Seed: int64(seed), TTL: 10 * time.Second, Workers: 4, Routers: 2}
+func castOf(seed uint64, length time.Duration) *cast {
+	return &cast{cfg: config{Time: length, Seed: int64(seed), TTL: 10 * time.Second}}
 }
 
 func TestPlanFollowsItsSeed(t *testing.T) {
-	if !reflect.DeepEqual(plan(short(1)), plan(short(1))) {
+	plan := func(seed uint64) string { return fmt.Sprint(castOf(seed, 10*time.Minute).plan().Episodes()) }
+	if plan(1) != plan(1) {
 		t.Error("one seed has two plans")
 	}
-	if reflect.DeepEqual(plan(short(1)), plan(short(2))) {
+	if plan(1) == plan(2) {
 		t.Error("two seeds have one plan")
 	}
 }
 
 func TestPlanKeepsItsConditions(t *testing.T) {
 	for seed := range uint64(200) {
-		hour := short(seed)
-		hour.Time = time.Hour
+		c := castOf(seed, time.Hour)
 		seen := make(map[string]int)
-		var took time.Duration
-		for _, e := range plan(hour) {
-			took += e.takes(hour.TTL)
+		for _, e := range c.plan().Episodes() {
 			for _, f := range e {
-				seen[f.kind.name]++
-				low, high := time.Duration(f.kind.lasts[0])*hour.TTL/10, time.Duration(f.kind.lasts[1])*hour.TTL/10
-				if f.lasts < low || f.lasts > high || (f.kind.target != "") != (f.host != "") {
+				seen[f.Kind.Name]++
+				low, high := time.Duration(f.Kind.Lasts[0])*c.cfg.TTL/10, time.Duration(f.Kind.Lasts[1])*c.cfg.TTL/10
+				if f.Lasts < low || f.Lasts > high || (f.Kind.Target != "") != (f.Host != "") {
 					t.Errorf("seed %d: %v", seed, f)
 				}
 			}
-			if len(e) > 2 || len(e) == 2 && (e[0].planned() || !e[1].kind.beside || e[0].host != "" && e[0].host == e[1].host) {
+			if len(e) > 2 || len(e) == 2 && (e[0].Kind.Alone || !e[1].Kind.Beside || e[0].Host != "" && e[0].Host == e[1].Host) {
 				t.Errorf("seed %d: %v come together", seed, e)
 			}
 		}
-		if len(seen) != len(kinds) || took > hour.Time {
-			t.Errorf("seed %d: an hour has %d of %d kinds and takes %v", seed, len(seen), len(kinds), took)
+		if len(seen) != len(c.kinds()) {
+			t.Errorf("seed %d: an hour has %d of %d kinds", seed, len(seen), len(c.kinds()))
 		}
 	}
 }
 
 func TestFlags(t *testing.T) {
-	for _, bad := range []string{"x", "-t 1s", "-only kill", "-store x", "-store etcd -only lose-writes", "-workers 1", "-routers 1", "-clients 0", "-seed x"} {
+	for _, bad := range []string{"x", "-t 1s", "-only kill", "-store x", "-store etcd -only lose-writes", "-clients 0", "-seed x"} {
 		if _, err := parse(strings.Fields(bad), io.Discard); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
 	cfg, err := parse([]string{"-only", "loss,kill-worker", "-t", "1m"}, io.Discard)
-	if err != nil || len(cfg.deck()) != 2 || cfg.TTL != 5*time.Second {
+	if err != nil || len((&cast{cfg: cfg}).deck()) != 2 || cfg.TTL != 5*time.Second {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 }
 
 func TestOverEtcdFaultsOfItsLeaderCostNothing(t *testing.T) {
-	deck := config{Store: overEtcd}.deck()
+	redis, etcd := new(cast).deck(), (&cast{cfg: config{Store: overEtcd}}).deck()
+	fails := func(deck []*trial.Kind, name string) []int {
+		return deck[slices.IndexFunc(deck, func(k *trial.Kind) bool { return k.Name == name })].Fails
+	}
 	for _, name := range []string{"kill-store-leader", "cut-store-leader"} {
-		i := slices.IndexFunc(deck, func(k *kind) bool { return k.name == name })
-		if i < 0 || len(deck[i].fails) > 0 || len(kindOf(name).fails) == 0 {
-			t.Errorf("%s over etcd: %d", name, i)
+		if len(fails(etcd, name)) > 0 || len(fails(redis, name)) == 0 {
+			t.Errorf("%s over etcd and redis: %v, %v", name, fails(etcd, name), fails(redis, name))
 		}
 	}
-	if slices.ContainsFunc(deck, func(k *kind) bool { return k.name == "lose-writes" }) {
+	if slices.ContainsFunc(etcd, func(k *trial.Kind) bool { return k.Name == "lose-writes" }) {
 		t.Error("etcd is to lose writes")
-	}
-}
-
-func TestAFaultAllowsNoMoreThanItsKind(t *testing.T) {
-	const ttl = 10 * time.Second
-	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	killed := &fault{kind: kindOf("kill-worker"), process: "w1#1", begin: at(10), broke: at(10), end: at(15)}
-	cut := &fault{kind: kindOf("cut-client-router"), begin: at(10), end: at(14)}
-	planned := &fault{kind: kindOf("restart-worker"), begin: at(10), end: at(14)}
-	for _, test := range []struct {
-		what       string
-		fault      *fault
-		send, recv float64
-		status     int
-		ran        string
-		want       bool
-	}{
-		{"it ran at the killed worker", killed, 9, 10.1, 502, "w1#1", true},
-		{"it was on its way there", killed, 9, 10.1, 502, "none", true},
-		{"it ran elsewhere", killed, 9, 10.1, 502, "w2#1", false},
-		{"it never ran and failed late", killed, 9, 12, 502, "none", false},
-		{"it was held in vain", killed, 9, 10.1, 503, "none", false},
-		{"it was over before", killed, 8, 9.9, 502, "w1#1", false},
-		{"its connection was cut", cut, 11, 12, noAnswer, "none", true},
-		{"its connection was silent for longer", cut, 11, 30, noAnswer, "none", true},
-		{"it was sent when all was well again", cut, 26, 27, noAnswer, "none", false},
-		{"a router answered for a cut that is none of its own", cut, 11, 12, 502, "none", false},
-		{"in a planned move", planned, 11, 12, 503, "none", false},
-	} {
-		q := &trial.Request{Send: at(test.send), Recv: at(test.recv), Status: test.status}
-		if got := test.fault.allows(q, test.ran, ttl); got != test.want {
-			t.Errorf("%s: allowed is %v", test.what, got)
-		}
-	}
-}
-
-func TestOnlyWhatLiesOutsideIsExcused(t *testing.T) {
-	paused := &fault{kind: kindOf("pause-worker"), process: "w1#1", begin: 100, end: 200}
-	beyond := &fault{kind: kindOf("clock-rate-beyond"), process: "w2#1", begin: 10 * time.Second, end: 20 * time.Second}
-	r := &report{faults: []*fault{paused, beyond}, requests: []*trial.Request{{Number: 1, Send: 99}, {Number: 2, Send: 101}}}
-	late := func(request int64, worker string, outcome trial.Outcome) *trial.Execution {
-		return &trial.Execution{Request: request, Worker: worker, Outcome: outcome}
-	}
-	for _, test := range []struct {
-		what    string
-		finding trial.Finding
-		want    *fault
-	}{
-		{"what it had admitted before", trial.Finding{Kind: trial.Regression, At: 201, Late: late(1, "w1#1", trial.Fenced)}, paused},
-		{"what came while it stood", trial.Finding{Kind: trial.Regression, At: 201, Late: late(2, "w1#1", trial.Fenced)}, nil},
-		{"what another one sent", trial.Finding{Kind: trial.Regression, At: 201, Late: late(1, "w3#1", trial.Fenced)}, nil},
-		{"what was not refused", trial.Finding{Kind: trial.Overlap, At: 201, Late: late(1, "w1#1", trial.Written)}, nil},
-		{"beyond the margin", trial.Finding{Kind: trial.Overlap, At: 15 * time.Second, Late: late(1, "w3#1", trial.Written)}, beyond},
-		{"a token of another one", trial.Finding{Kind: trial.Regression, At: 15 * time.Second, Late: late(1, "w3#1", trial.Fenced)}, nil},
-		{"a lost update of nobody", trial.Finding{Kind: trial.LostUpdate, At: 15 * time.Second}, nil},
-	} {
-		if got := r.excuse(test.finding); got != test.want {
-			t.Errorf("%s: excused by %v", test.what, got)
-		}
 	}
 }
 
@@ -176,9 +116,9 @@ func TestRulesAddUpAndHeal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ab := pairs([]string{"a"}, []string{"b"}, outward)
+	ab := pairs([]string{"a"}, []string{"b"}, trial.Outward)
 	slow := c.apply(ab, fabric.Rule{Delay: 1, Rate: 10})
-	cut := c.apply(pairs([]string{"a"}, []string{"b"}, bothWays), fabric.Rule{Cut: true, Delay: 2})
+	cut := c.apply(pairs([]string{"a"}, []string{"b"}, trial.BothWays), fabric.Rule{Cut: true, Delay: 2})
 	if r := c.sumLocked(ab[0]); !r.Cut || r.Delay != 3 || r.Rate != 10 {
 		t.Errorf("%+v", r)
 	}
@@ -190,7 +130,7 @@ func TestRulesAddUpAndHeal(t *testing.T) {
 	if r := c.sumLocked(ab[0]); r != (fabric.Rule{}) {
 		t.Errorf("%+v", r)
 	}
-	if got := pairs([]string{"a"}, []string{"b"}, inward); !slices.Equal(got, []pair{{"b", "a"}}) {
+	if got := pairs([]string{"a"}, []string{"b"}, trial.Inward); !slices.Equal(got, []pair{{"b", "a"}}) {
 		t.Errorf("inward: %v", got)
 	}
 }
@@ -202,23 +142,14 @@ func (n nothing) Read([]byte) (int, error)    { <-n.closed; return 0, io.EOF }
 func (n nothing) Write(b []byte) (int, error) { return len(b), nil }
 func (n nothing) Close() error                { close(n.closed); return nil }
 
-func TestStatusesAreListed(t *testing.T) {
-	if got := statuses(map[int]int{http.StatusBadGateway: 2, noAnswer: 1, 418: 3}); got != "1 × no answer, 2 × 502, 3 × 418" {
-		t.Error(got)
-	}
-	if got := statuses(nil); got != "none" {
-		t.Error(got)
-	}
-}
-
 func TestDocsHaveEveryKind(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/reliability.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range kinds {
-		if !strings.Contains(string(text), "`"+k.name+"`") {
-			t.Errorf("docs/reliability.md does not say what %s allows", k.name)
+	for _, k := range new(cast).kinds() {
+		if !strings.Contains(string(text), "`"+k.Name+"`") {
+			t.Errorf("docs/reliability.md does not say what %s allows", k.Name)
 		}
 	}
 }

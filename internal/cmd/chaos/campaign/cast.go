@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -35,60 +33,44 @@ const (
 	etcdPeerPort = 2380
 )
 
-const (
-	storeHosts  = 3
-	clientHosts = 2
-)
+// hostNames are those of the store's hosts, the routers', the workers' and the clients'.
+var hostNames = []string{"r1", "r2", "r3", "p1", "p2", "w1", "w2", "w3", "w4", "c1", "c2"}
 
 // cast is the cluster and its network.
 type cast struct {
-	cfg      config
-	dir      string
-	network  *fabric.Switch
-	observer *trial.Observer
-	programs cluster.Programs
-
-	hosts   map[string]*fabric.Host // r1…, p1…, w1…, c1… by name
-	mounts  []string                // directories that are disks of their own
-	store   *trial.Store            // a node on each r
-	clocks  map[string]*clock.Clock // of programs, and of each redis-server, by host
-	routers []*program
-	workers []*program
-	lives   trial.Lives
+	*trial.Site // of which each store node, router and worker has the name of its host
+	cfg         config
+	network     *fabric.Switch
+	hosts       map[string]*fabric.Host  // r1…, p1…, w1…, c1… by name
+	mounts      []string                 // directories that are disks of their own
+	clocks      map[string]*clock.Clock  // of programs, and of each redis-server, by host
+	limits      map[string]*atomic.Value // GOMEMLIMIT of programs, by host
 
 	mu    sync.Mutex // guards what follows
 	rules map[pair][]*fabric.Rule
 }
 
-// newCast makes the network and builds the programs.
-func newCast(ctx context.Context, cfg config, dir string) (*cast, error) {
-	c := &cast{cfg: cfg, dir: dir, network: fabric.NewSwitch(uint64(cfg.Seed)), observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}, hosts: make(map[string]*fabric.Host), store: new(trial.Store), clocks: make(map[string]*clock.Clock), rules: make(map[pair][]*fabric.Rule)}
-	for _, group := range []struct {
-		prefix   string
-		n, first int
-	}{{"r", storeHosts, 11}, {"p", cfg.Routers, 21}, {"w", cfg.Workers, 31}, {"c", clientHosts, 41}} {
-		for i := range group.n {
-			name := fmt.Sprint(group.prefix, i+1)
-			h, err := fabric.NewHost(c.network, name, netip.AddrFrom4([4]byte{10, 77, 0, byte(group.first + i)}))
-			if err != nil {
-				return c, err
-			}
-			c.hosts[name] = h
-			if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-				return c, err
-			}
+// build makes the hosts and the programs.
+func (c *cast) build(ctx context.Context) error {
+	c.hosts, c.clocks, c.limits = make(map[string]*fabric.Host), make(map[string]*clock.Clock), make(map[string]*atomic.Value)
+	c.rules = make(map[pair][]*fabric.Rule)
+	first := map[byte]byte{'r': 10, 'p': 20, 'w': 30, 'c': 40}
+	for _, name := range hostNames {
+		h, err := fabric.NewHost(c.network, name, netip.AddrFrom4([4]byte{10, 77, 0, first[name[0]] + name[1] - '0'}))
+		if err != nil {
+			return err
+		}
+		c.hosts[name] = h
+		if err := os.Mkdir(filepath.Join(c.Lives.Dir, name), 0o755); err != nil {
+			return err
 		}
 	}
-	if cfg.Programs != "" {
-		c.programs = cluster.In(cfg.Programs)
-		return c, nil
-	}
-	overlay, err := clock.Overlay(dir)
+	overlay, err := clock.Overlay(c.Lives.Dir)
 	if err != nil {
-		return c, err
+		return err
 	}
-	c.programs, err = cluster.Build(ctx, dir, "-overlay", overlay)
-	return c, err
+	c.Programs, err = cluster.Build(ctx, c.Lives.Dir, "-overlay", overlay)
+	return err
 }
 
 // at returns the address of a port of a host.
@@ -98,7 +80,7 @@ func (c *cast) at(host string, port uint16) string {
 
 // names returns the hosts whose names begin with one of the letters, except those of but.
 func (c *cast) names(letters string, but ...string) (list []string) {
-	for _, name := range slices.Sorted(maps.Keys(c.hosts)) {
+	for _, name := range hostNames {
 		if strings.Contains(letters, name[:1]) && !slices.Contains(but, name) {
 			list = append(list, name)
 		}
@@ -106,132 +88,66 @@ func (c *cast) names(letters string, but ...string) (list []string) {
 	return list
 }
 
-// start starts everything, and returns when every program is ready.
-func (c *cast) start(ctx context.Context) error {
+// addMembers starts the store, and makes the routers and workers.
+func (c *cast) addMembers(ctx context.Context) error {
 	if err := c.startStore(ctx); err != nil {
 		return err
 	}
+	var seeds []string
+	for _, name := range c.names("pw") {
+		seeds = append(seeds, c.at(name, gossipPort))
+		if err := c.newClock(name); err != nil {
+			return err
+		}
+		c.limits[name] = new(atomic.Value)
+		c.limits[name].Store("off")
+	}
+	c.Args, c.Adapt = []string{"--gossip-open", "--join", strings.Join(seeds, ",")}, c.adapt
+	if c.cfg.Verbose {
+		c.Args = append(c.Args, "--log-level", "debug")
+	}
+	args := func(host string, more ...string) []string {
+		return append(more, "--listen", c.at(host, requestPort), "--admin", c.at(host, adminPort), "--gossip", c.at(host, gossipPort))
+	}
 	for _, name := range c.names("p") {
-		bodies := filepath.Join(c.dir, name, "bodies")
+		bodies := filepath.Join(c.Lives.Dir, name, "bodies")
 		if err := c.mountTmpfs(bodies, 8<<20); err != nil {
 			return err
 		}
-		p, err := c.newProgram(name, c.programs.Router,
-			"--listen", c.at(name, requestPort), "--admin", c.at(name, adminPort), "--hold", c.cfg.Hold.String(),
-			"--body-dir", bodies, "--drain-notice", "500ms")
-		if err != nil {
-			return err
-		}
-		c.routers = append(c.routers, p)
+		c.AddRouter(name, args(name, "--hold", hold.String(), "--body-dir", bodies, "--drain-notice", "500ms")...)
 	}
 	for _, name := range c.names("w") {
-		p, err := c.newProgram(name, c.programs.Worker,
-			"--listen", c.at(name, requestPort), "--admin", c.at(name, adminPort), "--name", name, "--new-cluster",
-			"--lock-file", filepath.Join(c.dir, name, "lock"))
-		if err != nil {
-			return err
-		}
-		c.workers = append(c.workers, p)
+		c.AddWorker(name, func(string) ([]string, error) {
+			return args(name, "--lock-file", filepath.Join(c.Lives.Dir, name, "lock")), nil
+		})
 	}
-	all := slices.Concat(c.routers, c.workers)
-	for _, p := range all {
-		p.begin(ctx)
-	}
-	var errs []error
-	for _, p := range all {
-		_, err := p.Alive()
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// program is a router or worker on its host, whose name it has.
-type program struct {
-	*trial.Program
-	cast  *cast
-	limit atomic.Value // GOMEMLIMIT
+// adapt has a program run on its host, with its clock and memory.
+func (c *cast) adapt(host string, spec *proc.Spec) {
+	spec.Env = []string{clock.Env + "=" + c.clockFile(host), "GOMAXPROCS=2", "GOMEMLIMIT=" + c.limits[host].Load().(string)}
+	spec.Stamp = func() string { return fmt.Sprintf("%9.3f ", c.Observer.Now().Seconds()) }
+	spec.Run = func(cmd *exec.Cmd) error { return c.hosts[host].Do(cmd.Start) }
 }
+
+func (c *cast) clockFile(host string) string { return filepath.Join(c.Lives.Dir, host, "clock") }
 
 // newClock makes the clock of what runs on a host.
-func (c *cast) newClock(host string) (file string, err error) {
-	file = filepath.Join(c.dir, host, "clock")
-	made, err := clock.New(file)
+func (c *cast) newClock(host string) error {
+	made, err := clock.New(c.clockFile(host))
 	if err == nil {
 		c.clocks[host] = made
 	}
-	return file, err
-}
-
-func (c *cast) newProgram(name, path string, args ...string) (*program, error) {
-	dir := filepath.Join(c.dir, name)
-	file, err := c.newClock(name)
-	if err != nil {
-		return nil, err
-	}
-	var seeds []string
-	for _, other := range c.names("pw") {
-		seeds = append(seeds, c.at(other, gossipPort))
-	}
-	args = append(args, "--store", c.store.URL(), "--session-ttl", c.cfg.TTL.String(), "--gossip", c.at(name, gossipPort),
-		"--gossip-open", "--join", strings.Join(seeds, ","))
-	if c.cfg.Verbose {
-		args = append(args, "--log-level", "debug")
-	}
-	p := &program{cast: c}
-	p.limit.Store("off")
-	p.Program = &trial.Program{Name: name, Lives: &c.lives, Spec: func(label string, life int) (proc.Spec, error) {
-		more := []string{clock.Env + "=" + file, "GOMAXPROCS=2", "GOMEMLIMIT=" + p.limit.Load().(string), path}
-		more = append(more, args...)
-		if path == c.programs.Worker {
-			url, err := c.observer.Listen(label, "unix", filepath.Join(dir, fmt.Sprintf("app-%d.sock", life)))
-			if err != nil {
-				return proc.Spec{}, err
-			}
-			more = append(more, "--upstream", url)
-		}
-		return proc.Spec{
-			Program: "env", Args: more, Ready: cluster.ReadyLine,
-			Stamp: func() string { return fmt.Sprintf("%9.3f ", c.observer.Now().Seconds()) },
-			Run:   func(cmd *exec.Cmd) error { return c.hosts[name].Do(cmd.Start) },
-		}, nil
-	}}
-	return p, nil
-}
-
-// begin starts the program. A worker whose name has died several times in a row stays off the ring for up to 10 TTLs.
-func (p *program) begin(ctx context.Context) *trial.Life {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second+11*p.cast.cfg.TTL)
-	l := p.Begin(ctx)
-	go func() {
-		defer cancel()
-		_ = l.Ready()
-	}()
-	return l
-}
-
-// start starts the program and returns when it is ready.
-func (p *program) start(ctx context.Context) error { return p.begin(ctx).Ready() }
-
-// stop ends workers and routers in this order, and returns what did not go well.
-func (c *cast) stop() (errs []error) {
-	for _, group := range [][]*program{c.workers, c.routers} {
-		var programs []*trial.Program
-		for _, p := range group {
-			programs = append(programs, p.Program)
-		}
-		errs = append(errs, trial.StopAll(programs)...)
-	}
-	return errs
+	return err
 }
 
 // close ends everything that still runs.
 func (c *cast) close() {
-	c.lives.Kill()
-	c.store.Kill()
+	c.Site.Close()
 	for _, clk := range c.clocks {
 		_ = clk.Close()
 	}
-	c.observer.Close()
 	_ = c.network.Close()
 	for _, h := range c.hosts {
 		_ = h.Close()
@@ -246,7 +162,7 @@ const dialTimeout = 2 * time.Second
 
 // dial returns how clients on a host connect: to the routers in turn, and to
 // the next one if one does not answer.
-func (c *cast) dial(host string) func(ctx context.Context) (net.Conn, error) {
+func (c *cast) dial(host string) trial.Dialer {
 	var addrs []string
 	for _, name := range c.names("p") {
 		addrs = append(addrs, c.at(name, requestPort))

@@ -18,77 +18,34 @@ import (
 )
 
 // action carries a fault out.
-type action func(ctx context.Context, c *cast, f *fault) error
-
-// onProgram plays a fault on the program of its host.
-func onProgram(with func(ctx context.Context, c *cast, f *fault, p *program) error) action {
-	return func(ctx context.Context, c *cast, f *fault) error {
-		all := slices.Concat(c.workers, c.routers)
-		i := slices.IndexFunc(all, func(p *program) bool { return p.Name == f.host })
-		return with(ctx, c, f, all[i])
-	}
-}
+type action func(ctx context.Context, f *trial.Fault) error
 
 // onLeader plays a fault on the node that leads the store.
-func onLeader(with func(ctx context.Context, c *cast, f *fault, n *trial.Node) error) action {
-	return func(ctx context.Context, c *cast, f *fault) error {
-		n, err := c.store.Leader(ctx)
+func (c *cast) onLeader(with func(ctx context.Context, f *trial.Fault, n *trial.Node) error) action {
+	return func(ctx context.Context, f *trial.Fault) error {
+		n, err := c.Store.Leader(ctx)
 		if err != nil {
 			return err
 		}
-		f.process = n.Name
-		return with(ctx, c, f, n)
+		f.Process = n.Name
+		return with(ctx, f, n)
 	}
-}
-
-// hold lets a fault last. It ends early with ctx.
-func (f *fault) hold(ctx context.Context) { trial.Sleep(ctx, f.lasts) }
-
-func killProgram(ctx context.Context, c *cast, f *fault, p *program) error {
-	l, err := p.Kill()
-	if err != nil {
-		return err
-	}
-	f.process = l.Label
-	f.broke = c.observer.Now()
-	f.hold(ctx)
-	return p.start(context.WithoutCancel(ctx))
-}
-
-func pauseProgram(ctx context.Context, c *cast, f *fault, p *program) error {
-	l, err := p.Alive()
-	if err != nil {
-		return err
-	}
-	f.process = l.Label
-	if err := l.Pause(); err != nil {
-		return err
-	}
-	f.hold(ctx)
-	return l.Resume()
-}
-
-func restartProgram(ctx context.Context, c *cast, f *fault, p *program) error {
-	if err := p.Stop(); err != nil {
-		return err
-	}
-	f.hold(ctx)
-	return p.start(context.WithoutCancel(ctx))
 }
 
 // squeeze lets a worker run with so little memory that it collects garbage all
 // the time.
-func squeeze(ctx context.Context, c *cast, f *fault, p *program) error {
-	p.limit.Store("12MiB")
-	err := restartProgram(ctx, c, f, p)
-	f.hold(ctx)
-	p.limit.Store("off")
-	return errors.Join(err, p.Stop(), p.start(context.WithoutCancel(ctx)))
+func (c *cast) squeeze(ctx context.Context, f *trial.Fault) error {
+	c.limits[f.Host].Store("12MiB")
+	err := c.Restart(ctx, f)
+	f.Hold(ctx)
+	c.limits[f.Host].Store("off")
+	p := c.Member(f.Host)
+	return errors.Join(err, p.Stop(), p.Start(context.WithoutCancel(ctx)))
 }
 
 // upgrade restarts everything, one after the other: followers of the store, its leader after
 // another one has taken its place, Sentinels, workers and routers.
-func upgrade(ctx context.Context, c *cast, f *fault, old *trial.Node) error {
+func (c *cast) upgrade(ctx context.Context, f *trial.Fault, old *trial.Node) error {
 	ctx = context.WithoutCancel(ctx)
 	renew := func(n *trial.Node) error {
 		for _, d := range n.Daemons() {
@@ -97,9 +54,9 @@ func upgrade(ctx context.Context, c *cast, f *fault, old *trial.Node) error {
 		if err := n.Start(); err != nil {
 			return err
 		}
-		return trial.Await(ctx, "all nodes follow after "+n.Name+" was upgraded", c.store.Whole)
+		return trial.Await(ctx, "all nodes follow after "+n.Name+" was upgraded", c.Store.Whole)
 	}
-	for _, n := range c.store.Nodes {
+	for _, n := range c.Store.Nodes {
 		if n != old {
 			if err := renew(n); err != nil {
 				return err
@@ -107,15 +64,15 @@ func upgrade(ctx context.Context, c *cast, f *fault, old *trial.Node) error {
 		}
 	}
 	if c.cfg.Store == overRedis { // etcd's leader passes its place on when it ends
-		if err := switchMaster(ctx, c, f, old); err != nil {
+		if err := c.switchMaster(ctx, f, old); err != nil {
 			return err
 		}
 	}
 	if err := renew(old); err != nil {
 		return err
 	}
-	for _, p := range slices.Concat(c.workers, c.routers) {
-		if err := errors.Join(p.Stop(), p.start(ctx)); err != nil {
+	for _, p := range c.Members() {
+		if err := errors.Join(p.Stop(), p.Start(ctx)); err != nil {
 			return err
 		}
 		trial.Sleep(ctx, time.Second)
@@ -123,9 +80,9 @@ func upgrade(ctx context.Context, c *cast, f *fault, old *trial.Node) error {
 	return nil
 }
 
-func killLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+func (c *cast) killLeader(ctx context.Context, f *trial.Fault, n *trial.Node) error {
 	n.Server.End(syscall.SIGKILL)
-	f.hold(ctx)
+	f.Hold(ctx)
 	return c.back(ctx, n)
 }
 
@@ -144,168 +101,150 @@ func (c *cast) back(ctx context.Context, n *trial.Node) error {
 			}
 			_ = n.Server.Start() // or the next time
 		}
-		return c.store.Whole()
+		return c.Store.Whole()
 	})
 }
 
-func pauseLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+func (c *cast) pauseLeader(ctx context.Context, f *trial.Fault, n *trial.Node) error {
 	n.Server.Signal(syscall.SIGSTOP)
-	f.hold(ctx)
+	f.Hold(ctx)
 	n.Server.Signal(syscall.SIGCONT)
 	return c.back(ctx, n)
 }
 
 // loseWrites cuts the replicas off from the master, which goes on acknowledging
 // writes for a moment, and kills it.
-func loseWrites(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
-	heal := c.apply(pairs([]string{n.Name}, c.names("r", n.Name), bothWays), fabric.Rule{Cut: true})
-	trial.Sleep(ctx, time.Second+time.Duration(f.amount*float64(time.Second)/2))
+func (c *cast) loseWrites(ctx context.Context, f *trial.Fault, n *trial.Node) error {
+	heal := c.apply(pairs([]string{n.Name}, c.names("r", n.Name), trial.BothWays), fabric.Rule{Cut: true})
+	trial.Sleep(ctx, time.Second+time.Duration(f.Amount*float64(time.Second)/2))
 	n.Server.End(syscall.SIGKILL)
 	heal()
-	f.hold(ctx)
+	f.Hold(ctx)
 	return c.back(ctx, n)
 }
 
-func switchMaster(ctx context.Context, c *cast, _ *fault, old *trial.Node) error {
+func (c *cast) switchMaster(ctx context.Context, _ *trial.Fault, old *trial.Node) error {
 	return errors.Join(trial.Await(ctx, "Sentinels let another master take over", func() bool {
 		old.Ask(old.Beside, "sentinel", "failover", trial.MasterName)
-		now := c.store.Elected()
+		now := c.Store.Elected()
 		return now != nil && now != old
-	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.store.Whole))
+	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.Store.Whole))
 }
 
-func killFollower(ctx context.Context, c *cast, f *fault, leader *trial.Node) error {
+func (c *cast) killFollower(ctx context.Context, f *trial.Fault, leader *trial.Node) error {
 	names := c.names("r", leader.Name)
-	f.process = names[int(f.amount*float64(len(names)))]
-	for _, n := range c.store.Nodes {
-		if n.Name == f.process {
-			n.Server.End(syscall.SIGKILL)
-			f.hold(ctx)
-			return c.back(ctx, n)
-		}
-	}
-	return nil
+	f.Process = names[int(f.Amount*float64(len(names)))]
+	return c.killLeader(ctx, f, c.node(f.Process))
 }
 
-func killSentinel(ctx context.Context, c *cast, f *fault) error {
-	for _, n := range c.store.Nodes {
-		if n.Name == f.host {
-			n.Sentinel.End(syscall.SIGKILL)
-			f.hold(ctx)
-			return n.Sentinel.Start()
-		}
-	}
-	return nil
+func (c *cast) killSentinel(ctx context.Context, f *trial.Fault) error {
+	n := c.node(f.Host)
+	n.Sentinel.End(syscall.SIGKILL)
+	f.Hold(ctx)
+	return n.Sentinel.Start()
+}
+
+// node returns the store's node on a host.
+func (c *cast) node(host string) *trial.Node {
+	return c.Store.Nodes[slices.IndexFunc(c.Store.Nodes, func(n *trial.Node) bool { return n.Name == host })]
 }
 
 // cutFrom cuts the host off from one host of those letters, or from all.
-func cutFrom(letters string, one bool) action {
-	return func(ctx context.Context, c *cast, f *fault) error {
-		far := c.names(letters, f.host)
+func (c *cast) cutFrom(letters string, one bool) action {
+	return func(ctx context.Context, f *trial.Fault) error {
+		far := c.names(letters, f.Host)
 		if one {
-			far = far[int(f.amount*float64(len(far))):][:1]
+			far = far[int(f.Amount*float64(len(far))):][:1]
 		}
-		f.note = "from " + strings.Join(far, ",")
-		defer c.apply(pairs([]string{f.host}, far, f.way), fabric.Rule{Cut: true})()
-		f.hold(ctx)
-		return nil
+		f.Note = "from " + strings.Join(far, ",")
+		return c.during(ctx, f, pairs([]string{f.Host}, far, f.Way), fabric.Rule{Cut: true})
 	}
 }
 
-func cutLeader(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
-	return c.cutGroup(ctx, f, n, n.Name)
-}
-
-// cutLeaderAndWorker leaves a worker alone with the store's leader. A Redis master acknowledges
-// its writes as long as min-replicas-max-lag lets it.
-func cutLeaderAndWorker(ctx context.Context, c *cast, f *fault) error {
-	n, err := c.store.Leader(ctx)
-	if err != nil {
-		return err
+// cutLeader cuts the store's leader off, or leaves the fault's worker alone with it. A Redis
+// master acknowledges its writes as long as min-replicas-max-lag lets it.
+func (c *cast) cutLeader(ctx context.Context, f *trial.Fault, n *trial.Node) error {
+	near := []string{n.Name}
+	if f.Host != "" {
+		near, f.Way, f.Note = append(near, f.Host), trial.BothWays, "with leader "+n.Name
+		f.Process = ""
 	}
-	f.way = bothWays
-	f.note = "with leader " + n.Name
-	return c.cutGroup(ctx, f, n, n.Name, f.host)
+	return errors.Join(c.during(ctx, f, pairs(near, c.names("rpwc", near...), f.Way), fabric.Rule{Cut: true}), c.back(ctx, n))
 }
 
-func (c *cast) cutGroup(ctx context.Context, f *fault, n *trial.Node, near ...string) error {
-	heal := c.apply(pairs(near, c.names("rpwc", near...), f.way), fabric.Rule{Cut: true})
-	f.hold(ctx)
-	heal()
-	return c.back(ctx, n)
+// during puts a rule in force while a fault lasts.
+func (c *cast) during(ctx context.Context, f *trial.Fault, all []pair, r fabric.Rule) error {
+	defer c.apply(all, r)()
+	f.Hold(ctx)
+	return nil
+}
+
+// worst is how bad the network of a host becomes.
+var worst = map[string]fabric.Rule{
+	"delay":     {Delay: 30 * time.Millisecond, Jitter: 20 * time.Millisecond},
+	"loss":      {Loss: 0.04},
+	"reorder":   {Reorder: 0.1, Duplicate: 0.1, Jitter: 5 * time.Millisecond},
+	"bandwidth": {Rate: 2 << 20, Queue: 128 << 10},
 }
 
 // trouble makes the network of a host bad, in both directions.
-func trouble(ctx context.Context, c *cast, f *fault) error {
-	worst := map[string]fabric.Rule{
-		"delay":     {Delay: 30 * time.Millisecond, Jitter: 20 * time.Millisecond},
-		"loss":      {Loss: 0.04},
-		"reorder":   {Reorder: 0.1, Duplicate: 0.1, Jitter: 5 * time.Millisecond},
-		"bandwidth": {Rate: 2 << 20, Queue: 128 << 10},
-	}[f.kind.name]
-	share := 0.3 + 0.7*f.amount
-	r := fabric.Rule{
-		Delay: scale(worst.Delay, share), Jitter: scale(worst.Jitter, share),
-		Loss: worst.Loss * share, Reorder: worst.Reorder * share, Duplicate: worst.Duplicate * share, Queue: worst.Queue,
-	}
-	if worst.Rate > 0 {
-		r.Rate = int(float64(worst.Rate) * (1.1 - share))
-	}
-	f.note = fmt.Sprintf("%+v", r)
-	defer c.apply(pairs([]string{f.host}, c.names("rpwc", f.host), bothWays), r)()
-	f.hold(ctx)
-	return nil
+func (c *cast) trouble(ctx context.Context, f *trial.Fault) error {
+	r, share := worst[f.Kind.Name], 0.3+0.7*f.Amount
+	r.Delay, r.Jitter = scale(r.Delay, share), scale(r.Jitter, share)
+	r.Loss, r.Reorder, r.Duplicate = r.Loss*share, r.Reorder*share, r.Duplicate*share
+	r.Rate = int(float64(r.Rate) * (1.1 - share))
+	f.Note = fmt.Sprintf("%+v", r)
+	return c.during(ctx, f, pairs([]string{f.Host}, c.names("rpwc", f.Host), trial.BothWays), r)
 }
 
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }
 
 // step sets a wall clock ahead or back by up to three TTLs, and right again.
-func (f *fault) step(ctx context.Context, c *cast, wall *clock.Clock) {
-	by := scale(6*c.cfg.TTL, f.amount-0.5).Round(time.Millisecond)
-	f.note = by.String()
+func (c *cast) step(ctx context.Context, f *trial.Fault, wall *clock.Clock) {
+	by := scale(6*c.TTL, f.Amount-0.5).Round(time.Millisecond)
+	f.Note = by.String()
 	wall.Step(by)
-	f.hold(ctx)
+	f.Hold(ctx)
 	wall.Step(-by)
 }
 
-func stepClock(ctx context.Context, c *cast, f *fault, p *program) error {
-	f.step(ctx, c, c.clocks[p.Name])
+func (c *cast) stepClock(ctx context.Context, f *trial.Fault) error {
+	c.step(ctx, f, c.clocks[f.Host])
 	return nil
 }
 
-func stepRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
-	f.step(ctx, c, c.clocks[n.Name])
-	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.store.Whole)
+func (c *cast) stepRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
+	c.step(ctx, f, c.clocks[n.Name])
+	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.Store.Whole)
 }
 
 // rate lets the clocks of a host run slower or faster: by up to 2 %, or beyond the
 // margin by 10 to 60 %.
-func (f *fault) rate(ctx context.Context, clocks *clock.Clock) {
-	by := 0.04*f.amount - 0.02
-	if f.kind.beyond {
-		by = f.amount - 0.5 + math.Copysign(0.1, f.amount-0.5)
+func (c *cast) rate(ctx context.Context, f *trial.Fault, host string) error {
+	by := 0.04*f.Amount - 0.02
+	if f.Kind.Beyond {
+		by = f.Amount - 0.5 + math.Copysign(0.1, f.Amount-0.5)
 	}
-	f.note = fmt.Sprintf("%+.1f %%", 100*by)
-	clocks.Rate(1 + by)
-	f.hold(ctx)
-	clocks.Rate(1)
-}
-
-func slowClock(ctx context.Context, c *cast, f *fault, p *program) error {
-	if l, err := p.Alive(); err == nil {
-		f.process = l.Label
-	}
-	f.rate(ctx, c.clocks[p.Name])
+	f.Note = fmt.Sprintf("%+.1f %%", 100*by)
+	c.clocks[host].Rate(1 + by)
+	f.Hold(ctx)
+	c.clocks[host].Rate(1)
 	return nil
 }
 
-func slowRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
-	f.rate(ctx, c.clocks[n.Name])
-	return nil
+func (c *cast) slowClock(ctx context.Context, f *trial.Fault) error {
+	if l, err := c.Member(f.Host).Alive(); err == nil {
+		f.Process = l.Label
+	}
+	return c.rate(ctx, f, f.Host)
+}
+
+func (c *cast) slowRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
+	return c.rate(ctx, f, n.Name)
 }
 
 // fill keeps the disk of a directory full for a while.
-func (f *fault) fill(ctx context.Context, dir string) error {
+func (c *cast) fill(ctx context.Context, f *trial.Fault, dir string) error {
 	name := filepath.Join(dir, "filler")
 	out, err := os.Create(name)
 	if err != nil {
@@ -316,28 +255,28 @@ func (f *fault) fill(ctx context.Context, dir string) error {
 		_, err = out.Write(block)
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		f.hold(ctx)
+		f.Hold(ctx)
 		err = nil
 	}
 	return errors.Join(err, os.Remove(name))
 }
 
-func fillRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
-	return errors.Join(f.fill(ctx, n.Data), c.back(ctx, n))
+func (c *cast) fillRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
+	return errors.Join(c.fill(ctx, f, n.Data), c.back(ctx, n))
 }
 
-func fillBodies(ctx context.Context, c *cast, f *fault) error {
-	return f.fill(ctx, filepath.Join(c.dir, f.host, "bodies"))
+func (c *cast) fillBodies(ctx context.Context, f *trial.Fault) error {
+	return c.fill(ctx, f, filepath.Join(c.Lives.Dir, f.Host, "bodies"))
 }
 
 // boundRedis leaves the master no memory for more.
-func boundRedis(ctx context.Context, c *cast, f *fault, n *trial.Node) error {
+func (c *cast) boundRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
 	for _, bytes := range []string{"1", "0"} { // 0 is no bound
 		if answer := n.Ask(n.Addr, "config", "set", "maxmemory", bytes); answer != "OK" {
 			return fmt.Errorf("%s is asked to set maxmemory, and answers %q", n.Name, answer)
 		}
 		if bytes == "1" {
-			f.hold(ctx)
+			f.Hold(ctx)
 		}
 	}
 	return nil

@@ -11,12 +11,13 @@
 //	go run ./campaign -t 10m -seed 1
 //
 // It prints what was broken when and what clients saw, and exits with 1 if a
-// promise was broken. Which failures a fault allows stands in one table, [kinds].
+// promise was broken. Which failures a fault allows stands in one table, [cast.kinds].
 // It needs root on Linux, redis-server and redis-sentinel, or etcd, and a C compiler.
 // All that it makes lives in namespaces of its own, and is gone with it however it ends.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,10 +26,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cmd/chaos/fabric"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
@@ -89,19 +92,17 @@ func settle() error {
 
 // config is what the flags say.
 type config struct {
-	Time     time.Duration
-	Seed     int64
-	TTL      time.Duration
-	Hold     time.Duration
-	Workers  int
-	Routers  int
-	Clients  int
-	Store    string   // overRedis or overEtcd
-	Only     []string // kinds of faults; empty for all
-	Programs string   // directory of router and worker, built with clock.Overlay; empty builds them
-	Verbose  bool
-	Keep     bool
+	Time    time.Duration
+	Seed    int64
+	TTL     time.Duration
+	Clients int
+	Store   string   // overRedis or overEtcd
+	Only    []string // kinds of faults; empty for all
+	Verbose bool
 }
+
+// hold is how long routers hold a request.
+const hold = 15 * time.Second
 
 const about = "Campaign tries the promises on hosts of a network, as root on Linux: every fault comes while requests go in.\n"
 
@@ -111,36 +112,17 @@ func parse(args []string, out io.Writer) (config, error) {
 	f.Duration(&cfg.Time, "t", 10*time.Minute, 30*time.Second, "`length` of the campaign")
 	f.Int64(&cfg.Seed, "seed", rand.Int64N(1e6), 0, "seed of the plan, the mix and what the network does to frames")
 	f.Duration(&cfg.TTL, "session-ttl", 0, 0, "session TTL of the workers; 0: 10s, or 5s if -t is less than 3m")
-	f.Duration(&cfg.Hold, "hold", 15*time.Second, 0, "how long routers hold a request")
-	f.Int(&cfg.Workers, "workers", 4, 3, "`number` of workers, 9 at most")
-	f.Int(&cfg.Routers, "routers", 2, 2, "`number` of routers, 9 at most")
 	f.Int(&cfg.Clients, "clients", 12, 1, "`number` of clients on each of two hosts")
 	f.Choice(&cfg.Store, "store", "three redis with Sentinels, or three etcd", overRedis, overEtcd)
 	f.List(&cfg.Only, "only", ",", nil, "`faults` instead of all, separated by commas: "+kindNames())
-	f.String(&cfg.Programs, "programs", "", "`directory` of the programs router and worker, such as one that -keep has left; by default they are built")
 	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
-	f.Bool(&cfg.Keep, "keep", "keep logs and data in any case")
 	if err := f.Parse(args, out); err != nil {
 		return cfg, err
 	}
-	for _, name := range cfg.Only {
-		k := kindOf(name)
-		if k == nil {
-			return cfg, cli.Usagef("-only: %q is none of %s", name, kindNames())
-		}
-		if _, there := k.with(cfg.Store); !there {
-			return cfg, cli.Usagef("-only: %s needs -store redis", name)
-		}
+	if n := len((&cast{cfg: cfg}).deck()); n < len(cfg.Only) || n == 0 {
+		return cfg, cli.Usagef("-only %s: with -store %s not all of these are among %s", strings.Join(cfg.Only, ","), cfg.Store, kindNames())
 	}
-	if cfg.Workers > 9 || cfg.Routers > 9 {
-		return cfg, cli.Usagef("-workers and -routers: 9 at most")
-	}
-	if cfg.TTL == 0 {
-		cfg.TTL = 10 * time.Second
-		if cfg.Time < 3*time.Minute {
-			cfg.TTL = 5 * time.Second
-		}
-	}
+	cfg.TTL = cmp.Or(cfg.TTL, trial.SessionTTL(cfg.Time))
 	return cfg, nil
 }
 
@@ -152,12 +134,35 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := settle(); err != nil {
 		return err
 	}
-	return trial.InDir(stdout, "campaign", args, cfg.Seed, cfg.Keep, func(dir string) error {
-		r, err := play(ctx, cfg, dir, stdout)
+	return trial.InDir(stdout, "campaign", args, cfg.Seed, func(dir string) error {
+		c := &cast{cfg: cfg, Site: trial.NewSite(dir, cfg.TTL), network: fabric.NewSwitch(uint64(cfg.Seed))}
+		defer c.close()
+		if err := c.build(ctx); err != nil {
+			return err
+		}
+		if err := c.addMembers(ctx); err != nil {
+			return err
+		}
+		t := &trial.Trial{
+			Plan: c.plan(), Site: c.Site, Mix: trial.NewMix(rand.New(rand.NewPCG(uint64(cfg.Seed), 0)), cfg.TTL),
+			Dial: []trial.Dialer{c.dial("c1"), c.dial("c2")}, Count: cfg.Clients, Out: stdout,
+		}
+		t.Mix.Posts, t.Mix.LeftShare = 1, 0 // net/http repeats a GET by itself when a connection breaks
+		r, err := t.Play(ctx)
 		if err != nil {
 			return err
 		}
-		r.print(stdout)
-		return r.Verdict(stdout, cfg.Seed, dir, "")
+		r.Print(func(w io.Writer) {
+			n := c.network.Counts()
+			fmt.Fprintf(w, "frames\t%d forwarded, %d lost, %d duplicated, %d delayed\n", n.Forwarded, n.Lost, n.Duplicated, n.Delayed)
+		})
+		return r.Verdict(dir)
 	})
+}
+
+// plan says which faults come when.
+func (c *cast) plan() trial.Plan {
+	return trial.Plan{
+		Time: c.cfg.Time, Seed: c.cfg.Seed, TTL: c.cfg.TTL, Quiet: 3 * time.Second, Together: 2, Hosts: hostNames, Kinds: c.deck(),
+	}
 }

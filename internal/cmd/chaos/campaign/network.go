@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/fabric"
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // pair is an ordered pair of hosts.
@@ -11,13 +12,13 @@ type pair struct{ from, to string }
 
 // pairs returns those from near to far hosts and back, as far as a direction
 // says.
-func pairs(near, far []string, way direction) (all []pair) {
+func pairs(near, far []string, way trial.Direction) (all []pair) {
 	for _, a := range near {
 		for _, b := range far {
-			if way != inward {
+			if way != trial.Inward {
 				all = append(all, pair{a, b})
 			}
-			if way != outward {
+			if way != trial.Outward {
 				all = append(all, pair{b, a})
 			}
 		}

@@ -32,29 +32,29 @@ func (c *cast) startStore(ctx context.Context) error {
 		disk, port, beside = etcdDisk, etcdPort, etcdPeerPort
 	}
 	for _, name := range c.names("r") {
-		n := &trial.Node{Name: name, Dir: filepath.Join(c.dir, name), Addr: c.at(name, port), Beside: c.at(name, beside), In: c.hosts[name].Do}
+		n := &trial.Node{Name: name, Dir: filepath.Join(c.Lives.Dir, name), Addr: c.at(name, port), Beside: c.at(name, beside), In: c.hosts[name].Do}
 		n.Data = filepath.Join(n.Dir, "data")
 		if err := c.mountTmpfs(n.Data, disk); err != nil {
 			return err
 		}
-		c.store.Nodes = append(c.store.Nodes, n)
+		c.Store.Nodes = append(c.Store.Nodes, n)
 	}
 	if c.cfg.Store == overEtcd {
-		c.store = trial.NewEtcd(c.store.Nodes)
+		c.Store = trial.NewEtcd(c.Store.Nodes)
 	} else if err := c.setRedis(); err != nil {
 		return err
 	}
-	return c.store.Start(ctx)
+	return c.Store.Start(ctx)
 }
 
 // setRedis makes the first node a master, and the others its replicas, with a Sentinel beside each.
 func (c *cast) setRedis() error {
-	preload, err := clock.Preload(c.dir)
+	preload, err := clock.Preload(c.Lives.Dir)
 	if err != nil {
 		return err
 	}
 	master := c.hosts["r1"].Addr
-	for _, n := range c.store.Nodes {
+	for _, n := range c.Store.Nodes {
 		addr := c.hosts[n.Name].Addr
 		server := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\nsave \"\"\nappendonly yes\nappendfsync everysec\n"+
 			"maxmemory-policy noeviction\nmin-replicas-to-write 1\nmin-replicas-max-lag %d\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nrepl-timeout 10\n",
@@ -65,11 +65,10 @@ func (c *cast) setRedis() error {
 		sentinel := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\nsentinel monitor %s %s %d 2\nsentinel down-after-milliseconds %s %d\n"+
 			"sentinel failover-timeout %s 10000\nsentinel parallel-syncs %s 2\n",
 			sentinelPort, addr, n.Dir, trial.MasterName, master, redisPort, trial.MasterName, downAfter.Milliseconds(), trial.MasterName, trial.MasterName)
-		file, err := c.newClock(n.Name)
-		if err != nil {
+		if err := c.newClock(n.Name); err != nil {
 			return err
 		}
-		n.Env = []string{"LD_PRELOAD=" + preload, clock.Env + "=" + file}
+		n.Env = []string{"LD_PRELOAD=" + preload, clock.Env + "=" + c.clockFile(n.Name)}
 		if err := n.Redis(server, sentinel); err != nil {
 			return err
 		}

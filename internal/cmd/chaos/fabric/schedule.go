@@ -2,7 +2,7 @@ package fabric
 
 import (
 	"cmp"
-	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wake"
@@ -16,29 +16,13 @@ type arrival struct {
 	frame []byte
 }
 
-// schedule is a heap of arrivals, the earliest one first.
-type schedule []arrival
-
-func (s schedule) Len() int      { return len(s) }
-func (s schedule) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
-func (s *schedule) Push(a any)   { *s = append(*s, a.(arrival)) }
-
-func (s schedule) Less(i, j int) bool {
-	return cmp.Or(s[i].at.Compare(s[j].at), cmp.Compare(s[i].order, s[j].order)) < 0
-}
-
-func (s *schedule) Pop() any {
-	last := len(*s) - 1
-	a := (*s)[last]
-	(*s)[last] = arrival{}
-	*s = (*s)[:last]
-	return a
-}
-
-// put adds an arrival and wakes who delivers. The switch's mutex is held, as
+// put adds an arrival, the earliest ones first, and wakes who delivers. The switch's mutex is held, as
 // for the other methods.
 func (p *port) put(a arrival) {
-	heap.Push(&p.waiting, a)
+	i, _ := slices.BinarySearchFunc(p.waiting, a, func(x, y arrival) int {
+		return cmp.Or(x.at.Compare(y.at), cmp.Compare(x.order, y.order))
+	})
+	p.waiting = slices.Insert(p.waiting, i, a)
 	p.bytes += len(a.frame)
 	wake.Up(p.wake)
 }
@@ -46,28 +30,27 @@ func (p *port) put(a arrival) {
 // take removes the arrivals that are due, and returns the time until the next
 // one is.
 func (p *port) take(now time.Time) (due []arrival, next time.Duration) {
-	for len(p.waiting) > 0 && !p.waiting[0].at.After(now) {
-		a := heap.Pop(&p.waiting).(arrival)
+	next = time.Hour
+	n := slices.IndexFunc(p.waiting, func(a arrival) bool { return a.at.After(now) })
+	if n < 0 {
+		n = len(p.waiting)
+	} else {
+		next = p.waiting[n].at.Sub(now)
+	}
+	due = slices.Clone(p.waiting[:n])
+	for _, a := range due {
 		p.bytes -= len(a.frame)
-		due = append(due, a)
 	}
-	if len(p.waiting) == 0 {
-		return due, time.Hour
-	}
-	return due, p.waiting[0].at.Sub(now)
+	p.waiting = slices.Delete(p.waiting, 0, n)
+	return due, next
 }
 
 // drop loses the arrivals from another port.
 func (p *port) drop(from string) {
-	kept := p.waiting[:0]
-	for _, a := range p.waiting {
+	p.waiting = slices.DeleteFunc(p.waiting, func(a arrival) bool {
 		if a.from == from {
 			p.bytes -= len(a.frame)
-			continue
 		}
-		kept = append(kept, a)
-	}
-	clear(p.waiting[len(kept):])
-	p.waiting = kept
-	heap.Init(&p.waiting)
+		return a.from == from
+	})
 }

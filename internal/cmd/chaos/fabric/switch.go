@@ -80,8 +80,8 @@ type port struct {
 	name    string
 	device  Frames
 	wake    chan struct{} // holds one element
-	waiting schedule
-	bytes   int // of waiting
+	waiting []arrival     // the earliest ones first
+	bytes   int           // of waiting
 }
 
 // path is the way from one port to another.

@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 		}}
 		l.Run(ctx)
 		front.Close()
-		c := judge(l.Requests(), o.Record(), pause{})
+		c := judge(l.Requests(), o.Record(), nil)
 		_, err := c.verdict()
 		if c.requests == 0 || c.doubles > 0 != tt.doubles || !tt.doubles && c.regressions > 0 != tt.regressions || (err != nil) != (tt.doubles || tt.regressions) {
 			t.Errorf("%s: %+v, %v", name, c, err)

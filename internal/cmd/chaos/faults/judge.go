@@ -12,12 +12,6 @@ import (
 // stalled is how long a key that is asked for is not served until it counts as stalled.
 const stalled = 500 * time.Millisecond
 
-// pause is when the first worker was stopped and went on; zero if it was not.
-type pause struct{ begin, end time.Duration }
-
-// late is how long after a pause a worker may send what it had admitted before.
-const late = 2 * time.Second
-
 // cell is what clients and the app have seen of a fault, once or several times.
 type cell struct {
 	requests, failed int
@@ -29,8 +23,8 @@ type cell struct {
 	details          []string
 }
 
-// judge compares what clients and the app have seen.
-func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) {
+// judge compares what clients and the app have seen. paused is the pause of a worker, if there was one.
+func judge(requests []*trial.Request, seen trial.Record, paused *trial.Fault) (c cell) {
 	c.requests = len(requests)
 	byKey, sent := make(map[string][]*trial.Request), make(map[int64]time.Duration)
 	statuses := make(map[string]int)
@@ -42,15 +36,12 @@ func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) 
 			statuses[fmt.Sprintf("status %d %.60s", r.Status, r.Note)]++
 		}
 	}
-	for status, n := range statuses {
-		c.details = append(c.details, fmt.Sprintf("%d × %s", n, status))
-	}
 	var longest time.Duration
 	var worst string // key
 	longer := make(map[time.Duration]int)
 	for key, all := range byKey {
 		d := stall(all)
-		for _, than := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second} {
+		for _, than := range []time.Duration{stalled, time.Second, 2 * time.Second, 5 * time.Second} {
 			if d > than {
 				longer[than]++
 			}
@@ -58,34 +49,17 @@ func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) 
 		if d > longest {
 			longest, worst = d, key
 		}
-		if d > stalled {
-			c.stalled++
-		}
 	}
-	c.longest = []time.Duration{longest}
-	c.details = append(c.details, fmt.Sprintf("longest stall %.3f s, of %s; keys that stalled for longer than %v", longest.Seconds(), worst, longer))
-	bad := make(map[string]bool) // keys
-	ops, wrong := trial.Operations(requests, seen)
-	for _, f := range slices.Concat(seen.Findings, wrong) {
-		x := f.Late
-		switch {
-		case x != nil && x.Outcome == trial.Fenced && sent[x.Request] <= paused.begin && f.At >= paused.end && f.At <= paused.end+late:
-			c.refused++
-			continue
-		case f.Kind == trial.Regression:
-			c.regressions++
-		default:
-			c.doubles++
-		}
-		bad[f.Key] = true
-		c.details = append(c.details, fmt.Sprintf("%.3fs %s of %s: %s", f.At.Seconds(), f.Kind, f.Key, f.Detail))
+	c.longest, c.stalled = []time.Duration{longest}, longer[stalled]
+	j := trial.Judge(requests, seen, func(f trial.Finding) (excused, beyond bool) {
+		return paused != nil && paused.Excuses(f, sent, 0), false
+	})
+	c.regressions = j.Found[trial.Regression] - j.Excused[trial.Regression]
+	c.doubles = len(j.Violations) - c.regressions
+	for _, n := range j.Excused {
+		c.refused += n
 	}
-	for key, why := range trial.Linearizable(ops, time.Minute) {
-		if !bad[key] {
-			c.doubles++
-			c.details = append(c.details, fmt.Sprintf("the history of %s is not that of a counter: %s", key, why))
-		}
-	}
+	c.details = append(j.Violations, fmt.Sprint("requests that failed ", statuses), fmt.Sprintf("longest stall %.3f s, of %s; keys that stalled for longer than %v", longest.Seconds(), worst, longer))
 	return c
 }
 

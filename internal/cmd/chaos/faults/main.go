@@ -17,7 +17,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -39,8 +38,7 @@ func main() { os.Exit(cli.Main("faults", run)) }
 type config struct {
 	TTL      time.Duration
 	programs cluster.Programs
-	help     string // of the worker
-	times    int    // that each fault is tried
+	times    int // that each fault is tried
 	clients  int
 	stderr   io.Writer
 }
@@ -63,7 +61,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&cfg.TTL, "session-ttl", ring.Settings{}.WithDefaults().TTL, "session TTL of the members, 1s or more")
 	flags.IntVar(&cfg.times, "times", 1, "how often to try each fault, every time with processes of its own")
 	flags.IntVar(&cfg.clients, "clients", clients, "how many clients send requests, of which the first 120 have a key each and short requests")
-	dir := flags.String("programs", "", "`directory` of the programs router and worker; by default they are built")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
 	} else if err != nil {
@@ -80,17 +77,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg.programs = cluster.In(*dir)
-	if *dir == "" {
-		if cfg.programs, err = cluster.Build(ctx, logs, "-ldflags=-s"); err != nil {
-			return err
-		}
+	if cfg.programs, err = cluster.Build(ctx, logs, "-ldflags=-s"); err != nil {
+		return err
 	}
-	help, err := exec.CommandContext(ctx, cfg.programs.Worker, "--help").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("worker --help: %w", err)
-	}
-	cfg.help = string(help)
 	fmt.Fprintf(stdout, "Session TTL %v, %d routers, %d workers, %d clients, load average %s.\n\n", cfg.TTL, routers, workers, cfg.clients, loadAverage())
 	fmt.Fprint(stdout, "| fault | store | failed requests | longest stall of a key | keys that stalled | double executions | token regressions |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
@@ -121,16 +110,10 @@ func loadAverage() string {
 
 // tryOut tries a fault and returns the text of its line from the third cell on, and an error if that is not as it should be.
 func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (*trial.Store, error), dir string) (text string, err error) {
-	if !strings.Contains(cfg.help, r.flag) {
-		return "not built | – | – | – | – |", nil
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", err
-	}
 	var all cell
 	for i := range cfg.times {
 		dir := filepath.Join(dir, strconv.Itoa(i+1))
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", err
 		}
 		b, err := newStore(dir)
@@ -160,7 +143,7 @@ func (r row) try(ctx context.Context, cfg config, b *trial.Store, dir string) (c
 	}
 	say("starts")
 	s, err := newSite(ctx, cfg, dir, b, r.args)
-	defer s.close()
+	defer s.Close()
 	if err != nil {
 		return cell{}, err
 	}
@@ -168,13 +151,13 @@ func (r row) try(ctx context.Context, cfg config, b *trial.Store, dir string) (c
 	defer end()
 	var load sync.WaitGroup
 	load.Go(func() { s.load.Run(loading) })
-	trial.Sleep(ctx, cfg.calm()+rand.N(time.Second)) // jobs repeat from run to run, so this one would hit the same request
-	begin := s.observer.Now()
+	trial.Sleep(ctx, s.calm()+rand.N(time.Second)) // jobs repeat from run to run, so this one would hit the same request
+	begin := s.Observer.Now()
 	say("%d requests, %d failed; now the fault", s.load.Done.Load(), s.load.Failed.Load())
 	err = r.play(ctx, s)
 	s.settle(ctx)
-	say("over after %.1f s; %d requests, %d failed", (s.observer.Now() - begin).Seconds(), s.load.Done.Load(), s.load.Failed.Load())
+	say("over after %.1f s; %d requests, %d failed", (s.Observer.Now() - begin).Seconds(), s.load.Done.Load(), s.load.Failed.Load())
 	end()
 	load.Wait()
-	return judge(s.load.Requests(), s.observer.Record(), s.paused), err
+	return judge(s.load.Requests(), s.Observer.Record(), s.paused), err
 }

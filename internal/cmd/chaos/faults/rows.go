@@ -17,9 +17,8 @@ import (
 // row is a fault.
 type row struct {
 	name, title string
-	led         bool                                  // for stores with a leader
-	flag        string                                // of the worker, without which this cannot be tried
-	args        func(s *site, worker string) []string // more of each worker; may be nil
+	led         bool                              // for stores with a leader
+	args        func(dir, worker string) []string // more of each worker; may be nil
 	play        func(ctx context.Context, s *site) error
 }
 
@@ -27,12 +26,12 @@ type row struct {
 var rows = []row{
 	{name: "none", title: "nothing", play: func(ctx context.Context, s *site) error { return s.wait(ctx, 5*time.Second) }},
 	{name: "kill", title: "worker killed (kill -9), alone", play: killWorker},
-	{name: "kill-supervised", title: "worker killed, supervised", flag: "--supervise", args: supervised, play: killChild},
-	{name: "kill-neighbour", title: "worker killed, with neighbours on its host", flag: "--witness", args: witnessed, play: killWorker},
+	{name: "kill-supervised", title: "worker killed, supervised", args: supervised, play: killChild},
+	{name: "kill-neighbour", title: "worker killed, with neighbours on its host", args: witnessed, play: killWorker},
 	{name: "machine", title: "worker's machine lost", play: loseMachine},
-	{name: "deploy-worker", title: "one worker deployed", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.workers[:1]) }},
-	{name: "deploy-workers", title: "all workers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.workers) }},
-	{name: "deploy-routers", title: "all routers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.routers) }},
+	{name: "deploy-worker", title: "one worker deployed", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.Workers[:1]) }},
+	{name: "deploy-workers", title: "all workers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.Workers) }},
+	{name: "deploy-routers", title: "all routers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.Routers) }},
 	{name: "store-leader", title: "store's leader killed", led: true, play: killLeader},
 	{name: "store-machine", title: "machine of the store's leader lost", led: true, play: func(ctx context.Context, s *site) error { return s.freeze(ctx, true) }},
 	{name: "store-minority", title: "store's minority cut off", led: true, play: func(ctx context.Context, s *site) error { return s.freeze(ctx, false) }},
@@ -43,14 +42,14 @@ var rows = []row{
 }
 
 // lockFile returns the flags of a worker whose death can be proved.
-func (s *site) lockFile(worker string) []string {
-	return []string{"--lock-file", filepath.Join(s.dir, worker+".lock")}
+func lockFile(dir, worker string) []string {
+	return []string{"--lock-file", filepath.Join(dir, worker+".lock")}
 }
 
-func supervised(s *site, worker string) []string { return append(s.lockFile(worker), "--supervise") }
+func supervised(dir, worker string) []string { return append(lockFile(dir, worker), "--supervise") }
 
-func witnessed(s *site, worker string) []string {
-	return append(s.lockFile(worker), "--witness", filepath.Join(s.dir, "*.lock"))
+func witnessed(dir, worker string) []string {
+	return append(lockFile(dir, worker), "--witness", filepath.Join(dir, "*.lock"))
 }
 
 func (s *site) wait(ctx context.Context, d time.Duration) error {
@@ -59,13 +58,13 @@ func (s *site) wait(ctx context.Context, d time.Duration) error {
 }
 
 func killWorker(_ context.Context, s *site) error {
-	_, err := s.workers[0].Kill()
+	_, err := s.Workers[0].Kill()
 	return err
 }
 
 // loseMachine stops the first worker for good.
 func loseMachine(_ context.Context, s *site) error {
-	l, err := s.workers[0].Alive()
+	l, err := s.Workers[0].Alive()
 	if err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func loseMachine(_ context.Context, s *site) error {
 
 // killChild kills the process that the first worker's process supervises.
 func killChild(_ context.Context, s *site) error {
-	l, err := s.workers[0].Alive()
+	l, err := s.Workers[0].Alive()
 	if err != nil {
 		return err
 	}
@@ -120,8 +119,8 @@ func killLeader(ctx context.Context, s *site) error {
 // node returns the store's leader, or the last other node.
 func (s *site) node(ctx context.Context, leader bool) (n *trial.Node, err error) {
 	var elected *trial.Node
-	err = trial.Await(ctx, "the store has a leader", func() bool { elected = s.store.Elected(); return elected != nil && s.store.Whole() })
-	for _, other := range s.store.Nodes {
+	err = trial.Await(ctx, "the store has a leader", func() bool { elected = s.Store.Elected(); return elected != nil && s.Store.Whole() })
+	for _, other := range s.Store.Nodes {
 		if (other == elected) == leader {
 			n = other
 		}
@@ -149,28 +148,17 @@ func (s *site) freeze(ctx context.Context, leader bool) error {
 // without kills the whole store and starts it again after d, maybe without its data. It returns two TTLs later, when a
 // quarantine is over.
 func (s *site) without(ctx context.Context, d time.Duration, empty bool) error {
-	s.store.Kill()
+	play := s.RestartStore
 	if empty {
-		if err := s.store.Clear(); err != nil {
-			return err
-		}
+		play = s.LoseStore
 	}
-	if err := s.wait(ctx, d); err != nil {
-		return err
-	}
-	return errors.Join(s.store.Start(ctx), s.wait(ctx, 2*s.TTL))
+	return errors.Join(play(ctx, &trial.Fault{Lasts: d}), s.wait(ctx, 2*s.TTL))
 }
 
 func pauseWorker(ctx context.Context, s *site) error {
-	l, err := s.workers[0].Alive()
-	if err != nil {
-		return err
-	}
-	s.paused.begin = s.observer.Now()
-	if err := l.Pause(); err != nil {
-		return err
-	}
-	err = s.wait(ctx, 3*s.TTL)
-	s.paused.end = s.observer.Now()
-	return errors.Join(err, l.Resume(), s.wait(ctx, late))
+	f := &trial.Fault{Kind: &trial.Kind{Late: true}, Host: s.Workers[0].Name, Lasts: 3 * s.TTL, Begin: s.Observer.Now()}
+	err := s.Pause(ctx, f)
+	f.End = s.Observer.Now()
+	s.paused = f
+	return errors.Join(err, s.wait(ctx, 2*time.Second))
 }

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"path/filepath"
-	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
@@ -29,75 +26,45 @@ const (
 	clients  = ownKeys + hotKeys*sharing + slowKeys*waiting
 )
 
-// site is a cluster on this machine, with its store, its load and the app behind its workers.
+// site is a cluster on this machine, and its load.
 type site struct {
-	config
-	dir      string
-	store    *trial.Store
-	observer *trial.Observer
-	load     *trial.Load
-	lives    trial.Lives
-	routers  []*trial.Program
-	workers  []*trial.Program
-	listen   [routers]string // where routers take requests
-	paused   pause
+	*trial.Site
+	load   *trial.Load
+	paused *trial.Fault // of a worker; nil for none
 }
 
 // newSite starts a store and members, and returns when requests are answered. more, unless it is nil, returns further
 // arguments of a worker.
-func newSite(ctx context.Context, cfg config, dir string, store *trial.Store, more func(s *site, name string) []string) (*site, error) {
-	s := &site{config: cfg, dir: dir, store: store, observer: trial.NewObserver(), lives: trial.Lives{Dir: dir}}
+func newSite(ctx context.Context, cfg config, dir string, store *trial.Store, more func(dir, worker string) []string) (*site, error) {
+	s := &site{Site: trial.NewSite(dir, cfg.TTL)}
+	s.Programs, s.Store = cfg.programs, store
 	if err := store.Start(ctx); err != nil {
 		return s, err
 	}
-	var gossip [routers]string
+	var gossip, listen [routers]string
 	for i := range routers {
 		var errs [2]error
 		gossip[i], errs[0] = proc.FreeAddr()
-		s.listen[i], errs[1] = proc.FreeAddr()
+		listen[i], errs[1] = proc.FreeAddr()
 		if err := errors.Join(errs[:]...); err != nil {
 			return s, err
 		}
+		s.AddRouter(fmt.Sprint("router-", i+1), "--gossip", gossip[i], "--listen", listen[i], "--admin", "127.0.0.1:0")
 	}
-	member := func(name, program string, args ...string) *trial.Program {
-		args = append([]string{"--store", store.URL(), "--session-ttl", s.TTL.String(), "--join", gossip[0] + "," + gossip[1]}, args...)
-		return &trial.Program{Name: name, Lives: &s.lives, Spec: func(string, int) (proc.Spec, error) {
-			return proc.Spec{Program: program, Args: args, Ready: cluster.ReadyLine}, nil
-		}}
-	}
-	for i := range routers {
-		s.routers = append(s.routers, member(fmt.Sprint("router-", i+1), cfg.programs.Router, "--gossip", gossip[i], "--listen", s.listen[i], "--admin", "127.0.0.1:0"))
-	}
+	s.Args = []string{"--join", gossip[0] + "," + gossip[1]}
 	for i := range workers {
 		name := fmt.Sprint("worker-", i+1)
-		app, err := s.observer.Listen(name, "unix", filepath.Join(dir, name+".sock"))
-		if err != nil {
-			return s, err
-		}
-		args := []string{"--name", name, "--upstream", app, "--new-cluster", "--gossip", "127.0.0.1:0"}
+		args := []string{"--gossip", "127.0.0.1:0"}
 		if more != nil {
-			args = append(args, more(s, name)...)
+			args = append(args, more(dir, name)...)
 		}
-		s.workers = append(s.workers, member(name, cfg.programs.Worker, args...))
+		s.AddWorker(name, func(string) ([]string, error) { return args, nil })
 	}
-	var starting []*trial.Life
-	for _, p := range slices.Concat(s.routers, s.workers) {
-		starting = append(starting, p.Begin(ctx))
+	s.load = &trial.Load{
+		Dial: trial.Turns(listen[:], func(ctx context.Context, addr string) (net.Conn, error) { return trial.To(addr)(ctx) }),
+		Now:  s.Observer.Now, Clients: cfg.clients, Same: true, Jobs: jobs, Retry: 10 * time.Millisecond,
 	}
-	s.load = &trial.Load{Dial: trial.Turns(s.listen[:], func(ctx context.Context, addr string) (net.Conn, error) { return trial.To(addr)(ctx) }), Now: s.observer.Now, Clients: cfg.clients, Same: true, Jobs: jobs, Retry: 10 * time.Millisecond}
-	for _, l := range starting {
-		if err := l.Ready(); err != nil {
-			return s, err
-		}
-	}
-	return s, trial.WarmUp(ctx, s.load.Dial)
-}
-
-// close ends all processes.
-func (s *site) close() {
-	s.lives.Kill()
-	s.store.Kill()
-	s.observer.Close()
+	return s, s.Start(ctx, s.load.Dial)
 }
 
 // jobs is what a client asks for. All of it is POST: net/http repeats a GET by itself when a connection breaks.
@@ -116,14 +83,15 @@ func jobs(client int) func() (trial.Job, time.Duration) {
 }
 
 // calm is for how long all requests are answered at once when a fault is over.
-func (c config) calm() time.Duration { return min(3*time.Second, c.TTL) }
+func (s *site) calm() time.Duration { return min(3*time.Second, s.TTL) }
 
 // settle waits until a fault is over, for 4 TTLs and half a minute at most.
 func (s *site) settle(ctx context.Context) {
-	begin, since, failed := s.observer.Now(), s.observer.Now(), int64(-1)
-	for now := begin; now-since < s.calm() && now-begin < 4*s.TTL+30*time.Second && trial.Sleep(ctx, 50*time.Millisecond); now = s.observer.Now() {
+	now := s.Observer.Now
+	begin, since, failed := now(), now(), int64(-1)
+	for t := begin; t-since < s.calm() && t-begin < 4*s.TTL+30*time.Second && trial.Sleep(ctx, 50*time.Millisecond); t = now() {
 		if n := s.load.Failed.Load(); n != failed || s.load.Longest() > stalled {
-			since, failed = now, n
+			since, failed = t, n
 		}
 	}
 }

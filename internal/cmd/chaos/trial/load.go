@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,7 +104,6 @@ type Request struct {
 	Recv   time.Duration // zero while it is under way
 	Status int           // zero if there was no answer
 	Note   string        // why, unless 200
-	Retry  bool          // the answer has a Retry-After
 	Value  int64
 	Token  int64
 }
@@ -127,8 +125,8 @@ const patience = 90 * time.Second
 // answer to the one before. For a client that waits for long another one steps
 // in, so that the load goes on where it can.
 type Load struct {
-	Dial    func(ctx context.Context) (net.Conn, error) // to a router
-	First   int64                                       // number before that of the first request; requests of all loads have different ones
+	Dial    Dialer
+	First   int64 // number before that of the first request; requests of all loads have different ones
 	Now     func() time.Duration
 	Clients int
 	Same    bool                                         // a client that steps in goes on with the jobs of the one that waits
@@ -155,25 +153,34 @@ const (
 	maxCrowd = 4               // requests under way, in multiples of the clients
 )
 
+// Dialer connects a client to a router.
+type Dialer func(ctx context.Context) (net.Conn, error)
+
 // To returns what dials addr.
-func To(addr string) func(ctx context.Context) (net.Conn, error) {
+func To(addr string) Dialer {
 	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
 }
 
 // Run goes on until ctx ends and the last answer is there.
 func (l *Load) Run(ctx context.Context) {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
-	transport := &http.Transport{MaxIdleConnsPerHost: l.Clients, MaxIdleConns: 2 * l.Clients, DisableCompression: true, DialContext: dial}
-	defer transport.CloseIdleConnections()
-	l.http = &http.Client{Transport: transport}
-	h2 := &http.Transport{DisableCompression: true, DialContext: dial, Protocols: new(http.Protocols)}
-	h2.Protocols.SetUnencryptedHTTP2(true)
-	defer h2.CloseIdleConnections()
-	l.h2 = &http.Client{Transport: h2}
+	defer l.open()()
 	for range l.Clients {
 		l.add(ctx, nil)
 	}
 	l.running.Wait()
+}
+
+// open makes the HTTP clients, whose connections the returned function closes.
+func (l *Load) open() (closes func()) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
+	transport := &http.Transport{MaxIdleConnsPerHost: l.Clients, MaxIdleConns: 2 * l.Clients, DisableCompression: true, DialContext: dial}
+	h2 := &http.Transport{DisableCompression: true, DialContext: dial, Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	l.http, l.h2 = &http.Client{Transport: transport}, &http.Client{Transport: h2}
+	return func() {
+		transport.CloseIdleConnections()
+		h2.CloseIdleConnections()
+	}
 }
 
 // add starts one more client. With Same it goes on with the jobs of next.
@@ -283,7 +290,7 @@ func (r *Request) read(res *http.Response) error {
 	if err != nil {
 		return fmt.Errorf("the answer %d broke off: %w", res.StatusCode, err)
 	}
-	r.Status, r.Retry = res.StatusCode, res.Header.Get("Retry-After") != ""
+	r.Status = res.StatusCode
 	if r.OK() {
 		if _, err := fmt.Sscanf(string(body), "%d %d", &r.Value, &r.Token); err != nil {
 			return errors.Join(fmt.Errorf("the answer is %q", body), err)
@@ -314,41 +321,22 @@ const (
 
 // WarmUp sends requests for keys of their own until all of them are answered,
 // and gives up after a minute.
-func WarmUp(ctx context.Context, dial func(ctx context.Context) (net.Conn, error)) error {
+func WarmUp(ctx context.Context, dial Dialer) error {
 	ctx, cancel := context.WithTimeout(ctx, warmPatience)
 	defer cancel()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
-	defer transport.CloseIdleConnections()
+	l := &Load{Dial: dial}
+	defer l.open()()
 	for i := range warmKeys {
+		r := &Request{Number: int64(-i - 1), Key: fmt.Sprint("warm", i)}
 		for {
-			status, err := once(ctx, transport, -i-1)
-			if status == http.StatusOK {
+			err := l.ask(ctx, r, false)
+			if err == nil && r.OK() {
 				break
 			}
 			if !Sleep(ctx, 50*time.Millisecond) {
-				return fmt.Errorf("the cluster does not answer: %w", errors.Join(ctx.Err(), err))
+				return fmt.Errorf("the cluster does not answer: status %d %s: %w", r.Status, r.Note, errors.Join(ctx.Err(), err))
 			}
 		}
 	}
 	return nil
-}
-
-func once(ctx context.Context, transport http.RoundTripper, number int) (status int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/warm", nil)
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set(HeaderKey, "warm"+strconv.Itoa(number))
-	req.Header.Set(headerRequest, strconv.Itoa(number))
-	req.Header.Set(headerWork, "0s")
-	res, err := transport.RoundTrip(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))
-	if res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return res.StatusCode, err
 }

@@ -1,7 +1,9 @@
 // Package trial has what every trial of Keyway's promises has in common: the
-// app that sees and judges each execution ([Observer]), the clients ([Load]),
-// what they ask for ([Mix]), the programs ([Program]), and the check of what
-// both have seen ([Operations], [Linearizable]).
+// cluster ([Site]) with its [Store] and programs ([Program]), the app that sees
+// and judges each execution ([Observer]), the clients ([Load]), what they ask
+// for ([Mix]), the faults ([Kind]) and when they come ([Plan]), the check of
+// what clients and app have seen ([Operations], [Linearizable]), and all of it
+// together ([Trial], [Report]).
 package trial
 
 import (
@@ -12,7 +14,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -154,14 +155,12 @@ func (o *Observer) Close() {
 // App serves the requests that worker sends.
 func (o *Observer) App(worker string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if how, _ := strconv.Atoi(r.Header.Get(headerWay)); Way(how) != toTheEnd {
-			o.serveLeft(worker, Way(how), w, r)
-			return
-		}
-		// The server watches the connection once the body is read.
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			http.Error(w, "the body broke off", http.StatusBadRequest)
-			return
+		how, _ := strconv.Atoi(r.Header.Get(headerWay))
+		if Way(how) == toTheEnd { // the server watches the connection once the body is read
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				http.Error(w, "the body broke off", http.StatusBadRequest)
+				return
+			}
 		}
 		x, work, err := parse(worker, r)
 		if err != nil {
@@ -170,17 +169,24 @@ func (o *Observer) App(worker string) http.Handler {
 			return
 		}
 		read, ok := o.begin(x)
-		if !ok {
+		finish := func() {
+			o.write(x, read)
+			o.end(x, Written)
+		}
+		switch {
+		case !ok:
 			http.Error(w, "the token is too low", http.StatusConflict)
-			return
-		}
-		if !Sleep(r.Context(), work) {
+		case Way(how) != toTheEnd:
+			serveLeft(x, Way(how), w, r, func() {
+				time.Sleep(work)
+				finish()
+			})
+		case !Sleep(r.Context(), work):
 			o.end(x, aborted)
-			return
+		default:
+			finish()
+			fmt.Fprintf(w, "%d %d", x.Value, x.Token)
 		}
-		o.write(x, read)
-		o.end(x, Written)
-		fmt.Fprintf(w, "%d %d", x.Value, x.Token)
 	})
 }
 
@@ -314,62 +320,23 @@ func (o *Observer) Record() Record {
 	return Record{o.keys, o.requests, o.findings}
 }
 
-// LastRan returns the process that executed a key last before t.
-func (r Record) LastRan(key string, t time.Duration) string {
-	if x := r.LastRun(key, t); x != nil {
-		return x.Worker
-	}
-	return ""
-}
-
-// LastRun returns the execution of a key that began last before t, or nil.
-func (r Record) LastRun(key string, t time.Duration) *Execution {
-	c := r.Keys[key]
-	if c == nil {
-		return nil
-	}
-	i := sort.Search(len(c.History), func(i int) bool { return c.History[i].Begin > t })
-	if i == 0 {
-		return nil
-	}
-	return c.History[i-1]
-}
-
 // serveLeft serves a request whose client leaves: it works from the request's
 // head on until it notices that its connection has closed or the limit is
-// over, goes on for a while, and writes. A connection that closes does not
+// over, goes on for a while, and writes: finish does both. A connection that closes does not
 // stop it at once: an app has a grace for that, and the key stays its own.
-func (o *Observer) serveLeft(worker string, how Way, w http.ResponseWriter, r *http.Request) {
-	x, windUp, err := parse(worker, r)
-	var limit time.Duration
-	if err == nil {
-		limit, err = time.ParseDuration(r.Header.Get(headerLimit))
-	}
-	if err != nil {
-		o.report(Finding{MixedUp, x.Key, o.Now(), err.Error(), nil})
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	read, ok := o.begin(x)
-	if !ok {
-		http.Error(w, "the token is too low", http.StatusConflict)
-		return
-	}
+func serveLeft(x *Execution, how Way, w http.ResponseWriter, r *http.Request, finish func()) {
+	limit, _ := time.ParseDuration(r.Header.Get(headerLimit))
 	until := time.Now().Add(limit)
-	finish := func() {
-		time.Sleep(windUp)
-		o.write(x, read)
-		o.end(x, Written)
-	}
+	control := http.NewResponseController(w)
 	switch how {
 	case upload, uploadH2:
-		_ = http.NewResponseController(w).SetReadDeadline(until)
+		_ = control.SetReadDeadline(until)
 		_, _ = io.Copy(io.Discard, r.Body)
 		finish()
 		fmt.Fprintf(w, "%d %d", x.Value, x.Token)
 	case tunnel:
 		finish() // its key is free from the answer's head on
-		c, in, err := http.NewResponseController(w).Hijack()
+		c, in, err := control.Hijack()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -382,10 +349,7 @@ func (o *Observer) serveLeft(worker string, how Way, w http.ResponseWriter, r *h
 	default:
 		w.Header().Set("Content-Type", "text/plain") // which holds its key to the end
 		for time.Now().Before(until) && r.Context().Err() == nil {
-			if _, err := io.WriteString(w, "data: tick\n\n"); err != nil {
-				break
-			}
-			if err := http.NewResponseController(w).Flush(); err != nil {
+			if _, err := io.WriteString(w, "data: tick\n\n"); err != nil || control.Flush() != nil {
 				break
 			}
 			Sleep(r.Context(), 10*time.Millisecond)

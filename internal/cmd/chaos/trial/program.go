@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ import (
 
 // Lives are the processes of a trial.
 type Lives struct {
-	Dir string // of their logs
+	Dir      string        // of their logs
+	Patience time.Duration // for a process to be ready; a minute by default
 
 	mu     sync.Mutex
 	all    []*Life
@@ -82,6 +84,8 @@ func (p *Program) Begin(ctx context.Context) *Life {
 	p.Lives.mu.Unlock()
 	go func() {
 		defer close(l.ready)
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Lives.Patience, time.Minute))
+		defer cancel()
 		var spec proc.Spec
 		if spec, l.err = p.Spec(l.Label, life); l.err != nil {
 			return
@@ -185,26 +189,26 @@ func StopAll(programs []*Program) []error {
 	return errs
 }
 
-// InDir calls f with a new directory for logs and data. Unless f fails, or it is to be kept, the directory is gone
+// InDir calls f with a new directory for logs and data. Unless f fails, the directory is gone
 // afterwards; else it says where that is, and the arguments that repeat the run.
-func InDir(out io.Writer, name string, args []string, seed int64, keep bool, f func(dir string) error) error {
+func InDir(out io.Writer, name string, args []string, seed int64, f func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "keyway-"+name+"-")
 	if err != nil {
 		return err
 	}
-	if err := f(dir); err != nil || keep {
-		if again := strings.Join(args, " "); strings.Contains(again, "-seed") {
-			fmt.Fprintf(out, "logs and data: %s\nagain: %s %s\n", dir, name, again)
-		} else {
-			fmt.Fprintf(out, "logs and data: %s\nagain: %s %s -seed %d\n", dir, name, again, seed)
+	if err := f(dir); err != nil {
+		again := strings.Join(args, " ")
+		if !strings.Contains(again, "-seed") {
+			again += fmt.Sprint(" -seed ", seed)
 		}
+		fmt.Fprintf(out, "logs and data: %s\nagain: %s %s\n", dir, name, again)
 		return err
 	}
 	return os.RemoveAll(dir)
 }
 
 // Turns returns what dials one of addresses after the other with each call, and the next one if it does not answer.
-func Turns(addrs []string, dial func(ctx context.Context, addr string) (net.Conn, error)) func(ctx context.Context) (net.Conn, error) {
+func Turns(addrs []string, dial func(ctx context.Context, addr string) (net.Conn, error)) Dialer {
 	var turn atomic.Int64
 	return func(ctx context.Context) (net.Conn, error) {
 		first := int(turn.Add(1))
@@ -219,18 +223,6 @@ func Turns(addrs []string, dial func(ctx context.Context, addr string) (net.Conn
 		return nil, errors.Join(errs...)
 	}
 }
-
-// Starving calls late, until ctx ends, with how much later than it should be this process runs, and since when, because
-// the machine is too busy.
-func Starving(ctx context.Context, now func() time.Duration, late func(since, by time.Duration)) {
-	const nap = 10 * time.Millisecond
-	for begin := now(); Sleep(ctx, nap); begin = now() {
-		late(begin, now()-begin-nap)
-	}
-}
-
-// TooLate is by how much this process may run late before requests and locks may fail for it.
-const TooLate = 500 * time.Millisecond
 
 // Daemon is a server's process, which is started again and again.
 type Daemon struct {

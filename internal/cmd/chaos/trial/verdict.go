@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// ErrViolated is what a trial fails with.
-var ErrViolated = errors.New("a promise was broken")
-
 // Judgement is what a trial has shown.
 type Judgement struct {
 	Violations     []string
@@ -95,5 +92,5 @@ func (j *Judgement) Verdict(out io.Writer, seed int64, dir, more string) error {
 	}
 	file := filepath.Join(dir, "violations.txt")
 	err := os.WriteFile(file, []byte(strings.Join(j.Violations, "\n")+"\n"+more), 0o644)
-	return errors.Join(err, fmt.Errorf("%w: %d violations (seed %d), see %s", ErrViolated, len(j.Violations), seed, file))
+	return errors.Join(err, fmt.Errorf("a promise was broken: %d violations (seed %d), see %s", len(j.Violations), seed, file))
 }

@@ -1,4 +1,4 @@
-package main
+package trial
 
 import (
 	"context"
@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // fake stands for router and workers. Without exclusion it is what hashing by
@@ -26,7 +24,7 @@ type fake struct {
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	key := r.Header.Get(trial.HeaderKey)
+	key := r.Header.Get(HeaderKey)
 	if f.exclusive {
 		mu, _ := f.keys.LoadOrStore(key, new(sync.Mutex))
 		mu.(*sync.Mutex).Lock()
@@ -39,17 +37,17 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // tryFake runs a load against a fake until enough is true of the observer.
-func tryFake(t *testing.T, exclusive bool, enough func(total int, found [trial.Kinds]int) bool) *report {
+func tryFake(t *testing.T, exclusive bool, enough func(total int, found [Kinds]int) bool) *Report {
 	t.Helper()
-	o := trial.NewObserver()
+	o := NewObserver()
 	server := httptest.NewServer(&fake{exclusive: exclusive, apps: []http.Handler{o.App("w1#1"), o.App("w2#1")}})
 	defer server.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	m := trial.Mix{Keys: 50, Hot: 2, HotShare: 0.5, Work: 2 * time.Millisecond, Long: 5 * time.Millisecond, LongShare: 0.01, Posts: 0.5}
-	l := &trial.Load{Dial: trial.To(strings.TrimPrefix(server.URL, "http://")), Now: o.Now, Clients: 16, Jobs: func(i int) func() (trial.Job, time.Duration) {
+	m := Mix{Keys: 50, Hot: 2, HotShare: 0.5, Work: 2 * time.Millisecond, Long: 5 * time.Millisecond, LongShare: 0.01, Posts: 0.5}
+	l := &Load{Dial: To(strings.TrimPrefix(server.URL, "http://")), Now: o.Now, Clients: 16, Jobs: func(i int) func() (Job, time.Duration) {
 		rng := rand.New(rand.NewPCG(1, uint64(i)))
-		return func() (trial.Job, time.Duration) {
+		return func() (Job, time.Duration) {
 			if total, _, found := o.Counts(); enough(total, found) {
 				cancel()
 			}
@@ -57,13 +55,13 @@ func tryFake(t *testing.T, exclusive bool, enough func(total int, found [trial.K
 		}
 	}}
 	l.Run(ctx)
-	r := &report{seen: o.Record(), requests: l.Requests()}
-	r.check(newJudge(config{}, nil, r.seen, r.requests, nil))
+	r := &Report{trial: &Trial{}, requests: l.Requests()}
+	r.check(o.Record())
 	return r
 }
 
 func TestExclusionPasses(t *testing.T) {
-	r := tryFake(t, true, func(total int, _ [trial.Kinds]int) bool { return total >= 3000 })
+	r := tryFake(t, true, func(total int, _ [Kinds]int) bool { return total >= 3000 })
 	for _, v := range r.Violations {
 		t.Error(v)
 	}
@@ -73,10 +71,10 @@ func TestExclusionPasses(t *testing.T) {
 }
 
 func TestMissingExclusionIsCaught(t *testing.T) {
-	r := tryFake(t, false, func(_ int, found [trial.Kinds]int) bool {
-		return found[trial.Overlap] > 0 && found[trial.LostUpdate] > 0
+	r := tryFake(t, false, func(_ int, found [Kinds]int) bool {
+		return found[Overlap] > 0 && found[LostUpdate] > 0
 	})
-	for _, k := range []trial.FindingKind{trial.Overlap, trial.LostUpdate} {
+	for _, k := range []FindingKind{Overlap, LostUpdate} {
 		if r.Found[k] == 0 {
 			t.Errorf("no %s found", k)
 		}
@@ -89,8 +87,19 @@ func TestMissingExclusionIsCaught(t *testing.T) {
 		t.Errorf("porcupine found nothing: %v", r.Bad)
 	}
 	var b strings.Builder
-	r.dump(&b, r.suspects()[0])
+	for key := range r.suspects {
+		r.dump(&b, key)
+	}
 	if !strings.Contains(b.String(), "begin") || !strings.Contains(b.String(), "client sends") {
 		t.Errorf("the dump is %q", b.String())
+	}
+}
+
+func TestStatusesAreListed(t *testing.T) {
+	if got := statuses(map[int]int{http.StatusBadGateway: 2, NoAnswer: 1, 418: 3}); got != "1 × no answer, 3 × 418, 2 × 502" {
+		t.Error(got)
+	}
+	if got := statuses(nil); got != "none" {
+		t.Error(got)
 	}
 }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+)
+
+// outage is a stretch of time for which some partitions may be without an
+// owner.
+type outage struct{ begin, end time.Duration }
+
+// touches reports whether something lies within the outage, or a while later.
+func (o outage) touches(begin, end, later time.Duration) bool {
+	return o.begin <= end && begin <= o.end+later
+}
+
+// outages returns the stretches by docs/guarantees.md, those in which locks may be lost that the store keeps, and those
+// in which the machine was too busy. Each of these opens one without owners that lasts for a TTL and slack:
+//
+//   - A worker is killed or paused.
+//   - The store restarts: until it is over nobody claims what a worker had left, or was about to hand over.
+//   - During that a new incarnation begins: it claims nothing for a TTL of its own.
+//
+// A store that has restarted, maybe without what it kept, has lost a lock if its owner is dead or its partition on its
+// way. That shows when the partition is claimed, two TTLs later at the latest.
+func outages(faults []*trial.Fault, ttl time.Duration) (without, forgotten, busy []outage) {
+	whole := ttl + trial.Slack
+	for _, f := range faults {
+		switch {
+		case f.Kind == trial.Starved:
+			busy = append(busy, outage{f.Begin, f.End})
+		case f.Kind.Ends:
+			without = append(without, outage{f.Begin, f.End + whole})
+			forgotten = append(forgotten, outage{f.Begin, f.End + 2*whole})
+		case f.Kind.Takes:
+			without = append(without, outage{f.Begin, f.Begin + whole})
+		}
+		starts := f.Begin + f.Lasts
+		if f.Kind.Name == "add-worker" {
+			starts = f.Begin
+		}
+		if f.Host != "" && !f.Kind.Ends && slices.ContainsFunc(faults, func(q *trial.Fault) bool {
+			return q.Kind.Ends && starts <= q.End+whole && f.End >= q.Begin
+		}) {
+			without = append(without, outage{starts, f.End + whole})
+		}
+	}
+	slices.SortFunc(without, func(a, b outage) int { return cmp.Compare(a.begin, b.begin) })
+	merged := without[:0]
+	for _, o := range without {
+		if n := len(merged); n > 0 && o.begin <= merged[n-1].end {
+			merged[n-1].end = max(merged[n-1].end, o.end)
+			continue
+		}
+		merged = append(merged, o)
+	}
+	return merged, forgotten, busy
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+)
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// happened is a fault of a kind. A worker that was killed is back when it ends.
+func happened(name string, begin, end float64) *trial.Fault {
+	f := &trial.Fault{Kind: trial.Starved, Begin: seconds(begin), End: seconds(end), Lasts: seconds(end - begin)}
+	for _, k := range new(stage).plan().Kinds {
+		if k.Name == name {
+			f.Kind, f.Host = k, "w1"
+		}
+	}
+	return f
+}
+
+func TestOutages(t *testing.T) {
+	const ttl = 10 * time.Second // each lasts for 11.5 s
+	lost := happened("lose-store", 100, 101)
+	for _, tt := range []struct {
+		name   string
+		faults []*trial.Fault
+		want   []float64 // begin and end of each
+	}{
+		{"nothing", nil, nil},
+		{"kill", []*trial.Fault{happened("kill-worker", 100, 103)}, []float64{100, 111.5}},
+		{"data loss", []*trial.Fault{lost}, []float64{100, 112.5}},
+		{"planned moves", []*trial.Fault{happened("add-worker", 100, 101), happened("restart-worker", 102, 103)}, nil},
+		{"pause without a quarantine", []*trial.Fault{happened("pause-worker", 100, 115)}, []float64{100, 111.5}},
+		{"takeover in a quarantine", []*trial.Fault{lost, happened("kill-worker", 105, 120)}, []float64{100, 116.5}},
+		{"quarantine in a takeover", []*trial.Fault{happened("kill-worker", 95, 140), lost}, []float64{95, 112.5}},
+		{"one after the other", []*trial.Fault{lost, happened("kill-worker", 113, 114)}, []float64{100, 112.5, 113, 124.5}},
+		{"newcomer in a quarantine", []*trial.Fault{lost, happened("add-worker", 109, 120)}, []float64{100, 131.5}},
+		{"newcomer after it", []*trial.Fault{lost, happened("add-worker", 113, 114)}, []float64{100, 112.5}},
+		{"end of a pause in a quarantine", []*trial.Fault{happened("pause-worker", 90, 105), lost}, []float64{90, 116.5}},
+		{"restart in a quarantine", []*trial.Fault{lost, happened("restart-worker", 108, 109)}, []float64{100, 120.5}},
+	} {
+		var got []float64
+		without, _, _ := outages(tt.faults, ttl)
+		for _, o := range without {
+			got = append(got, o.begin.Seconds(), o.end.Seconds())
+		}
+		if !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	_, forgotten, busy := outages([]*trial.Fault{lost, happened("starved-machine", 7, 8)}, ttl)
+	if !reflect.DeepEqual(forgotten, []outage{{seconds(100), seconds(124)}}) || !reflect.DeepEqual(busy, []outage{{seconds(7), seconds(8)}}) {
+		t.Errorf("locks may be forgotten in %v, and lost in %v", forgotten, busy)
+	}
+}
+
+// A link that is cut breaks off what was on its way there, and nothing else.
+func TestCutsAllowFailures(t *testing.T) {
+	const at = time.Minute
+	for _, tt := range []struct {
+		name       string
+		send, recv time.Duration
+		status     int
+		ran        string
+		allowed    bool
+	}{
+		{"ran behind the link", at - 5, at + 5, 502, "w1#1", true},
+		{"was on its way", at - 5, at + 5, 502, "", true},
+		{"waited for long", at - time.Second, at + trial.Noticed, 502, "w1#1", true},
+		{"failed in that very moment", at - 5, at, 502, "w1#1", true},
+		{"ran elsewhere", at - 5, at + 5, 502, "w2#1", false},
+		{"ran in another life", at - 5, at + 5, 502, "w1#2", false},
+		{"failed before", at - 5, at - 1, 502, "w1#1", false},
+		{"sent before the router had noticed", at + 1, at + 5, 502, "", true},
+		{"sent after, and run", at + 1, at + 5, 502, "w1#1", false},
+		{"sent when it must have noticed", at + 1, at + trial.Noticed + 1, 502, "", false},
+		{"failed much later", at - 5, at + trial.Noticed + 1, 502, "w1#1", false},
+		{"held", at - 5, at + 5, 503, "", false},
+	} {
+		r := &trial.Request{Send: tt.send, Recv: tt.recv, Status: tt.status}
+		if got := broke(r, tt.ran, map[string][]time.Duration{"w1#1": {at}}); got != tt.allowed {
+			t.Errorf("%s: allowed is %v", tt.name, got)
+		}
+	}
+}

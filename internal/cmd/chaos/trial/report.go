@@ -1,0 +1,190 @@
+package trial
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what a trial has shown.
+type Report struct {
+	*Judgement
+	Faults []*Fault
+
+	trial    *Trial
+	begin    time.Duration
+	requests []*Request
+	seen     Record
+	usage    [Ways]Used
+	failed   int             // requests that the client did not leave itself
+	allowed  int             // of these, by faults or by Trial.Allows
+	suspects map[string]bool // keys of violations
+	late     time.Duration   // of this process, at most
+	starved  []*Fault
+}
+
+// check compares what clients and the app have seen.
+func (r *Report) check(seen Record) {
+	r.seen, r.suspects = seen, make(map[string]bool)
+	sent := make(map[int64]time.Duration)
+	for _, q := range r.requests {
+		sent[q.Number] = q.Send
+	}
+	r.Judgement = Judge(r.requests, seen, func(f Finding) (excused, beyond bool) {
+		r.suspects[f.Key] = true
+		for _, fault := range r.Faults {
+			if fault.Excuses(f, sent, r.trial.TTL) {
+				return true, fault.Kind.Beyond
+			}
+		}
+		return false, false
+	})
+	for key := range r.Bad {
+		r.suspects[key] = true
+	}
+	for _, q := range r.requests {
+		if q.OK() || q.Left() {
+			continue
+		}
+		r.failed++
+		if r.allows(q) {
+			r.allowed++
+			continue
+		}
+		r.suspects[q.Key] = true
+		r.Violate("%.3fs request %d for %s failed after %.3fs: status %d, ran at %q (%s)", q.Send.Seconds(), q.Number, q.Key, q.Took().Seconds(), q.Status, r.ran(q), q.Note)
+	}
+	r.usage = Usage(r.requests, seen)
+	for w, u := range r.usage {
+		if way := Way(w); u.Sent > 0 && way.ReachesNobody() == (u.Executed > 0) {
+			r.Violate("of %d requests of the kind %q %d were executed", u.Sent, way, u.Executed)
+		}
+	}
+}
+
+// starving reports whether the machine was too busy while a fault lasted, so that
+// it may have come to nothing.
+func (r *Report) starving(f *Fault) bool {
+	return slices.ContainsFunc(r.starved, func(s *Fault) bool { return s.Begin <= f.End && s.until(r.trial.TTL) >= f.Begin })
+}
+
+// ran returns the process at which a request was executed, or nothing.
+func (r *Report) ran(q *Request) string {
+	if x := r.seen.Requests[q.Number]; x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+// allows reports whether a request may have failed.
+func (r *Report) allows(q *Request) bool {
+	ran := r.ran(q)
+	return r.trial.Allows != nil && r.trial.Allows(q, ran) ||
+		slices.ContainsFunc(r.Faults, func(f *Fault) bool { return f.allows(q, ran, r.trial.TTL) })
+}
+
+// Print prints the report. more prints further lines of a table.
+func (r *Report) Print(more func(w io.Writer)) {
+	ttl := r.trial.TTL
+	w := tabwriter.NewWriter(r.trial.Out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "\nat\tlasted\tfault\trequests\tfailed\tlongest wait")
+	for _, f := range r.Faults {
+		text := strings.TrimSpace(fmt.Sprint(f.Kind.Name, " ", cmp.Or(f.Process, f.Host), " ", f.Note))
+		if f.Kind.Cuts {
+			text += ", " + f.Way.String()
+		}
+		fmt.Fprintf(w, "%.1fs\t%.1fs\t%s\t%s\n", (f.Begin - r.begin).Seconds(), (f.End - f.Begin).Seconds(), text,
+			r.sum(func(q *Request) bool { return f.touches(q, ttl) }))
+	}
+	fmt.Fprintf(w, "\t\tquiet times\t%s\n\n", r.sum(func(q *Request) bool {
+		return !slices.ContainsFunc(r.Faults, func(f *Fault) bool { return f.touches(q, ttl) })
+	}))
+	w.Flush()
+	defer w.Flush()
+	fmt.Fprintf(w, "requests\t%d in %.0fs, %d failed, of these %d that a fault allows\n", len(r.requests), (r.trial.Site.Observer.Now() - r.begin).Seconds(), r.failed, r.allowed)
+	for i, u := range r.usage {
+		if u.Sent > 0 {
+			fmt.Fprintf(w, "%s\t%d sent, %d executed%s\n", Way(i), u.Sent, u.Executed, u.Early())
+		}
+	}
+	fmt.Fprintf(w, "faults\t%d\n", len(r.Faults)-len(r.starved))
+	r.PrintFindings(w, "outside of the conditions")
+	r.PrintHistories(w)
+	fmt.Fprintf(w, "this process\tlate by %v at most, by half a second or more %d times\n", r.late.Round(time.Millisecond), len(r.starved))
+	more(w)
+}
+
+// sum says how many of the requests there were, how they failed, and how long the longest took.
+func (r *Report) sum(of func(*Request) bool) string {
+	sent, failed, longest := 0, make(map[int]int), time.Duration(0)
+	for _, q := range r.requests {
+		if q.Left() || !of(q) {
+			continue
+		}
+		sent++
+		longest = max(longest, q.Took())
+		if !q.OK() {
+			failed[q.Status]++
+		}
+	}
+	return fmt.Sprintf("%d\t%s\t%.2fs", sent, statuses(failed), longest.Seconds())
+}
+
+// statuses lists failed requests by their status.
+func statuses(failed map[int]int) string {
+	var list []string
+	for _, status := range slices.Sorted(maps.Keys(failed)) {
+		name := fmt.Sprint(status)
+		if status == NoAnswer {
+			name = "no answer"
+		}
+		list = append(list, fmt.Sprintf("%d × %s", failed[status], name))
+	}
+	return cmp.Or(strings.Join(list, ", "), "none")
+}
+
+// Verdict prints the violations, and returns an error if there are any. A file in dir has them all, with the
+// histories of their keys.
+func (r *Report) Verdict(dir string) error {
+	var b strings.Builder
+	fmt.Fprintln(&b, "\nTimes are seconds since the observer's start.")
+	for _, f := range r.Faults {
+		fmt.Fprintf(&b, "%9.3f–%.3f %v %s\n", f.Begin.Seconds(), f.End.Seconds(), f, f.Process)
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.suspects)) {
+		r.dump(&b, key)
+	}
+	return r.Judgement.Verdict(r.trial.Out, r.trial.Seed, dir, b.String())
+}
+
+// dump writes what clients and observer have seen of a key, in the order of
+// time.
+func (r *Report) dump(b *strings.Builder, key string) {
+	lines := make(map[time.Duration][]string)
+	add := func(at time.Duration, format string, args ...any) {
+		lines[at] = append(lines[at], fmt.Sprintf(format, args...))
+	}
+	for _, q := range r.requests {
+		if q.Key == key {
+			add(q.Send, "client sends request %d", q.Number)
+			add(q.Recv, "client of request %d has %d: value %d, token %d %s", q.Number, q.Status, q.Value, q.Token, q.Note)
+		}
+	}
+	if c := r.seen.Keys[key]; c != nil {
+		for _, x := range c.History {
+			add(x.Begin, "  begin  %s, partition %d", x, x.Partition)
+			add(x.End, "  end    %s: %s, value %d", x, x.Outcome, x.Value)
+		}
+	}
+	fmt.Fprintf(b, "\n== %s\n", key)
+	for _, at := range slices.Sorted(maps.Keys(lines)) {
+		for _, line := range lines[at] {
+			fmt.Fprintf(b, "%12.6f %s\n", at.Seconds(), line)
+		}
+	}
+}
