@@ -129,7 +129,7 @@ type localStream struct {
 	status  int        // of the head; 0 until it is there
 	length  int64
 	head    link.Fields
-	ready   bool   // the caller may see the head
+	ready   bool         // the caller may see the head
 	pending bytes.Buffer // of the body
 	trailer link.Fields
 	over    error // why nothing comes any more; io.EOF at the regular end
