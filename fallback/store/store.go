@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -40,6 +41,11 @@ type Config struct {
 
 	// Client changes the options of both of the store's clients.
 	Client []func(*redis.UniversalOptions)
+
+	// Dial connects to the server, and Credentials returns its user name and password, in place of
+	// those of the URL. Default: the URL's.
+	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)
+	Credentials func() (name, password string)
 }
 
 // Store keeps sessions, records, residue and locks in Redis. Each call is one Lua script, hence
@@ -83,6 +89,11 @@ func New(url string, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	note := func(o *redis.UniversalOptions) { handle.Place, handle.Password = placeOf(o), o.Password }
+	if cfg.Dial != nil {
+		cfg.Client = append(cfg.Client[:len(cfg.Client):len(cfg.Client)], func(o *redis.UniversalOptions) {
+			o.Dialer, o.CredentialsProvider = cfg.Dial, cfg.Credentials
+		})
+	}
 	client, err := fallback.NewClient(url, append([]func(*redis.UniversalOptions){note}, cfg.Client...)...)
 	if err != nil {
 		return nil, err

@@ -12,8 +12,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -49,13 +47,11 @@ type place struct {
 }
 
 // Open waits for a member that offers a store, and opens it with config, which has neither an
-// identity nor a Client. ctx bounds the wait.
+// identity nor a Dial. ctx bounds the wait.
 func Open(ctx context.Context, m Members, config store.Config) (*Store, error) {
 	s := &Store{members: m, config: config, logger: cmp.Or(config.Logger, slog.New(slog.DiscardHandler))}
 	s.config.Settings.Store = 0
-	s.config.Client = []func(*redis.UniversalOptions){func(o *redis.UniversalOptions) {
-		o.Dialer, o.CredentialsProvider = s.dial, s.credentials
-	}}
+	s.config.Dial, s.config.Credentials = s.dial, s.credentials
 	s.logger.Info("waiting for a router that offers a store (--join); with --redis none is needed")
 	if err := s.follow(ctx, func() bool { return s.Store != nil }); err != nil {
 		return nil, err
@@ -151,10 +147,21 @@ func (s *Store) at() place {
 func (s *Store) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	at := s.at()
 	conn, err := new(net.Dialer).DialContext(ctx, network, at.host)
-	if err == nil {
-		context.AfterFunc(at.life, func() { conn.Close() })
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	return leased{conn, context.AfterFunc(at.life, func() { conn.Close() })}, nil
+}
+
+// leased is a connection that ends with its place.
+type leased struct {
+	net.Conn
+	forget func() bool
+}
+
+func (c leased) Close() error {
+	c.forget()
+	return c.Conn.Close()
 }
 
 func (s *Store) credentials() (name, password string) {

@@ -35,7 +35,7 @@ var only = []struct {
 }{
 	{memberlist, []string{"ring/gossip"}, "the gossip library has one door, so that it can be replaced"},
 	{etcd, []string{"fallback/etcd"}, "etcd has one door, so that the store can be replaced"},
-	{goRedis, []string{"fallback", "internal/offered"}, "Redis has one door, so that the store can be replaced; offered says where its connections go"},
+	{goRedis, []string{"fallback"}, "Redis has one door, so that the store can be replaced"},
 	{miniredis, []string{"fallback/store"}, "the embedded store is one of the stores"},
 	{xnet, []string{"internal/wire/h2", "gateway"}, "all of HTTP/2 but HPACK is Keyway's or the standard library's; the gateway's tests need HPACK, too"},
 	{otel, []string{".", "gateway", "internal/tracing", "internal/test/spantest"}, "spans are made at the two ends of a request's way, and configured by who starts them"},
