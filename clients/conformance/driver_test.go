@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,23 +15,32 @@ import (
 
 // client is an implementation to try.
 type client struct {
-	name    string
-	program string
-	debian  string // its package
-	driver  string
+	name   string
+	needs  string // a program
+	debian string // its package
+	driver []string
 }
 
 var clients = []client{
-	{"python", "python3", "python3", "../python/driver.py"},
-	{"javascript", "node", "nodejs", "../javascript/driver.mjs"},
+	{"python", "python3", "python3", []string{"python3", "../python/driver.py"}},
+	{"javascript", "node", "nodejs", []string{"node", "../javascript/driver.mjs"}},
+	{"java", "javac", "openjdk-17-jdk-headless", slices.Concat(java, []string{"io.keyway.Driver"})},
 }
+
+// java starts a program of compiled classes, at little cost.
+var java = []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"}
 
 // need skips the test if the client's language is not installed.
 func (c client) need(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath(c.program); err != nil {
-		t.Skipf("%s is not installed (Debian: apt-get install %s)", c.program, c.debian)
+	if !c.installed() {
+		t.Skipf("%s is not installed (Debian: apt-get install %s)", c.needs, c.debian)
 	}
+}
+
+func (c client) installed() bool {
+	_, err := exec.LookPath(c.needs)
+	return err == nil
 }
 
 // line is what a driver says.
@@ -78,8 +88,8 @@ func (c client) startWith(t *testing.T, s settings) *driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(c.program, c.driver, string(argument))
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd := exec.Command(c.driver[0], slices.Concat(c.driver[1:], []string{string(argument)})...)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "CLASSPATH="+classes)
 	cmd.Stderr = t.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {

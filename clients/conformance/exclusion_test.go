@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -104,7 +103,7 @@ func TestExclusion(t *testing.T) {
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	for _, c := range clients {
-		if _, err := exec.LookPath(c.program); err != nil {
+		if !c.installed() {
 			continue // TestClients says so
 		}
 		j.mu.Lock()

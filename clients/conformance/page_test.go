@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,5 +102,42 @@ func TestPageJavaScript(t *testing.T) {
 	p.write("main.mjs", "import { ship } from './behind.mjs';\n"+db+"await ship(db, { headers: { 'keyway-token': '7', 'keyway-key': '%34%32' } });\n")
 	if got := p.run("node", "main.mjs"); got != "[7,\"42\"]\n" {
 		t.Errorf("behind a sidecar the database is given %q", got)
+	}
+}
+
+func TestPageJava(t *testing.T) {
+	p := newPage(t, clients[2], "../java/Keyway.java")
+	fenced, behind := p.blocks("java")
+	p.write("Shipping.java", fenced)
+	p.write("Behind.java", behind)
+	p.write("Main.java", `
+import com.sun.net.httpserver.Headers;
+import java.lang.reflect.Proxy;
+
+class Main {
+    // of returns something of a database that prints what it is given.
+    static <T> T of(Class<T> type) {
+        return type.cast(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (self, method, given) -> {
+            if (method.getName().startsWith("set")) {
+                System.out.println(given[1]);
+            }
+            Class<?> result = method.getReturnType();
+            return result == int.class ? (Object) 1 : result.isInterface() ? of(result) : null;
+        }));
+    }
+
+    public static void main(String[] args) throws Exception {
+        Shipping.ship(of(javax.sql.DataSource.class));
+        Headers headers = new Headers();
+        headers.set("Keyway-Token", "7");
+        headers.set("Keyway-Key", "%34%32+");
+        Behind.ship(of(java.sql.Connection.class), headers);
+    }
+}
+`)
+	p.run("javac", "-Xlint:all", "-Werror", "-d", ".", "Keyway.java", "Shipping.java", "Behind.java", "Main.java")
+	got := p.run(java[0], slices.Concat(java[1:], []string{"-cp", ".", "Main"})...)
+	if !regexp.MustCompile(`^[1-9][0-9]+\n[1-9][0-9]+\n7\n42\+\n7\n$`).MatchString(got) {
+		t.Errorf("the database was given %q, want a token twice, and what came behind a sidecar", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -27,7 +28,10 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
-var programs cluster.Programs
+var (
+	programs cluster.Programs
+	classes  string // the directory of the driver in Java
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -41,6 +45,14 @@ func run(m *testing.M) int {
 	if programs, err = cluster.Build(context.Background(), dir); err != nil {
 		log.Print(err)
 		return 1
+	}
+	classes = filepath.Join(dir, "classes")
+	if clients[2].installed() {
+		javac := exec.Command("javac", "-d", classes, "../java/Keyway.java", "../java/Driver.java")
+		if out, err := javac.CombinedOutput(); err != nil {
+			log.Printf("%v: %v\n%s", javac.Args, err, out)
+			return 1
+		}
 	}
 	return m.Run()
 }
