@@ -85,8 +85,8 @@ func TestBlocksSayWhatTheyAre(t *testing.T) {
 	indented := regexp.MustCompile(`\n\n( {4}|\t)[^ \t]`)
 	for file, text := range documents(t) {
 		for _, b := range split(file, text) {
-			if !slices.Contains([]string{"sh", "console", "go", "yaml", "bash", "python", "js", "diff", "text"}, b.kind) {
-				t.Errorf("%s:%d: a block of %q; write ```sh, ```console, ```go, ```yaml, ```bash, ```python, ```js, ```diff, or ```text for what is neither run nor compiled", file, b.line, b.kind)
+			if !slices.Contains([]string{"sh", "console", "go", "yaml", "bash", "python", "js", "java", "diff", "text"}, b.kind) {
+				t.Errorf("%s:%d: a block of %q; write ```sh, ```console, ```go, ```yaml, ```bash, ```python, ```js, ```java, ```diff, or ```text for what is neither run nor compiled", file, b.line, b.kind)
 			}
 		}
 		if at := indented.FindStringIndex(text); at != nil {
