@@ -41,8 +41,9 @@ func (t *Trial) Play(ctx context.Context) (*Report, error) {
 	defer end()
 	var clients, others sync.WaitGroup
 	for i := range t.Dial {
-		t.loads = append(t.loads, t.load(i))
-		clients.Go(func() { t.loads[i].Run(loading) })
+		l := t.load(i)
+		t.loads = append(t.loads, l)
+		clients.Go(func() { l.Run(loading) })
 	}
 	clients.Go(func() { r.watch(loading) })
 	playing, stop := context.WithCancel(ctx)
