@@ -180,7 +180,9 @@ func (s *stack) restartRedis(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		s.mu.Lock()
 		s.redis[i] = again
+		s.mu.Unlock()
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -96,7 +97,10 @@ func (s *stack) newcomers() (n int) {
 
 // commands returns how many commands the stack's stores have executed.
 func (s *stack) commands(ctx context.Context) (sum int64, err error) {
-	for _, p := range s.redis {
+	s.mu.Lock()
+	redis := slices.Clone(s.redis) // an event may restart them
+	s.mu.Unlock()
+	for _, p := range redis {
 		n, err := redisCommands(ctx, p.Dial)
 		if err != nil {
 			return 0, err
