@@ -143,10 +143,11 @@ func (r row) try(ctx context.Context, cfg config, b *trial.Store, dir string) (c
 	}
 	say("starts")
 	s, err := newSite(ctx, cfg, dir, b, r.args)
-	defer s.Close()
 	if err != nil {
+		s.Close()
 		return cell{}, err
 	}
+	defer s.Close()
 	loading, end := context.WithCancel(ctx)
 	defer end()
 	var load sync.WaitGroup
