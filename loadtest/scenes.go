@@ -205,8 +205,8 @@ func (s scene) changes() bool {
 // alone reports whether each turn of a scene has processes of its own: events change them.
 func (s scene) alone() bool { return len(s.events) > 0 }
 
-// together are the scenes for which the processes of a contender are started
-// once: those that it takes part in and that need none of their own.
+// together returns the scenes that share one set of a contender's processes: it takes part in them,
+// and they need no processes of their own.
 func (o *options) together(c contender) (scenes []scene) {
 	for _, s := range o.scenes {
 		if s.takes(c) && !s.alone() {

@@ -52,7 +52,7 @@ func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(gatewa
 	}
 }
 
-// PanicError is a panic of a function that ran for several callers, on a goroutine of its own: the
+// PanicError is a panic of a function that ran for several callers, on a goroutine of its own. The
 // callers' stacks do not show its origin. [Share] raises it again in each caller, except
 // [http.ErrAbortHandler], which is raised unwrapped. It is a [gateway.ErrMayHaveRun].
 type PanicError struct {
@@ -168,9 +168,9 @@ func (f *flights) begin(fl *flight) bool {
 	return fl.begun
 }
 
-// await waits for the flight's result until ctx ends, or for limit if that is not 0. again says
-// that a caller other than the first must call anew, since the result depends on keys that the
-// first caller holds.
+// await waits for the flight's result until ctx ends, or for limit if that is not 0. The
+// result may depend on keys that the first caller holds; again then tells every other caller to call
+// anew.
 func (w *Worker) await(ctx context.Context, fl *flight, limit time.Duration) (v any, shared, again bool, err error) {
 	var timeout <-chan time.Time
 	if limit > 0 {

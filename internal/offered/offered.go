@@ -23,7 +23,7 @@ type Members interface {
 }
 
 // Store is the store that another member offers. If that member restarts, it offers another store,
-// to which follow moves the connections: for the handle, that is a server which has lost its data.
+// and follow moves the connections there. To the handle this looks like a server that has lost its data.
 type Store struct {
 	*store.Store
 	members Members

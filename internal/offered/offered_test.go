@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -56,24 +57,6 @@ func (m *fakeMembers) Changed() <-chan struct{} {
 	return m.changed
 }
 
-// lockedBuffer is a log that a test reads while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // A worker follows the router's store to its next life, also where that is
 // another store than before, and does not choose between two.
 func TestFollowsOfferedStore(t *testing.T) {
@@ -88,7 +71,7 @@ func TestFollowsOfferedStore(t *testing.T) {
 	}
 	members := new(fakeMembers)
 	members.set()
-	var log lockedBuffer
+	var log kit.Buffer
 	config := store.Config{NewCluster: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 
 	ended, cancel := context.WithCancelCause(t.Context())
@@ -122,11 +105,8 @@ func TestFollowsOfferedStore(t *testing.T) {
 		}
 	}
 	members.set("unusable")
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(log.String(), "cannot be used"); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not follow")
-		}
-	}
+	kit.Eventually(t, "a store that cannot be used is refused", func() bool { return strings.Contains(log.String(), "cannot be used") })
+
 	if now, err := s.Generation(t.Context()); err != nil || now != latest {
 		t.Errorf("with an offer that cannot be used: %v, %v; want the store before", now, err)
 	}

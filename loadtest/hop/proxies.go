@@ -174,8 +174,8 @@ type haproxyValues struct {
 	Connections           uint64 // at most
 }
 
-// haproxyConfig is HAProxy on one thread, with what it has for this task: it
-// shares all connections to upstreams, and answers from whichever is free.
+// haproxyConfig is HAProxy on one thread, at its best for this task: it
+// shares all connections to upstreams, and uses any that is free.
 var haproxyConfig = template.Must(template.New("haproxy.cfg").Parse(`
 global
 	nbthread 1
@@ -365,8 +365,8 @@ func (h *hop) sidecarProxy(program, name string) (*proxy, error) {
 	return &proxy{process: s.Process, addr: map[front]string{frontLink: s.Listen}, link: h.with.link(name)}, nil
 }
 
-// doorsOf returns the sidecars of a cluster that take requests from clients, which are started once;
-// each is alone in a cluster of its own, and so the owner of all keys, if that is "".
+// doorsOf returns the sidecars of a cluster that take requests from clients. They are started once. With
+// the name "" each is alone in a cluster of its own, and so owns all keys.
 func (h *hop) doorsOf(clusterName string) (all []*cluster.Process, err error) {
 	if all := h.doors[clusterName]; all != nil {
 		return all, nil

@@ -16,9 +16,9 @@ const (
 	shownLate = 50 // grants, at most
 )
 
-// conclude finds what may not be. A lock may be lost only with its owner, and a call may fail or wait for a key that
-// is nobody's only while it has none: within one of the outages, or a TTL later. So it is where the machine was
-// too busy. A lock that the store keeps may be lost only with what the store has lost, in one of forgotten.
+// conclude finds violations. A lock may be lost only with its owner. A call may fail, or wait for a free key, only while
+// the key has no owner: within one of the outages, or a TTL later. All of that may happen while the machine was too
+// busy. A lock that the store keeps may be lost only with what the store has lost, in one of forgotten.
 func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duration) *lockReport {
 	j.mu.Lock()
 	defer j.mu.Unlock()

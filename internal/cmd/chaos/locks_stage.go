@@ -21,8 +21,8 @@ import (
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
-// Callers that lock keys of the workers while these come, go and die. Of 20 callers 12 share a few clients of this
-// process, 5 are in processes that are killed with their locks and waits, and 3 use the router's lock service.
+// Callers that lock keys of the workers while these come, go and die. Among 20 callers, 12 share a few clients of
+// this process, 5 are in processes that are killed with their locks and waits, and 3 use the router's lock service.
 const (
 	lockClients   = 4
 	lockProcesses = 5

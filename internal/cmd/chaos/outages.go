@@ -17,12 +17,12 @@ func (o outage) touches(begin, end, later time.Duration) bool {
 	return o.begin <= end && begin <= o.end+later
 }
 
-// outages returns the stretches by docs/guarantees.md, those in which locks may be lost that the store keeps, and those
-// in which the machine was too busy. Each of these opens one without owners that lasts for a TTL and slack:
+// outages returns three kinds of stretches: keys may be without owners; the store may lose locks that it keeps; the
+// machine was too busy. By docs/guarantees.md, each of these opens a stretch without owners, for a TTL and slack:
 //
 //   - A worker is killed or paused.
-//   - The store restarts: until it is over nobody claims what a worker had left, or was about to hand over.
-//   - During that a new incarnation begins: it claims nothing for a TTL of its own.
+//   - The store restarts. Until that is over, nobody claims the partitions of a worker that has left or is leaving.
+//   - A new incarnation begins meanwhile. It claims nothing for a TTL of its own.
 //
 // A store that has restarted, maybe without what it kept, has lost a lock if its owner is dead or its partition on its
 // way. That shows when the partition is claimed, two TTLs later at the latest.

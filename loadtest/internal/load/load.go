@@ -55,9 +55,8 @@ type Result struct {
 	Failures Failures
 	Time     time.Duration // measured
 
-	// Latency has an open loop's requests that were due in Time, counted from
-	// when they were due and with those that were never answered; and a closed
-	// loop's that were answered in Time. In nanoseconds.
+	// Latency has nanoseconds. In an open loop it has all requests that were due in Time, answered
+	// or not, from when they were due. In a closed loop it has the requests that were answered in Time.
 	Latency *hdrhistogram.Histogram
 	Series  []Point
 	Clients []int64       // answers in Time to each client

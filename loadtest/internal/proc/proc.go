@@ -173,8 +173,8 @@ func Find(program string, dirs ...string) string {
 // enoughFiles are more than any measurement opens. Some databases take memory for each that there may be.
 const enoughFiles = 1 << 16
 
-// raiseFileLimit lets this process and those that it starts open as many files as the system
-// allows, and returns how many: [enoughFiles] at most. The runtime has raised its own limit
+// raiseFileLimit lets this process and its children open as many files as the system allows, up to
+// [enoughFiles], and returns how many. The runtime has raised its own limit
 // already; only a call of Setrlimit lets children have it too.
 func raiseFileLimit() uint64 {
 	limit := syscall.Rlimit{Cur: enoughFiles, Max: enoughFiles}

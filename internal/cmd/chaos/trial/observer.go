@@ -320,9 +320,9 @@ func (o *Observer) Record() Record {
 	return Record{o.keys, o.requests, o.findings}
 }
 
-// serveLeft serves a request whose client leaves: it works from the request's
-// head on until it notices that its connection has closed or the limit is
-// over, goes on for a while, and writes: finish does both. A connection that closes does not
+// serveLeft serves a request whose client leaves. From the request's head on, it works until it
+// notices that its connection has closed, or until the limit is over. Then finish works on for a
+// while, and writes. A connection that closes does not
 // stop it at once: an app has a grace for that, and the key stays its own.
 func serveLeft(x *Execution, how Way, w http.ResponseWriter, r *http.Request, finish func()) {
 	limit, _ := time.ParseDuration(r.Header.Get(headerLimit))

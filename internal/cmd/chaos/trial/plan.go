@@ -134,9 +134,9 @@ func (f *Fault) allows(q *Request, ran string, ttl time.Duration) bool {
 // lateGrace is for a worker that was paused to notice that it was.
 const lateGrace = 2 * time.Second
 
-// Excuses reports whether a finding lies outside of what is promised. A worker that was stopped
-// between its last check and the sending of a request sends it when it goes on, unless clients sent
-// it later: the token refuses it. sent says when, by the requests' numbers. A worker whose clock
+// Excuses reports whether a finding lies outside of what is promised. A worker may be stopped
+// between its last check of a request and its sending. It sends the request when it goes on, and the
+// token refuses it. That excuses no request that clients sent later; sent says when, by their numbers. A worker whose clock
 // runs beyond the margin may overlap with others: its tokens are lower.
 func (f *Fault) Excuses(finding Finding, sent map[int64]time.Duration, ttl time.Duration) bool {
 	late := finding.Late
