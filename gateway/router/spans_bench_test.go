@@ -29,7 +29,10 @@ func BenchmarkTraces(b *testing.B) {
 		{"sampled", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			spans := kit.Must(tracing.Environment("bench", func(name string) string { return bench.env[name] })).Start(io.Discard, slog.New(slog.DiscardHandler))
+			for name, value := range bench.env {
+				b.Setenv(name, value)
+			}
+			spans := kit.Must(tracing.Environment("bench")).Start(io.Discard, slog.New(slog.DiscardHandler))
 			b.Cleanup(spans.Close)
 			c := workertest.New(b, 16)
 			w := c.StartReady(func(cfg *worker.Config) { cfg.TracerProvider = spans.TracerProvider() })

@@ -104,7 +104,7 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	}
 	c.Gossip.Settings.KeySource = c.Keys.String()
 	var err error
-	if c.Traces, err = tracing.Environment("keyway-"+f.name, os.Getenv); err != nil {
+	if c.Traces, err = tracing.Environment("keyway-" + f.name); err != nil {
 		return Usagef("%v", err)
 	}
 	if c.PeerTLS, err = c.peer.load(); err != nil {

@@ -1,6 +1,6 @@
 // Package tracing makes the spans of a program and sends them to a collector of OpenTelemetry,
-// as the standard variables of the environment say. The SDK batches and sends them; this package
-// reads the variables strictly, and counts and logs the spans that are lost.
+// as the standard variables of the environment say. The SDK reads most of these, and batches and
+// sends the spans; this package counts and logs the spans that are lost.
 package tracing
 
 import (
@@ -10,10 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -27,32 +30,52 @@ type Tracing struct {
 }
 
 // Start makes spans from now on; nil for a nil c. They are written to stdout, or sent. Lost spans
-// are logged. The caller must call [Tracing.Close].
+// are logged, and variables that the SDK cannot use. The caller must call [Tracing.Close].
 func (c *Config) Start(stdout io.Writer, logger *slog.Logger) *Tracing {
 	if c == nil {
 		return nil
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Debug("traces", "error", err) }))
+	handle := func(level slog.Level) otel.ErrorHandlerFunc {
+		return func(err error) { logger.Log(context.Background(), level, "traces", "error", err) }
+	}
+	otel.SetLogger(logr.FromSlogHandler(logger.Handler()))
+	otel.SetErrorHandler(handle(slog.LevelWarn))
+	defer otel.SetErrorHandler(handle(slog.LevelDebug)) // the queue logs spans that are lost
 	q := &queue{log: logger, room: int64(c.queue), exporter: c.exporter(stdout)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.SpanProcessor = sdk.NewBatchSpanProcessor(exporting{q},
-		sdk.WithMaxQueueSize(c.queue), sdk.WithMaxExportBatchSize(c.batch),
-		sdk.WithBatchTimeout(c.delay), sdk.WithExportTimeout(c.patience))
+	q.SpanProcessor = sdk.NewBatchSpanProcessor(exporting{q}, sdk.WithMaxQueueSize(c.queue))
 	limits := sdk.NewSpanLimits()
 	limits.AttributeValueLengthLimit = maxValue
-	return &Tracing{sdk.NewTracerProvider(sdk.WithResource(c.resource), sdk.WithSampler(c.sampler), sdk.WithRawSpanLimits(limits), sdk.WithSpanProcessor(q)), q}
+	return &Tracing{sdk.NewTracerProvider(sdk.WithResource(c.resource()), sdk.WithRawSpanLimits(limits), sdk.WithSpanProcessor(q)), q}
 }
 
 // maxValue is how many characters of an attribute's value are kept.
 const maxValue = 1024
 
-// exporter returns what writes or sends batches of spans.
-func (c *Config) exporter(stdout io.Writer) sdk.SpanExporter {
-	if c.console {
-		lines, _ := stdouttrace.New(stdouttrace.WithWriter(stdout)) // fails only for metrics of its own
-		return lines
+// resource returns what all spans of the program have in common.
+func (c *Config) resource() *resource.Resource {
+	r, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(attribute.String("service.name", c.program)), resource.WithFromEnv())
+	if err != nil {
+		otel.Handle(err) // r has the rest
 	}
-	return otlptrace.NewUnstarted(newClient(c)) // which has nothing to start
+	return r
+}
+
+// exporter returns what writes or sends batches of spans. To make it does not fail: it connects to
+// nothing.
+func (c *Config) exporter(stdout io.Writer) (exporter sdk.SpanExporter) {
+	if c.console {
+		exporter, _ = stdouttrace.New(stdouttrace.WithWriter(stdout))
+		return exporter
+	}
+	options := []otlptracehttp.Option{otlptracehttp.WithRetry(otlptracehttp.RetryConfig{
+		Enabled: true, InitialInterval: time.Second, MaxInterval: 10 * time.Second, MaxElapsedTime: time.Minute,
+	})}
+	if endpoint, _ := otlp("ENDPOINT"); endpoint == "" {
+		options = append(options, otlptracehttp.WithInsecure()) // on this machine
+	}
+	exporter, _ = otlptracehttp.New(context.Background(), options...)
+	return exporter
 }
 
 // TracerProvider returns what makes the spans; nil for none.

@@ -24,16 +24,13 @@ import (
 	"github.com/keyway-go/keyway/internal/tracing"
 )
 
-// environment returns what reads variables NAME=VALUE, separated by spaces.
-func environment(text string) func(string) string {
-	return func(name string) string {
-		for pair := range strings.FieldsSeq(text) {
-			if n, value, _ := strings.Cut(pair, "="); n == name {
-				return value
-			}
-		}
-		return ""
+// environment reads variables NAME=VALUE, separated by spaces, from the test's environment.
+func environment(t *testing.T, text string) (*tracing.Config, error) {
+	for pair := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(pair, "=")
+		t.Setenv(name, value)
 	}
+	return tracing.Environment("keyway-router")
 }
 
 func TestEnvironment(t *testing.T) {
@@ -53,44 +50,37 @@ func TestEnvironment(t *testing.T) {
 		on + "OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.25":                   "on",
 		on + "OTEL_EXPORTER_OTLP_HEADERS=a=b,c=d%20e OTEL_RESOURCE_ATTRIBUTES=deployment.environment=test": "on",
 
-		"OTEL_TRACES_EXPORTER=jaeger":                                     "OTEL_TRACES_EXPORTER",
-		"OTEL_SDK_DISABLED=yes":                                           "OTEL_SDK_DISABLED",
-		"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318":                      "OTEL_EXPORTER_OTLP_ENDPOINT",
-		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=grpc://x:4317":                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-		on + "OTEL_EXPORTER_OTLP_PROTOCOL=grpc":                           "OTEL_EXPORTER_OTLP_PROTOCOL",
-		on + "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json":               "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
-		on + "OTEL_EXPORTER_OTLP_COMPRESSION=zstd":                        "OTEL_EXPORTER_OTLP_COMPRESSION",
-		on + "OTEL_EXPORTER_OTLP_TIMEOUT=10s":                             "OTEL_EXPORTER_OTLP_TIMEOUT",
-		on + "OTEL_EXPORTER_OTLP_HEADERS=secret":                          "OTEL_EXPORTER_OTLP_HEADERS",
-		on + "OTEL_EXPORTER_OTLP_CERTIFICATE=/absent":                     "OTEL_EXPORTER_OTLP_CERTIFICATE",
-		on + "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=/absent":              "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
-		on + "OTEL_TRACES_SAMPLER=sometimes":                              "OTEL_TRACES_SAMPLER",
-		on + "OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=2": "OTEL_TRACES_SAMPLER_ARG",
-		on + "OTEL_RESOURCE_ATTRIBUTES=a":                                 "OTEL_RESOURCE_ATTRIBUTES",
-		on + "OTEL_BSP_MAX_QUEUE_SIZE=0":                                  "OTEL_BSP_MAX_QUEUE_SIZE",
-		on + "OTEL_BSP_SCHEDULE_DELAY=-1":                                 "OTEL_BSP_SCHEDULE_DELAY",
+		"OTEL_TRACES_EXPORTER=jaeger":                       "OTEL_TRACES_EXPORTER",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318":        "OTEL_EXPORTER_OTLP_ENDPOINT",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=grpc://x:4317":  "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+		on + "OTEL_EXPORTER_OTLP_PROTOCOL=grpc":             "OTEL_EXPORTER_OTLP_PROTOCOL",
+		on + "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json": "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+		on + "OTEL_EXPORTER_OTLP_HEADERS=secret":            "OTEL_EXPORTER_OTLP_HEADERS",
+		on + "OTEL_BSP_MAX_QUEUE_SIZE=0":                    "OTEL_BSP_MAX_QUEUE_SIZE",
 	} {
-		c, err := tracing.Environment("keyway-router", environment(text))
-		got := "off"
-		if c != nil {
-			got = "on"
-		}
-		if err != nil {
-			got, _, _ = strings.Cut(err.Error(), " ")
-		}
-		if got != want {
-			t.Errorf("%s: %s (%v), want %s", text, got, err, want)
-		}
-		if err != nil && strings.Contains(text, "HEADERS") && strings.Contains(err.Error(), "secret") {
-			t.Errorf("the error shows what may be a secret: %v", err)
-		}
+		t.Run(text, func(t *testing.T) {
+			c, err := environment(t, text)
+			got := "off"
+			if c != nil {
+				got = "on"
+			}
+			if err != nil {
+				got, _, _ = strings.Cut(err.Error(), " ")
+			}
+			if got != want {
+				t.Errorf("%s: %s (%v), want %s", text, got, err, want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("the error shows what may be a secret: %v", err)
+			}
+		})
 	}
 }
 
 // start starts what the environment says, until the test ends.
 func start(t *testing.T, text string, stdout io.Writer, log io.Writer) *tracing.Tracing {
 	t.Helper()
-	c := kit.Must(tracing.Environment("keyway-router", environment(text)))
+	c := kit.Must(environment(t, text))
 	tr := c.Start(stdout, slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(tr.Close)
 	return tr
@@ -193,6 +183,17 @@ func TestUnreachableCollectorCostsNobodyAnything(t *testing.T) {
 	}
 }
 
+// What the SDK cannot use of the environment is logged.
+func TestBadVariablesAreLogged(t *testing.T) {
+	var log kit.Buffer
+	start(t, "OTEL_TRACES_EXPORTER=otlp OTEL_TRACES_SAMPLER=sometimes OTEL_EXPORTER_OTLP_TIMEOUT=10s OTEL_RESOURCE_ATTRIBUTES=a", io.Discard, &log)
+	for _, want := range []string{"unsupported sampler: sometimes", "10s", "missing value"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q: %s", want, log.String())
+		}
+	}
+}
+
 // failing fails to write.
 type failing struct{}
 
@@ -200,9 +201,9 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
 
 // Lost spans are logged once a minute, with how many there were.
 func TestLostSpansAreLoggedOnceAMinute(t *testing.T) {
+	c := kit.Must(environment(t, "OTEL_TRACES_EXPORTER=console"))
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		c := kit.Must(tracing.Environment("keyway-router", environment("OTEL_TRACES_EXPORTER=console")))
 		tr := c.Start(failing{}, slog.New(slog.NewTextHandler(&log, nil)))
 		for range 3 * 60 {
 			span(t, tr, "lost")
@@ -219,7 +220,7 @@ func TestLostSpansAreLoggedOnceAMinute(t *testing.T) {
 
 func TestConsole(t *testing.T) {
 	var out kit.Buffer
-	c := kit.Must(tracing.Environment("keyway-router", environment("OTEL_TRACES_EXPORTER=console OTEL_TRACES_SAMPLER=always_on")))
+	c := kit.Must(environment(t, "OTEL_TRACES_EXPORTER=console OTEL_TRACES_SAMPLER=always_on"))
 	tr := c.Start(&out, slog.New(slog.DiscardHandler))
 	span(t, tr, "a name")
 	tr.Close()

@@ -40,7 +40,7 @@ var only = []struct {
 	{xnet, []string{"internal/wire/h2", "gateway"}, "all of HTTP/2 but HPACK is Keyway's or the standard library's; the gateway's tests need HPACK, too"},
 	{otel, []string{".", "gateway", "internal/tracing", "internal/test/spantest"}, "spans are made at the two ends of a request's way, and configured by who starts them"},
 	{otel + "/sdk", []string{"internal/tracing", "internal/test/spantest"}, "a library makes spans by the provider that it is given: which one is for the program to say"},
-	{protobuf, []string{"internal/tracing", "internal/test/spantest"}, "the programs' spans in OTLP are the only messages in it"},
+	{protobuf, []string{"internal/test/spantest"}, "spans in OTLP are the only messages in it, and a library sends them"},
 	{consistent, []string{"ring"}, "all placement of partitions goes through ring, where it is a pure function of the member set"},
 }
 
@@ -98,7 +98,6 @@ var without = []struct {
 	{"fallback/etcd", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},
 	{".", []string{etcd, "fallback/etcd"}, "", "who does not keep it in etcd does not link etcd's client"},
 	{".", []string{otel + "/sdk", otel + "/exporters", grpc, "internal/tracing"}, "", "where spans go is for the program to say, and not in the graph of one that wants none"},
-	{"internal/tracing", []string{grpc}, "", "spans go to collectors by HTTP, and gRPC makes a program 11 MB larger"},
 	{"cmd/router", []string{"internal/test"}, "", "what tests need is not for users to run"},
 	{"cmd/worker", []string{"internal/test"}, "", "what tests need is not for users to run"},
 	{"ring/gossip", []string{goRedis, miniredis, "fallback", "gateway"}, "", "membership needs no store"},

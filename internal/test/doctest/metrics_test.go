@@ -75,7 +75,8 @@ func described(t *testing.T) map[string]family {
 	defer client.Close()
 	locker := kit.Must(lock.New(client, lock.Config{}))
 	defer locker.Close()
-	traces := kit.Must(tracing.Environment("doctest", func(name string) string { return map[string]string{"OTEL_TRACES_EXPORTER": "console"}[name] })).Start(io.Discard, slog.New(slog.DiscardHandler))
+	t.Setenv("OTEL_TRACES_EXPORTER", "console")
+	traces := kit.Must(tracing.Environment("doctest")).Start(io.Discard, slog.New(slog.DiscardHandler))
 	defer traces.Close()
 	parts := []prometheus.Collector{node, rt, lockservice.New(rt, lockservice.Config{}), locker, traces}
 	all := make(map[string]family)
