@@ -38,7 +38,6 @@ type appConfig struct {
 	Name      string // of a Keyway worker
 	Join      string // gossip address of the router
 	Listen    string // host:port, or the path of a socket
-	Advertise string // where others reach it, if that is elsewhere
 }
 
 // job is what a request asks for.

@@ -134,7 +134,6 @@ func (s *stack) happen(ctx context.Context, e event) error {
 	case eventKill:
 		s.retire(m.process)
 		s.Stop(m.process, syscall.SIGKILL)
-		s.network.Remove(m.addr)
 		return nil
 	case eventPause:
 		if err := m.process.Signal(syscall.SIGSTOP); err != nil {
@@ -162,11 +161,7 @@ func (s *stack) drain(ctx context.Context, m *member) error {
 	s.Forget(m.process)
 	patience, cancel := context.WithTimeout(ctx, 2*drainTime)
 	defer cancel()
-	if err := m.process.Stop(patience); err != nil {
-		return err
-	}
-	s.network.Remove(m.addr)
-	return nil
+	return m.process.Stop(patience)
 }
 
 func (s *stack) restartRedis(ctx context.Context) error {

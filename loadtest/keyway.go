@@ -31,7 +31,6 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 	node, err := keyway.Start(ctx, keyway.Config{
 		Name:         a.Name,
 		Listener:     listener,
-		Advertise:    a.Advertise,
 		Join:         []string{a.Join},
 		Redis:        "redis://" + a.Redis[0],
 		NewCluster:   true,

@@ -114,7 +114,6 @@ func versions(ctx context.Context, all []requirement) map[string]string {
 // Warnings are given above these shares.
 const (
 	busyGenerator = 0.5 // of a core
-	busyNetwork   = 0.3 // of a core
 	busyMachine   = 0.5 // of all cores, before the run
 )
 
@@ -132,9 +131,6 @@ func (o *options) warnings(r *report.Report) (all []string) {
 				}
 			}
 		}
-	}
-	if _, most := r.NetworkCost(); most > busyNetwork {
-		all = append(all, fmt.Sprintf("what delays the network was busy for up to %.0f %% of the time, on a core that the contenders have, too: it may limit them, and more so the more round trips they make; take fewer --clients, or a --rate", 100*most))
 	}
 	if r.Machine.Load > busyMachine*float64(r.Machine.Cores) {
 		all = append(all, fmt.Sprintf("the machine was busy before the run (load %.1f on %d cores): only ratios count, if anything", r.Machine.Load, r.Machine.Cores))

@@ -14,7 +14,6 @@ import (
 
 	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -37,7 +36,7 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 	if err != nil {
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
-	defer g.close()
+	defer g.Close()
 	m := &measurement{stage: g, progress: p, report: r}
 	if err := errors.Join(m.all(ctx), m.stop()); err != nil {
 		return nil, errors.Join(context.Cause(ctx), err)
@@ -199,7 +198,6 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 // counters are a stack's at one moment.
 type counters struct {
 	cpu      map[report.Figure]time.Duration
-	network  time.Duration // CPU time of what delays
 	commands int64
 	err      error
 }
@@ -207,9 +205,6 @@ type counters struct {
 // counters is called by the load's thread.
 func (s *stack) counters(ctx context.Context) (c counters) {
 	c.cpu = s.cpu()
-	if s.network != nil {
-		c.network = proc.CPUTime(0) - proc.ThreadTime()
-	}
 	c.commands, c.err = s.commands(ctx)
 	return c
 }
@@ -226,7 +221,7 @@ func (s *sum) add(r *load.Result, before, after counters, unknown bool, marks []
 	t := report.Turn{
 		report.Seconds: seconds, report.Answered: answered, report.Failed: float64(r.Failed), report.PerSecond: answered / seconds,
 		report.P50: millis(r.Quantile(50)), report.P99: millis(r.Quantile(99)), report.P999: millis(r.Quantile(99.9)),
-		report.Fairness: -1, report.Commands: -1, report.Generator: r.Own.Seconds() / seconds, report.Network: (after.network - before.network).Seconds() / seconds,
+		report.Fairness: -1, report.Commands: -1, report.Generator: r.Own.Seconds() / seconds,
 	}
 	for group, d := range after.cpu {
 		each := (d - before.cpu[group]).Seconds() * 1e6 / answered

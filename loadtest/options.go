@@ -29,7 +29,6 @@ a lock can have ` + localSuffix + `, a mutex in each process before the lock):
 // options are what a run is asked for.
 type options struct {
 	short      bool
-	rtt        time.Duration
 	names      []string
 	workloads  []string
 	works      []string
@@ -72,7 +71,6 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.rounds, "rounds", 5, 1, "`number` of rounds in which each contender has its turn")
 	f.Duration(&o.time, "time", time.Second, 50*time.Millisecond, "`length` of a turn")
 	f.Duration(&o.warmUp, "warm-up", 250*time.Millisecond, 0, "`length` of the load before each turn")
-	f.Duration(&o.rtt, "rtt", 0, 0, "round trip `time` of a network between clients, front, workers and stores, which the load test adds to the loopback's; sidecars are on their app's machine, and gossip and new connections are not delayed. 0: none")
 	f.Int(&o.instances, "instances", 3, 1, "`number` of workers")
 	f.Duration(&o.ttl, "ttl", 10*time.Second, time.Second, "`time` after which a lock that nobody renews is free, and a worker that died is taken over")
 	f.String(&o.programs, "programs", "", "`directory` of the router and worker to use; by default they are built")
@@ -108,12 +106,8 @@ func (o *options) check() (err error) {
 }
 
 func (o *options) reported() report.Settings {
-	network := ""
-	if o.rtt > 0 {
-		network = o.rtt.String()
-	}
 	return report.Settings{
-		RTT: network, Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(),
+		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(),
 		Instances: o.instances, Keys: o.keys, TTL: o.ttl.String(), Poll: lockers.Poll.String(), Events: o.eventText,
 	}
 }

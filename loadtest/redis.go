@@ -25,11 +25,7 @@ func (s *stack) startRedis() error {
 		if err != nil {
 			return err
 		}
-		reached, err := s.network.Forward(spec.Dial)
-		if err != nil {
-			return err
-		}
-		s.redis, s.reached = append(s.redis, p), append(s.reached, reached)
+		s.redis, s.redisAddrs = append(s.redis, p), append(s.redisAddrs, spec.Dial)
 	}
 	return nil
 }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
-	"github.com/keyway-go/keyway/loadtest/internal/delay"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
@@ -39,11 +38,10 @@ type stage struct {
 	*options
 	run     string // distinguishes the run from others
 	built   cluster.Programs
-	started int            // stacks
-	network *delay.Network // between the processes; nil for the loopback
+	started int // stacks
 }
 
-// newStage makes a directory and the programs. The caller must call close.
+// newStage makes a directory and the programs. The caller must call Close.
 func newStage(ctx context.Context, o *options) (g *stage, err error) {
 	if err := missing(o.requirements()); err != nil {
 		return nil, err
@@ -53,44 +51,35 @@ func newStage(ctx context.Context, o *options) (g *stage, err error) {
 		return nil, err
 	}
 	g = &stage{Stage: processes, run: strings.ToLower(rand.Text()[:8]), options: o, built: cluster.In(o.programs)}
-	if o.rtt > 0 {
-		g.network = delay.New(o.rtt)
-	}
 	if o.programs == "" {
 		g.built, err = cluster.Build(ctx, g.Dir)
 	}
 	if err != nil {
-		g.close()
+		g.Close()
 		return nil, err
 	}
 	return g, nil
-}
-
-func (g *stage) close() {
-	g.Close()
-	g.network.Close()
 }
 
 // stack is a contender that takes requests.
 type stack struct {
 	contender
 	*stage
-	scenes   []scene // that it was started for
-	ttl      time.Duration
-	wait     time.Duration // of workWait
-	name     string        // unique in the run
-	cluster  string        // unique
-	addr     string        // ip:port for requests
-	table    *resource.Table
-	judged   resource.Verdict // up to now
-	sold     int64            // up to now
-	redis    []*proc.Process
-	urls     map[string]string // of other stores
-	reached  []string          // host:port of the Redis servers for the stack's processes
-	urlsOver map[string]string // of other stores for them
-	balancer *proc.Process     // nginx; nil without one
-	nginx    servers.Nginx
-	gossip   string
+	scenes     []scene // that it was started for
+	ttl        time.Duration
+	wait       time.Duration // of workWait
+	name       string        // unique in the run
+	cluster    string        // unique
+	addr       string        // ip:port for requests
+	table      *resource.Table
+	judged     resource.Verdict // up to now
+	sold       int64            // up to now
+	redis      []*proc.Process
+	redisAddrs []string          // host:port, by redis
+	urls       map[string]string // of other stores
+	balancer   *proc.Process     // nginx; nil without one
+	nginx      servers.Nginx
+	gossip     string
 
 	mu        sync.Mutex // guards what follows
 	processes map[*proc.Process]report.Figure
@@ -103,7 +92,7 @@ type stack struct {
 type member struct {
 	name    string
 	process *proc.Process // worker, or app behind a load balancer
-	addr    string        // where it is reached over the network
+	addr    string        // host:port that takes requests
 }
 
 // startStack starts a contender for some scenes, which may be none, and waits
@@ -113,8 +102,7 @@ func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s 
 	name := c.id + "-" + strconv.Itoa(g.started)
 	s = &stack{
 		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: usualWait, name: name, cluster: name + "-" + g.run,
-		urls: make(map[string]string), urlsOver: make(map[string]string),
-		processes: make(map[*proc.Process]report.Figure), retired: make(map[report.Figure]time.Duration),
+		urls: make(map[string]string), processes: make(map[*proc.Process]report.Figure), retired: make(map[report.Figure]time.Duration),
 	}
 	if len(scenes) > 0 {
 		s.ttl, s.wait = scenes[0].ttl, scenes[0].wait
@@ -159,20 +147,7 @@ func (s *stack) startAll(ctx context.Context) error {
 			return err
 		}
 	}
-	var err error
-	if s.addr, err = s.network.Forward(s.addr); err != nil {
-		return err
-	}
 	return s.awaitAnswers(ctx)
-}
-
-// place returns where a process is to listen, and where others reach it.
-func (s *stack) place() (listen, reached string, err error) {
-	if listen, err = proc.FreeAddr(); err != nil {
-		return "", "", err
-	}
-	reached, err = s.network.Forward(listen)
-	return listen, reached, err
 }
 
 // start starts a process of a group.
@@ -214,7 +189,7 @@ func (s *stack) startRouter() error {
 	if s.id == noneRouter {
 		args = append(args, "--key", "header:X-None", "--without-key", "any")
 	}
-	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.reached[0], args...))
+	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.redisAddrs[0], args...))
 	if err != nil {
 		return err
 	}
@@ -225,12 +200,7 @@ func (s *stack) startRouter() error {
 
 // startService starts the worker that keeps the apps' locks.
 func (s *stack) startService() error {
-	listen, reached, err := s.place()
-	if err != nil {
-		return err
-	}
-	p, err := s.start(groupStore, servers.Worker("locks-"+s.name, s.built.Worker, s.cluster, s.reached[0], "",
-		"--listen", listen, "--advertise", reached, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
+	p, err := s.start(groupStore, servers.Worker("locks-"+s.name, s.built.Worker, s.cluster, s.redisAddrs[0], "", "--session-ttl", s.ttl.String(), "--log-level", "warn"))
 	if err != nil {
 		return err
 	}
@@ -245,7 +215,7 @@ func (s *stack) addMember() (*member, error) {
 	instance := len(s.members)
 	s.members = append(s.members, m)
 	s.mu.Unlock()
-	listen, reached, err := s.place()
+	listen, err := proc.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -254,8 +224,8 @@ func (s *stack) addMember() (*member, error) {
 		at = filepath.Join(s.Dir, "app-"+s.name+"-"+m.name)
 	}
 	spec, err := proc.Self("app-"+s.name+"-"+m.name, "app", appConfig{
-		Design: s.design(), Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.reached, Stores: s.urlsOver, TTL: s.ttl, Wait: s.wait,
-		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip, Listen: at, Advertise: reached,
+		Design: s.design(), Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.redisAddrs, Stores: s.urls, TTL: s.ttl, Wait: s.wait,
+		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip, Listen: at,
 	})
 	if err != nil {
 		return nil, err
@@ -265,10 +235,10 @@ func (s *stack) addMember() (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.process, m.addr = app, reached
+	m.process, m.addr = app, listen
 	if s.front == frontSidecar {
-		m.process, err = s.start(groupApp, servers.Worker("sidecar-"+s.name+"-"+m.name, s.built.Worker, s.cluster, s.reached[0], s.gossip,
-			"--listen", listen, "--advertise", reached, "--upstream", "unix://"+at, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
+		m.process, err = s.start(groupApp, servers.Worker("sidecar-"+s.name+"-"+m.name, s.built.Worker, s.cluster, s.redisAddrs[0], s.gossip,
+			"--listen", listen, "--upstream", "unix://"+at, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
 	}
 	return m, err
 }

@@ -73,11 +73,7 @@ func (s *stack) startStore(ctx context.Context, name string) error {
 	if _, err := s.start(groupStore, spec); err != nil {
 		return err
 	}
-	reached, err := s.network.Forward(spec.Dial)
-	if err != nil {
-		return err
-	}
-	s.urls[name], s.urlsOver[name] = kind.url(spec.Dial), kind.url(reached)
+	s.urls[name] = kind.url(spec.Dial)
 	if kind.prepare == nil {
 		return nil
 	}

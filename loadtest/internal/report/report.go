@@ -52,7 +52,6 @@ type Settings struct {
 	TTL       string  `json:"ttl"`
 	Poll      string  `json:"poll"`
 	Events    string  `json:"events,omitempty"`
-	RTT       string  `json:"rtt,omitempty"` // of the network between processes; "" for the loopback's own
 }
 
 // Scene is a workload with the rows of all contenders.
@@ -100,7 +99,6 @@ const (
 	StoreCPU  Figure = "cpu_store_us"
 	Commands  Figure = "store_commands_per_request" // -1 if not known
 	Generator Figure = "generator_core_share"       // of one core
-	Network   Figure = "network_core_share"         // of one core, used by what delays the network
 )
 
 // Quantile is a point of a distribution of latencies.
@@ -150,31 +148,6 @@ func (r *Row) Failed() (n int64) {
 		n += int64(t[Failed])
 	}
 	return n
-}
-
-// NetworkCost is how busy what delays the network was, as a share of one core: in
-// the row where it was least, and where it was most. Both are 0 without a delay.
-func (r *Report) NetworkCost() (least, most float64) {
-	for _, s := range r.Scenes {
-		for _, row := range s.Rows {
-			share := row.Median(Network)
-			if most == 0 || share < least {
-				least = share
-			}
-			most = max(most, share)
-		}
-	}
-	return least, most
-}
-
-// NetworkText says what the network was; "" for the loopback.
-func (r *Report) NetworkText() string {
-	if r.Settings.RTT == "" {
-		return ""
-	}
-	least, most := r.NetworkCost()
-	return fmt.Sprintf("Round trips of %s between clients, front, workers and stores, half of it each way. What delays them took %.0f to %.0f %% of a core, which is not in the CPU per request.",
-		r.Settings.RTT, 100*least, 100*most)
 }
 
 // Row returns a contender's row; nil if there is none.

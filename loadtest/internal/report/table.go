@@ -32,9 +32,6 @@ func (r *Report) Text(w io.Writer, color bool) {
 		s.table(w)
 	}
 	fmt.Fprintf(w, "\n%s, %d cores, %s, load %.1f before the run\n", r.Machine.CPU, r.Machine.Cores, r.Machine.System, r.Machine.Load)
-	if text := r.NetworkText(); text != "" {
-		fmt.Fprintln(w, wrapped(text, textWidth))
-	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintln(w, paint(red, "warning: ")+warning)
 	}
