@@ -251,7 +251,7 @@ func (n *Node) setPages() error {
 	}
 	cfg := admin.Config{
 		Members: n.members, Ready: n.ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.Client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
-		Metrics: registry, Hot: n.worker.HotKeys,
+		Metrics: registry,
 	}
 	if door := n.door.Load(); door != nil {
 		cfg.Lookup, cfg.Routes = door.Lookup, door.RoutesStatus

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/gateway/admin"
-	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
@@ -25,7 +24,6 @@ func TestTrapAnotherHost(t *testing.T) {
 		Members: members, Metrics: prometheus.NewRegistry(),
 		Hosts: []string{"keyway.example", "192.0.2.7"},
 		Drain: func(context.Context) error { drains++; return nil }, Undrain: func() error { return nil },
-		Hot: func(int) []status.HotKey { return nil },
 	}
 	open := httptest.NewServer(admin.New(cfg))
 	defer open.Close()
@@ -51,7 +49,7 @@ func TestTrapAnotherHost(t *testing.T) {
 		if known {
 			want = http.StatusOK
 		}
-		for _, path := range []string{"/", "/members", "/ring", "/lookup?key=k", "/debug/hot", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/openapi.yaml"} {
+		for _, path := range []string{"/", "/members", "/ring", "/lookup?key=k", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/openapi.yaml"} {
 			if status, text := ask(open, "GET", path, host); status != want || !known && !strings.Contains(text, "--admin-host") {
 				t.Errorf("GET %s of %s: %d %.100s", path, host, status, text)
 			}

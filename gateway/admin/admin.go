@@ -70,10 +70,6 @@ type Config struct {
 	// parts. While the page / has viewers, they are gathered once a second. Default: there is no
 	// page /metrics, and no rates at /.
 	Metrics prometheus.Gatherer
-
-	// Hot returns the n keys that a worker was asked for most lately, as its HotKeys does.
-	// Default: there is no page /debug/hot.
-	Hot func(n int) []status.HotKey
 }
 
 // New returns the handler of a process's admin address. openapi.yaml, which it serves at
@@ -140,7 +136,6 @@ func (a *admin) pages() []page {
 		{"POST /unlock", http.HandlerFunc(a.unlock), asks, writers},
 		{"POST /undrain", http.HandlerFunc(a.undrain), asks || cfg.Undrain != nil, writers},
 		{"GET /metrics", promhttp.HandlerFor(cfg.Metrics, metrics), cfg.Metrics != nil, probes},
-		{"GET /debug/hot", http.HandlerFunc(a.ownHot), cfg.Hot != nil, readers},
 		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true, workers},
 		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true, readers},
 	}

@@ -98,16 +98,7 @@ func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *admin) ownHot(w http.ResponseWriter, r *http.Request) {
-	n, err := hotNumber(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	writeJSON(w, a.cfg.Hot(n))
-}
-
-// hotDefault is how many keys /hot and /debug/hot show.
+// hotDefault is how many keys /hot shows.
 const hotDefault = 20
 
 // hotNumber returns how many keys a request wants to see.

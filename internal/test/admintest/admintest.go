@@ -83,7 +83,7 @@ func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 	w := &Worker{Worker: s.Site.Start(change...)}
 	w.Client = clienttest.NewClient(s.T, client.Config{Members: w.Member, Dial: s.Dial})
 	s.T.Cleanup(s.Release) // before the worker ends
-	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: w.Client.Operator(w)})
+	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Operator: w.Client.Operator(w)})
 	return w
 }
 
