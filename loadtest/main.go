@@ -6,7 +6,6 @@
 //
 //	go run . --short                     # less than 4 minutes
 //	go run . --contenders plain,keyway --workloads hot --rate 5000
-//	go run . compare A.json B.json
 //
 // From the directory above, these are "go -C loadtest run .". It starts what it needs on free ports and stops it
 // again. docs/benchmarks.md has the method. It exits with 1 if a contender was wrong that should be
@@ -29,13 +28,8 @@ import (
 func main() { os.Exit(cli.Main("loadtest", run)) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "app":
-			return runApp(ctx, args[1:], stdout, stderr)
-		case "compare":
-			return runCompare(args[1:], stdout)
-		}
+	if len(args) > 0 && args[0] == "app" {
+		return runApp(ctx, args[1:], stdout, stderr)
 	}
 	o, err := parseOptions(args, stdout)
 	if err != nil {
@@ -77,21 +71,5 @@ func write(r *report.Report, dir string) error {
 			return err
 		}
 	}
-	return nil
-}
-
-func runCompare(args []string, stdout io.Writer) error {
-	if len(args) != 2 {
-		return cli.Usagef("compare takes two files: loadtest compare A.json B.json")
-	}
-	before, err := report.Read(args[0])
-	if err != nil {
-		return err
-	}
-	after, err := report.Read(args[1])
-	if err != nil {
-		return err
-	}
-	report.Compare(stdout, before, after)
 	return nil
 }

@@ -16,11 +16,8 @@ import (
 
 const about = `Loadtest runs the same work over Keyway and over other ways to exclude, in turns,
 and compares them. It starts what it needs on free ports and stops it again.
-
-       loadtest compare A.json B.json
-
-shows how the second run differs from the first. A run fails with exit code 1
-if a contender was wrong that should be right, or was not caught though it must.
+A run fails with exit code 1 if a contender was wrong that should be right, or was
+not caught though it must.
 
 Contenders (the first one named is what the others are compared with; those with
 a lock can have ` + localSuffix + `, a mutex in each process before the lock):

@@ -28,7 +28,6 @@ func trials() []trial {
 		{command: re(`^go test (?:-race )?(.* -run (\S+).*)$`), instead: `go test $1 -list $2`, output: `(?m)^Test`},
 		{command: re(`^go test (?:-race )?(.*)$`), instead: `go test $1 -list .`, output: `(?m)^Test`},
 		{command: re(`^\(cd (\S+) && (\S+=\S+ )?go test (.*)\)$`), instead: `cd $1 && ${2}go test $3 -list .`, output: `(?m)^Test`},
-		{command: re(`^(go -C loadtest run \. compare A.json B.json)$`), instead: `$1`, output: `A\.json`, fails: true},
 		{command: re(`^(go -C \S+ run \. .*)$`), instead: `$1 --help`, output: `(?i)usage`},
 	}
 }

@@ -7,9 +7,7 @@ package report
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 )
@@ -164,22 +162,6 @@ func (r *Report) Scene(name string) *Scene {
 		return r.Scenes[i]
 	}
 	return nil
-}
-
-// Read reads a report's JSON.
-func Read(path string) (*Report, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
-	r := new(Report)
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("report: %s: %w", path, err)
-	}
-	if r.Format != Format {
-		return nil, fmt.Errorf("report: %s has format %d, want %d: make it again", path, r.Format, Format)
-	}
-	return r, nil
 }
 
 // JSON writes the report's.
