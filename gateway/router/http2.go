@@ -21,7 +21,6 @@ import (
 type h2Conn struct {
 	*h2.Conn
 	source
-	nc  net.Conn
 	tls *tls.ConnectionState // nil without TLS
 }
 
@@ -29,7 +28,7 @@ type h2Conn struct {
 // holds the bytes read before.
 func serveH2(s *Server, conn net.Conn, read []byte, old servedConn) {
 	addr := conn.RemoteAddr().String()
-	c := &h2Conn{nc: conn}
+	c := new(h2Conn)
 	c.source.init(s.router, s, addr, "2.0")
 	if t, ok := conn.(*tls.Conn); ok {
 		state := t.ConnectionState()

@@ -90,14 +90,6 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
 	}
 	send.CleanResponse(res)
-	if h2w, ok := x.client.ResponseWriter.(*h2Writer); ok {
-		if err := h2w.checkSwitch(res); err != nil {
-			return err
-		}
-	}
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		x.client.upgraded = res.Header.Get("Upgrade")
-	}
 	if via := x.router.cfg.Via; via != "" {
 		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
 	}

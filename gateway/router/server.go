@@ -263,9 +263,8 @@ func (s *Server) Leave() {
 }
 
 // Shutdown takes no new connections except those already on their way, closes idle ones, and waits
-// for running requests. A WebSocket client gets a close frame with code 1012 at the next end of a
-// frame, and has 5 s to answer; tunnels of other protocols end at once. If ctx ends first, the
-// error wraps its cause, and the caller should call Close.
+// for running requests. Tunnels end at once. If ctx ends first, the error wraps its cause, and the
+// caller should call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.change(func() {
 		if s.is(closing) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
@@ -23,7 +24,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
-	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
 // Handler returns a handler that runs next with the request's key held. It takes the key from the
@@ -471,7 +471,12 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	a.detachStream(http.StatusSwitchingProtocols)
 	a.wrote = true
 	if a.stream != nil {
-		conn = tunnel(a.stream, conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it
+		ctx := a.request.Context()
+		context.AfterFunc(ctx, func() {
+			if context.Cause(ctx) == appstate.ErrStreamEnds {
+				time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
+			}
+		})
 	}
 	return conn, buffered, nil
 }
@@ -479,7 +484,7 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (a *appWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// streamGrace is how long a stream may continue when it must end.
+// streamGrace is how long a connection that has changed protocols may continue when its stream must end.
 const streamGrace = time.Second
 
 func isEventStream(contentType string) bool {
@@ -506,24 +511,6 @@ func detachStream(x keyed.Execution) *keyed.Stream {
 		t.End("")
 	}
 	return s
-}
-
-// tunnel returns the connection on which the app and the client switch protocols. frames says that
-// only the new protocol is written to it from now on. A WebSocket client is then told when the
-// stream ends; any other connection is closed after a grace.
-func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Conn {
-	out, away := conn, func() {
-		s.Cancel()
-		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
-	}
-	if frames {
-		ws := websocket.NewConn(conn, protocol)
-		out, away = ws, func() { ws.GoAway(websocket.ServiceRestart, "service restart", streamGrace) }
-	}
-	if !s.OnAway(away) {
-		away()
-	}
-	return out
 }
 
 // detachStream frees the key of an answer that begins with that status, if it is a stream.

@@ -123,7 +123,6 @@ func (c *Conn) hello() {
 	settings = appendSetting(settings, settingMaxStreams, uint32(c.srv.MaxStreams))
 	settings = appendSetting(settings, settingInitialWindow, initialReceive)
 	settings = appendSetting(settings, settingMaxHeaderList, uint32(c.srv.MaxHeaderBytes))
-	settings = appendSetting(settings, settingConnect, 1)
 	b := appendFrame(nil, frame{length: len(settings), kind: frameSettings})
 	b = append(b, settings...)
 	c.controlLocked(appendWord(b, frameWindowUpdate, 0, connReceive-defaultWindow))

@@ -41,7 +41,6 @@ const (
 	settingInitialWindow = 4
 	settingMaxFrame      = 5
 	settingMaxHeaderList = 6
-	settingConnect       = 8 // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441, section 3)
 )
 
 const (

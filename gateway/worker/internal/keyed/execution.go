@@ -242,7 +242,6 @@ type Context struct {
 	streams    atomic.Bool     // the answer continues as a stream
 	tracked    bool            // it is in part.live; guarded by part.mu, as what follows
 	prev, next *Context        // there
-	away       func()          // tells the client of a tunnel to connect again; nil if there is none
 	gone       *time.Timer     // ends a stream whose client has left; nil if it has not
 
 	mu     sync.Mutex // guards what follows
