@@ -24,7 +24,6 @@ func (c *h2Conn) request(s *h2.Stream) *http.Request {
 	return r.WithContext(s.Context())
 }
 
-// h2Header returns fields as net/http has them.
 func h2Header(list []h2.Field) http.Header {
 	h := make(http.Header, len(list))
 	for _, f := range list {

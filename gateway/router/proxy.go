@@ -96,7 +96,6 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	return nil
 }
 
-// fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	a := failed(x.in.Context(), x.router, x.Partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
 	x.client.observed.answered(a.problem, &a.Answer)

@@ -187,7 +187,6 @@ func (s *Server) track(l *listening) bool {
 	return true
 }
 
-// is reports whether the server has come to that phase.
 func (s *Server) is(p phase) bool { return phase(s.phase.Load()) >= p }
 
 // keep begins the server's knowledge of a connection, unless it has ended.
@@ -321,7 +320,6 @@ func (s *Server) Close() error {
 	return err
 }
 
-// handOver passes conn to net/http's server; read holds the bytes read before.
 func (s *Server) handOver(conn net.Conn, read []byte) {
 	if conn = conns.Follow(conn, read); !s.others.Put(conn, nil, nil) {
 		conn.Close()
@@ -354,7 +352,6 @@ func tlsConfig(s *http.Server) *tls.Config {
 	return cfg
 }
 
-// ticks returns how many ticks of the clock d is.
 func ticks(d time.Duration) int64 { return max(int64(d/conns.Tick), 1) }
 
 // h2Preface is how a connection begins on which the client knows that HTTP/2 is

@@ -36,7 +36,6 @@ func (t *tunnel) Close() error {
 	return t.Conn.Close()
 }
 
-// tunnel begins the server's knowledge of a connection that was hijacked.
 func (s *Server) tunnel(conn net.Conn) net.Conn {
 	t := &tunnel{conn, s}
 	s.mu.Lock()

@@ -169,7 +169,6 @@ type linkWriter struct {
 // Unwrap lets [http.ResponseController] reach the writer.
 func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// refuse answers a request that was not admitted.
 func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
 	worker.counts.refused(r.Context(), err)
 	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
@@ -187,7 +186,6 @@ func (h *keyedHandler) batched(r *http.Request) bool {
 	return ok
 }
 
-// batchedLink is batched for a request that came over the link.
 func (h *keyedHandler) batchedLink(r *link.ServerRequest) bool {
 	if h.mux == nil || !h.worker.batches.Load() {
 		return false
@@ -315,7 +313,6 @@ type appWriter struct {
 	unsent   error           // see Unsent
 }
 
-// release ends the execution, once, and its stream, if there is one.
 func (a *appWriter) release() {
 	a.stream.End()
 	if x := a.held; !x.IsNone() {
@@ -492,7 +489,6 @@ func isEventStream(contentType string) bool {
 	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
 }
 
-// hasEventStream is isEventStream for the fields of an answer.
 func hasEventStream(fields []http1.Field) bool {
 	for i := range fields {
 		if f := &fields[i]; len(f.Name) == len("Content-Type") && strings.EqualFold(grammar.Text(f.Name), "Content-Type") {

@@ -243,7 +243,6 @@ func (s *Spool) freeLocked() {
 	}
 }
 
-// takeLocked charges the account.
 func (s *Spool) takeLocked(r Resource, n int64) bool {
 	if !s.account.Take(r, n) {
 		return false
@@ -252,7 +251,6 @@ func (s *Spool) takeLocked(r Resource, n int64) bool {
 	return true
 }
 
-// giveLocked takes a charge back.
 func (s *Spool) giveLocked(r Resource, n int64) {
 	if n == 0 {
 		return

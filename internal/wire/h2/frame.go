@@ -116,7 +116,6 @@ func appendFrame(b []byte, f frame) []byte {
 	return binary.BigEndian.AppendUint32(b, f.stream)
 }
 
-// appendWord appends a frame whose payload is one number.
 func appendWord(b []byte, kind frameKind, stream, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(appendFrame(b, frame{length: 4, kind: kind, stream: stream}), n)
 }

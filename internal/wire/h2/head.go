@@ -75,7 +75,6 @@ const (
 
 var fieldLists = sync.Pool{New: func() any { list := make([]Field, 0, 24); return &list }}
 
-// freeFields gives a list of fields back.
 func freeFields(list *[]Field) {
 	if list == nil || cap(*list) > 256 {
 		return
@@ -85,7 +84,6 @@ func freeFields(list *[]Field) {
 	fieldLists.Put(list)
 }
 
-// beginBlock prepares b for a block.
 func (b *block) beginBlock(p purpose, f frame, limit int) {
 	*b = block{
 		open: true, purpose: p, stream: f.stream, end: f.has(flagEndStream), left: limit, limit: limit, room: 2*limit + maxFrame,
@@ -221,7 +219,6 @@ func (b *block) finish() {
 	}
 }
 
-// validPath reports whether p is a path and perhaps a query.
 func validPath(method, p string) bool {
 	return grammar.IsTarget(p) && (p[0] == '/' || p == "*" && method == "OPTIONS")
 }

@@ -121,7 +121,6 @@ func (x *Exchange) Do(ctx context.Context) error {
 	}
 }
 
-// hasBody reports whether there is anything behind the head of Message.
 func (x *Exchange) hasBody() bool {
 	_, body, _ := bytes.Cut(x.Message, []byte("\r\n\r\n"))
 	return len(body) > 0
@@ -163,7 +162,6 @@ func (x *Exchange) release(reuse bool) {
 	}
 }
 
-// detach takes the connection from the exchange.
 func (x *Exchange) detach() (c *conn, disturbed bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

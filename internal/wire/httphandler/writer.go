@@ -191,7 +191,6 @@ func (w *Writer) WriteHeader(status int) {
 
 func isSet(values []string) bool { return len(values) > 0 && values[0] != "" }
 
-// hasPrefixed reports whether there are trailers by http.TrailerPrefix.
 func (w *Writer) hasPrefixed() bool {
 	for name := range w.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
@@ -222,7 +221,6 @@ func (w *Writer) addField(name string, values []string) {
 
 func (w *Writer) hasBody() bool { return grammar.HasBody(w.req.Method, w.status) }
 
-// isWhole reports whether the body is of the declared length, if there is one.
 func (w *Writer) isWhole() bool { return !w.hasBody() || w.length < 0 || w.length == w.written }
 
 // sendHead sends the head and the held part of the body.

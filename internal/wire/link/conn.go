@@ -129,7 +129,6 @@ func (c *conn) fail(cause error) {
 	})
 }
 
-// ended reports whether the connection has failed or been closed.
 func (c *conn) ended() bool {
 	select {
 	case <-c.done:
@@ -260,7 +259,6 @@ func protocolError(format string, args ...any) error {
 
 func noEOF(err error) error {
 	if err == io.EOF {
-// noEOF is err, or io.ErrUnexpectedEOF for io.EOF.
 		return io.ErrUnexpectedEOF
 	}
 	return err

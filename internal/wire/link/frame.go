@@ -55,7 +55,6 @@ type header struct {
 	stream uint64
 }
 
-// putHeader writes the header of a frame into the first headerLen bytes of b.
 func putHeader(b []byte, h header) {
 	first := uint32(h.length)<<8 | uint32(h.kind)
 	if h.end {
@@ -183,7 +182,6 @@ func (r *reader) skip(n int) error {
 	return nil
 }
 
-// header returns the next frame header.
 func (r *reader) header() (header, error) {
 	b, err := r.next(headerLen)
 	if err != nil {

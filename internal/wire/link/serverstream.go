@@ -131,14 +131,12 @@ func (st *serverStream) serve() {
 	st.w.finish()
 }
 
-// admitted reports whether the client was granted more than it keeps.
 func (st *serverStream) admitted() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.grown
 }
 
-// cancel ends a stream from outside of its handler.
 func (st *serverStream) cancel(err error) {
 	st.stop(err)
 	st.ctx.cancel(context.Canceled)

@@ -122,7 +122,6 @@ func (s *splitter) watch(nc net.Conn) *newcomer {
 	return w
 }
 
-// giveUpLocked closes a connection that waits.
 func (s *splitter) giveUpLocked(w *newcomer) {
 	s.removeLocked(w)
 	close(w.gone)

@@ -133,7 +133,6 @@ func (a *Plain) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// beginSending begins to send what there is.
 func (a *Plain) beginSending() {
 	a.over = a.room.backlog(a.client, a.sendHead, a.send)
 	if a.small != nil {

@@ -115,7 +115,6 @@ func (r *Recorder) Shareable() bool {
 	return r.whole()
 }
 
-// whole reports whether the body has the length that the head says.
 func (r *Recorder) whole() bool {
 	length := r.head["Content-Length"]
 	if len(length) == 0 || r.method == http.MethodHead || grammar.HasNoBody(r.status) {
