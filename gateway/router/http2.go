@@ -86,7 +86,6 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	s.recycle()
 }
 
-// recycle makes s ready for another request.
 func (s *h2Stream) recycle() {
 	s.stream.OnFail(nil)
 	if s.Request.Body != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/httphandler"
 )
 
-// request returns the request as net/http has it, without its body.
 func (c *h2Conn) request(s *h2.Stream) *http.Request {
 	r := &http.Request{
 		Method: s.Method, Host: s.Authority, RequestURI: s.Path, URL: &url.URL{Host: s.Authority},

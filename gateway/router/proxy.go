@@ -70,7 +70,6 @@ func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// setKeyway sets what only workers get.
 func (x *proxiedRequest) setKeyway(h http.Header) {
 	if x.key != "" {
 		h.Set(gateway.HeaderKey, url.PathEscape(x.key))

@@ -239,7 +239,6 @@ func (s *Server) clock() {
 	}
 }
 
-// makeRoom ends connections that have been without a request for longest.
 func (s *Server) makeRoom() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

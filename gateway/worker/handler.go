@@ -271,7 +271,6 @@ func appValues(memory []byte, x keyed.Execution, token int64, baggage string) [l
 	return [...]string{url.PathEscape(x.Key), numbers[:first], numbers[first:epoch], numbers[epoch:], baggage}
 }
 
-// setAppHeader sets the fields that describe the execution to the app.
 func setAppHeader(h http.Header, x keyed.Execution, baggage string) {
 	all := appValues(make([]byte, 0, maxNumbers), x, x.Token(), baggage)
 	values := all[:]

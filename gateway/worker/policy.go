@@ -52,7 +52,6 @@ func (ps *policies) get(encoded []byte) (*policy.Policy, error) {
 	return &decoded, nil
 }
 
-// askingOf returns how a request over HTTP asks for its key.
 func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
 	how.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	how.Client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)

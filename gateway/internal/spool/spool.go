@@ -228,7 +228,6 @@ func (s *Spool) Close() error {
 	return nil
 }
 
-// freeLocked frees memory and file when they are no longer used.
 func (s *Spool) freeLocked() {
 	if !s.closed || s.users > 0 {
 		return

@@ -124,7 +124,6 @@ func appendSetting(b []byte, id uint16, value uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, id), value)
 }
 
-// unpad returns the payload without its padding.
 func unpad(f frame, p []byte) ([]byte, bool) {
 	if !f.has(flagPadded) {
 		return p, true

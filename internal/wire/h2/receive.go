@@ -275,7 +275,6 @@ func (c *Conn) grantLocked(n int) {
 	c.owed = 0
 }
 
-// resetByLocked takes RST_STREAM.
 func (c *Conn) resetByLocked(f frame, p []byte) error {
 	switch {
 	case len(p) != 4:

@@ -202,7 +202,6 @@ func (x *Exchange) readHead() error {
 	}
 }
 
-// makeRoom makes room behind buf[r:w].
 func (x *Exchange) makeRoom() {
 	switch {
 	case x.w < len(x.buf):
@@ -349,7 +348,6 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// await waits until some of the body is in buf.
 func (x *Exchange) await() error {
 	for x.r == x.w {
 		if x.err != nil {
@@ -360,7 +358,6 @@ func (x *Exchange) await() error {
 	return nil
 }
 
-// read reads more of the body.
 func (x *Exchange) read() {
 	x.r, x.w = 0, 0
 	n, err := x.conn.readOn(x.buf)

@@ -200,7 +200,6 @@ func (w *Writer) hasPrefixed() bool {
 	return false
 }
 
-// addHeader adds the header as it is now to the head, or an interim answer.
 func (w *Writer) addHeader() {
 	for name, values := range w.header {
 		switch {
@@ -354,7 +353,6 @@ func (w *Writer) Finish() {
 	w.stream.SendEnd()
 }
 
-// addTrailers adds the trailers that the handler has set.
 func (w *Writer) addTrailers() {
 	for name, values := range w.header {
 		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && grammar.IsToken(rest) {

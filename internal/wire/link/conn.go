@@ -44,7 +44,6 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// withDefaults returns c with its zero fields filled in.
 func (c Config) withDefaults() Config {
 	c.MaxStreams = cmp.Or(c.MaxStreams, 16<<10)
 	c.MaxHeaderBytes = min(cmp.Or(c.MaxHeaderBytes, 64<<10), maxPayload)
@@ -107,7 +106,6 @@ func (c *conn) init(nc net.Conn, cfg *Config) {
 	c.unwritable = c.fail
 }
 
-// start runs the goroutines that write and that watch the peer.
 func (c *conn) start() {
 	c.wg.Go(func() {
 		if err := c.out.run(c.stream, c.done); err != nil {
@@ -237,7 +235,6 @@ func (c *conn) readFrames(handle func(header) error) error {
 	}
 }
 
-// number reads the payload of a frame that is one varint.
 func (c *conn) number(h header) (uint64, error) {
 	if h.length > binary.MaxVarintLen64 {
 		return 0, protocolError("%v frame of %d bytes", h.kind, h.length)

@@ -170,7 +170,6 @@ func (r *reader) some(n int) ([]byte, error) {
 	return r.next(min(n, r.w-r.r))
 }
 
-// skip drops n bytes.
 func (r *reader) skip(n int) error {
 	for n > 0 {
 		b, err := r.some(n)

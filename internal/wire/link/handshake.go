@@ -123,7 +123,6 @@ func (hs *handshake) greeting() hello {
 	return h
 }
 
-// writeHello writes this side's preface and hello.
 func (hs *handshake) writeHello(r role, settings string) error {
 	h := hs.greeting()
 	h.settings = settings
@@ -189,7 +188,6 @@ func (hs *handshake) readProof() error {
 	return match(&hs.mine, &hs.peer)
 }
 
-// payload reads a frame of the handshake.
 func (hs *handshake) payload(k kind) ([]byte, error) {
 	h, err := hs.in.header()
 	if err == nil && (h.kind != k || h.length > helloLimit) {

@@ -115,7 +115,6 @@ func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
 	return st
 }
 
-// serve runs the handler.
 func (st *serverStream) serve() {
 	defer st.sc.returned(st)
 	defer st.close()

@@ -71,7 +71,6 @@ func (s *splitter) part() *netutil.Listener {
 	return l
 }
 
-// accept runs until ln fails.
 func (s *splitter) accept() {
 	for {
 		nc, err := netutil.Accept(s.ln, s.cfg.Logger)

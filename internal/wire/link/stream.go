@@ -143,7 +143,6 @@ func (s *stream) discardLocked() {
 	s.releaseLocked()
 }
 
-// releaseLocked returns every buffer.
 func (s *stream) releaseLocked() {
 	for i, b := range s.chunks {
 		pool.put(b)

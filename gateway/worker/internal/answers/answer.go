@@ -84,7 +84,6 @@ func (a *Plain) WriteHeader(status int) {
 	}
 }
 
-// sendInterim sends an interim answer after those before it.
 func (a *Plain) sendInterim(status int) {
 	before, done, header := a.interim, make(chan struct{}), a.header.Clone()
 	a.interim = done

@@ -152,7 +152,6 @@ func (a *Shared) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 // Close ends the use of an answer that is not served.
 func (a *Shared) Close() { a.body.Close() }
 
-// cloned returns a copy of a header that has no memory in common with it.
 func cloned(h http.Header) http.Header {
 	out := make(http.Header, len(h))
 	for name, values := range h {

@@ -257,7 +257,6 @@ func (p *Partition) track(c *Context) bool {
 	return true
 }
 
-// untrackLocked undoes track.
 func (p *Partition) untrackLocked(c *Context) {
 	switch {
 	case !c.tracked:
