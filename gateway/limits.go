@@ -40,12 +40,6 @@ type Limits struct {
 	// beyond it waits for 5 s, and then fails with 503. Default 4096.
 	ConnsPerWorker int
 
-	// LinksPerWorker bounds the links to one worker. Another one is made when the others carry half
-	// of what the worker takes on them (worker.Limits.StreamsPerLink), and is closed after 30 s
-	// without requests. When all are full, requests for the worker fail at once with 503. Default
-	// 4.
-	LinksPerWorker int
-
 	// DialTimeout bounds connecting to a worker. Default 1 s.
 	DialTimeout time.Duration
 }

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/wire/websocket"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -100,74 +99,59 @@ func streams(t *testing.T, base string, count int, fields ...string) (taken int)
 	return taken
 }
 
-// serve answers requests, takes WebSockets, and reads bodies to their end behind the answer's head.
+// serve answers requests, and reads bodies to their end behind the answer's head.
 func serve(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
-	switch {
-	case r.Header.Get("Upgrade") != "":
-		conn, buf, err := rc.Hijack()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", websocket.Accept(r.Header.Get("Sec-WebSocket-Key")))
-		io.Copy(io.Discard, buf)
-	case r.Method == http.MethodPost:
-		rc.EnableFullDuplex()
-		rc.Flush()
-		io.Copy(io.Discard, r.Body)
-	default:
+	if r.Method != http.MethodPost {
 		io.WriteString(w, "served")
+		return
 	}
+	rc.EnableFullDuplex()
+	rc.Flush()
+	io.Copy(io.Discard, r.Body)
 }
 
 // Few connections of HTTP/2 whose requests each need a file leave files for other clients, for
 // admin, gossip and the store. What exceeds the bound is told so and logged.
 func TestTrapRouterKeepsFilesForItself(t *testing.T) {
 	upload := []string{":method=POST", ":scheme=http", ":path=/", ":authority=h"}
-	socket := []string{":method=CONNECT", ":protocol=websocket", ":scheme=http", ":path=/", ":authority=h", "x-key=k", "sec-websocket-version=13", "origin=http://h"}
-	for name, fields := range map[string][]string{"tunnels": socket, "requests without a key": upload} {
-		t.Run(name, func(t *testing.T) {
-			const files, connections, each, bound = 1024, 5, 248, 384
-			upstream := httptest.NewServer(http.HandlerFunc(serve))
-			t.Cleanup(upstream.CloseClientConnections)
-			r := startWithFiles(t, files, "--without-key", upstream.URL)
-			own(t, r, http.HandlerFunc(serve))
-			taken := 0
-			for range connections {
-				taken += streams(t, r.requests, each, fields...)
-			}
-			if taken != bound {
-				t.Errorf("%d were taken, want %d", taken, bound)
-			}
-			for range 3 {
-				if status, body := fetch(t, r.requests, "other"); status != 200 || body != "served" {
-					t.Errorf("another client: %d %s", status, body)
-				}
-			}
-			if status, body := fetch(t, r.admin+"/readyz", ""); status != 200 {
-				t.Errorf("/readyz: %d %s", status, body)
-			}
-			refused := fmt.Sprintf("keyway_router_problems_total{kind=%q} %d\n", "onward-full", connections*each-bound)
-			if _, body := fetch(t, r.admin+"/metrics", ""); !strings.Contains(body, refused) {
-				t.Errorf("/metrics has no %s", refused)
-			}
-			late, err := gossip.Start(t.Context(), gossip.Config{
-				Self:  ring.Member{Name: "late", Role: ring.RoleRouter, State: ring.StateActive, Addr: "127.0.0.1:1"},
-				Seeds: []string{r.gossip},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer late.Close()
-			kit.Eventually(t, "a member that joined late is known", func() bool {
-				_, body := fetch(t, r.admin+"/members", "")
-				return strings.Contains(body, `"late"`)
-			})
-			if log := r.stderr.String(); strings.Contains(log, "too many open files") || !strings.Contains(log, "--max-connections") {
-				t.Errorf("logged: %s", log)
-			}
-		})
+	const files, connections, each, bound = 1024, 5, 248, 384
+	upstream := httptest.NewServer(http.HandlerFunc(serve))
+	t.Cleanup(upstream.CloseClientConnections)
+	r := startWithFiles(t, files, "--without-key", upstream.URL)
+	own(t, r, http.HandlerFunc(serve))
+	taken := 0
+	for range connections {
+		taken += streams(t, r.requests, each, upload...)
+	}
+	if taken != bound {
+		t.Errorf("%d were taken, want %d", taken, bound)
+	}
+	for range 3 {
+		if status, body := fetch(t, r.requests, "other"); status != 200 || body != "served" {
+			t.Errorf("another client: %d %s", status, body)
+		}
+	}
+	if status, body := fetch(t, r.admin+"/readyz", ""); status != 200 {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	refused := fmt.Sprintf("keyway_router_problems_total{kind=%q} %d\n", "onward-full", connections*each-bound)
+	if _, body := fetch(t, r.admin+"/metrics", ""); !strings.Contains(body, refused) {
+		t.Errorf("/metrics has no %s", refused)
+	}
+	late, err := gossip.Start(t.Context(), gossip.Config{
+		Self:  ring.Member{Name: "late", Role: ring.RoleRouter, State: ring.StateActive, Addr: "127.0.0.1:1"},
+		Seeds: []string{r.gossip},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	kit.Eventually(t, "a member that joined late is known", func() bool {
+		_, body := fetch(t, r.admin+"/members", "")
+		return strings.Contains(body, `"late"`)
+	})
+	if log := r.stderr.String(); strings.Contains(log, "too many open files") || !strings.Contains(log, "--max-connections") {
+		t.Errorf("logged: %s", log)
 	}
 }

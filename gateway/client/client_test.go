@@ -34,7 +34,6 @@ func TestClientConfigIsChecked(t *testing.T) {
 		"MaxHeld is -1":        {MaxHeld: -1},
 		"ReplayBytes is -1":    {ReplayBytes: -1},
 		"ConnsPerWorker is -1": {ConnsPerWorker: -1},
-		"LinksPerWorker is -1": {LinksPerWorker: -1},
 		"DialTimeout is -1s":   {DialTimeout: -time.Second},
 	} {
 		if _, err := client.New(client.Config{Members: routertest.NewCluster(t), Limits: limits}); err == nil || !strings.HasPrefix(err.Error(), "client: Limits."+field) {

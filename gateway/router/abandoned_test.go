@@ -120,12 +120,12 @@ func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
 	})
 }
 
-// An attack by those who give up: twice as many requests as a link carries, some
+// An attack by those who give up: half as many requests as a link carries, some
 // at a time.
 const (
 	abandonedRequests = 128
 	abandonedAtOnce   = 4
-	abandonedStreams  = abandonedRequests / 2
+	abandonedStreams  = abandonedRequests * 2
 )
 
 // giveUp makes the attack, with a further header field. left reports whether the
@@ -163,7 +163,7 @@ func giveUp(t *testing.T, app *slowApp, s *routertest.Site, field string, left f
 // testAbandonedRequestsHaveAShare attacks with a further header field. With
 // net/http the app worked on so many of the requests.
 func testAbandonedRequestsHaveAShare(t *testing.T, trusted []netip.Prefix, field string, other *http.Client, theirs int64) {
-	const share = abandonedStreams / 4
+	const share = abandonedStreams / 16
 	app := newSlowApp()
 	defer app.free()
 	c := workertest.New(t, 16)

@@ -137,7 +137,6 @@ func (c *carrier) Carry(e send.Interruptible) (watched bool) {
 	return true
 }
 
-// interrupt ends what is done for the client.
 func (c *carrier) interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

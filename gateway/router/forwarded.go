@@ -33,7 +33,6 @@ func (s *source) init(rt *Router, server *Server, addr, version string) {
 	s.id = hop.ClientID(addrOf(addr))
 }
 
-// addrOf returns an address without its port.
 func addrOf(addr string) string {
 	if host, _, err := net.SplitHostPort(addr); err == nil {
 		return host

@@ -155,7 +155,6 @@ func (c *http1Conn) beginHead() {
 	}
 }
 
-// endWork ends what is done for the client.
 func (c *http1Conn) endWork() {
 	c.cancel(send.ErrClientLeft)
 	c.carrier.interrupt()
@@ -244,7 +243,6 @@ func (c *http1Conn) room() []byte {
 	return c.in[c.have:]
 }
 
-// drop gives the buffer back if nothing is in it.
 func (c *http1Conn) drop() {
 	if c.have == 0 {
 		c.freeBuffer()

@@ -68,7 +68,6 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	return true, false
 }
 
-// recycle makes r ready for another request.
 func (r *http1Request) recycle() {
 	r.upstreamRequest.recycle()
 	r.drop()
@@ -76,7 +75,6 @@ func (r *http1Request) recycle() {
 	http1Requests.Put(r)
 }
 
-// drop gives the memory of out back.
 func (r *http1Request) drop() {
 	if r.pooled != nil {
 		*r.pooled = r.out[:0]

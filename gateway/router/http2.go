@@ -21,7 +21,6 @@ import (
 type h2Conn struct {
 	*h2.Conn
 	source
-	nc  net.Conn
 	tls *tls.ConnectionState // nil without TLS
 }
 
@@ -29,7 +28,7 @@ type h2Conn struct {
 // holds the bytes read before.
 func serveH2(s *Server, conn net.Conn, read []byte, old servedConn) {
 	addr := conn.RemoteAddr().String()
-	c := &h2Conn{nc: conn}
+	c := new(h2Conn)
 	c.source.init(s.router, s, addr, "2.0")
 	if t, ok := conn.(*tls.Conn); ok {
 		state := t.ConnectionState()
@@ -87,7 +86,6 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	s.recycle()
 }
 
-// recycle makes s ready for another request.
 func (s *h2Stream) recycle() {
 	s.stream.OnFail(nil)
 	if s.Request.Body != nil {

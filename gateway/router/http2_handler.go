@@ -12,7 +12,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/httphandler"
 )
 
-// request returns the request as net/http has it, without its body.
 func (c *h2Conn) request(s *h2.Stream) *http.Request {
 	r := &http.Request{
 		Method: s.Method, Host: s.Authority, RequestURI: s.Path, URL: &url.URL{Host: s.Authority},
@@ -24,7 +23,6 @@ func (c *h2Conn) request(s *h2.Stream) *http.Request {
 	return r.WithContext(s.Context())
 }
 
-// h2Header returns fields as net/http has them.
 func h2Header(list []h2.Field) http.Header {
 	h := make(http.Header, len(list))
 	for _, f := range list {
@@ -38,9 +36,7 @@ func h2Header(list []h2.Field) http.Header {
 // before.
 func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	r, body := c.request(s), s.Body
-	if s.Protocol != "" {
-		body = false
-	} else if r.Method != http.MethodConnect {
+	if r.Method != http.MethodConnect {
 		url, err := url.ParseRequestURI(s.Path)
 		if err != nil {
 			s.Reset(h2.ProtocolError)
@@ -62,19 +58,16 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 			s.Reset(h2.InternalError)
 		}
 	}()
-	switch {
-	case s.Path == "*":
+	if s.Path == "*" {
 		w.WriteHeader(http.StatusOK) // net/http's own answer
-	case s.Protocol == "" || w.upgrade(r):
+	} else {
 		c.server.router.ServeHTTP(w, r)
 	}
-	if !w.hijacked {
-		w.Finish()
-	}
+	w.Finish()
 }
 
 // h2Writer is an [http.ResponseWriter] and implements [httphandler.Stream]. The request's handler
-// owns it. Once hijacked is set, the stream carries the new protocol and no answer can follow.
+// owns it.
 type h2Writer struct {
 	httphandler.Writer
 	stream  *h2.Stream
@@ -83,9 +76,6 @@ type h2Writer struct {
 	expects bool       // the client is to be told to send the body
 	fields  []h2.Field // for what is sent next
 	dated   bool       // there is a Date among them
-
-	key      string // Sec-WebSocket-Key of a stream that is to change to WebSocket; "" for others
-	hijacked bool   // it has changed
 }
 
 // SetReadDeadline is for [http.ResponseController]. It knows only deadlines that

@@ -20,7 +20,6 @@ const (
 	otherRoute = "other"   // requests that no route takes
 )
 
-// labelOf returns the value of the label route for a route of that name.
 func labelOf(name string) string { return strings.ToValidUTF8(cmp.Or(name, onlyRoute), "\uFFFD") }
 
 // The router's families of metrics; docs/metrics.md describes them.

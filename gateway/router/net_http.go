@@ -10,7 +10,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/h2"
@@ -31,8 +30,6 @@ type clientWriter struct {
 	pace    time.Duration
 	streams bool // the request came over HTTP/2
 	status  int  // of the head that begins
-
-	upgraded string // the protocol that the worker has changed to
 
 	record
 	by        send.Way
@@ -66,12 +63,6 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		defer w.hurry() // the server sends what is left
 	}
 	rt, rules := w.router, &d.route.rules
-	if h2w, ok := w.ResponseWriter.(*h2Writer); ok && h2w.isRefused(r, rules) {
-		rt.counters.refused(problem.Connect)
-		w.noteProblem(problem.Connect)
-		problem.Of(problem.Connect).ServeHTTP(w, r)
-		return
-	}
 	partition := 0
 	if d.key != "" {
 		partition = rt.workers.Ring.Partition(d.key)

@@ -30,7 +30,6 @@ type observation struct {
 	told      bool          // wait and run are known
 }
 
-// onward returns what is noted of the request's way to a worker; nil of a nil one.
 func (o *observation) onward() *send.Progress {
 	if o == nil {
 		return nil

@@ -22,7 +22,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
 // manyOnOne sends requests of the client at that address on one connection of HTTP/2, and returns
@@ -66,9 +65,6 @@ func manyOnOne(t *testing.T, s *routertest.Site, client string, requests int, fi
 	return statuses, conn
 }
 
-// socketFields ask for WebSocket.
-var socketFields = []string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/", ":authority", "shop.example", "x-key", "k", "sec-websocket-version", "13", "origin", "https://shop.example"}
-
 // What needs a connection of its own behind the router is bounded, of all and of each client, though
 // it all comes over few connections. What exceeds that is told so and logged, and others are served.
 func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
@@ -80,41 +76,37 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 	}))
 	defer upstream.Close()
 	upload := []string{":method", "POST", ":scheme", "http", ":path", "/", ":authority", "shop.example"}
-	for name, fields := range map[string][]string{"tunnels": socketFields, "requests without a key": upload} {
-		t.Run(name, func(t *testing.T) {
-			var log kit.Buffer
-			w := routertest.NewWorker(t, "a", socketApp(t, websocket.Accept))
-			s := routertest.ThroughServer(t, routertest.New(t, router.Config{
-				Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: gateway.Limits{Hold: time.Second},
-				Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
-				ProxyProtocol: loopback, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			}))
-			var first net.Conn
-			for i, want := range []string{"map[200:2 503:2]", "map[200:2 503:2]", "map[200:1 503:3]"} {
-				statuses, conn := manyOnOne(t, s, fmt.Sprintf("192.0.2.%d", i+1), 4, fields...)
-				if i == 0 {
-					first = conn
-				}
-				if got := fmt.Sprint(statuses); got != want {
-					t.Errorf("client %d: %s, want %s", i, got, want)
-				}
-			}
-			if !strings.Contains(log.String(), "--max-connections-per-client") {
-				t.Errorf("logged: %s", log.String())
-			}
-			statuses, conn := manyOnOne(t, s, "192.0.2.9", 1, ":method", "GET", ":scheme", "http", ":path", "/?status=418", ":authority", "h", "x-key", "k", "sec-websocket-version", "13")
-			conn.Close()
-			if statuses["503"] > 0 {
-				t.Errorf("a client with an ordinary request: %v", statuses)
-			}
-			first.Close()
-			kit.Eventually(t, "there is room for another client", func() bool {
-				statuses, conn := manyOnOne(t, s, "192.0.2.9", 1, fields...)
-				conn.Close()
-				return statuses["200"] == 1
-			})
-		})
+	var log kit.Buffer
+	w := routertest.NewWorker(t, "a", routertest.Answer("served"))
+	s := routertest.ThroughServer(t, routertest.New(t, router.Config{
+		Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: gateway.Limits{Hold: time.Second},
+		Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
+		ProxyProtocol: loopback, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}))
+	var first net.Conn
+	for i, want := range []string{"map[200:2 503:2]", "map[200:2 503:2]", "map[200:1 503:3]"} {
+		statuses, conn := manyOnOne(t, s, fmt.Sprintf("192.0.2.%d", i+1), 4, upload...)
+		if i == 0 {
+			first = conn
+		}
+		if got := fmt.Sprint(statuses); got != want {
+			t.Errorf("client %d: %s, want %s", i, got, want)
+		}
 	}
+	if !strings.Contains(log.String(), "--max-connections-per-client") {
+		t.Errorf("logged: %s", log.String())
+	}
+	statuses, conn := manyOnOne(t, s, "192.0.2.9", 1, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "h", "x-key", "k")
+	conn.Close()
+	if statuses["503"] > 0 {
+		t.Errorf("a client with an ordinary request: %v", statuses)
+	}
+	first.Close()
+	kit.Eventually(t, "there is room for another client", func() bool {
+		statuses, conn := manyOnOne(t, s, "192.0.2.9", 1, upload...)
+		conn.Close()
+		return statuses["200"] == 1
+	})
 }
 
 // Connections that lie idle after a request make room for those that other requests need.
@@ -137,26 +129,25 @@ func TestTrapIdleConnectionsOnwardMakeRoom(t *testing.T) {
 	}
 	upstream.Start()
 	defer upstream.Close()
-	w := routertest.NewWorker(t, "a", socketApp(t, websocket.Accept))
+	app := newTunnelApp()
+	w := routertest.NewWorker(t, "a", app.ServeHTTP)
 	s := routertest.ThroughServer(t, routertest.New(t, router.Config{
 		Members: routertest.NewCluster(t, w.Member), MaxConnections: most,
 		Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
 		ProxyProtocol: loopback,
 	}))
-	send := func(requests int, fields ...string) {
-		t.Helper()
-		statuses, conn := manyOnOne(t, s, "192.0.2.1", requests, fields...)
-		t.Cleanup(func() { conn.Close() })
-		if statuses["200"] != requests {
-			t.Fatal(statuses)
-		}
+	statuses, conn := manyOnOne(t, s, "192.0.2.1", most, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "h")
+	if statuses["200"] != most {
+		t.Fatal(statuses)
 	}
-	send(most, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "h")
+	conn.Close()
 	for used := range most {
 		if n := open.Load(); n != int64(most-used) {
 			t.Errorf("%d connections to the upstream while %d are used to the worker", n, used)
 		}
-		send(1, socketFields...)
+		conn := kit.Dial(t, s.URL)
+		io.WriteString(conn, "PROXY TCP4 192.0.2.1 192.0.2.99 1 2\r\nGET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		<-app.conns
 		kit.Eventually(t, "an idle connection is closed", func() bool { return open.Load() <= int64(most-used-1) })
 	}
 }

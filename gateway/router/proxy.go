@@ -70,7 +70,6 @@ func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// setKeyway sets what only workers get.
 func (x *proxiedRequest) setKeyway(h http.Header) {
 	if x.key != "" {
 		h.Set(gateway.HeaderKey, url.PathEscape(x.key))
@@ -90,21 +89,12 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
 	}
 	send.CleanResponse(res)
-	if h2w, ok := x.client.ResponseWriter.(*h2Writer); ok {
-		if err := h2w.checkSwitch(res); err != nil {
-			return err
-		}
-	}
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		x.client.upgraded = res.Header.Get("Upgrade")
-	}
 	if via := x.router.cfg.Via; via != "" {
 		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
 	}
 	return nil
 }
 
-// fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	a := failed(x.in.Context(), x.router, x.Partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
 	x.client.observed.answered(a.problem, &a.Answer)

@@ -160,12 +160,10 @@ func (c Config) complete() (_ Config, err error) {
 	return c, err
 }
 
-// options returns what of c concerns the workers.
 func (c *Config) options() send.Options {
 	return send.Options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, Own: c.Own, PeerTLS: c.PeerTLS, Logger: c.Logger}
 }
 
-// bodyBytes is how much of a body has to come within each ClientTimeout.
 func (c *Config) bodyBytes() int64 {
 	return max(int64(c.ClientTimeout.Seconds()*float64(c.MinBodyRate)), 1)
 }

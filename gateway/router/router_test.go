@@ -35,7 +35,6 @@ func TestRouterConfigIsChecked(t *testing.T) {
 		"Config.ClientTimeout is -1s":  {ClientTimeout: -time.Second},
 		"Config.MinBodyRate is -1":     {MinBodyRate: -1},
 		"Limits.ConnsPerWorker is -1":  {Limits: gateway.Limits{ConnsPerWorker: -1}},
-		"Limits.LinksPerWorker is -1":  {Limits: gateway.Limits{LinksPerWorker: -1}},
 		"Config.MaxConnections is -20": {MaxConnections: -20},
 		"Limits.DialTimeout is -1s":    {Limits: gateway.Limits{DialTimeout: -time.Second}},
 	} {

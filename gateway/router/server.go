@@ -187,7 +187,6 @@ func (s *Server) track(l *listening) bool {
 	return true
 }
 
-// is reports whether the server has come to that phase.
 func (s *Server) is(p phase) bool { return phase(s.phase.Load()) >= p }
 
 // keep begins the server's knowledge of a connection, unless it has ended.
@@ -240,7 +239,6 @@ func (s *Server) clock() {
 	}
 }
 
-// makeRoom ends connections that have been without a request for longest.
 func (s *Server) makeRoom() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,9 +261,8 @@ func (s *Server) Leave() {
 }
 
 // Shutdown takes no new connections except those already on their way, closes idle ones, and waits
-// for running requests. A WebSocket client gets a close frame with code 1012 at the next end of a
-// frame, and has 5 s to answer; tunnels of other protocols end at once. If ctx ends first, the
-// error wraps its cause, and the caller should call Close.
+// for running requests. Tunnels end at once. If ctx ends first, the error wraps its cause, and the
+// caller should call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.change(func() {
 		if s.is(closing) {
@@ -322,7 +319,6 @@ func (s *Server) Close() error {
 	return err
 }
 
-// handOver passes conn to net/http's server; read holds the bytes read before.
 func (s *Server) handOver(conn net.Conn, read []byte) {
 	if conn = conns.Follow(conn, read); !s.others.Put(conn, nil, nil) {
 		conn.Close()
@@ -355,7 +351,6 @@ func tlsConfig(s *http.Server) *tls.Config {
 	return cfg
 }
 
-// ticks returns how many ticks of the clock d is.
 func ticks(d time.Duration) int64 { return max(int64(d/conns.Tick), 1) }
 
 // h2Preface is how a connection begins on which the client knows that HTTP/2 is

@@ -21,9 +21,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// throughSmallLinks is throughLink with a worker that takes streams requests at
-// once on a link, and a router that makes at most links of those.
-func throughSmallLinks(t *testing.T, streams, links int, app http.HandlerFunc) (rt *router.Router, w *workertest.Worker) {
+// throughSmallLink is throughLink with a worker that takes streams requests at once on a link.
+func throughSmallLink(t *testing.T, streams int, app http.HandlerFunc) (rt *router.Router, w *workertest.Worker) {
 	t.Helper()
 	c := workertest.New(t, 16)
 	w = c.StartReady(func(cfg *worker.Config) { cfg.StreamsPerLink = streams })
@@ -32,7 +31,7 @@ func throughSmallLinks(t *testing.T, streams, links int, app http.HandlerFunc) (
 		t.Fatal(err)
 	}
 	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt = kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{LinksPerWorker: links, Hold: time.Second}}))
+	rt = kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{Hold: time.Second}}))
 	t.Cleanup(func() { rt.Close() })
 	return rt, w
 }
@@ -89,8 +88,8 @@ func TestTrapWaitersLeaveRoomForOtherKeys(t *testing.T) {
 // at once, and then some for other keys.
 const (
 	crowdKeys                 = 5
-	crowdStreams, crowdLinks  = 32, 2
-	crowdWaiters, crowdOthers = 2 * crowdStreams * crowdLinks, 20
+	crowdStreams              = 64
+	crowdWaiters, crowdOthers = 2 * crowdStreams, 20
 )
 
 // crowdOut makes the attack. Requests for the busy keys are settled when they
@@ -111,7 +110,7 @@ func crowdOut(t *testing.T, c *crowd, settled, stuck func() bool) (answered int)
 
 func testWaitersLeaveRoom(t *testing.T, front routertest.Way) {
 	app := newSlowApp()
-	rt, w := throughSmallLinks(t, crowdStreams, crowdLinks, app.ServeHTTP)
+	rt, w := throughSmallLink(t, crowdStreams, app.ServeHTTP)
 	c := &crowd{t: t, s: front(t, rt)}
 	defer c.wg.Wait()
 	defer app.free()
@@ -132,7 +131,7 @@ func testWaitersLeaveRoom(t *testing.T, front routertest.Way) {
 	if answered != crowdOthers {
 		t.Errorf("%d requests for other keys are answered, want %d", answered, crowdOthers)
 	}
-	if before > crowdStreams*crowdLinks/2 || before < crowdStreams/2 {
+	if before != crowdStreams/2 {
 		t.Errorf("%d requests wait", before)
 	}
 	if n := app.running.Load(); n != crowdKeys || waiting() != before {
@@ -151,7 +150,7 @@ func testYardstickOfWaiters(t *testing.T) {
 		atApp    int // requests for busy keys, that run or wait for their key
 		answered int // requests for other keys
 	}{
-		"as many connections": {crowdStreams * crowdLinks, crowdStreams * crowdLinks, 0},
+		"as many connections": {crowdStreams, crowdStreams, 0},
 		"no bound":            {0, crowdWaiters, crowdOthers},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,19 +183,19 @@ func testYardstickOfWaiters(t *testing.T) {
 	}
 }
 
-// A worker that is full says so at once, and a further link is made before.
+// A worker that is full says so at once.
 func TestFullWorkerIsSaidAtOnce(t *testing.T) {
-	const streams, links = 8, 3
+	const streams = 8
 	release := make(chan struct{})
 	var begun atomic.Int64
-	rt, _ := throughSmallLinks(t, streams, links, func(rw http.ResponseWriter, r *http.Request) {
+	rt, _ := throughSmallLink(t, streams, func(rw http.ResponseWriter, r *http.Request) {
 		begun.Add(1)
 		<-release
 	})
 	c := &crowd{t: t, s: routertest.ThroughServer(t, rt)}
 	defer c.wg.Wait()
 	defer close(release)
-	for i := range streams * links {
+	for i := range streams {
 		c.send("/", fmt.Sprint("key", i))
 		kit.Eventually(t, "it has begun", func() bool { return begun.Load() == int64(i+1) })
 	}
@@ -213,7 +212,7 @@ func TestFullWorkerIsSaidAtOnce(t *testing.T) {
 func TestTrapUnreadAnswersLeaveRoom(t *testing.T) {
 	const streams = 8
 	var begun atomic.Int64
-	rt, _ := throughSmallLinks(t, streams, 1, func(rw http.ResponseWriter, r *http.Request) {
+	rt, _ := throughSmallLink(t, streams, func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/large" {
 			fmt.Fprint(rw, "ok")
 			return

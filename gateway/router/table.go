@@ -115,7 +115,6 @@ func (rt *Router) shared(r *routes.Route, before *table) (b *routes.Bucket, upst
 	return b, upstream
 }
 
-// closeUnused closes the connections of routes that are in force no more.
 func (t *table) closeUnused(now *table) {
 	for _, old := range t.routes {
 		used := slices.ContainsFunc(now.routes, func(r *route) bool { return r.upstream == old.upstream })
@@ -241,7 +240,6 @@ func (t *table) find(method string, req keysource.Keyed) (r *routes.Route, prefl
 	return r, false, err
 }
 
-// policy returns what the route asks of the worker.
 func (d *decision) policy() []byte {
 	if d.anyWorker {
 		return d.route.unkeyed

@@ -31,10 +31,8 @@ func (rt *Router) trafficOf(name string) *traffic {
 	return t
 }
 
-// now returns the time since the router's start.
 func (rt *Router) now() time.Duration { return time.Since(rt.base) }
 
-// refused counts an answer of the router's own.
 func (c *counters) refused(k problem.Kind) { c.problems[k].Add(1) }
 
 // record is what is counted and noted of a request.
@@ -45,7 +43,6 @@ type record struct {
 	began    time.Duration // since the router's start
 }
 
-// countSent counts bytes of the answer's body.
 func (r *record) countSent(n int) {
 	r.part.sent.Add(int64(n))
 	if r.observed != nil {

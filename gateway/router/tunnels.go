@@ -6,42 +6,38 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"time"
 
-	"github.com/keyway-go/keyway/internal/wire/websocket"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
-
-// tunnelGrace is how long tunnels of other protocols than HTTP may continue when the server is shut
-// down.
-const tunnelGrace = 5 * time.Second
 
 // tunnel is a client's connection on which another protocol is spoken. It
 // implements servedConn and [net.Conn].
 type tunnel struct {
-	*websocket.Conn
+	net.Conn
 	server *Server
 }
 
 func (t *tunnel) check(_ int64, p phase) {
 	if p >= closing {
-		t.GoAway(websocket.ServiceRestart, "service restart", tunnelGrace)
+		t.close()
 	}
 }
 
-func (t *tunnel) close()              { t.Conn.Close() }
+func (t *tunnel) close()              { netutil.CloseNow(t.Conn) }
 func (t *tunnel) client() netip.Addr  { return netip.Addr{} }
 func (t *tunnel) IdleFor(int64) int64 { return 0 }
 func (t *tunnel) EndUnused()          {}
+
+// CloseWrite ends this side of the connection.
+func (t *tunnel) CloseWrite() error { return netutil.CloseWrite(t.Conn) }
 
 func (t *tunnel) Close() error {
 	t.server.forget(t)
 	return t.Conn.Close()
 }
 
-// tunnel begins the server's knowledge of a connection that was hijacked, on which
-// that protocol is spoken now.
-func (s *Server) tunnel(conn net.Conn, protocol string) net.Conn {
-	t := &tunnel{websocket.NewConn(conn, protocol), s}
+func (s *Server) tunnel(conn net.Conn) net.Conn {
+	t := &tunnel{conn, s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[t] = struct{}{}
@@ -68,18 +64,15 @@ func nameServer(s *Server) {
 // Hijack implements [http.Hijacker], for a connection that changes protocols.
 func (w *clientWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := w.control.Hijack()
-	if err == nil {
-		w.status = http.StatusSwitchingProtocols
-		w.account()
+	if err != nil {
+		return nil, nil, err
 	}
-	s, ok := w.context.Value(serverKey{}).(*Server)
-	if h2w, isH2 := w.ResponseWriter.(*h2Writer); isH2 {
-		s, ok = h2w.conn.server, true
+	w.status = http.StatusSwitchingProtocols
+	w.account()
+	if s, ok := w.context.Value(serverKey{}).(*Server); ok {
+		conn = s.tunnel(conn)
 	}
-	if ok && err == nil {
-		conn = s.tunnel(conn, w.upgraded)
-	}
-	return conn, buf, err
+	return conn, buf, nil
 }
 
 var _ http.Hijacker = (*clientWriter)(nil)

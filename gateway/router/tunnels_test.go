@@ -3,8 +3,6 @@ package router_test
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +12,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
 // tunnelApp changes to the protocol that it is asked for and says what then comes
@@ -61,73 +58,27 @@ func expect(t *testing.T, in io.Reader, want []byte) {
 	}
 }
 
-// A server that is shut down tells clients that speak WebSocket to connect again,
-// between two frames, and waits until they and their app have closed.
-func TestShutdownEndsWebSocketsBetweenFrames(t *testing.T) {
+// A server that is shut down ends its tunnels, whose clients and apps see it.
+func TestShutdownEndsTunnels(t *testing.T) {
 	kit.NoLeaks(t)
 	app := newTunnelApp()
-	rt, _ := throughLink(t, app.ServeHTTP)
+	_, rt, _ := route(t, routertest.ThroughServer, app.ServeHTTP, func(c *router.Config) { c.Upgrades = []string{"chat", "websocket"} })
 	base, f := frontOf(t, rt)
-	idle, idleIn := openTunnel(t, base, "WebSocket")
-	<-app.conns
-	busy, busyIn := openTunnel(t, base, "websocket")
-	busyApp := <-app.conns
-
-	busyApp.Write([]byte("\x81\x05he"))
-	expect(t, busyIn, []byte("\x81\x05he"))
-	ended := make(chan error, 1)
-	go func() { ended <- f.Shutdown(context.Background()) }()
-	restart := websocket.AppendClose(nil, 1012, "service restart")
-	expect(t, idleIn, restart)
-	answer := []byte("\x88\x82mask\x6e\x95")
-	idle.Write(answer)
-	idle.Close()
-	if got := <-app.came; !bytes.Equal(got, answer) {
-		t.Errorf("the app gets %q of the client", got)
+	for _, protocol := range []string{"chat", "WebSocket"} {
+		conn, in := openTunnel(t, base, protocol)
+		io.WriteString(conn, "asked")
+		(<-app.conns).Write([]byte("answered"))
+		expect(t, in, []byte("answered"))
+		defer func() {
+			if b, err := in.ReadByte(); err == nil {
+				t.Errorf("%s: %q", protocol, b)
+			}
+			if got := <-app.came; string(got) != "asked" {
+				t.Errorf("%s: the app gets %q of the client", protocol, got)
+			}
+		}()
 	}
-	busyApp.Write([]byte("llo\x81\x01x"))
-	expect(t, busyIn, append([]byte("llo"), restart...))
-	select {
-	case err := <-ended:
-		t.Fatalf("shut down with a client still there: %v", err)
-	default:
-	}
-	busy.Close()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// What is no WebSocket cannot be told of it.
-func TestShutdownEndsOtherProtocols(t *testing.T) {
-	app := newTunnelApp()
-	_, rt, _ := route(t, routertest.ThroughServer, app.ServeHTTP, func(c *router.Config) { c.Upgrades = []string{"chat"} })
-	base, f := frontOf(t, rt)
-	_, in := openTunnel(t, base, "chat")
 	if err := f.Shutdown(t.Context()); err != nil {
 		t.Error(err)
-	}
-	if b, err := in.ReadByte(); err == nil {
-		t.Errorf("%q", b)
-	}
-}
-
-// A client that does not go holds a shutdown up no longer than that may take.
-func TestShutdownOfWebSocketsIsBounded(t *testing.T) {
-	app := newTunnelApp()
-	rt, _ := throughLink(t, app.ServeHTTP)
-	base, f := frontOf(t, rt)
-	_, in := openTunnel(t, base, "websocket")
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- f.Shutdown(ctx) }()
-	expect(t, in, websocket.AppendClose(nil, 1012, "service restart"))
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	f.Close()
-	if b, err := in.ReadByte(); err == nil {
-		t.Errorf("%q of a server that is closed", b)
 	}
 }

@@ -43,7 +43,6 @@ type upstreamRequest struct {
 	}
 }
 
-// init makes x ready to read a request.
 func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstream, from *source) {
 	x.router, x.client, x.source = rt, client, from
 	x.Workers, x.Ctx, x.From = rt.workers, ctx, client
@@ -244,7 +243,6 @@ func (x *upstreamRequest) send() bool {
 	return true
 }
 
-// refuse answers the request itself.
 func (x *upstreamRequest) refuse(err error) {
 	a := failed(x.Ctx, x.router, x.Partition, x.Request.Method, x.KeyHeader("Accept"), err, x.pace.late())
 	x.Answer, x.problem = a.Answer, a.problem
@@ -256,7 +254,6 @@ func (x *upstreamRequest) reply(a *answer) {
 	a.send(x.client, x.source, x.Request.Method)
 }
 
-// noteIn has what becomes of the request noted in o, unless it is nil.
 func (x *upstreamRequest) noteIn(o *observation) { x.observed, x.Observed = o, o.onward() }
 
 // attempt sends the request to a worker, unless its client has given up too much.
@@ -283,12 +280,10 @@ func (x *upstreamRequest) Abandon(streams int) (ended func()) {
 	}
 }
 
-// origin returns the client's address, see [source.origin].
 func (x *upstreamRequest) origin() string {
 	return strings.Clone(x.source.origin(x.router, x.forwarded())) // the fields' memory is used again
 }
 
-// forwarded returns the request's value of X-Forwarded-For for the worker.
 func (x *upstreamRequest) forwarded() (list string) {
 	for name, value := range x.Request.Fields.All() {
 		if name == forwardedFor {

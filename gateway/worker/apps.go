@@ -83,7 +83,6 @@ func (w *Worker) askApps(ctx context.Context) error {
 	return w.appTrouble(w.shell.Settled())
 }
 
-// appUp reports whether all apps in other processes answer, and whether there are any.
 func (w *Worker) appUp() (up, watched bool) {
 	w.apps.mu.Lock()
 	defer w.apps.mu.Unlock()

@@ -36,7 +36,6 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 	})
 }
 
-// refuseItem answers a request that cannot become an item.
 func (w *Worker) refuseItem(rw http.ResponseWriter, r *http.Request, err error) {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		w.counts.own(problem.ItemTooLarge).ServeHTTP(rw, r)

@@ -52,7 +52,6 @@ func (w *Worker) checkClaim(x keyed.Execution, said string, n int) {
 	c.last = append(c.last, m)
 }
 
-// checkClaimOf is checkClaim for the fields of an app's answer.
 func (w *Worker) checkClaimOf(x keyed.Execution, fields []http1.Field) {
 	said, n := "", 0
 	for i := range fields {

@@ -45,7 +45,6 @@ func (w *Worker) collapsible(how *keyed.Asking, method, host, target string, hea
 	return c
 }
 
-// shares reports whether equal requests of the caller's route may share an answer.
 func shares(how *keyed.Asking) bool { return how.Policy != nil && how.Policy.Mode == policy.Share }
 
 // formOf returns what is equal in equal requests: the method, where it goes, and all

@@ -144,9 +144,10 @@ type Limits struct {
 	// most 16 keys are logged at a time. Default 10 s.
 	SlowKey time.Duration
 
-	// StreamsPerLink is how many requests [Server] takes at once on one link. At most half of them
-	// may wait for a key, or for a partition to arrive; more fail with [gateway.ErrBusy], so
-	// requests for other keys get through. Default 4096.
+	// StreamsPerLink is how many requests [Server] takes at once on one link, which is as many as
+	// one router or client has there. At most half of them may wait for a key, or for a partition
+	// to arrive; more fail with [gateway.ErrBusy], so requests for other keys get through. Default
+	// 16,384.
 	StreamsPerLink int
 
 	// AppConnections bounds the connections to the app behind a sidecar for simple requests over
@@ -222,7 +223,7 @@ func (l Limits) complete() (_ Limits, err error) {
 	hop.Default(&err, "worker: Limits.MaxHolds", &l.MaxHolds, 1_000_000)
 	hop.Default(&err, "worker: Limits.MaxLease", &l.MaxLease, 24*time.Hour)
 	hop.Default(&err, "worker: Limits.SlowKey", &l.SlowKey, 10*time.Second)
-	hop.Default(&err, "worker: Limits.StreamsPerLink", &l.StreamsPerLink, 4096)
+	hop.Default(&err, "worker: Limits.StreamsPerLink", &l.StreamsPerLink, 16<<10)
 	hop.Default(&err, "worker: Limits.AppConnections", &l.AppConnections, 4096)
 	hop.Default(&err, "worker: Limits.AnswerMemory", &l.AnswerMemory, 64<<20)
 	hop.Default(&err, "worker: Limits.AnswerMax", &l.AnswerMax, 1<<30)

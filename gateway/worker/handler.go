@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
@@ -23,7 +24,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
-	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
 // Handler returns a handler that runs next with the request's key held. It takes the key from the
@@ -169,7 +169,6 @@ type linkWriter struct {
 // Unwrap lets [http.ResponseController] reach the writer.
 func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// refuse answers a request that was not admitted.
 func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
 	worker.counts.refused(r.Context(), err)
 	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
@@ -187,7 +186,6 @@ func (h *keyedHandler) batched(r *http.Request) bool {
 	return ok
 }
 
-// batchedLink is batched for a request that came over the link.
 func (h *keyedHandler) batchedLink(r *link.ServerRequest) bool {
 	if h.mux == nil || !h.worker.batches.Load() {
 		return false
@@ -273,7 +271,6 @@ func appValues(memory []byte, x keyed.Execution, token int64, baggage string) [l
 	return [...]string{url.PathEscape(x.Key), numbers[:first], numbers[first:epoch], numbers[epoch:], baggage}
 }
 
-// setAppHeader sets the fields that describe the execution to the app.
 func setAppHeader(h http.Header, x keyed.Execution, baggage string) {
 	all := appValues(make([]byte, 0, maxNumbers), x, x.Token(), baggage)
 	values := all[:]
@@ -315,7 +312,6 @@ type appWriter struct {
 	unsent   error           // see Unsent
 }
 
-// release ends the execution, once, and its stream, if there is one.
 func (a *appWriter) release() {
 	a.stream.End()
 	if x := a.held; !x.IsNone() {
@@ -471,7 +467,12 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	a.detachStream(http.StatusSwitchingProtocols)
 	a.wrote = true
 	if a.stream != nil {
-		conn = tunnel(a.stream, conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it
+		ctx := a.request.Context()
+		context.AfterFunc(ctx, func() {
+			if context.Cause(ctx) == appstate.ErrStreamEnds {
+				time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
+			}
+		})
 	}
 	return conn, buffered, nil
 }
@@ -479,7 +480,7 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (a *appWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// streamGrace is how long a stream may continue when it must end.
+// streamGrace is how long a connection that has changed protocols may continue when its stream must end.
 const streamGrace = time.Second
 
 func isEventStream(contentType string) bool {
@@ -487,7 +488,6 @@ func isEventStream(contentType string) bool {
 	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
 }
 
-// hasEventStream is isEventStream for the fields of an answer.
 func hasEventStream(fields []http1.Field) bool {
 	for i := range fields {
 		if f := &fields[i]; len(f.Name) == len("Content-Type") && strings.EqualFold(grammar.Text(f.Name), "Content-Type") {
@@ -506,24 +506,6 @@ func detachStream(x keyed.Execution) *keyed.Stream {
 		t.End("")
 	}
 	return s
-}
-
-// tunnel returns the connection on which the app and the client switch protocols. frames says that
-// only the new protocol is written to it from now on. A WebSocket client is then told when the
-// stream ends; any other connection is closed after a grace.
-func tunnel(s *keyed.Stream, conn net.Conn, protocol string, frames bool) net.Conn {
-	out, away := conn, func() {
-		s.Cancel()
-		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
-	}
-	if frames {
-		ws := websocket.NewConn(conn, protocol)
-		out, away = ws, func() { ws.GoAway(websocket.ServiceRestart, "service restart", streamGrace) }
-	}
-	if !s.OnAway(away) {
-		away()
-	}
-	return out
 }
 
 // detachStream frees the key of an answer that begins with that status, if it is a stream.

@@ -60,7 +60,6 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 	}
 }
 
-// answerJSON answers a call with a value that can be encoded.
 func answerJSON(rw *link.ResponseWriter, v any) {
 	body, err := json.Marshal(v)
 	if err != nil || len(body) > calls.MaxAnswer {

@@ -52,7 +52,6 @@ func (ps *policies) get(encoded []byte) (*policy.Policy, error) {
 	return &decoded, nil
 }
 
-// askingOf returns how a request over HTTP asks for its key.
 func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
 	how.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	how.Client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
@@ -63,14 +62,12 @@ func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
 	return how, w.policyError(err)
 }
 
-// askingOfLink returns how a request over the link asks for its key.
 func (w *Worker) askingOfLink(r *link.ServerRequest) (how keyed.Asking, err error) {
 	how.Epoch, how.Share, how.Client = r.Epoch, r, r.Client
 	how.Policy, err = w.policies.get(r.Policy)
 	return how, w.policyError(err)
 }
 
-// policyError logs an error of a request's policy and returns that of the request.
 func (w *Worker) policyError(err error) error {
 	if err == nil {
 		return nil
@@ -79,7 +76,6 @@ func (w *Worker) policyError(err error) error {
 	return fmt.Errorf("%w: %w", errPolicy, err)
 }
 
-// timeoutOf returns how long an execution of a request may take.
 func (w *Worker) timeoutOf(p *policy.Policy) time.Duration {
 	if p == nil {
 		return w.cfg.Timeout

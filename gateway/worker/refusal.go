@@ -34,7 +34,6 @@ func (w *Worker) refuseKey(rw http.ResponseWriter, r *http.Request, err error) {
 	p.ServeHTTP(rw, r)
 }
 
-// refuse answers a request that was not admitted.
 func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	w.counts.refused(r.Context(), err)
 	w.answerRefusal(rw, r, err)
@@ -146,7 +145,6 @@ func (c *counts) refused(ctx context.Context, err error) error {
 	return err
 }
 
-// own counts an answer of the worker's own, and returns it.
 func (c *counts) own(k problem.Kind) problem.Problem {
 	c.problems[k].Add(1)
 	return problem.Of(k)

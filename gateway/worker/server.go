@@ -60,7 +60,6 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 	return s
 }
 
-// noteState takes down what a connection of the http.Server does.
 func (s *Server) noteState(conn net.Conn, state http.ConnState) {
 	s.served.Note(conn, state, conns.Ticks())
 	if state == http.StateClosed && isH2OverTLS(conn) {
@@ -165,7 +164,6 @@ func (w *Worker) linkHandler(h http.Handler) link.Handler {
 // memberKey is the key of a context whose requests a member of the cluster sends.
 type memberKey struct{}
 
-// markMembers is for [http.Server.ConnContext].
 func (s *Server) markMembers(ctx context.Context, conn net.Conn) context.Context {
 	if m, ok := s.members.LoadAndDelete(conn); ok {
 		return context.WithValue(ctx, memberKey{}, m)
@@ -222,7 +220,6 @@ func (w *Worker) serverTLS() *tls.Config {
 	}}
 }
 
-// takesPlain reports whether a server of the worker takes connections without TLS.
 func (w *Worker) takesPlain() bool { return w.cfg.PeerTLS == nil || w.cfg.PeerTLS.Optional() }
 
 // guard returns h for requests over HTTP: those of members, and with Config.Direct those of others,

@@ -160,7 +160,6 @@ func (w *Worker) fly(fl *flight, fn func(gateway.Execution) (any, error)) {
 	}
 }
 
-// begin records that the function runs from now on, unless all callers have left.
 func (f *flights) begin(fl *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,7 +230,6 @@ func (fl *flight) KeepApart() {
 	fl.of.forgetLocked(fl)
 }
 
-// forget lets the next caller begin anew.
 func (f *flights) forget(fl *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -43,7 +43,6 @@ func asTiming(t keyed.Trace) *timing {
 	return own
 }
 
-// timingOf is asTiming for an execution.
 func timingOf(x keyed.Execution) *timing { return asTiming(x.Trace()) }
 
 // observe has the times of a request noted, if its router wants to know or there are spans. values returns
@@ -60,18 +59,15 @@ func (w *Worker) observe(ctx context.Context, how *keyed.Asking, way, method, pa
 	}
 }
 
-// observeLink is observe for a request over the link.
 func (w *Worker) observeLink(r *link.ServerRequest, how *keyed.Asking) {
 	path, _, _ := strings.Cut(r.Target, "?")
 	w.observe(r.Context(), how, "link", r.Method, path, r.Fields.Values)
 }
 
-// observeHTTP is observe for a request in net/http's form, which has come that way.
 func (w *Worker) observeHTTP(r *http.Request, how *keyed.Asking, way string) {
 	w.observe(r.Context(), how, way, r.Method, r.URL.EscapedPath(), func(name string) []string { return r.Header[name] })
 }
 
-// traceOfCall is observe for a call of this program.
 func (w *Worker) traceOfCall(ctx context.Context) keyed.Trace {
 	if w.spans == nil {
 		return nil

@@ -92,7 +92,6 @@ func (c Rules) knows(r *http.Request) bool {
 	return slices.ContainsFunc(c.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
 }
 
-// fromHere reports whether a client's address is of loopback, or of a Unix socket.
 func fromHere(remote string) bool {
 	addr, err := netip.ParseAddrPort(remote)
 	return err != nil || addr.Addr().Unmap().IsLoopback()

@@ -88,7 +88,6 @@ func hopKind(name string) Kind {
 	return EndToEnd
 }
 
-// isFolded reports whether name, folded, is lower.
 func isFolded(name, lower string) bool { return len(name) == len(lower) && hasFolded(name, lower) }
 
 // hasFolded reports whether name begins with prefix, which is in lower case and

@@ -80,7 +80,6 @@ func (h *holding) endWait(p int, began time.Time) {
 	}
 }
 
-// wakeAll makes all waiters of the partition try again.
 func (h *holding) wakeAll(p int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -201,7 +201,6 @@ func (r *Routes) tryAll(ctx context.Context, attempt Attempt) (done bool, err er
 	return false, err
 }
 
-// count counts an attempt that was not settled.
 func (r *Routes) count(v Verdict) {
 	switch v {
 	case NotOwner:

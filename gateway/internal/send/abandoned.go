@@ -5,10 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// abandonedShare is the part of what one link carries that may be spent on
-// requests that clients have given up, all links of this router to a worker
-// together: 1 in so many.
-const abandonedShare = 4
+// abandonedShare is the part of what a link carries that may be spent on
+// requests that clients have given up: 1 in so many.
+const abandonedShare = 16
 
 // abandoned counts, by the client's address, requests that were given up while a worker still works
 // on them. While they exceed their share, a client with at least the average number of them is

@@ -15,7 +15,7 @@ import (
 // up, and this client's are among the most.
 var ErrAbandons = errors.New("too many requests that this client cancelled still run")
 
-// ErrWorkerFull means that the links to the worker carry all that it takes.
+// ErrWorkerFull means that the link to the worker carries all that it takes.
 var ErrWorkerFull = errors.New("the worker is full")
 
 // ErrBusy means that too many requests wait at the worker.

@@ -34,7 +34,6 @@ func (o *Options) Complete(pkg string) (err error) {
 	hop.Default(&err, pkg+": Limits.MaxBody", &o.MaxBody, 1<<30)
 	hop.Default(&err, pkg+": Limits.BodyFiles", &o.BodyFiles, spool.DefaultFiles(o.BodyDir))
 	hop.Default(&err, pkg+": Limits.ConnsPerWorker", &o.ConnsPerWorker, 4096)
-	hop.Default(&err, pkg+": Limits.LinksPerWorker", &o.LinksPerWorker, 4)
 	hop.Default(&err, pkg+": Limits.DialTimeout", &o.DialTimeout, time.Second)
 	if o.NoHold {
 		o.Hold = 0
@@ -68,7 +67,7 @@ func (o Options) Open(pkg string, shares int64) (*Workers, *spool.Pool, error) {
 func (o Options) workers() *Workers {
 	ws := &Workers{Members: o.Members, Ring: o.Members.Settings().WithDefaults().Ring}
 	ws.Routes = routing.New(o.Members, ws.Ring.Partitions, o.Hold, o.MaxHeld)
-	ws.peers.dial, ws.peers.conns, ws.peers.links = o.Dial, o.ConnsPerWorker, o.LinksPerWorker
+	ws.peers.dial, ws.peers.conns = o.Dial, o.ConnsPerWorker
 	if o.Own != nil {
 		ws.peers.own, ws.peers.ownName = o.Own, o.Members.Self().Name
 	}

@@ -24,7 +24,6 @@ const plainWait = 5 * time.Second
 type peers struct {
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
 	conns int         // per worker, of plain HTTP
-	links int         // per worker
 	link  link.Config // the same at the workers
 	tls   *tls.Config // nil for none
 	plain bool        // workers without TLS are reached without it
@@ -131,7 +130,7 @@ func (ps *peers) newPeer(m ring.Member) *Peer {
 	if ps.own != nil && m.Name == ps.ownName {
 		dial, secure = ps.own, nil // nobody sees the memory of this process
 	}
-	p := &Peer{worker: m, link: &link.Client{Addr: m.Addr, TLS: secure, Conns: ps.links, Config: ps.link, Dial: dial}}
+	p := &Peer{worker: m, link: &link.Client{Addr: m.Addr, TLS: secure, Config: ps.link, Dial: dial}}
 	plain := p.link.DialPlain // by which the worker knows that a member sends
 	if !m.Link && secure == nil {
 		plain = dial

@@ -228,7 +228,6 @@ func (s *Spool) Close() error {
 	return nil
 }
 
-// freeLocked frees memory and file when they are no longer used.
 func (s *Spool) freeLocked() {
 	if !s.closed || s.users > 0 {
 		return
@@ -243,7 +242,6 @@ func (s *Spool) freeLocked() {
 	}
 }
 
-// takeLocked charges the account.
 func (s *Spool) takeLocked(r Resource, n int64) bool {
 	if !s.account.Take(r, n) {
 		return false
@@ -252,7 +250,6 @@ func (s *Spool) takeLocked(r Resource, n int64) bool {
 	return true
 }
 
-// giveLocked takes a charge back.
 func (s *Spool) giveLocked(r Resource, n int64) {
 	if n == 0 {
 		return

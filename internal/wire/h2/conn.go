@@ -123,7 +123,6 @@ func (c *Conn) hello() {
 	settings = appendSetting(settings, settingMaxStreams, uint32(c.srv.MaxStreams))
 	settings = appendSetting(settings, settingInitialWindow, initialReceive)
 	settings = appendSetting(settings, settingMaxHeaderList, uint32(c.srv.MaxHeaderBytes))
-	settings = appendSetting(settings, settingConnect, 1)
 	b := appendFrame(nil, frame{length: len(settings), kind: frameSettings})
 	b = append(b, settings...)
 	c.controlLocked(appendWord(b, frameWindowUpdate, 0, connReceive-defaultWindow))
@@ -336,13 +335,11 @@ func (c *Conn) EndIdle() {
 	}
 }
 
-// quietLocked reports whether no request is under way.
 func (c *Conn) quietLocked() bool { return len(c.streams) == 0 && c.running == 0 }
 
 // Close ends the connection at once. It may be called more than once.
 func (c *Conn) Close() { netutil.CloseNow(c.nc) }
 
-// chargeLocked takes a cost from the allowance.
 func (c *Conn) chargeLocked(cost int) error {
 	if c.allowance -= cost; c.allowance < 0 {
 		return fatal(EnhanceYourCalm, "too much that leads to nothing")

@@ -41,7 +41,6 @@ const (
 	settingInitialWindow = 4
 	settingMaxFrame      = 5
 	settingMaxHeaderList = 6
-	settingConnect       = 8 // SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441, section 3)
 )
 
 const (
@@ -117,7 +116,6 @@ func appendFrame(b []byte, f frame) []byte {
 	return binary.BigEndian.AppendUint32(b, f.stream)
 }
 
-// appendWord appends a frame whose payload is one number.
 func appendWord(b []byte, kind frameKind, stream, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(appendFrame(b, frame{length: 4, kind: kind, stream: stream}), n)
 }
@@ -126,7 +124,6 @@ func appendSetting(b []byte, id uint16, value uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(b, id), value)
 }
 
-// unpad returns the payload without its padding.
 func unpad(f frame, p []byte) ([]byte, bool) {
 	if !f.has(flagPadded) {
 		return p, true

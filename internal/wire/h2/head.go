@@ -22,10 +22,6 @@ type Request struct {
 	Path      string // path and query, without spaces and control characters; "*" for OPTIONS, "" for CONNECT
 	Fields    []Field
 
-	// Protocol is the protocol that a CONNECT asks for on its stream (RFC 8441, section 4); "" for
-	// none. A CONNECT with a Protocol also has a Scheme and a Path.
-	Protocol string
-
 	// ContentLength is the length of the body; -1 if that is not known.
 	ContentLength int64
 	// Body says that a body follows, even if it should turn out to be empty.
@@ -75,12 +71,10 @@ const (
 	seenScheme
 	seenAuthority
 	seenPath
-	seenProtocol
 )
 
 var fieldLists = sync.Pool{New: func() any { list := make([]Field, 0, 24); return &list }}
 
-// freeFields gives a list of fields back.
 func freeFields(list *[]Field) {
 	if list == nil || cap(*list) > 256 {
 		return
@@ -90,7 +84,6 @@ func freeFields(list *[]Field) {
 	fieldLists.Put(list)
 }
 
-// beginBlock prepares b for a block.
 func (b *block) beginBlock(p purpose, f frame, limit int) {
 	*b = block{
 		open: true, purpose: p, stream: f.stream, end: f.has(flagEndStream), left: limit, limit: limit, room: 2*limit + maxFrame,
@@ -146,8 +139,6 @@ func (b *block) takePseudo(f Field) {
 		kind, into = seenAuthority, &b.request.Authority
 	case ":path":
 		kind, into = seenPath, &b.request.Path
-	case ":protocol":
-		kind, into = seenProtocol, &b.request.Protocol
 	}
 	switch {
 	case kind == 0 || b.trailer:
@@ -209,19 +200,17 @@ func (b *block) finish() {
 	if r.Authority == "" {
 		r.Authority = b.host
 	}
-	plainConnect := r.Method == "CONNECT" && b.seen&seenProtocol == 0
+	connect := r.Method == "CONNECT"
 	switch {
 	case b.host != "" && b.host != r.Authority:
 		b.bad = "Host and :authority differ"
 	case !http1.SimpleRequest(r.Method, "/", r.Authority):
 		b.bad = ":method is no token, or :authority no host"
-	case b.seen&seenProtocol != 0 && (r.Method != "CONNECT" || b.seen&seenAuthority == 0 || !grammar.IsToken(r.Protocol)):
-		b.bad = ":protocol without CONNECT or :authority, or no token"
-	case plainConnect && b.seen != seenMethod|seenAuthority:
+	case connect && b.seen != seenMethod|seenAuthority:
 		b.bad = "CONNECT with :scheme or :path"
-	case !plainConnect && r.Scheme != "http" && r.Scheme != "https":
+	case !connect && r.Scheme != "http" && r.Scheme != "https":
 		b.bad = ":scheme is neither http nor https"
-	case !plainConnect && !validPath(r.Method, r.Path):
+	case !connect && !validPath(r.Method, r.Path):
 		b.bad = ":path is no path"
 	case b.end && b.length > 0:
 		b.bad = "the body is shorter than Content-Length"
@@ -230,7 +219,6 @@ func (b *block) finish() {
 	}
 }
 
-// validPath reports whether p is a path and perhaps a query.
 func validPath(method, p string) bool {
 	return grammar.IsTarget(p) && (p[0] == '/' || p == "*" && method == "OPTIONS")
 }

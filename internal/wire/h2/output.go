@@ -43,7 +43,6 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// borrow sees that there is a buffer.
 func (o *output) borrow() {
 	if o.buf == nil {
 		o.pooled = outPool.Get().(*[]byte)
@@ -135,7 +134,6 @@ func (c *Conn) write(b []byte) (err error) {
 	return err
 }
 
-// stuckLocked reports whether the client has not taken anything for too long.
 func (c *Conn) stuckLocked(now int64) bool {
 	patience := int64(c.srv.ClientTicks)
 	return patience > 0 && c.out.since != 0 && now-c.out.since >= patience

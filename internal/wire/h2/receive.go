@@ -266,7 +266,6 @@ func (c *Conn) dataLocked(f frame, p []byte) error {
 	return nil
 }
 
-// grantLocked lets the client send n bytes more on the connection.
 func (c *Conn) grantLocked(n int) {
 	if c.owed += n; c.owed < connReceive/2 {
 		return
@@ -276,7 +275,6 @@ func (c *Conn) grantLocked(n int) {
 	c.owed = 0
 }
 
-// resetByLocked takes RST_STREAM.
 func (c *Conn) resetByLocked(f frame, p []byte) error {
 	switch {
 	case len(p) != 4:

@@ -36,7 +36,6 @@ type Server struct {
 // maxIdle is how many goroutines wait for their next stream.
 const maxIdle = 256
 
-// beginStream runs the handler of a stream.
 func (s *Server) beginStream(st *Stream) {
 	s.setup.Do(func() { s.handlers.Run, s.handlers.Keep = (*Stream).handle, maxIdle })
 	s.handlers.Go(st)

@@ -94,7 +94,6 @@ func (s *Stream) forgetLocked() {
 	}
 }
 
-// giveUpLocked fails the stream and tells the client.
 func (s *Stream) giveUpLocked(code Code, err error) {
 	if s.err == nil {
 		s.conn.sendResetLocked(s.id, code)
@@ -112,7 +111,6 @@ func (s *Stream) Reset(code Code) {
 	}
 }
 
-// overLocked says why nothing can be sent any more.
 func (s *Stream) overLocked() error {
 	if s.err == nil && s.closed {
 		return errEnded
@@ -151,10 +149,8 @@ func (s *Stream) finish() {
 	freeFields(s.fields)
 }
 
-// wakeLocked wakes the goroutines that wait for the client.
 func (s *Stream) wakeLocked() { s.cond.Broadcast() }
 
-// bufferLocked keeps a part of the body.
 func (s *Stream) bufferLocked(p []byte) {
 	if s.off > 0 && 2*s.off >= len(s.body) {
 		s.body = s.body[:copy(s.body, s.body[s.off:])]

@@ -121,7 +121,6 @@ func (x *Exchange) Do(ctx context.Context) error {
 	}
 }
 
-// hasBody reports whether there is anything behind the head of Message.
 func (x *Exchange) hasBody() bool {
 	_, body, _ := bytes.Cut(x.Message, []byte("\r\n\r\n"))
 	return len(body) > 0
@@ -163,7 +162,6 @@ func (x *Exchange) release(reuse bool) {
 	}
 }
 
-// detach takes the connection from the exchange.
 func (x *Exchange) detach() (c *conn, disturbed bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -204,7 +202,6 @@ func (x *Exchange) readHead() error {
 	}
 }
 
-// makeRoom makes room behind buf[r:w].
 func (x *Exchange) makeRoom() {
 	switch {
 	case x.w < len(x.buf):
@@ -351,7 +348,6 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// await waits until some of the body is in buf.
 func (x *Exchange) await() error {
 	for x.r == x.w {
 		if x.err != nil {
@@ -362,7 +358,6 @@ func (x *Exchange) await() error {
 	return nil
 }
 
-// read reads more of the body.
 func (x *Exchange) read() {
 	x.r, x.w = 0, 0
 	n, err := x.conn.readOn(x.buf)

@@ -118,7 +118,6 @@ func (p *Pool) pop() *conn {
 	return c
 }
 
-// put returns a connection that can take another request to the pool.
 func (p *Pool) put(c *conn) {
 	if !p.keep(c) {
 		c.nc.Close()
@@ -140,7 +139,6 @@ func (p *Pool) keep(c *conn) bool {
 	return true
 }
 
-// drop closes a connection that was in use.
 func (p *Pool) drop(c *conn) {
 	c.nc.Close()
 	<-p.turns

@@ -74,7 +74,6 @@ func (p *pool) get(ctx context.Context) (*client, error) {
 // errNoRoom: others were faster, or the server takes no requests.
 var errNoRoom = errors.New("hop2: no connection to the server has room for a request")
 
-// dial adds a connection.
 func (p *pool) dial(ctx context.Context) error {
 	c := new(client)
 	var err error

@@ -91,7 +91,6 @@ func (h *ResponseHead) field(line []byte) bool {
 	return true
 }
 
-// cutField splits a line of a header.
 func cutField(line []byte) (f Field, ok bool) {
 	n := bytes.IndexByte(line, ':')
 	if n <= 0 || !grammar.IsToken(line[:n]) {

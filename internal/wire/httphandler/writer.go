@@ -191,7 +191,6 @@ func (w *Writer) WriteHeader(status int) {
 
 func isSet(values []string) bool { return len(values) > 0 && values[0] != "" }
 
-// hasPrefixed reports whether there are trailers by http.TrailerPrefix.
 func (w *Writer) hasPrefixed() bool {
 	for name := range w.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
@@ -201,7 +200,6 @@ func (w *Writer) hasPrefixed() bool {
 	return false
 }
 
-// addHeader adds the header as it is now to the head, or an interim answer.
 func (w *Writer) addHeader() {
 	for name, values := range w.header {
 		switch {
@@ -222,7 +220,6 @@ func (w *Writer) addField(name string, values []string) {
 
 func (w *Writer) hasBody() bool { return grammar.HasBody(w.req.Method, w.status) }
 
-// isWhole reports whether the body is of the declared length, if there is one.
 func (w *Writer) isWhole() bool { return !w.hasBody() || w.length < 0 || w.length == w.written }
 
 // sendHead sends the head and the held part of the body.
@@ -356,7 +353,6 @@ func (w *Writer) Finish() {
 	w.stream.SendEnd()
 }
 
-// addTrailers adds the trailers that the handler has set.
 func (w *Writer) addTrailers() {
 	for name, values := range w.header {
 		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && grammar.IsToken(rest) {

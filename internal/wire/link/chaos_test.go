@@ -61,7 +61,7 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	go s.Serve(&cutListener{ln, func() int { return 200 + amount(20000) }})
-	c := &Client{Config: logless(), Conns: 2, Dial: func(ctx context.Context) (net.Conn, error) {
+	c := &Client{Config: logless(), Dial: func(ctx context.Context) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
 		if err != nil {
 			return nil, err

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,51 +17,38 @@ import (
 // a server's tls.Config lists it in NextProtos.
 const ALPN = "keyway-link/1"
 
-const (
-	redialAfter  = 50 * time.Millisecond  // how long a failed dial answers for the next ones
-	dialPatience = 100 * time.Millisecond // how long a request waits for another connection
-	idleAfter    = 30 * time.Second       // how long a connection besides the first one stays without requests
-)
+// redialAfter is how long a failed dial answers for the next ones.
+const redialAfter = 50 * time.Millisecond
 
-// Client sends requests to one worker and dials connections when it needs them. Its fields must not
-// change after the first use, and it must not be copied. Close ends it for good.
+// Client sends requests to one worker over a connection that it dials when it needs one. Another
+// one takes its place when it ends, drains or is stalled, and it finishes what it carries. Its
+// fields must not change after the first use, and it must not be copied. Close ends it for good.
 type Client struct {
 	Addr   string      // host:port, or unix:/path
 	TLS    *tls.Config // nil for none. ServerName defaults to Addr's host
 	Config Config
 
-	// Conns is how many connections there are at most; 0 means 1. Another one
-	// is made when the others carry half of what the worker takes on them, and
-	// closed when it has carried nothing for 30 s.
-	Conns int
-
 	// Dial connects to Addr; nil means a net.Dialer. TLS comes on top.
 	Dial func(ctx context.Context) (net.Conn, error)
 
-	setup sync.Once
-	ctx   context.Context // ends with Close
-	stop  context.CancelFunc
-	cfg   Config
-	slots []slot
+	setup  sync.Once
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	cfg    Config
+	latest atomic.Pointer[clientConn] // may have ended
 
-	mu     sync.Mutex // of what follows and of the slots' dials
-	closed bool
-	conns  map[*clientConn]struct{} // that have not ended
-	wg     sync.WaitGroup           // dials and connections
-}
-
-// slot is one of a Client's connections.
-type slot struct {
-	conn    atomic.Pointer[clientConn] // may have ended
-	dialing chan struct{}              // closed when the dial ends; nil when there is none
-	err     error                      // of the last dial
-	failed  time.Time                  // when it failed
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	dialing chan struct{}            // closed when the dial ends; nil when there is none
+	err     error                    // of the last dial
+	failed  time.Time                // when it failed
+	conns   map[*clientConn]struct{} // that have not ended
+	wg      sync.WaitGroup           // dials and connections
 }
 
 func (c *Client) init() {
 	c.setup.Do(func() {
 		c.cfg = c.Config.withDefaults()
-		c.slots = make([]slot, max(c.Conns, 1))
 		c.conns = make(map[*clientConn]struct{})
 		c.ctx, c.stop = context.WithCancel(context.Background())
 	})
@@ -88,20 +74,20 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 			return nil, notStarted(err)
 		}
 	}
-	for attempt := 0; ; attempt++ {
+	for again := false; ; again = true {
 		cc, err := c.get(ctx)
 		if err != nil {
 			return nil, notStarted(err)
 		}
 		resp, err := cc.do(ctx, req)
-		if attempt == len(c.slots) || !elsewhere(err) {
+		if again || !elsewhere(err) {
 			return resp, err
 		}
 	}
 }
 
 // elsewhere reports whether another connection may take a request that ended
-// with err: its own had ended, began to drain, or was full.
+// with err: its own had ended or began to drain.
 func elsewhere(err error) bool {
 	if _, refused := errors.AsType[*RefusedError](err); refused || errors.Is(err, ErrHeaderTooLarge) || errors.Is(err, ErrNotKept) {
 		return false
@@ -109,96 +95,33 @@ func elsewhere(err error) bool {
 	return errors.Is(err, ErrNotStarted)
 }
 
-// get returns the first connection that carries less than half of what the
-// worker takes on it. Where there is none it makes another one, and waits for
-// that: at most dialPatience if there is one at all.
+// get returns the latest connection, or a new one if that takes no requests.
 func (c *Client) get(ctx context.Context) (*clientConn, error) {
-	var made *clientConn
-	for range c.slots {
-		if cc := c.roomy(); cc != nil {
-			return cc, nil
-		}
-		emptiest, free, full := c.survey()
-		if free == nil {
-			return emptiest, full
-		}
-		dialing, err := c.dial(free)
-		if err == nil {
-			err = await(ctx, dialing, emptiest != nil)
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		c.mu.Lock()
-		err = cmp.Or(err, free.err)
-		made = free.conn.Load()
-		c.mu.Unlock()
-		if err != nil {
-			if emptiest, _, full = c.survey(); emptiest != nil {
-				return emptiest, full
-			}
-			return nil, err
-		}
+	if cc := c.latest.Load(); cc.usable() {
+		return cc, nil
 	}
-	return made, nil
-}
-
-// roomy returns the first connection that is less than half full, or nil.
-func (c *Client) roomy() *clientConn {
-	for i := range c.slots {
-		if cc := c.slots[i].conn.Load(); cc.usable() && !cc.crowded.Load() {
-			return cc
-		}
-	}
-	return nil
-}
-
-// await waits for the end of a dial, with hurry set at most dialPatience.
-func await(ctx context.Context, dialing <-chan struct{}, hurry bool) error {
-	if hurry {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, dialPatience, errors.New("link: another connection takes long to make"))
-		defer cancel()
+	dialed, err := c.dial()
+	if err != nil {
+		return nil, err
 	}
 	select {
-	case <-dialing:
-		return nil
+	case <-dialed:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-}
-
-// survey returns the connection with the most room, nil if none is usable; the first slot for
-// another connection, nil if all are taken; and an error if there is no room in any. Should other
-// requests fill the connection meanwhile, the request goes to the next one.
-func (c *Client) survey() (emptiest *clientConn, free *slot, full error) {
-	room := int64(0)
-	for i := range c.slots {
-		cc := c.slots[i].conn.Load()
-		if !cc.usable() {
-			if free == nil {
-				free = &c.slots[i]
-			}
-			continue
-		}
-		if n := cc.room(); emptiest == nil || n > room {
-			emptiest, room = cc, n
-		}
-	}
-	if room <= 0 {
-		full = ErrTooManyStreams
-	}
-	return emptiest, free, full
-}
-
-// dial starts connecting s, unless that is under way or has just failed. It returns a channel that
-// is closed when the attempt is over. If the old connection of s is stalled, dial connects but
-// returns ErrStalled, so that callers do not wait: most likely the peer is paused. A new connection
-// succeeds if only the old one was lost on its way.
-func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cc := s.conn.Load()
+	return c.latest.Load(), c.err
+}
+
+// dial starts connecting, unless that is under way or has just failed. It returns a channel that
+// is closed when the attempt is over. If the old connection is stalled, dial connects but returns
+// ErrStalled, so that callers do not wait: most likely the peer is paused. A new connection
+// succeeds if only the old one was lost on its way.
+func (c *Client) dial() (<-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cc := c.latest.Load()
 	switch {
 	case c.closed:
 		return nil, ErrClosed
@@ -206,21 +129,21 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 		done := make(chan struct{})
 		close(done)
 		return done, nil
-	case s.dialing != nil:
-	case s.err != nil && time.Since(s.failed) < redialAfter:
-		return nil, s.err
+	case c.dialing != nil:
+	case c.err != nil && time.Since(c.failed) < redialAfter:
+		return nil, c.err
 	default:
-		c.startLocked(s)
+		c.startLocked()
 	}
 	if cc != nil && cc.stalled.Load() && !cc.ended() {
 		return nil, ErrStalled
 	}
-	return s.dialing, nil
+	return c.dialing, nil
 }
 
-func (c *Client) startLocked(s *slot) {
+func (c *Client) startLocked() {
 	done := make(chan struct{})
-	s.dialing = done
+	c.dialing = done
 	c.wg.Go(func() {
 		cc, err := c.connect()
 		c.mu.Lock()
@@ -229,12 +152,9 @@ func (c *Client) startLocked(s *slot) {
 			err = ErrClosed
 			cc.fail(err)
 		}
-		s.dialing, s.err, s.failed = nil, err, time.Now()
+		c.dialing, c.err, c.failed = nil, err, time.Now()
 		if err == nil {
-			if s != &c.slots[0] {
-				cc.tick = cc.rest
-			}
-			if old := s.conn.Swap(cc); old != nil {
+			if old := c.latest.Swap(cc); old != nil {
 				old.drain(math.MaxUint64) // it finishes what it carries
 			}
 			c.conns[cc] = struct{}{}

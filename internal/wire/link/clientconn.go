@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -15,21 +14,17 @@ import (
 )
 
 // clientConn is the client's end of a connection. It takes new requests until it is draining, which
-// is final and can begin at either end. mu guards the streams and that change. The atomics busy and
-// crowded let Client pick a connection without mu. Only the watch goroutine uses idle and seen.
+// is final and can begin at either end. mu guards the streams and that change. The atomic busy lets
+// Client look without mu.
 type clientConn struct {
 	conn
-	made    time.Time   // when the hellos were exchanged
-	busy    atomic.Bool // takes no new requests: it drains
-	crowded atomic.Bool // carries half of what the peer takes, or more
+	made time.Time   // when the hellos were exchanged
+	busy atomic.Bool // takes no new requests: it drains
 
 	mu       sync.Mutex
 	streams  map[uint64]*clientStream
 	last     uint64 // highest stream opened
 	draining bool
-
-	idle int    // ticks without a request, of the goroutine that watches
-	seen uint64 // last at the tick before
 }
 
 // usable reports whether cc takes requests, so far as is known.
@@ -177,31 +172,7 @@ func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	cc.last = st.id
 	st.headEnd = end - int64(len(frames)-headerLen-parseHeader(frames).length)
 	cc.streams[st.id] = st
-	if int64(len(cc.streams)) == half(cc.peer.streams) {
-		cc.crowded.Store(true)
-	}
 	return nil
-}
-
-// room returns how many more requests cc takes.
-func (cc *clientConn) room() int64 {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	return cc.peer.streams - int64(len(cc.streams))
-}
-
-// rest ends a connection that has carried nothing for idleAfter.
-func (cc *clientConn) rest() {
-	cc.mu.Lock()
-	if len(cc.streams) > 0 || cc.last != cc.seen {
-		cc.idle, cc.seen = 0, cc.last
-	}
-	cc.idle++
-	over := cc.idle > cc.ticks(idleAfter)
-	cc.mu.Unlock()
-	if over {
-		cc.drain(math.MaxUint64)
-	}
 }
 
 // lookup returns a stream, nil if it is over or was abandoned. With last set,
@@ -258,9 +229,6 @@ func (cc *clientConn) forgetLocked(st *clientStream) {
 	delete(cc.streams, st.id)
 	if st.ended != nil {
 		st.ended()
-	}
-	if int64(len(cc.streams)) == half(cc.peer.streams)-1 {
-		cc.crowded.Store(false)
 	}
 	if cc.draining && len(cc.streams) == 0 {
 		cc.fail(ErrDraining)

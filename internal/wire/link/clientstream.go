@@ -129,7 +129,6 @@ func (st *clientStream) announce(head responseHead) bool {
 	return true
 }
 
-// started reports whether there has been a head, of an interim answer too.
 func (st *clientStream) started() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -149,7 +148,6 @@ func (st *clientStream) receiveLast(p []byte) bool {
 	return true
 }
 
-// finished ends a stream whose answer has come to its end.
 func (st *clientStream) finished(trailer Fields) {
 	st.cc.lookup(st.id, true)
 	st.mu.Lock()
@@ -201,7 +199,6 @@ func (st *clientStream) head(ctx context.Context, interims Interims) error {
 	}
 }
 
-// abandon ends a stream that this side no longer wants.
 func (st *clientStream) abandon(err error) {
 	st.giveUp(err, CodeCancel)
 }
@@ -214,7 +211,6 @@ func (st *clientStream) giveUp(err error, code Code) {
 	st.stop(err)
 }
 
-// endWithTrailers ends the request's body.
 func (st *clientStream) endWithTrailers(f Fields) error {
 	if int64(len(f)) > st.c.peer.header {
 		err := fmt.Errorf("%w: %d bytes of trailers, the peer takes %d", ErrHeaderTooLarge, len(f), st.c.peer.header)

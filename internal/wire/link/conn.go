@@ -32,7 +32,7 @@ type Config struct {
 	// the connection. If Store is nil, the identity is never known.
 	Store func() uint64
 
-	MaxStreams     int // requests at once on one connection that this end takes, of which half may wait (ServerRequest.BeginWait); 0 means 4096
+	MaxStreams     int // requests at once on one connection that this end takes, of which half may wait (ServerRequest.BeginWait); 0 means 16,384
 	MaxHeaderBytes int // of one head, or of trailers, that this end takes; 0 means 64 KiB
 	Window         int // bytes of body that a stream may have under way once its reader reads; 0 means 256 KiB, never less than 64 KiB
 
@@ -44,9 +44,8 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// withDefaults returns c with its zero fields filled in.
 func (c Config) withDefaults() Config {
-	c.MaxStreams = cmp.Or(c.MaxStreams, 4096)
+	c.MaxStreams = cmp.Or(c.MaxStreams, 16<<10)
 	c.MaxHeaderBytes = min(cmp.Or(c.MaxHeaderBytes, 64<<10), maxPayload)
 	c.Window = min(max(cmp.Or(c.Window, 256<<10), initialWindow), maxWindow)
 	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 5*time.Second)
@@ -107,7 +106,6 @@ func (c *conn) init(nc net.Conn, cfg *Config) {
 	c.unwritable = c.fail
 }
 
-// start runs the goroutines that write and that watch the peer.
 func (c *conn) start() {
 	c.wg.Go(func() {
 		if err := c.out.run(c.stream, c.done); err != nil {
@@ -129,7 +127,6 @@ func (c *conn) fail(cause error) {
 	})
 }
 
-// ended reports whether the connection has failed or been closed.
 func (c *conn) ended() bool {
 	select {
 	case <-c.done:
@@ -194,9 +191,7 @@ func (c *conn) ticks(d time.Duration) int {
 // to end or for their answer to be read.
 func threeQuarters(streams int) int { return (3*streams + 3) / 4 }
 
-// half is the part of a connection's streams that may wait for others to end,
-// and that a client fills before it makes another connection.
-func half[N int | int64](streams N) N { return (streams + 1) / 2 }
+func half(streams int) int { return (streams + 1) / 2 }
 
 // control queues a small frame. A peer that makes this side queue without
 // bound is cut off.
@@ -240,7 +235,6 @@ func (c *conn) readFrames(handle func(header) error) error {
 	}
 }
 
-// number reads the payload of a frame that is one varint.
 func (c *conn) number(h header) (uint64, error) {
 	if h.length > binary.MaxVarintLen64 {
 		return 0, protocolError("%v frame of %d bytes", h.kind, h.length)
@@ -260,7 +254,6 @@ func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// noEOF is err, or io.ErrUnexpectedEOF for io.EOF.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -1,10 +1,8 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,34 +10,25 @@ import (
 	"time"
 )
 
-// TestMoreConnections: a client makes another connection when the others are
-// half full, fails at once when all are full, and closes what it needs no more.
-func TestMoreConnections(t *testing.T) {
+// A client whose connection carries all that the worker takes fails further requests at once.
+func TestFullConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const streams = 4
 		goOn := make(chan struct{})
 		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
 			if r.Target == "/slow" {
 				<-goOn
 			}
-		}, Config{MaxStreams: 4})
-		p.Client.Conns = 3
+		}, Config{MaxStreams: streams})
 		var wg sync.WaitGroup
-		start := func(n int) {
-			for range n {
-				wg.Go(func() {
-					if _, err := p.get(t, "/slow"); err != nil {
-						t.Error(err)
-					}
-				})
-				synctest.Wait()
-			}
+		for range streams {
+			wg.Go(func() {
+				if _, err := p.get(t, "/slow"); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		for _, step := range []struct{ more, conns int32 }{{2, 1}, {1, 2}, {1, 2}, {1, 3}, {7, 3}} {
-			start(int(step.more))
-			if n := p.dials.Load(); n != step.conns {
-				t.Errorf("%d connections, want %d", n, step.conns)
-			}
-		}
+		synctest.Wait()
 		began := time.Now()
 		_, err := p.get(t, "/")
 		want(t, err, ErrTooManyStreams)
@@ -49,114 +38,10 @@ func TestMoreConnections(t *testing.T) {
 		}
 		close(goOn)
 		wg.Wait()
-		if _, err := p.get(t, "/"); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(idleAfter - 2*time.Second)
-		synctest.Wait()
-		if n := p.left(); n != 3 {
-			t.Errorf("%d connections are left too early, want 3", n)
-		}
-		time.Sleep(4 * time.Second)
-		synctest.Wait()
-		if n := p.left(); n != 1 {
-			t.Errorf("%d connections are left, want 1", n)
-		}
-		if _, err := p.get(t, "/"); err != nil || p.dials.Load() != 3 {
+		if _, err := p.get(t, "/"); err != nil || p.dials.Load() != 1 {
 			t.Errorf("%v, %d connections made", err, p.dials.Load())
 		}
 	})
-}
-
-// TestCrowdFindsRoom: requests that come at once, all for the connection with
-// the most room, find what there is on the others.
-func TestCrowdFindsRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const streams, conns, slow = 32, 2, 33
-		goOn := make(chan struct{})
-		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
-			if r.Target == "/slow" {
-				<-goOn
-			}
-		}, Config{MaxStreams: streams})
-		p.Client.Conns = conns
-		var wg, crowd sync.WaitGroup
-		for range slow {
-			wg.Go(func() {
-				if _, err := p.get(t, "/slow"); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
-		for range 500 {
-			start := make(chan struct{})
-			for range streams*conns - slow {
-				crowd.Go(func() {
-					<-start
-					if _, err := p.get(t, "/"); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			close(start)
-			crowd.Wait()
-			synctest.Wait()
-		}
-		close(goOn)
-		wg.Wait()
-	})
-}
-
-// left returns how many connections have not ended.
-func (p *pair) left() int {
-	p.Client.mu.Lock()
-	defer p.Client.mu.Unlock()
-	return len(p.Client.conns)
-}
-
-// TestMoreConnectionsFail: while no other connection can be made, the one that
-// there is takes requests until it is full, and then says so.
-func TestMoreConnectionsFail(t *testing.T) {
-	for name, fail := range map[string]func(ctx context.Context) error{
-		"refused": func(context.Context) error { return errors.New("no route") },
-		"silent": func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				goOn := make(chan struct{})
-				p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { <-goOn }, Config{MaxStreams: 4})
-				p.Client.Conns = 2
-				dial := p.Dial
-				p.Dial = func(ctx context.Context) (net.Conn, error) {
-					if p.dials.Load() > 0 {
-						return nil, fail(ctx)
-					}
-					return dial(ctx)
-				}
-				var wg sync.WaitGroup
-				for range 4 {
-					wg.Go(func() {
-						if _, err := p.get(t, "/"); err != nil {
-							t.Error(err)
-						}
-					})
-					time.Sleep(time.Second)
-				}
-				began := time.Now()
-				_, err := p.get(t, "/")
-				want(t, err, ErrTooManyStreams)
-				if d := time.Since(began); d > 2*dialPatience {
-					t.Errorf("it took %v to fail", d)
-				}
-				close(goOn)
-				wg.Wait()
-			})
-		})
-	}
 }
 
 // TestWaitingShare: at most half of what a connection takes at once may wait.

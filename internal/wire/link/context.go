@@ -37,7 +37,6 @@ func (c *requestContext) Done() <-chan struct{} {
 	return c.done
 }
 
-// armLocked starts the timer of the deadline.
 func (c *requestContext) armLocked() {
 	if c.timer == nil && c.err == nil && !c.deadline.IsZero() {
 		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.cancel(context.DeadlineExceeded) })

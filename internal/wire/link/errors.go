@@ -30,9 +30,8 @@ var (
 	// was already sent, for Config.GiveUpTimeout.
 	ErrStalled = errors.New("link: peer does not answer")
 
-	// ErrTooManyStreams means that the connections carry as many requests as the
-	// peer takes at once, or more bytes wait for the kernel than a connection
-	// may hold back.
+	// ErrTooManyStreams means that the connection carries as many requests as the
+	// peer takes at once, or more bytes wait for the kernel than it may hold back.
 	ErrTooManyStreams = errors.New("link: too many requests at once")
 
 	// ErrNotKept means that the request did not start, and there was no room in

@@ -117,7 +117,6 @@ func (f Fields) valid() bool {
 	return true
 }
 
-// cutBytes takes a length and that many bytes from the front of b.
 func cutBytes(b []byte) (head, rest []byte, ok bool) {
 	n, b, ok := cutUint(b)
 	if !ok || n > uint64(len(b)) {

@@ -91,7 +91,6 @@ func (q *queue) flushErrorLocked(end int64) error {
 	return errUntaken
 }
 
-// flushedLocked ends those waits that are over.
 func (q *queue) flushedLocked() {
 	q.flushes = slices.DeleteFunc(q.flushes, func(f *flush) bool {
 		over := f.end <= q.written || q.err != nil

@@ -55,7 +55,6 @@ type header struct {
 	stream uint64
 }
 
-// putHeader writes the header of a frame into the first headerLen bytes of b.
 func putHeader(b []byte, h header) {
 	first := uint32(h.length)<<8 | uint32(h.kind)
 	if h.end {
@@ -171,7 +170,6 @@ func (r *reader) some(n int) ([]byte, error) {
 	return r.next(min(n, r.w-r.r))
 }
 
-// skip drops n bytes.
 func (r *reader) skip(n int) error {
 	for n > 0 {
 		b, err := r.some(n)
@@ -183,7 +181,6 @@ func (r *reader) skip(n int) error {
 	return nil
 }
 
-// header returns the next frame header.
 func (r *reader) header() (header, error) {
 	b, err := r.next(headerLen)
 	if err != nil {

@@ -96,7 +96,6 @@ func (hs *handshake) asServer(greeted func()) error {
 	return hs.readProof()
 }
 
-// proves reports whether this end has secrets, so that both have to prove.
 func (hs *handshake) proves() bool { return len(hs.cfg.Secrets) > 0 }
 
 // differs says in what a hello differs from this end's.
@@ -118,14 +117,12 @@ func otherKey(which string) error {
 	return &MismatchError{whatKey, "there is one", which, "give all members the same --gossip-key (gossip.Config.Keyring); a new one comes last in the list until all have it"}
 }
 
-// greeting returns this side's hello without a proof.
 func (hs *handshake) greeting() hello {
 	h := hello{version: Version, proves: hs.proves(), purpose: hs.purpose}
 	_, _ = rand.Read(h.nonce[:]) // never fails
 	return h
 }
 
-// writeHello writes this side's preface and hello.
 func (hs *handshake) writeHello(r role, settings string) error {
 	h := hs.greeting()
 	h.settings = settings
@@ -191,7 +188,6 @@ func (hs *handshake) readProof() error {
 	return match(&hs.mine, &hs.peer)
 }
 
-// payload reads a frame of the handshake.
 func (hs *handshake) payload(k kind) ([]byte, error) {
 	h, err := hs.in.header()
 	if err == nil && (h.kind != k || h.length > helloLimit) {

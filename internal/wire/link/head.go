@@ -165,7 +165,6 @@ func decodeRefusal(p []byte) (*RefusedError, error) {
 	return e, nil
 }
 
-// appendControl appends a frame whose payload is one varint.
 func appendControl(b []byte, k kind, stream, n uint64) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(openFrame(b), n)

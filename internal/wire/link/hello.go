@@ -114,7 +114,6 @@ func decodeSettings(p string) (settings, error) {
 	return s, malformedIf(!d.Done(), "settings")
 }
 
-// match compares the settings of both ends.
 func match(mine, peer *settings) error {
 	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }
 	switch {

@@ -55,8 +55,6 @@ func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header 
 	x.Finish()
 }
 
-// badRequest answers a request whose target is no URL, or whose method none of
-// HTTP.
 func badRequest(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "400 Bad Request", http.StatusBadRequest)
 }

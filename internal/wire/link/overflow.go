@@ -26,7 +26,6 @@ func (w *ResponseWriter) OverflowTo(ctx context.Context, begin func(client uint6
 	w.ctx, w.overflow = ctx, begin
 }
 
-// sendBody sends p at the client's speed.
 func (w *ResponseWriter) sendBody(p []byte) error { return w.st.write(p, false) }
 
 // put sends p, or passes the part that does not fit to an overflow.
@@ -64,7 +63,6 @@ func (w *ResponseWriter) wait(p []byte) ([]byte, error) {
 	return p[n:], w.sendBody(p[:n])
 }
 
-// endOverflow sends what the overflow has, if there is one.
 func (w *ResponseWriter) endOverflow() error {
 	if w.over == nil {
 		return nil

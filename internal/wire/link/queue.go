@@ -62,7 +62,6 @@ func (q *queue) stage(frames []byte) (end int64, err error) {
 	return q.added, nil
 }
 
-// refusalLocked returns why n bytes cannot be queued at once, nil if they can.
 func (q *queue) refusalLocked(n int) error {
 	if q.err == nil && len(q.buf)+n > hardLimit {
 		return ErrTooManyStreams
@@ -211,7 +210,6 @@ func (q *queue) progress() uint64 {
 	return q.writing
 }
 
-// handed returns how many bytes the kernel has taken.
 func (q *queue) handed() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -94,7 +94,6 @@ type Account interface {
 // it may.
 type Memory interface{ Reserve(n int) bool }
 
-// reserve reports whether n bytes of the body may be kept.
 func (r *Request) reserve(n int) bool { return r.Memory == nil || r.Memory.Reserve(n) }
 
 // head returns the head with the time that is left for the request.
@@ -276,7 +275,6 @@ func (r *Request) detach(err error) error {
 	return tooLate(err)
 }
 
-// replayable reports whether the body can be sent from its start.
 func (r *Request) replayable() bool {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()

@@ -114,7 +114,6 @@ func (w *ResponseWriter) begin(length int64) error {
 	return w.failed
 }
 
-// fail gives the response up.
 func (w *ResponseWriter) fail(err error) error {
 	if w.failed == nil {
 		w.failed = err
@@ -277,7 +276,6 @@ func (w *ResponseWriter) endWithTrailer() error {
 	return w.st.writeTrailers(w.trailer)
 }
 
-// release gives the buffer back.
 func (w *ResponseWriter) release() {
 	_ = w.endOverflow() // if it is not sent by now, it fails
 	pool.put(w.out)

@@ -134,14 +134,12 @@ func (s *Server) addConn(sc *serverConn) error {
 	return errCrowded
 }
 
-// greeted records that a connection's hello has come.
 func (s *Server) greeted(sc *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.greeting.Remove(sc.greeting)
 }
 
-// removeConn unregisters a connection.
 func (s *Server) removeConn(sc *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -189,7 +189,6 @@ func (sc *serverConn) lookup(h header) (*serverStream, error) {
 	return sc.streams[h.stream], nil
 }
 
-// remove forgets a stream and reports whether it was there.
 func (sc *serverConn) remove(id uint64) bool {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -251,7 +250,6 @@ func (sc *serverConn) request(h header) error {
 // maxIdle is how many goroutines of a connection wait for their next request.
 const maxIdle = 64
 
-// beginStream runs the handler of a stream.
 func (sc *serverConn) beginStream(st *serverStream) {
 	sc.mu.Lock()
 	sc.streams[st.id] = st

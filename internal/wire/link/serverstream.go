@@ -115,7 +115,6 @@ func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
 	return st
 }
 
-// serve runs the handler.
 func (st *serverStream) serve() {
 	defer st.sc.returned(st)
 	defer st.close()
@@ -131,14 +130,12 @@ func (st *serverStream) serve() {
 	st.w.finish()
 }
 
-// admitted reports whether the client was granted more than it keeps.
 func (st *serverStream) admitted() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.grown
 }
 
-// cancel ends a stream from outside of its handler.
 func (st *serverStream) cancel(err error) {
 	st.stop(err)
 	st.ctx.cancel(context.Canceled)

@@ -71,7 +71,6 @@ func (s *splitter) part() *netutil.Listener {
 	return l
 }
 
-// accept runs until ln fails.
 func (s *splitter) accept() {
 	for {
 		nc, err := netutil.Accept(s.ln, s.cfg.Logger)
@@ -122,7 +121,6 @@ func (s *splitter) watch(nc net.Conn) *newcomer {
 	return w
 }
 
-// giveUpLocked closes a connection that waits.
 func (s *splitter) giveUpLocked(w *newcomer) {
 	s.removeLocked(w)
 	close(w.gone)

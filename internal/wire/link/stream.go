@@ -49,7 +49,6 @@ type streamState struct {
 	writable chan struct{}
 }
 
-// waiterLocked returns the channel at *ch, made if need be.
 func waiterLocked(ch *chan struct{}) chan struct{} {
 	if *ch == nil {
 		*ch = make(chan struct{}, 1)
@@ -95,7 +94,6 @@ func (s *stream) receiveLocked(p []byte, left int) bool {
 	return true
 }
 
-// endReceive ends the incoming half.
 func (s *stream) endReceive(err error, trailer Fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +116,6 @@ func (s *stream) stop(err error) {
 	s.stopSendingLocked(err)
 }
 
-// stopSending ends the half that goes out.
 func (s *stream) stopSending(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +143,6 @@ func (s *stream) discardLocked() {
 	s.releaseLocked()
 }
 
-// releaseLocked returns every buffer.
 func (s *stream) releaseLocked() {
 	for i, b := range s.chunks {
 		pool.put(b)
@@ -197,7 +193,6 @@ func (s *stream) next(ctx context.Context) ([]byte, error) {
 	return p, nil
 }
 
-// shiftLocked drops the first chunk.
 func (s *stream) shiftLocked() {
 	s.off = 0
 	n := copy(s.chunks, s.chunks[1:])
@@ -205,7 +200,6 @@ func (s *stream) shiftLocked() {
 	s.chunks = s.chunks[:n]
 }
 
-// hasReceived reports whether there is something to read.
 func (s *stream) hasReceived() bool { return len(s.chunks) > 0 }
 
 // await waits until ready reports true under s.mu, and then holds that. Nothing becomes ready after
@@ -248,7 +242,6 @@ func (s *stream) sleepLocked(ctx context.Context) error {
 	}
 }
 
-// poke wakes the waiting goroutines so that they check their contexts.
 func (s *stream) poke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,14 +318,12 @@ func (s *stream) acquire(n int, wait bool) (int, error) {
 	}
 }
 
-// restore gives credit back that was not used.
 func (s *stream) restore(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.credit += n
 }
 
-// sending reports whether the stream still takes a body.
 func (s *stream) sending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -368,7 +359,6 @@ func (s *stream) send(p []byte, end, wait bool) (sent int, err error) {
 	}
 }
 
-// writeTrailers sends trailers, which end the body.
 func (s *stream) writeTrailers(f Fields) error {
 	return s.c.out.push(appendFrame(nil, header{kind: kindTrailers, end: true, stream: s.id}, f), nil)
 }

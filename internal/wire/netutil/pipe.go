@@ -132,7 +132,6 @@ func (l *lane) write(b []byte) (written int, err error) {
 	}
 }
 
-// end ends a side of the lane.
 func (l *lane) end(s *laneSide) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

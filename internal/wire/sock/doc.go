@@ -1,12 +1,13 @@
-// Package sock makes the system calls of non-blocking sockets, for use under [syscall.RawConn]. On
-// Linux it does not tell the scheduler of them: that would cost more than a look at an empty
-// socket, and would wake the runtime's monitor every 20 µs.
+// Package sock makes the system calls of non-blocking sockets on Linux, for use under
+// [syscall.RawConn]. It does not tell the scheduler of them: that would cost more than a look at an
+// empty socket, and would wake the runtime's monitor every 20 µs. On other systems [Raw] returns
+// nil, and the connections are used as package net has them.
 package sock
 
 import "syscall"
 
 // Raw returns the connection under whose methods Read, Write, Look and HungUp are
-// called for c: nil if c is no socket, or the system has no such calls (Windows).
+// called for c: nil if c is no socket, or the system is not Linux.
 func Raw(c any) syscall.RawConn {
 	if sc, ok := c.(syscall.Conn); ok && supported {
 		if raw, err := sc.SyscallConn(); err == nil {
@@ -62,26 +63,3 @@ func Look(fd uintptr) State {
 		}
 	}
 }
-
-// Acknowledge has the kernel acknowledge at once what has come on a TCP socket. On
-// systems other than Linux it does nothing.
-func Acknowledge(fd uintptr) { acknowledge(fd) }
-
-// RefuseNew makes the kernel ignore new connections to a listening TCP socket; connections that had
-// begun before still complete. Ignored clients retry after a second, when the socket is closed or
-// has a new owner. On systems other than Linux it does nothing.
-func RefuseNew(fd uintptr) { refuseNew(fd) }
-
-// HungUp reports whether the other side of a socket has closed it, or ended its
-// sending, or it has failed. On Linux it also does when something that was sent
-// before has not been read.
-func HungUp(fd uintptr) bool { return hungUp(fd) }
-
-// Acknowledged returns how many bytes the other side of a TCP socket has
-// acknowledged since the connection was made, the one of the handshake among them.
-// The error is [errors.ErrUnsupported] on systems other than Linux.
-func Acknowledged(fd uintptr) (uint64, error) { return acknowledged(fd) }
-
-// Failure returns and clears the error of a socket that was not reported before; nil if there is
-// none. On systems other than Linux it is always [errors.ErrUnsupported].
-func Failure(fd uintptr) error { return failure(fd) }

@@ -22,7 +22,10 @@ var dropSyn = [...]syscall.SockFilter{
 	{Code: syscall.BPF_RET | syscall.BPF_K, K: 1<<32 - 1},
 }
 
-func refuseNew(fd uintptr) {
+// RefuseNew makes the kernel ignore new connections to a listening TCP socket; connections that had
+// begun before still complete. Ignored clients retry after a second, when the socket is closed or
+// has a new owner. On systems other than Linux it does nothing.
+func RefuseNew(fd uintptr) {
 	program := dropSyn
 	filter := syscall.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_SETSOCKOPT, fd, syscall.SOL_SOCKET, syscall.SO_ATTACH_FILTER, uintptr(unsafe.Pointer(&filter)), unsafe.Sizeof(filter), 0)

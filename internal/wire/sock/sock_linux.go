@@ -33,13 +33,16 @@ func peek(fd uintptr) (int, error) {
 // tcpQuickAck is TCP_QUICKACK, see tcp(7).
 const tcpQuickAck = 12
 
-func acknowledge(fd uintptr) {
+// Acknowledge has the kernel acknowledge at once what has come on a TCP socket.
+func Acknowledge(fd uintptr) {
 	on := int32(1)
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_SETSOCKOPT, fd, syscall.IPPROTO_TCP, tcpQuickAck, uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
 }
 
-// acknowledged reads tcpi_bytes_acked of struct tcp_info, see linux/tcp.h.
-func acknowledged(fd uintptr) (uint64, error) {
+// Acknowledged returns how many bytes the other side of a TCP socket has
+// acknowledged since the connection was made, the one of the handshake among them:
+// tcpi_bytes_acked of struct tcp_info, see linux/tcp.h.
+func Acknowledged(fd uintptr) (uint64, error) {
 	const at = 120
 	var info [at + 8]byte
 	size := uint32(len(info))
@@ -50,7 +53,9 @@ func acknowledged(fd uintptr) (uint64, error) {
 	return binary.NativeEndian.Uint64(info[at:]), fault(errno)
 }
 
-func failure(fd uintptr) error {
+// Failure returns and clears the error of a socket that was not reported before; nil if there is
+// none.
+func Failure(fd uintptr) error {
 	n, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
 	if err != nil {
 		return err
@@ -78,7 +83,9 @@ const (
 	pollRdHup = 0x2000
 )
 
-func hungUp(fd uintptr) bool {
+// HungUp reports whether the other side of a socket has closed it, or ended its
+// sending, or it has failed, even when something that was sent before has not been read.
+func HungUp(fd uintptr) bool {
 	poll := struct {
 		fd              int32
 		events, revents int16

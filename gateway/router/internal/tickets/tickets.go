@@ -60,7 +60,6 @@ func (s *shared) of(version uint16) *tls.Config {
 	return &now.Config
 }
 
-// keys returns those of the days, in that order.
 func (s *shared) keys(days ...int64) (keys [][32]byte) {
 	for _, day := range days {
 		for _, secret := range s.secrets {

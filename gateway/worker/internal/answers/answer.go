@@ -84,7 +84,6 @@ func (a *Plain) WriteHeader(status int) {
 	}
 }
 
-// sendInterim sends an interim answer after those before it.
 func (a *Plain) sendInterim(status int) {
 	before, done, header := a.interim, make(chan struct{}), a.header.Clone()
 	a.interim = done
@@ -133,7 +132,6 @@ func (a *Plain) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// beginSending begins to send what there is.
 func (a *Plain) beginSending() {
 	a.over = a.room.backlog(a.client, a.sendHead, a.send)
 	if a.small != nil {

@@ -89,13 +89,11 @@ func (b *backlog) drain(r *spool.Reader, begin func() error, send func([]byte) e
 	}
 }
 
-// fail drops what has not been sent.
 func (b *backlog) fail(err error) {
 	b.failed.Store(&err)
 	_ = b.spool.Close() // whose error would be of a file that is no more
 }
 
-// error returns why sending has failed, or nil.
 func (b *backlog) error() error {
 	if err := b.failed.Load(); err != nil {
 		return *err

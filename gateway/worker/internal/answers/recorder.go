@@ -115,7 +115,6 @@ func (r *Recorder) Shareable() bool {
 	return r.whole()
 }
 
-// whole reports whether the body has the length that the head says.
 func (r *Recorder) whole() bool {
 	length := r.head["Content-Length"]
 	if len(length) == 0 || r.method == http.MethodHead || grammar.HasNoBody(r.status) {
@@ -153,7 +152,6 @@ func (a *Shared) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
 // Close ends the use of an answer that is not served.
 func (a *Shared) Close() { a.body.Close() }
 
-// cloned returns a copy of a header that has no memory in common with it.
 func cloned(h http.Header) http.Header {
 	out := make(http.Header, len(h))
 	for name, values := range h {

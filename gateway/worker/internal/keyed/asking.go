@@ -63,7 +63,6 @@ var ErrAlong = errors.New("worker: the key is held along the context")
 // ErrLinkFull means that the link that a request came over carries many that wait.
 var ErrLinkFull = fmt.Errorf("%w: waiting calls have reached half of what their link carries", gateway.ErrBusy)
 
-// wait returns how the caller waits in the queue of its key.
 func (how *Asking) wait() keytable.Wait {
 	wait := keytable.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared, Item: how.Item}
 	if how.Policy != nil {
@@ -72,10 +71,8 @@ func (how *Asking) wait() keytable.Wait {
 	return wait
 }
 
-// limited reports whether the caller's route has a rate.
 func (how *Asking) limited() bool { return how.Policy != nil && how.Policy.Rate != policy.Rate{} }
 
-// keyless reports whether the caller's route holds no key.
 func (how *Asking) keyless() bool {
 	return how.Policy != nil && (how.Policy.Mode == policy.Affinity || how.Policy.Mode == policy.Unkeyed)
 }

@@ -45,7 +45,6 @@ func (c cancelCause) String() string {
 	return [cancelCauses]string{"timeout", "ownership-lost", "abandoned"}[c]
 }
 
-// cancelCauseOf returns what an execution was cancelled with.
 func cancelCauseOf(err error) (c cancelCause, cancelled bool) {
 	switch err {
 	case gateway.ErrTimeout:

@@ -44,7 +44,6 @@ func (v *chainWait) holds(key string) bool {
 	return false
 }
 
-// born returns when the outermost execution of the chain was born.
 func (v *chainWait) born() (born uint64) {
 	for c := range v.held {
 		born = c.born

@@ -242,7 +242,6 @@ type Context struct {
 	streams    atomic.Bool     // the answer continues as a stream
 	tracked    bool            // it is in part.live; guarded by part.mu, as what follows
 	prev, next *Context        // there
-	away       func()          // tells the client of a tunnel to connect again; nil if there is none
 	gone       *time.Timer     // ends a stream whose client has left; nil if it has not
 
 	mu     sync.Mutex // guards what follows
@@ -449,7 +448,6 @@ func (c *Context) leaveNested() {
 	}
 }
 
-// holds reports whether c's key is still held.
 func (c *Context) holds() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -466,7 +464,6 @@ func keepApart(ctx context.Context, c *Context) {
 	}
 }
 
-// chainOf names the keys that are held along ctx, from the outermost on.
 func chainOf(ctx context.Context) string {
 	var keys []string
 	for c := Innermost(ctx); c != nil && len(keys) < maxHeld; c = Innermost(c.parent) {
@@ -476,7 +473,6 @@ func chainOf(ctx context.Context) string {
 	return strings.Join(keys, ", ")
 }
 
-// late reports whether the execution of c has taken as long as it may.
 func (c *Context) late() bool { return c.timeout != 0 && c.part.keys.Now() >= c.began+c.timeout }
 
 // cause returns why the execution of c was cancelled, if it was; perhaps that it has ended.

@@ -257,7 +257,6 @@ func (p *Partition) track(c *Context) bool {
 	return true
 }
 
-// untrackLocked undoes track.
 func (p *Partition) untrackLocked(c *Context) {
 	switch {
 	case !c.tracked:
@@ -382,17 +381,9 @@ func (p *Partition) EndStreams() {
 	p.mu.Lock()
 	ended := p.streams
 	p.streams = nil
-	aways := make([]func(), 0, len(ended))
-	for c := range ended {
-		if c.away != nil {
-			aways = append(aways, c.away)
-		} else {
-			aways = append(aways, func() { c.Cancel(appstate.ErrStreamEnds) })
-		}
-	}
 	p.mu.Unlock()
-	for _, away := range aways {
-		away()
+	for c := range ended {
+		c.Cancel(appstate.ErrStreamEnds)
 	}
 }
 

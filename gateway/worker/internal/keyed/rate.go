@@ -108,7 +108,6 @@ func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) (list []status
 	return list
 }
 
-// giveBack gives a token back whose execution has not begun.
 func (r *rates) giveBack(p *policy.Policy, key string, term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

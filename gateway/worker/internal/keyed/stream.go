@@ -19,20 +19,6 @@ type Stream struct {
 	unhook func() bool // ends the watch of the client; nil if there is none
 }
 
-// Cancel ends the context of the stream, whose partition is given away.
-func (s *Stream) Cancel() { s.run.Cancel(appstate.ErrStreamEnds) }
-
-// OnAway sets a function that tells the client of the stream to connect again; it is called instead
-// of ending the context. OnAway returns false if the caller must do that at once.
-func (s *Stream) OnAway(away func()) (stays bool) {
-	c, p := s.run, s.run.part
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.away = away
-	_, stays = p.streams[c]
-	return stays
-}
-
 // End ends the stream and its context. It may be called of no stream.
 func (s *Stream) End() {
 	if s == nil {
