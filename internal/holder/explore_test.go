@@ -37,6 +37,10 @@ func scopes() []scope {
 		w.step = ttl / 5
 		return w
 	}
+	prompt := func(w world) world {
+		w.prompt = true
+		return w
+	}
 	ageless := start(0, budget{stray: 1, others: 1, stalls: 1})
 	ageless.ageless = true
 	store := func(p Policy, w world) world {
@@ -76,6 +80,8 @@ func scopes() []scope {
 		{"crash", coarse(start(0, budget{lost: 1, crashes: 1, others: 1, stalls: 1}))},
 		{"move and crash", coarse(start(0, budget{moves: 1, crashes: 1, others: 1}))},
 		{"owner's session lost", coarse(start(0, budget{lost: 1, cuts: 1, others: 1}))},
+		{"owner's session renewed late", prompt(start(0, budget{cuts: 1, heals: 1, others: 1}))},
+		{"turns, owner's session renewed late", prompt(start(1, budget{cuts: 1, heals: 1}))},
 		{"turns", coarse(start(3, budget{lost: 1, others: 1, stalls: 1}))},
 		{"turns, owner's session lost", coarse(start(2, budget{cuts: 1, others: 1}))},
 		{"turns, key waited for", busy(start(2, budget{others: 1, stalls: 1}))},
@@ -288,6 +294,9 @@ func (w *world) owners(try func(string, func(*world)), spend func(string, func(*
 				n.forgot, n.lock.live = n.lock.live, false
 			}
 		})
+	}
+	if w.cut && w.session+ttl*8/10 > w.now {
+		spend("the owner's session is renewed", func(b *budget) *int8 { return &b.heals }, func(n *world) { n.cut, n.session = false, n.now })
 	}
 	if w.serving == owner {
 		try("the next owner serves", func(n *world) { n.serving = n.heir })

@@ -157,11 +157,17 @@ func (l *Lock) lose(d Decision) Decision {
 // held reports whether l is a caller's, for as long as its deadline has not passed.
 func (l *Lock) held() bool { return l.state == working || l.state == passing }
 
+// isShort reports whether l ends before its next regular renewal. Its owner's session was then not confirmed for long, and
+// every renewal tells whether it is now.
+func (l *Lock) isShort(now lease.Instant) bool {
+	return l.policy.Keeper == Worker && l.lease.Cancel.Left(now) < l.due()
+}
+
 // Tick says what is due: the end of the work, or a renewal. busy says that the owner of l's partition is asked about other
 // locks, and about l after that.
 func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
 	switch d := l.Check(now); {
-	case d != Wait, !l.held(), now.Mono-l.sent.Mono < l.due():
+	case d != Wait, !l.held(), now.Mono-l.sent.Mono < l.due() && !l.isShort(now):
 		return d
 	case l.course == known, l.course == away && !busy:
 		return l.askRenewal()

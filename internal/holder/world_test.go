@@ -56,7 +56,7 @@ const (
 
 // budget is how often what may go wrong still does.
 type budget struct {
-	lost, stray, moves, crashes, cuts, stalls, suspends, others, forgets, extends, deaths, closes, forces, leaves int8
+	lost, stray, moves, crashes, cuts, heals, stalls, suspends, others, forgets, extends, deaths, closes, forces, leaves int8
 }
 
 // remote is the lock as its owners know it.
@@ -92,7 +92,9 @@ type world struct {
 	told    Decision
 	closed  bool
 	extends [2]time.Duration
-	ageless bool // late calls may come after the lease that they are about
+	ageless bool          // late calls may come after the lease that they are about
+	prompt  bool          // the process is never kept from asking the owner
+	heard   time.Duration // when a call about the lock was answered last, if prompt
 
 	// The owners.
 	lock     remote
@@ -168,6 +170,10 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 			f.lock.token = 0
 		}
 	}
+	if !f.prompt {
+		f.heard = f.now
+	}
+	f.heard = max(f.heard-f.now, -ttl)
 	f.now, f.suspended = 0, 0
 	return maphash.Comparable(seed, f)
 }
@@ -433,6 +439,7 @@ func (w *world) receive(slot int) {
 	c := w.calls[slot]
 	w.calls[slot] = call{}
 	now := w.instant()
+	w.heard = w.now
 	if slot != inRelease && c.state != Elsewhere {
 		w.peer = c.to
 	}
@@ -501,8 +508,11 @@ func (w *world) tick() {
 		return
 	}
 	d := w.l.Tick(w.instant(), false)
-	if d == Renew && w.policy.Every == Never {
+	switch {
+	case d == Renew && w.policy.Every == Never:
 		w.fail("it renews itself")
+	case d == CancelOverdue && w.prompt && w.calls[inRenewal].kind == none && w.now-w.heard > w.step:
+		w.fail("a lock is overdue, and its owner was not asked in time")
 	}
 	w.obey(d)
 }

@@ -125,17 +125,32 @@ func (t *Trial) progress(e Episode) {
 // tooLate is by how much this process may run late before requests and locks may fail for it.
 const tooLate = 500 * time.Millisecond
 
-// watch notes until ctx ends by how much this process is late because the machine is too busy: the
-// times when it was too late are faults that nobody planned.
+// watch notes until ctx ends by how much this process is late because the machine is too busy, and which others are: the
+// times when one was too late are faults that nobody planned.
 func (r *Report) watch(ctx context.Context) {
 	const nap = 10 * time.Millisecond
 	now := r.trial.Site.Observer.Now
+	others := hunger{proc: "/proc", at: now()}
 	for begin := now(); Sleep(ctx, nap); begin = now() {
 		by := now() - begin - nap
 		if r.late = max(r.late, by); by >= tooLate {
 			r.starved = append(r.starved, &Fault{Kind: Starved, Begin: begin, End: now()})
 		}
+		if before := others.at; now()-before >= glance {
+			if who, wait := others.look(now(), r.trial.Site.pids()); wait > 0 {
+				r.starve(who, min(before, others.at-wait), others.at)
+			}
+		}
 	}
+}
+
+// starve notes that another process has waited for a CPU. Stretches of one process that meet are one.
+func (r *Report) starve(who string, begin, end time.Duration) {
+	if n := len(r.starved); n > 0 && r.starved[n-1].Process == who && begin <= r.starved[n-1].End {
+		r.starved[n-1].End = end
+		return
+	}
+	r.starved = append(r.starved, &Fault{Kind: Starved, Process: who, Begin: begin, End: end})
 }
 
 // finish draws the conclusions; stopped is how the programs ended.

@@ -115,7 +115,7 @@ func (r *Report) Print(more func(w io.Writer)) {
 	fmt.Fprintf(w, "faults\t%d\n", len(r.Faults)-len(r.starved))
 	r.PrintFindings(w, "outside of the conditions")
 	r.PrintHistories(w)
-	fmt.Fprintf(w, "this process\tlate by %v at most, by half a second or more %d times\n", r.late.Round(time.Millisecond), len(r.starved))
+	fmt.Fprintf(w, "this process\tlate by %v at most; %d times it was late by half a second, or another one waited for a CPU all the time\n", r.late.Round(time.Millisecond), len(r.starved))
 	more(w)
 }
 
