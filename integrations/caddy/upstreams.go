@@ -126,8 +126,7 @@ func (u *Upstreams) Cleanup() error {
 	if u.member == nil {
 		return nil
 	}
-	u.member = nil
-	return u.place.leave()
+	return u.place.leave() // requests that still run see the last view
 }
 
 // GetUpstreams implements [reverseproxy.UpstreamSource]. A request without a key, or with one that readers could take for
