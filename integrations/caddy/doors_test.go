@@ -104,29 +104,19 @@ func TestRequestsArriveAtTheirOwners(t *testing.T) {
 		tokens[key] = a.Token
 		return a.Worker != door
 	}
-	quiet := func(t *testing.T, of string) {
+	// quiet waits until 200 requests in a row took none: on a busy machine a worker may lose its session, and keys move.
+	quiet := func(t *testing.T, way string) {
 		t.Helper()
 		n := 0
-		kit.Eventually(t, of, func() bool {
-			if n++; hop(t, "by path", n) {
+		kit.Eventually(t, "no request takes a hop", func() bool {
+			if n++; hop(t, way, n) {
 				n = 0
 			}
-			return n == 100
+			return n == 200
 		})
 	}
-	quiet(t, "all workers have their keys")
 	for way := range asked {
-		t.Run(way, func(t *testing.T) {
-			hops := 0
-			for i := range 200 {
-				if hop(t, way, i) {
-					hops++
-				}
-			}
-			if hops > 0 {
-				t.Errorf("%d of 200 requests took a hop", hops)
-			}
-		})
+		t.Run(way, func(t *testing.T) { quiet(t, way) })
 	}
 	t.Run("two keys", func(t *testing.T) {
 		r := request(t, http.MethodGet, base+"/", "")
@@ -142,14 +132,14 @@ func TestRequestsArriveAtTheirOwners(t *testing.T) {
 		for i := 0; !ended(workers[2]); i++ {
 			hop(t, "by path", i%500)
 		}
-		quiet(t, "its keys have moved")
+		quiet(t, "by path")
 	})
 	t.Run("a worker dies", func(t *testing.T) {
 		workers[1].KillGroup()
 		for i := range 200 {
 			hop(t, "by path", i)
 		}
-		quiet(t, "its keys have moved")
+		quiet(t, "by path")
 	})
 }
 
