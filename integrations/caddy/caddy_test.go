@@ -256,6 +256,7 @@ func TestBodyAfterAFailedDial(t *testing.T) {
 	for i := range 20 {
 		body := fmt.Sprintf(`{"order": "%d", "note": %q}`, i, strings.Repeat("x", 30_000))
 		r := request(t, http.MethodPost, "http://"+addr, body)
+		r.ContentLength = -1 // Caddy must read to its end
 		r.Header.Set("Content-Type", "application/json")
 		res, text := kit.Do(t, http.DefaultClient, r)
 		if res.StatusCode != http.StatusOK {

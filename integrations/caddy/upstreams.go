@@ -3,7 +3,6 @@ package caddykeyway
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -150,11 +149,6 @@ func (u *Upstreams) GetUpstreams(r *http.Request) ([]*reverseproxy.Upstream, err
 
 // owner returns the worker that should own the request's key, or the zero Member.
 func (u *Upstreams) owner(view *ring.View, r *http.Request) ring.Member {
-	if r.Body != nil && r.Body != http.NoBody {
-		// A body that was read for its key can still be sent after a failed dial, at which the transport closes it. The server
-		// closes what is inside.
-		r.Body = io.NopCloser(r.Body)
-	}
 	key, err := u.keyOf(r)
 	if err != nil {
 		return ring.Member{}
