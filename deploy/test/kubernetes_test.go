@@ -24,6 +24,8 @@ import (
 
 const partOf = "app.kubernetes.io/part-of"
 
+const peerTLS = "peer-tls" // a component
+
 // renderings are the kustomizations, with a component and without, and charts.
 func renderings(t *testing.T) map[string]*manifests.Objects {
 	t.Helper()
@@ -36,20 +38,19 @@ func renderings(t *testing.T) map[string]*manifests.Objects {
 	if err != nil || len(components) == 0 {
 		t.Fatal("no components", err)
 	}
+	with := [][2]string{{"door", peerTLS}}
 	for _, component := range components {
-		name := filepath.Base(component)
-		if name == "door" { // has a kustomization
-			continue
+		if name := filepath.Base(component); name != "door" { // has a kustomization
+			with = append(with, [2]string{"sidecar", name})
 		}
-		dir := filepath.Join(t.TempDir(), name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative(t, dir, base, "sidecar"), relative(t, dir, base, "components", name))
+	}
+	for _, w := range with {
+		dir := t.TempDir()
+		text := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative(t, dir, base, w[0]), relative(t, dir, base, "components", w[1]))
 		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		dirs["sidecar with "+name] = dir
+		dirs[w[0]+" with "+w[1]] = dir
 	}
 	all := make(map[string]*manifests.Objects)
 	for name, dir := range dirs {
@@ -160,6 +161,33 @@ func makeSecrets(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir + "/"
+}
+
+// With TLS between members, all of them have it.
+func TestPeerTLSReachesAllMembers(t *testing.T) {
+	members := 0
+	for name, objects := range renderings(t) {
+		chart, _ := strings.CutPrefix(name, "chart: ")
+		if !strings.HasSuffix(name, "with "+peerTLS) && (chart == name || !strings.Contains(charts[chart], "peerTLSSecret")) {
+			continue
+		}
+		for pod, spec := range objects.Pods() {
+			for _, c := range containers(spec) {
+				if env(&c)["KEYWAY_GOSSIP"]+env(&c)["GOSSIP"] == "" {
+					continue
+				}
+				members++
+				for _, variable := range []string{"PEER_CERT", "PEER_KEY", "PEER_CA"} {
+					if env(&c)["KEYWAY_"+variable]+env(&c)[variable] == "" {
+						t.Errorf("%s: %s of %s has no %s", name, c.Name, pod, variable)
+					}
+				}
+			}
+		}
+	}
+	if members < 6 {
+		t.Errorf("%d members, want at least six", members)
+	}
 }
 
 // A pod has the time for its preStop and for its drain, one after the other.

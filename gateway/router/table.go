@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -211,7 +210,7 @@ type decision struct {
 // [routes.Route.Key].
 func (rt *Router) decide(method string, req keysource.Keyed, memory *[]byte) (decision, error) {
 	t := rt.table.Load()
-	r, preflight, err := t.find(method, req)
+	r, preflight, err := t.Find(method, req)
 	if err != nil {
 		return decision{}, err
 	}
@@ -226,18 +225,6 @@ func (rt *Router) decide(method string, req keysource.Keyed, memory *[]byte) (de
 		}
 	}
 	return d, err
-}
-
-// find returns the route of a request, and whether that is a preflight of CORS.
-func (t *table) find(method string, req keysource.Keyed) (r *routes.Route, preflight bool, err error) {
-	if method == http.MethodOptions && len(req.KeyHeader("Origin")) == 1 {
-		if asked := req.KeyHeader("Access-Control-Request-Method"); len(asked) == 1 {
-			r, err = t.MatchPreflight(req.KeyHost(), asked[0], req.KeyPath())
-			return r, true, err
-		}
-	}
-	r, err = t.Match(req.KeyHost(), method, req.KeyPath())
-	return r, false, err
 }
 
 func (d *decision) policy() []byte {

@@ -2,9 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/base64"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -189,9 +186,7 @@ func (l *level) Set(s string) error {
 	return nil
 }
 
-// keyring is the value of --gossip-key: one or more keys of 16, 24 or 32
-// bytes, written as hex or base64 and separated by commas. The first one
-// encrypts; all of them decrypt, so that a key can be changed without a gap.
+// keyring is the value of --gossip-key, see [gossip.ParseKeyring].
 type keyring [][]byte
 
 // String returns nothing, so that no help and no log shows a key.
@@ -201,26 +196,9 @@ func (k *keyring) separator() string { return "," }
 
 // Set reads keys, which replace the former ones.
 func (k *keyring) Set(s string) error {
-	var keys keyring
-	for item := range strings.SplitSeq(s, ",") {
-		key, err := decodeKey(strings.TrimSpace(item))
-		if err != nil {
-			return err
-		}
-		keys = append(keys, key)
+	keys, err := gossip.ParseKeyring(s)
+	if err == nil {
+		*k = keys
 	}
-	*k = keys
-	return nil
-}
-
-func decodeKey(s string) ([]byte, error) {
-	decoders := []func(string) ([]byte, error){
-		hex.DecodeString, base64.StdEncoding.DecodeString, base64.URLEncoding.DecodeString, base64.RawURLEncoding.DecodeString,
-	}
-	for _, decode := range decoders {
-		if key, err := decode(s); err == nil && (len(key) == 16 || len(key) == 24 || len(key) == 32) {
-			return key, nil
-		}
-	}
-	return nil, errors.New("not a key of 16, 24 or 32 bytes in hex or base64 (try: openssl rand -hex 32)")
+	return err
 }

@@ -3,12 +3,24 @@ package routes
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
+
+// KeyOf returns the key of a request, as a router finds it. Its error wraps [ErrNoRoute] if no route takes the
+// request, and otherwise is that of [Table.Match] or [Route.Key]. The request still has its body.
+func (t *Table) KeyOf(r *http.Request) (string, error) {
+	req := keysource.Of(r)
+	route, _, err := t.Find(r.Method, req)
+	if err != nil {
+		return "", err
+	}
+	return route.Key(req, new([]byte))
+}
 
 // Key returns the key of a request that the route takes: from the first of Keys that
 // has one, behind Prefix or the tenant. A key that is put together of these stands in

@@ -2,6 +2,7 @@ package routes
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,19 @@ import (
 
 // errMethod is the error of a method that some apps take for another one.
 var errMethod = fmt.Errorf("%w: some apps ignore the case of a method: send it in upper case", gateway.ErrBadKey)
+
+// Find returns the route of a request, and whether that is a preflight of CORS. See Match for its
+// error.
+func (t *Table) Find(method string, req keysource.Keyed) (r *Route, preflight bool, err error) {
+	if method == http.MethodOptions && len(req.KeyHeader("Origin")) == 1 {
+		if asked := req.KeyHeader("Access-Control-Request-Method"); len(asked) == 1 {
+			r, err = t.MatchPreflight(req.KeyHost(), asked[0], req.KeyPath())
+			return r, true, err
+		}
+	}
+	r, err = t.Match(req.KeyHost(), method, req.KeyPath())
+	return r, false, err
+}
 
 // Match returns the route that takes a request: the first that matches. path is
 // percent-encoded, host may have a port. If no route does the error is [ErrNoRoute]. A

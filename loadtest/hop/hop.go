@@ -55,7 +55,7 @@ type scenario struct {
 // idle is the scenario that measures memory.
 const idle = "idle"
 
-// pacedRate is less than half of what any proxy here can take, so that latency
+// pacedRate is less than half of what any proxy here can take without TLS, so that latency
 // is the proxies' own and not that of a queue.
 const pacedRate = 20_000
 
@@ -80,6 +80,10 @@ func scenarios() []scenario {
 		{
 			name: "tls", title: "TLS in front, 64 connections, 100-byte answers", goal: "CPU ≤ 0.9 × HAProxy's",
 			front: frontTLS, connections: 64, path: "/100", field: all,
+		},
+		{
+			name: "tls-paced", title: fmt.Sprintf("TLS in front, 64 connections, 100-byte answers, %d requests/s at random times", pacedRate),
+			goal: "p99 ≤ 1 × HAProxy's", front: frontTLS, connections: 64, rate: pacedRate, path: "/100", field: []string{haproxy, nginx, keywayRouter},
 		},
 		{
 			name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", goal: "CPU ≤ 1.05 × HAProxy's",
