@@ -186,9 +186,6 @@ func tryLocks(t *testing.T, a, b *lock.Locker) {
 	if _, err := b.ForceUnlock(ctx, "taken", "ops", "test"); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.TryLock(ctx, "alone", locking.Replicas(1, 10*time.Millisecond)); !errors.Is(err, lock.ErrReplicas) {
-		t.Errorf("without replicas: %v", err)
-	}
 }
 
 // Commands that scripts use in rare cases only are allowed too.

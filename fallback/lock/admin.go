@@ -198,41 +198,6 @@ func (n *lockNode) agrees(ctx context.Context) (bool, error) {
 	return n.run(ctx, nil, &scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds())).Bool()
 }
 
-func (n *lockNode) replicates() bool {
-	_, one := n.wire.client.(*redis.Client)
-	_, cluster := n.wire.client.(*redis.ClusterClient)
-	return one || cluster
-}
-
-// replicate renews the claim and returns how many replicas have that within the time; it waits for
-// no more than its caller wants. It makes both calls on one connection, since WAIT is about the
-// writes of its own connection, and all that was written before them.
-func (n *lockNode) replicate(ctx context.Context, c *claim) (int, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.ReplicasWithin+n.cfg.Timeout, errLockTimeout)
-	defer cancel()
-	var server *redis.Client
-	switch client := n.wire.client.(type) {
-	case *redis.Client:
-		server = client
-	case *redis.ClusterClient:
-		var err error
-		if server, err = client.MasterForKey(ctx, c.locks[0]); err != nil {
-			return 0, err
-		}
-	}
-	conn := server.Conn()
-	defer func() { _ = conn.Close() }()
-	state, err := conn.Eval(ctx, scripts.renew.source, c.fenced(), c.owner, c.opts.TTL.Milliseconds(), 0).Int64()
-	if err != nil {
-		return 0, err
-	}
-	if state != 1 {
-		return 0, locking.ErrNotOwner
-	}
-	acknowledged, err := conn.Wait(ctx, c.opts.Replicas, c.opts.ReplicasWithin).Result()
-	return int(acknowledged), err
-}
-
 // force frees a lock wherever it is held; a majority must have answered.
 func (q *quorum) force(ctx context.Context, name, id, why string) (int64, error) {
 	_, yes, err := q.poll(ctx, true, func(ctx context.Context, n *lockNode) (int64, error) { return n.force(ctx, name, id, why) })

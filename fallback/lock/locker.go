@@ -155,9 +155,7 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option
 //
 // The options TTL, Wait and Label of package locking replace those of the Config for this call;
 // Margin and RenewEvery change in proportion to the TTL. A reentrant call has no options of its
-// own. Replicas waits with Redis' WAIT until as many replicas have the lock. If fewer have it, it
-// is released, and the error is ErrReplicas. A failover to one of these replicas keeps the lock; a
-// failover to another may lose it.
+// own.
 //
 // It returns ErrOrder if other Lockers of the same Prefix disagree about FIFO.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
@@ -243,11 +241,6 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 			l.abandon(c, g.token > 0)
 			return nil, context.Cause(ctx)
 		case err == nil && g.token > 0:
-			if w.opts.Replicas > 0 {
-				if err := l.replicate(ctx, c); err != nil {
-					return nil, err
-				}
-			}
 			granted, now := holder.New(&l.policy, sent, c.granted(g.token)), l.now()
 			if granted.Left(now, g.token) > 0 {
 				k := l.hold(w, c, turn, granted, now)
@@ -324,34 +317,6 @@ func (l *Locker) abandon(c *claim, granted bool) {
 	}
 	until := time.Now().Add(max(c.opts.TTL, l.cfg.TTL))
 	l.spawn(func() { _, _ = l.releaseClaim(c, 0, until) })
-}
-
-// replicate returns nil once as many replicas have the lock as the caller wants.
-// Otherwise it releases the lock, and waits for the answer while ctx lasts.
-func (l *Locker) replicate(ctx context.Context, c *claim) error {
-	n, err := l.node.replicate(ctx, c)
-	switch {
-	case ctx.Err() != nil: // a done context always loses
-		err = context.Cause(ctx)
-	case err != nil:
-		err = fmt.Errorf("%w: %q: %w", ErrReplicas, c.names, err)
-	case n < c.opts.Replicas:
-		err = fmt.Errorf("%w: %q: %d of %d acknowledged it within %v", ErrReplicas, c.names, n, c.opts.Replicas, c.opts.ReplicasWithin)
-	default:
-		return nil
-	}
-	c.unsettled.Store(true) // the renewal may still be on its way
-	done := make(chan struct{})
-	l.spawn(func() {
-		defer close(done)
-		_, _ = l.releaseClaim(c, 0, time.Now().Add(c.opts.TTL))
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
-	case <-l.closing:
-	}
-	return err
 }
 
 // releaseClaim releases a claim, and repeats it until an answer comes or the time is over. It reports
