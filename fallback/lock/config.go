@@ -23,18 +23,11 @@ var (
 	// that the lock is gone or another's.
 	ErrLost = errors.New("lock: lost")
 
-	// ErrForced is the cause of a held lock's context when ForceUnlock has freed the lock. The
-	// cause also says who asked for it, and why.
-	ErrForced = errors.New("lock: released by force")
-
 	// ErrUnlocked is the cause of a held lock's context after its Unlock.
 	ErrUnlocked = errors.New("lock: unlocked")
 
 	// ErrDetached is the cause of a held lock's context after its Detach.
 	ErrDetached = errors.New("lock: detached")
-
-	// ErrOrder means that other Lockers of the same Prefix disagree about FIFO.
-	ErrOrder = errors.New("lock: lockers of one prefix disagree about FIFO")
 
 	// ErrNested means that the caller would deadlock with a lock that its own context holds.
 	ErrNested = errors.New("lock: would wait for a lock that its own context holds")
@@ -103,7 +96,7 @@ type Config struct {
 	MaxWait time.Duration
 
 	// FIFO grants locks in order of arrival across processes. Each caller then queues in Redis,
-	// without local hand-over.
+	// without local hand-over. A Locker of the same Prefix without FIFO overtakes the queue.
 	FIFO bool
 
 	// HandOvers is how many times in a row a lock is passed to the next

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,15 +24,11 @@ import (
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
-	node   *lockNode // the server; nil for a quorum
 	hubs   *lockHubs // nil if waiters try from time to time, since no message tells them of releases
 	policy holder.Policy
 	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
 	turns  keytable.Table // by key: those of the callers of this process
-
-	orderDue  atomic.Int64 // Unix ns of the next comparison of the order of granting
-	disagrees atomic.Bool  // by the latest comparison
 
 	closing chan struct{} // closed by Close
 	shut    sync.Once     // the server's close
@@ -62,8 +57,8 @@ func newLocker(server lockServer, cfg Config) *Locker {
 		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
 		passed: map[string]*heldClaim{}, holds: map[*heldClaim]struct{}{},
 	}
-	if l.node, _ = server.(*lockNode); l.node != nil {
-		l.hubs = l.node.hubs
+	if node, one := server.(*lockNode); one {
+		l.hubs = node.hubs
 	}
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)
@@ -156,8 +151,6 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option
 // The options TTL, Wait and Label of package locking replace those of the Config for this call;
 // Margin and RenewEvery change in proportion to the TTL. A reentrant call has no options of its
 // own.
-//
-// It returns ErrOrder if other Lockers of the same Prefix disagree about FIFO.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return l.acquireNames(ctx, []string{key}, false, true, opts)
 }
@@ -184,9 +177,6 @@ func (l *Locker) acquireNames(ctx context.Context, names []string, read, wait bo
 	defer l.leaveCall()
 	l.counts.asking.Add(1)
 	defer l.counts.asking.Add(-1)
-	if err := l.agree(ctx); err != nil {
-		return nil, err
-	}
 	w := want{ask: ask{names, read, wait, o}, ctx: ctx, parent: ctx, began: began}
 	if wait && o.Wait > 0 {
 		var cancel context.CancelFunc

@@ -282,7 +282,7 @@ func TestKeysBesideLocksWithoutPrefix(t *testing.T) {
 	names := Config{Prefix: "keyway:lock:", NoPrefix: true}
 	seen := map[string]string{}
 	for _, name := range []string{"", "}", "}a", "{", "{a}", "a", "{a}a", "{a}{a}", "a}b", "{}", "{}a", "x{a}", "x{{a}}", "{-}", "-"} {
-		for _, kind := range []string{"fence:", "waiting:", "queue:", "bell:", "gone:", "forced:"} {
+		for _, kind := range []string{"fence:", "waiting:", "queue:", "bell:", "gone:"} {
 			key := names.key(kind, name)
 			if of, dup := seen[key]; dup {
 				t.Errorf("%q is of %q and of %q", key, of, name)
