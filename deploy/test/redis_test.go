@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
-	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -181,13 +179,6 @@ func tryLocks(t *testing.T, a, b *lock.Locker) {
 		if err := held.Unlock(ctx); err != nil {
 			t.Error(err)
 		}
-	}
-	must(a.Lock(ctx, "taken"))
-	if _, err := b.ForceUnlock(ctx, "taken", "ops", "test"); err != nil {
-		t.Error(err)
-	}
-	if _, err := a.TryLock(ctx, "alone", locking.Replicas(1, 10*time.Millisecond)); !errors.Is(err, lock.ErrReplicas) {
-		t.Errorf("without replicas: %v", err)
 	}
 }
 

@@ -3,7 +3,6 @@ package lock
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // State is who has the lock of a key.
@@ -70,58 +67,6 @@ func (h *heldClaim) has(turn int64) bool {
 	return h.turn == turn
 }
 
-// lockLongestReason is how long what is said to ForceUnlock may be, in bytes.
-const lockLongestReason = 256
-
-// ForceUnlock frees the lock of a key, regardless of holder, mode and program, and returns the
-// State it had. It is for an operator who knows that the holder is gone, or that its work does not
-// matter. A holder that is alive learns of it at its next renewal. Until then two may hold the
-// lock, which only fencing tokens make harmless. The holder's Context ends with the cause
-// ErrForced, which contains by and why; both are required, with at most 256 bytes each.
-//
-// Each call that frees a lock, or may have, is an event Forced, which is logged
-// as a warning. After an error it is unknown whether the lock was freed.
-func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, error) {
-	for what, text := range map[string]string{"by": by, "why": why} {
-		if text == "" || len(text) > lockLongestReason {
-			return State{}, fmt.Errorf("%w: ForceUnlock of %q: %s has %d bytes, want 1 to %d", locking.ErrOption, key, what, len(text), lockLongestReason)
-		}
-	}
-	if !l.enter() {
-		return State{}, ErrClosed
-	}
-	defer l.leaveCall()
-	before, err := l.State(ctx, key)
-	if err != nil {
-		return State{}, err
-	}
-	id, n := rand.Text(), int64(0)
-	err = l.repeat(ctx, func() (err error) {
-		n, err = l.server.force(ctx, key, id, fmt.Sprintf("by %q: %q", by, why))
-		return err
-	})
-	if err != nil {
-		err = fmt.Errorf("lock: releasing %q by force: %w", key, err)
-	}
-	if err != nil || n > 0 {
-		of := ask{names: []string{key}, read: before.Readers > 0, opts: locking.Options{Label: before.Label}}
-		l.emit(ctx, forced, of, Event{By: by, Why: why, Err: err})
-	}
-	for _, h := range l.all() { // our own need not wait
-		if slices.Contains(h.names, key) {
-			h.mu.Lock()
-			t := h.tenure
-			h.mu.Unlock()
-			l.spawn(func() {
-				_ = l.repeat(context.Background(), func() error {
-					return t.alone(context.Background(), func() error { return h.extend(context.Background(), 0) })
-				})
-			})
-		}
-	}
-	return before, err
-}
-
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {
 	keys := []string{n.cfg.key("", name), n.cfg.key("fence:", name), n.cfg.key("waiting:", name)}
 	values, err := n.run(ctx, nil, &scripts.state, scriptArgs(keys, n.cfg.FIFO)).Slice()
@@ -146,97 +91,6 @@ func labelOf(owner string) string {
 		return ""
 	}
 	return strings.ToValidUTF8(owner[ownerLen+1:], "?")
-}
-
-func (n *lockNode) force(ctx context.Context, name, id, why string) (int64, error) {
-	keys := []string{n.cfg.key("", name), n.cfg.key("forced:", name), n.cfg.key("bell:", name), n.cfg.key("queue:", name)}
-	return n.run(ctx, nil, &scripts.force, scriptArgs(keys, why, n.publish, "#"+id)).Int64()
-}
-
-// lockOrderLasts is for how long what a Locker says of FIFO counts. It says so
-// again at an acquisition after lockOrderEvery, or lockOrderSoon if others
-// disagreed or no answer came.
-const (
-	lockOrderLasts = 2 * time.Minute
-	lockOrderEvery = 30 * time.Second
-	lockOrderSoon  = time.Second
-)
-
-// agree returns ErrOrder if the Lockers of this prefix disagree about FIFO, which a
-// quorum refuses. It asks the server from time to time.
-func (l *Locker) agree(ctx context.Context) error {
-	if l.node == nil {
-		return nil
-	}
-	due := l.orderDue.Load()
-	if now := time.Now(); now.UnixNano() >= due && l.orderDue.CompareAndSwap(due, now.Add(lockOrderEvery).UnixNano()) {
-		same, err := l.node.agrees(ctx)
-		if err == nil {
-			l.disagrees.Store(!same)
-		}
-		if err != nil || !same {
-			l.orderDue.Store(now.Add(lockOrderSoon).UnixNano())
-		}
-	}
-	if !l.disagrees.Load() {
-		return nil
-	}
-	return fmt.Errorf("%w: prefix %q, and FIFO is %t here: give all lockers of the prefix the same FIFO, or another Prefix; the setting of others counts for %v after their latest lock",
-		ErrOrder, l.cfg.Prefix, l.cfg.FIFO, lockOrderLasts)
-}
-
-// agrees says whether no other Locker says another order of granting.
-func (n *lockNode) agrees(ctx context.Context) (bool, error) {
-	said := "any"
-	if n.cfg.FIFO {
-		said = "fifo"
-	}
-	key := n.cfg.Prefix + "order"
-	if n.cfg.NoPrefix {
-		key = n.cfg.Prefix + "key:order"
-	}
-	return n.run(ctx, nil, &scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds())).Bool()
-}
-
-func (n *lockNode) replicates() bool {
-	_, one := n.wire.client.(*redis.Client)
-	_, cluster := n.wire.client.(*redis.ClusterClient)
-	return one || cluster
-}
-
-// replicate renews the claim and returns how many replicas have that within the time; it waits for
-// no more than its caller wants. It makes both calls on one connection, since WAIT is about the
-// writes of its own connection, and all that was written before them.
-func (n *lockNode) replicate(ctx context.Context, c *claim) (int, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.ReplicasWithin+n.cfg.Timeout, errLockTimeout)
-	defer cancel()
-	var server *redis.Client
-	switch client := n.wire.client.(type) {
-	case *redis.Client:
-		server = client
-	case *redis.ClusterClient:
-		var err error
-		if server, err = client.MasterForKey(ctx, c.locks[0]); err != nil {
-			return 0, err
-		}
-	}
-	conn := server.Conn()
-	defer func() { _ = conn.Close() }()
-	state, err := conn.Eval(ctx, scripts.renew.source, c.fenced(), c.owner, c.opts.TTL.Milliseconds(), 0).Int64()
-	if err != nil {
-		return 0, err
-	}
-	if state != 1 {
-		return 0, locking.ErrNotOwner
-	}
-	acknowledged, err := conn.Wait(ctx, c.opts.Replicas, c.opts.ReplicasWithin).Result()
-	return int(acknowledged), err
-}
-
-// force frees a lock wherever it is held; a majority must have answered.
-func (q *quorum) force(ctx context.Context, name, id, why string) (int64, error) {
-	_, yes, err := q.poll(ctx, true, func(ctx context.Context, n *lockNode) (int64, error) { return n.force(ctx, name, id, why) })
-	return int64(yes), err
 }
 
 // state is that of a majority: for how long it has the lock held, and the

@@ -23,9 +23,8 @@ type claim struct {
 
 // marks are what is known of an owner's calls.
 type marks struct {
-	queued    atomic.Bool            // it may be in a waiting room
-	unsettled atomic.Bool            // a call that takes the lock may still be on its way
-	forced    atomic.Pointer[string] // by whom and why it was released by force, once that is known
+	queued    atomic.Bool // it may be in a waiting room
+	unsettled atomic.Bool // a call that takes the lock may still be on its way
 }
 
 // ownerLen is the length of an owner without its label.
@@ -69,9 +68,6 @@ func (c *claim) keys() []string {
 	}
 	return append([]string{c.gone(c.owner)}, c.each("fence:", "waiting:", last)...)
 }
-
-// fenced are the keys of the script that renews.
-func (c *claim) fenced() []string { return c.each("fence:", "forced:") }
 
 // each returns the keys of each lock: the lock itself, and what goes with it.
 func (c *claim) each(kinds ...string) []string {

@@ -23,21 +23,11 @@ var (
 	// that the lock is gone or another's.
 	ErrLost = errors.New("lock: lost")
 
-	// ErrForced is the cause of a held lock's context when ForceUnlock has freed the lock. The
-	// cause also says who asked for it, and why.
-	ErrForced = errors.New("lock: released by force")
-
 	// ErrUnlocked is the cause of a held lock's context after its Unlock.
 	ErrUnlocked = errors.New("lock: unlocked")
 
 	// ErrDetached is the cause of a held lock's context after its Detach.
 	ErrDetached = errors.New("lock: detached")
-
-	// ErrReplicas means that too few replicas acknowledged the lock, which was released again.
-	ErrReplicas = errors.New("lock: too few replicas acknowledged it")
-
-	// ErrOrder means that other Lockers of the same Prefix disagree about FIFO.
-	ErrOrder = errors.New("lock: lockers of one prefix disagree about FIFO")
 
 	// ErrNested means that the caller would deadlock with a lock that its own context holds.
 	ErrNested = errors.New("lock: would wait for a lock that its own context holds")
@@ -106,7 +96,7 @@ type Config struct {
 	MaxWait time.Duration
 
 	// FIFO grants locks in order of arrival across processes. Each caller then queues in Redis,
-	// without local hand-over.
+	// without local hand-over. A Locker of the same Prefix without FIFO overtakes the queue.
 	FIFO bool
 
 	// HandOvers is how many times in a row a lock is passed to the next
@@ -192,19 +182,12 @@ func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	switch err = checkLabel(o.Label); {
-	case o.Replicas > 0 && o.ReplicasWithin > 0 && o.ReplicasWithin < time.Millisecond:
-		err = fmt.Errorf("option Replicas within %v, want at least 1ms", o.ReplicasWithin)
-	case o.Replicas > 0 && (l.node == nil || !l.node.replicates()):
-		err = errors.New("option Replicas is for one server or a cluster, not for a quorum or a ring")
-	}
-	if err != nil {
+	if err := checkLabel(o.Label); err != nil {
 		return o, fmt.Errorf("%w: %w", locking.ErrOption, err)
 	}
 	o.TTL = cmp.Or(o.TTL.Truncate(time.Millisecond), l.cfg.TTL)
 	o.Wait = cmp.Or(o.Wait, l.cfg.MaxWait)
 	o.Label = cmp.Or(o.Label, l.cfg.Label)
-	o.ReplicasWithin = cmp.Or(o.ReplicasWithin, l.cfg.Timeout)
 	return o, nil
 }
 

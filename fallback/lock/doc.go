@@ -24,8 +24,8 @@
 //
 // The callers of one process queue locally. One of them contends in Redis, and passes the lock on
 // to the next, within bounds that leave other processes their turn. [NewQuorum] spreads locks over
-// several independent servers. Detach and Attach continue a lock in another process, State says who
-// holds it, and ForceUnlock frees it. Package localmutex/locking has the options of one call, and
+// several independent servers. Detach and Attach continue a lock in another process, and State says
+// who holds it. Package localmutex/locking has the options of one call, and
 // an interface for code that does not use Redis.
 //
 // # What such a lock can promise, and what not

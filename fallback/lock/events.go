@@ -16,8 +16,6 @@ type Event struct {
 	Wait  time.Duration // from the call until granted
 	Held  time.Duration // since granted
 	Local bool          // granted by the caller before, without asking Redis
-	By    string        // the operator that asked for the release by force
-	Why   string        // the reason for it
 	Err   error         // what failed
 }
 
@@ -32,7 +30,6 @@ type Hooks struct {
 	Expired     func(Event) // the context ended because renewals failed, with Held and Err
 	Lost        func(Event) // the lock was gone or another's, with Held and Err
 	Released    func(Event) // unlocked, with Held; Err is nil, locking.ErrNotOwner or ErrUnlockUnknown
-	Forced      func(Event) // ForceUnlock has freed a lock, or may have if Err is not nil; Label is of the former holder
 	Detached    func(Event) // the lock was handed to another process, with Held
 	Attached    func(Event) // and was taken over from one
 }
@@ -49,18 +46,17 @@ const (
 	expired
 	lost
 	released
-	forced
 	detached
 	attached
 	happenings
 )
 
 func (h happening) String() string {
-	return [happenings]string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released", "forced", "detached", "attached"}[h]
+	return [happenings]string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released", "detached", "attached"}[h]
 }
 
 func (h *Hooks) of(what happening) func(Event) {
-	return [happenings]func(Event){h.Waited, h.Acquired, h.Refused, h.Renewed, h.RenewFailed, h.Expired, h.Lost, h.Released, h.Forced, h.Detached, h.Attached}[what]
+	return [happenings]func(Event){h.Waited, h.Acquired, h.Refused, h.Renewed, h.RenewFailed, h.Expired, h.Lost, h.Released, h.Detached, h.Attached}[what]
 }
 
 // emit counts an event of a caller with ctx, tells the hook for it, and logs it.
@@ -68,7 +64,7 @@ func (l *Locker) emit(ctx context.Context, what happening, of ask, e Event) {
 	e.Keys, e.Read, e.Label = of.names, of.read, of.opts.Label
 	level := slog.LevelDebug
 	switch {
-	case what == renewFailed, what == expired, what == lost, what == forced, what == released && e.Err != nil:
+	case what == renewFailed, what == expired, what == lost, what == released && e.Err != nil:
 		level = slog.LevelWarn
 	}
 	l.counts.countEvent(ctx, what, e)
@@ -83,8 +79,7 @@ func (l *Locker) emit(ctx context.Context, what happening, of ask, e Event) {
 		said bool
 		attr slog.Attr
 	}{
-		{e.Label != "", slog.String("label", e.Label)}, {e.By != "", slog.String("by", e.By)}, {e.Why != "", slog.String("why", e.Why)},
-		{e.Token != 0, slog.Int64("token", e.Token)}, {e.Wait != 0, slog.Duration("wait", e.Wait)}, {e.Held != 0, slog.Duration("held", e.Held)},
+		{e.Label != "", slog.String("label", e.Label)}, {e.Token != 0, slog.Int64("token", e.Token)}, {e.Wait != 0, slog.Duration("wait", e.Wait)}, {e.Held != 0, slog.Duration("held", e.Held)},
 		{e.Local, slog.Bool("local", true)}, {e.Err != nil, slog.Any("error", e.Err)},
 	} {
 		if a.said {

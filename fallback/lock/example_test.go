@@ -137,31 +137,6 @@ func ExampleLock_Detach() {
 	// once only: true
 }
 
-// An operator sees who holds a lock, and takes it away.
-func ExampleLocker_ForceUnlock() {
-	url, stop := startRedis()
-	defer stop()
-	worker, done := newLocker(url, lock.Config{Label: "host-7 nightly"})
-	defer done()
-	operator, done := newLocker(url, lock.Config{})
-	defer done()
-	ctx := context.Background()
-
-	if _, err := worker.Lock(ctx, "report"); err != nil {
-		log.Fatal(err)
-	}
-	state, _ := operator.State(ctx, "report")
-	fmt.Println("held by:", state.Label)
-	if _, err := operator.ForceUnlock(ctx, "report", "alice", "host-7 is on fire"); err != nil {
-		log.Fatal(err)
-	}
-	state, _ = operator.State(ctx, "report")
-	fmt.Println("held:", state.Held)
-	// Output:
-	// held by: host-7 nightly
-	// held: false
-}
-
 func Example_lock() {
 	url, stop := startRedis()
 	defer stop()

@@ -195,11 +195,7 @@ func (h *heldClaim) renew(ctx context.Context) error {
 	sent := h.l.now()
 	var said holder.Answer
 	said, e.Err = h.l.server.verdict(ctx, renewing(c, 0))
-	cause := ErrLost
-	if c.forced.Load() != nil {
-		cause = forcedError(c)
-	}
-	d := h.decide(cause, func() (d holder.Decision) {
+	d := h.decide(ErrLost, func() (d holder.Decision) {
 		if e.Err != nil {
 			h.lock.Failed(false)
 			return holder.Wait
@@ -217,14 +213,11 @@ func (h *heldClaim) renew(ctx context.Context) error {
 		h.l.emit(ctx, renewFailed, c.ask, e)
 		return fmt.Errorf("lock: renewing %q: %w", h.names, e.Err)
 	case d == holder.CancelGone:
-		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, cause)
+		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, ErrLost)
 	}
 	h.l.emit(ctx, renewed, c.ask, e)
 	return nil
 }
-
-// forcedError says who released a claim by force, and why.
-func forcedError(c *claim) error { return fmt.Errorf("%w %s", ErrForced, *c.forced.Load()) }
 
 // retake takes a lock again that is gone. Its caller keeps the token, so a resource that has seen a later one refuses it.
 func (h *heldClaim) retake(ctx context.Context, c *claim) (holder.Decision, error) {

@@ -87,8 +87,7 @@ func (h *heldClaim) beginTenure(w want, turn int64) (k *Lock, begun bool) {
 	defer h.mu.Unlock()
 	now := h.l.now()
 	k = h.admitLocked(w, now)
-	taken := h.claim.opts
-	alike := w.opts.TTL == h.lock.Term() && w.opts.Label == taken.Label && w.opts.Replicas <= taken.Replicas
+	alike := w.opts.TTL == h.lock.Term() && w.opts.Label == h.claim.opts.Label
 	if begun = alike && h.lock.Begin(now) == holder.Begin; begun {
 		h.turn = turn
 	}

@@ -216,20 +216,7 @@ func (r unlocking) giveUp(err error) error {
 func (r unlocking) answered(now lease.Instant, a holder.Answer, repeated bool, unknown error) error {
 	h := r.t.hold
 	d := h.decide(nil, func() holder.Decision { return h.lock.Answered(now, a, repeated) })
-	if d != holder.Inquire {
-		return r.told(d, unknown)
-	}
-	err := h.l.repeat(context.Background(), func() error {
-		_, err := h.l.server.verdict(context.Background(), renewing(r.claim, 0))
-		return err
-	})
-	switch {
-	case err != nil:
-		return r.giveUp(unknown)
-	case r.claim.forced.Load() != nil:
-		return r.answered(now, holder.Taken, true, nil)
-	}
-	return r.answered(now, holder.Held, true, nil)
+	return r.told(d, unknown)
 }
 
 // told returns the error that describes the lock's end. err is the reason if that is unknown.
@@ -240,8 +227,6 @@ func (r unlocking) told(d holder.Decision, err error) error {
 		return nil
 	case d != holder.TellNotOwner:
 		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, names, err)
-	case r.claim.forced.Load() != nil:
-		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, names, forcedError(r.claim))
 	case !errors.Is(r.t.cause, ErrUnlocked):
 		return fmt.Errorf("%w: %w", locking.ErrNotOwner, r.t.cause)
 	}

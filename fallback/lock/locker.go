@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,15 +24,11 @@ import (
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
-	node   *lockNode // the server; nil for a quorum
 	hubs   *lockHubs // nil if waiters try from time to time, since no message tells them of releases
 	policy holder.Policy
 	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
 	turns  keytable.Table // by key: those of the callers of this process
-
-	orderDue  atomic.Int64 // Unix ns of the next comparison of the order of granting
-	disagrees atomic.Bool  // by the latest comparison
 
 	closing chan struct{} // closed by Close
 	shut    sync.Once     // the server's close
@@ -62,8 +57,8 @@ func newLocker(server lockServer, cfg Config) *Locker {
 		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
 		passed: map[string]*heldClaim{}, holds: map[*heldClaim]struct{}{},
 	}
-	if l.node, _ = server.(*lockNode); l.node != nil {
-		l.hubs = l.node.hubs
+	if node, one := server.(*lockNode); one {
+		l.hubs = node.hubs
 	}
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)
@@ -155,11 +150,7 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option
 //
 // The options TTL, Wait and Label of package locking replace those of the Config for this call;
 // Margin and RenewEvery change in proportion to the TTL. A reentrant call has no options of its
-// own. Replicas waits with Redis' WAIT until as many replicas have the lock. If fewer have it, it
-// is released, and the error is ErrReplicas. A failover to one of these replicas keeps the lock; a
-// failover to another may lose it.
-//
-// It returns ErrOrder if other Lockers of the same Prefix disagree about FIFO.
+// own.
 func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return l.acquireNames(ctx, []string{key}, false, true, opts)
 }
@@ -186,9 +177,6 @@ func (l *Locker) acquireNames(ctx context.Context, names []string, read, wait bo
 	defer l.leaveCall()
 	l.counts.asking.Add(1)
 	defer l.counts.asking.Add(-1)
-	if err := l.agree(ctx); err != nil {
-		return nil, err
-	}
 	w := want{ask: ask{names, read, wait, o}, ctx: ctx, parent: ctx, began: began}
 	if wait && o.Wait > 0 {
 		var cancel context.CancelFunc
@@ -243,11 +231,6 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 			l.abandon(c, g.token > 0)
 			return nil, context.Cause(ctx)
 		case err == nil && g.token > 0:
-			if w.opts.Replicas > 0 {
-				if err := l.replicate(ctx, c); err != nil {
-					return nil, err
-				}
-			}
 			granted, now := holder.New(&l.policy, sent, c.granted(g.token)), l.now()
 			if granted.Left(now, g.token) > 0 {
 				k := l.hold(w, c, turn, granted, now)
@@ -324,34 +307,6 @@ func (l *Locker) abandon(c *claim, granted bool) {
 	}
 	until := time.Now().Add(max(c.opts.TTL, l.cfg.TTL))
 	l.spawn(func() { _, _ = l.releaseClaim(c, 0, until) })
-}
-
-// replicate returns nil once as many replicas have the lock as the caller wants.
-// Otherwise it releases the lock, and waits for the answer while ctx lasts.
-func (l *Locker) replicate(ctx context.Context, c *claim) error {
-	n, err := l.node.replicate(ctx, c)
-	switch {
-	case ctx.Err() != nil: // a done context always loses
-		err = context.Cause(ctx)
-	case err != nil:
-		err = fmt.Errorf("%w: %q: %w", ErrReplicas, c.names, err)
-	case n < c.opts.Replicas:
-		err = fmt.Errorf("%w: %q: %d of %d acknowledged it within %v", ErrReplicas, c.names, n, c.opts.Replicas, c.opts.ReplicasWithin)
-	default:
-		return nil
-	}
-	c.unsettled.Store(true) // the renewal may still be on its way
-	done := make(chan struct{})
-	l.spawn(func() {
-		defer close(done)
-		_, _ = l.releaseClaim(c, 0, time.Now().Add(c.opts.TTL))
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
-	case <-l.closing:
-	}
-	return err
 }
 
 // releaseClaim releases a claim, and repeats it until an answer comes or the time is over. It reports

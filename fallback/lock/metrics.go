@@ -86,7 +86,6 @@ var (
 	expiredMetric      = families.Counter("keyway_lock_expired_total", "Locks whose context has ended because renewals failed.")
 	lostMetric         = families.Counter("keyway_lock_lost_total", "Locks that were gone, or had another holder, while they were held here.")
 	releasesMetric     = families.Counter("keyway_lock_releases_total", "Releases of locks: released, not-owner if the caller no longer had the lock, unknown if no answer came.", "result")
-	forcedMetric       = families.Counter("keyway_lock_forced_total", "Calls of ForceUnlock that have freed a lock, or may have.")
 	movedMetric        = families.Counter("keyway_lock_moved_total", "Locks that went on in another process: detached here, or attached here.", "direction")
 )
 
@@ -114,7 +113,6 @@ func (l *Locker) Collect(ch chan<- prometheus.Metric) {
 	for i, result := range releases {
 		metrics.Send(ch, releasesMetric, c.releases[i].Load(), result)
 	}
-	metrics.Send(ch, forcedMetric, c.events[forced].Load())
 	metrics.Send(ch, movedMetric, c.events[detached].Load(), "detached")
 	metrics.Send(ch, movedMetric, c.events[attached].Load(), "attached")
 }

@@ -22,17 +22,12 @@ type lockServer interface {
 	// lockWaiterLease.
 	acquire(ctx context.Context, c *claim, first bool) (grant, error)
 
-	// verdict asks for the state of a claim: Held, Gone, or Taken. If that was by force, the claim's
-	// forced is set.
+	// verdict asks for the state of a claim: Held, Gone, or Taken.
 	verdict(ctx context.Context, ask asking) (holder.Answer, error)
 
 	// release frees what the claim holds and leaves its queues. With used
 	// above 0, the reserved fencing tokens after it are given back.
 	release(ctx context.Context, c *claim, used int64) (freeing, error)
-
-	// force frees a lock, regardless of holder, and returns from how many owners. A repeated call
-	// with the same id, which is random, has no further effect.
-	force(ctx context.Context, name, id, why string) (int64, error)
 
 	// state says who has a lock. It knows waiters only with FIFO.
 	state(ctx context.Context, name string) (State, error)
@@ -147,12 +142,7 @@ func renewing(c *claim, floor int64) asking {
 }
 
 func (n *lockNode) renew(ctx context.Context, c *claim, floor int64) (int64, error) {
-	reply := n.run(ctx, nil, &scripts.renew, scriptArgs(c.fenced(), c.owner, c.opts.TTL.Milliseconds(), floor))
-	if why, err := reply.Text(); err == nil {
-		c.forced.Store(&why)
-		return -1, nil
-	}
-	return reply.Int64()
+	return n.run(ctx, nil, &scripts.renew, scriptArgs(c.each("fence:"), c.owner, c.opts.TTL.Milliseconds(), floor)).Int64()
 }
 
 func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/test/lockingtest"
 	"github.com/keyway-go/keyway/internal/test/redistest"
@@ -231,67 +229,23 @@ func TestExtend(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	l := testLocker(t, "127.0.0.1:1", Config{})
-	quorum := quorumOf(t, Config{}, "127.0.0.1:1")
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
-	t.Cleanup(func() { _ = ring.Close() })
-	onRing, err := New(ring, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = onRing.Close() })
 	for _, c := range []struct {
-		l    *Locker
 		opt  locking.Option
 		want string
 	}{
-		{l, locking.TTL(-1), "TTL is -1ns"},
-		{l, locking.TTL(time.Millisecond), "TTL is 1ms"},
-		{l, locking.Wait(-1), "Wait is -1ns"},
-		{l, locking.Label("\xff"), "label"},
-		{l, locking.Label(strings.Repeat("x", 129)), "label"},
-		{l, locking.Replicas(-1, 0), "Replicas is -1"},
-		{l, locking.Replicas(1, -1), "Replicas is 1 within -1ns"},
-		{l, locking.Replicas(1, 1), "at least 1ms"},
-		{quorum, locking.Replicas(1, 0), "not for a quorum"},
-		{onRing, locking.Replicas(1, 0), "a ring"},
+		{locking.TTL(-1), "TTL is -1ns"},
+		{locking.TTL(time.Millisecond), "TTL is 1ms"},
+		{locking.Wait(-1), "Wait is -1ns"},
+		{locking.Label("\xff"), "label"},
+		{locking.Label(strings.Repeat("x", 129)), "label"},
 	} {
-		_, err := c.l.TryLock(t.Context(), "key", c.opt)
+		_, err := l.TryLock(t.Context(), "key", c.opt)
 		if wantErr(t, err, locking.ErrOption); !strings.Contains(err.Error(), c.want) {
 			t.Errorf("error is %v, want %s", err, c.want)
 		}
 	}
-	_, err = New(lockClient(t, "127.0.0.1:1"), Config{Label: strings.Repeat("x", 129)})
+	_, err := New(lockClient(t, "127.0.0.1:1"), Config{Label: strings.Repeat("x", 129)})
 	wantErr(t, err, errConfig)
-}
-
-func TestReplicas(t *testing.T) {
-	server := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	host, port, _ := strings.Cut(server.Addr(), ":")
-	redistest.Start(t, "--replicaof", host+" "+port)
-	eventually(t, time.Minute, "the replica has come", func() bool { return strings.Contains(server.CLI("info", "replication"), "state=online") })
-	l := patientLocker(t, server.Addr(), Config{TTL: time.Minute})
-	mustUnlock(t, mustTake(t, l, "key", locking.Replicas(1, 20*time.Second)))
-	_, err := l.Lock(t.Context(), "key", locking.Replicas(2, 2*time.Second))
-	if wantErr(t, err, ErrReplicas); !strings.Contains(err.Error(), "1 of 2 acknowledged it within 2s") {
-		t.Errorf("error is %v", err)
-	}
-	if held(server, "key") {
-		t.Error("it stays locked")
-	}
-	mustUnlock(t, mustTake(t, l, "key"))
-}
-
-func TestReplicasOfWhatHasNone(t *testing.T) {
-	eachServer(t, func(t *testing.T, addr string) {
-		l := patientLocker(t, addr, Config{})
-		_, err := l.TryLock(t.Context(), "key", locking.Replicas(1, 10*time.Millisecond))
-		if wantErr(t, err, ErrReplicas); !strings.Contains(err.Error(), "0 of 1") {
-			t.Errorf("error is %v", err)
-		}
-		if state(t, l, "key").Held {
-			t.Error("it stays locked")
-		}
-	})
 }
 
 func TestNoPrefix(t *testing.T) {
@@ -328,7 +282,7 @@ func TestKeysBesideLocksWithoutPrefix(t *testing.T) {
 	names := Config{Prefix: "keyway:lock:", NoPrefix: true}
 	seen := map[string]string{}
 	for _, name := range []string{"", "}", "}a", "{", "{a}", "a", "{a}a", "{a}{a}", "a}b", "{}", "{}a", "x{a}", "x{{a}}", "{-}", "-"} {
-		for _, kind := range []string{"fence:", "waiting:", "queue:", "bell:", "gone:", "forced:"} {
+		for _, kind := range []string{"fence:", "waiting:", "queue:", "bell:", "gone:"} {
 			key := names.key(kind, name)
 			if of, dup := seen[key]; dup {
 				t.Errorf("%q is of %q and of %q", key, of, name)

@@ -17,9 +17,9 @@ type lockScript struct {
 
 // scripts are the scripts of the lock. Those that grant one begin with a library.
 var scripts = struct {
-	take, acquire, read, fifo, give, release, renew, downgrade, adopt, force, state, order lockScript
+	take, acquire, read, fifo, give, release, renew, downgrade, adopt, state lockScript
 }{
-	take: load("take"), give: load("give"), release: load("release"), force: load("force"), order: load("order"),
+	take: load("take"), give: load("give"), release: load("release"),
 	acquire: load("lib", "acquire"), read: load("lib", "read"), fifo: load("lib", "fifo"), renew: load("lib", "renew"),
 	downgrade: load("lib", "downgrade"), adopt: load("lib", "adopt"), state: load("lib", "state"),
 }

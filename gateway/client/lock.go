@@ -48,7 +48,7 @@ type Lock struct {
 // has died: at least 10 ms, by default the session TTL, which it may exceed. Wait bounds the whole
 // wait, including that for a reachable owner; after it Lock returns [locking.ErrLocked]. Label is a
 // text for operators of at most 64 bytes without control characters, by default the name of this
-// member. Replicas is refused.
+// member.
 //
 // The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of
 // key, or from an execution that holds key, the new Lock shares the token and lease of the outer
@@ -133,8 +133,6 @@ func (w *want) apply(opts []locking.Option) error {
 		return err
 	case !holds.IsLabel(o.Label):
 		return fmt.Errorf("%w: Label is %.*q, want at most %d bytes of text without control characters", locking.ErrOption, holds.MaxLabel, o.Label, holds.MaxLabel)
-	case o.Replicas != 0 || o.ReplicasWithin != 0:
-		return fmt.Errorf("%w: Replicas is for locks that are kept in Redis", locking.ErrOption)
 	}
 	w.ttl, w.wait, w.label = o.TTL, o.Wait, o.Label
 	return nil

@@ -358,7 +358,6 @@ func TestLockOptions(t *testing.T) {
 		s.Start()
 		c := s.NewClient()
 		for what, opt := range map[string]locking.Option{
-			"replicas":                              locking.Replicas(1, 0),
 			"a label that is too long for the wire": locking.Label(strings.Repeat("x", 65)),
 			"a label with control characters":       locking.Label("a\nb"),
 		} {

@@ -60,10 +60,8 @@ func scopes() []scope {
 		{"store, extension to less, then to more", extends(store(Policy{}, start(1, budget{lost: 2, others: 1})), 2*ttl/5, 2*ttl)},
 		{"store, extension to less, late", extends(store(Policy{}, start(1, budget{stray: 1, others: 1})), 2*ttl/5)},
 		{"store, turns for a while", store(Policy{TurnsFor: ttl / 2}, start(3, budget{lost: 1, others: 1, stalls: 1}))},
-		{"store, released by force", store(Policy{}, start(1, budget{lost: 1, forces: 1, others: 1}))},
 		{"store, work goes on", store(Policy{OnFailure: Continue}, start(2, budget{lost: 2, others: 1, stalls: 1}))},
 		{"store, work goes on, calls late", store(Policy{OnFailure: Continue}, start(1, budget{stray: 1, lost: 1, others: 1, stalls: 1}))},
-		{"store, work goes on, released by force", store(Policy{OnFailure: Continue}, start(1, budget{forces: 1, others: 1}))},
 		{"store, it forgets", store(Policy{}, start(1, budget{lost: 1, forgets: 1, others: 1}))},
 		{"store, it forgets, work goes on, extensions", extends(store(Policy{OnFailure: Continue}, start(0, budget{forgets: 1, others: 1})), 2*ttl, 2*ttl/5)},
 		{"store, another process goes on", store(Policy{}, start(0, budget{lost: 1, others: 1, stalls: 1, leaves: 1}))},
@@ -134,7 +132,7 @@ func (w *world) each(yield func(string, world)) {
 		late = late || c.kind != acquire && w.instant().Mono-c.sent.Mono >= slow && (c.answered || c.to != owner || w.serving != owner && !w.down)
 		away := c.to != owner && c.to != w.serving
 		for _, giveUp := range []bool{false, true} {
-			if giveUp && (c.kind == acquire || c.kind == inquiry || c.kind == renewal && c.to != owner) || !giveUp && c.kind == extension && c.answered {
+			if giveUp && (c.kind == acquire || c.kind == renewal && c.to != owner) || !giveUp && c.kind == extension && c.answered {
 				continue
 			}
 			suffix := ""
@@ -270,7 +268,6 @@ func (w *world) owners(try func(string, func(*world)), spend func(string, func(*
 		})
 	}
 	if w.lock.live {
-		spend("somebody releases the lock by force", func(b *budget) *int8 { return &b.forces }, func(n *world) { n.lock.live, n.forced = false, true })
 	}
 	if w.other {
 		try("the other client ends", func(n *world) { n.other = false })

@@ -58,7 +58,7 @@ func play(t *testing.T, text string) []byte {
 
 var decisionNames = [...]string{
 	"wait", "begin", "renew", "seek", "cancel: overdue", "cancel: gone", "pass", "release", "release at the owner",
-	"retake", "inquire", "tell: released", "tell: not owner", "tell: unknown", "tell: unanswered",
+	"retake", "tell: released", "tell: not owner", "tell: unknown", "tell: unanswered",
 }
 
 var answerNames = map[string]Answer{"gone": Gone, "held": Held, "elsewhere": Elsewhere, "released": Released, "taken": Taken}

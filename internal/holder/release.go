@@ -52,8 +52,7 @@ func (l *Lock) End(now lease.Instant, waits bool) Decision {
 	return Release
 }
 
-// Answered takes the answer to a release. repeated says that an earlier call may have had its effect. After Inquire, the
-// answer is Taken if the lock was released by force, else Held.
+// Answered takes the answer to a release. repeated says that an earlier call may have had its effect.
 func (l *Lock) Answered(now lease.Instant, a Answer, repeated bool) Decision {
 	l.noteAnswer(a, repeated)
 	told := TellNotOwner
@@ -62,9 +61,9 @@ func (l *Lock) Answered(now lease.Instant, a Answer, repeated bool) Decision {
 		return ReleaseAtOwner
 	case a == Held || l.state == freed:
 		told = TellReleased
-	case a == Taken || l.policy.Keeper == Store && l.loss == CancelGone:
+	case l.policy.Keeper == Store && l.loss == CancelGone:
 	case l.state == repeating && l.policy.Keeper == Store && !l.lease.Surrender.Passed(now):
-		return Inquire // nobody else can have had it, so the earlier call has released it unless that was done by force
+		told = TellReleased // nobody else can have had it, so the earlier call has released it
 	case l.state == repeating:
 		told = TellUnanswered
 	}

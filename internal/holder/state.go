@@ -84,7 +84,7 @@ const (
 	Held                    // it holds the lock and renews it; or it has released what was held until then
 	Elsewhere               // it does not serve the lock's partition
 	Released                // it has released the lock, and does not know whether the store has taken that
-	Taken                   // another client has the lock, or has released it by force
+	Taken                   // another client has the lock
 )
 
 // Decision is what the shell has to do.
@@ -102,7 +102,6 @@ const (
 	Release                        // ask the worker that has confirmed the lock last to release it
 	ReleaseAtOwner                 // ask the owner of its partition to release it
 	Retake                         // take the lock again, which nobody has
-	Inquire                        // ask the store whether the lock was released by force
 	TellReleased                   // tell the caller that the lock was its own until it was released
 	TellNotOwner                   // tell the caller that the lock was not its own any more
 	TellUnknown                    // tell the caller that no answer says what has become of the lock

@@ -25,10 +25,9 @@ const (
 	renewal
 	extension
 	release
-	inquiry
 )
 
-var kindNames = [...]string{"none", "acquire", "renewal", "extension", "release", "inquiry"}
+var kindNames = [...]string{"none", "acquire", "renewal", "extension", "release"}
 
 // call is a call under way, or the rest of one whose caller does not wait for it any more.
 type call struct {
@@ -56,7 +55,7 @@ const (
 
 // budget is how often what may go wrong still does.
 type budget struct {
-	lost, stray, moves, crashes, cuts, heals, stalls, suspends, others, forgets, extends, deaths, closes, forces, leaves int8
+	lost, stray, moves, crashes, cuts, heals, stalls, suspends, others, forgets, extends, deaths, closes, leaves int8
 }
 
 // remote is the lock as its owners know it.
@@ -109,7 +108,6 @@ type world struct {
 	memory   time.Duration // until when the release is remembered
 	released bool          // a release has ended the lock
 	other    bool          // another client has the key
-	forced   bool          // somebody has released the lock by force
 	forgot   bool          // the store has lost the lock, which the process does not know
 	fast     time.Duration // of a term, by which the store's clock runs ahead
 	token    int64         // latest
@@ -180,7 +178,7 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 
 // believes reports whether the caller may still work: what was cancelled ends by the surrender.
 func (w *world) believes() bool {
-	return w.begun && !w.dead && !w.forced && !w.forgot && !w.l.lease.Surrender.Passed(w.instant())
+	return w.begun && !w.dead && !w.forgot && !w.l.lease.Surrender.Passed(w.instant())
 }
 
 // free reports whether another client may get the key.
@@ -224,7 +222,7 @@ func (w *world) expire() {
 
 // see notes that a caller begins to work.
 func (w *world) see(token int64) {
-	if token <= w.seen && !w.forced && !w.forgot {
+	if token <= w.seen && !w.forgot {
 		w.fail("token %d after %d", token, w.seen)
 	}
 	w.seen = token
@@ -311,10 +309,6 @@ func (w *world) applyInStore(c *call) bool {
 	case c.kind == release:
 		w.released, w.memory = w.released || !w.lock.alien, w.now+2*ttl
 		w.lock.live = false
-	case c.kind == inquiry:
-		if w.forced {
-			c.state = Taken
-		}
 	case w.lock.live:
 		w.lock.expires = max(w.lock.expires, w.now+c.term-w.fast)
 		c.grant = Grant{Token: w.lock.token, Lease: c.term, Next: w.lock.token + 1, Turns: 2}
@@ -325,7 +319,7 @@ func (w *world) applyInStore(c *call) bool {
 		w.token += 2
 	case c.kind == acquire && !w.have:
 		c.answered = false
-	case c.kind == acquire, w.other, w.forced:
+	case c.kind == acquire, w.other:
 		c.state = Taken
 	default:
 		c.state = Gone
@@ -360,8 +354,6 @@ func (w *world) obey(d Decision) {
 		w.send(inRelease, release, w.peer)
 	case Retake:
 		w.send(inRenewal, acquire, w.peer)
-	case Inquire:
-		w.send(inRelease, inquiry, w.peer)
 	case ReleaseAtOwner:
 		w.send(inRelease, release, owner)
 	case TellReleased, TellNotOwner, TellUnknown, TellUnanswered:
@@ -405,7 +397,7 @@ func (w *world) begin() {
 	}
 	w.begun = true
 	w.see(w.l.Token())
-	if !w.lock.live && w.other && !w.forced && !w.forgot {
+	if !w.lock.live && w.other && !w.forgot {
 		w.fail("a caller begins while another client has the key")
 	}
 }
@@ -425,7 +417,7 @@ func (w *world) leave() {
 func (w *world) end() {
 	w.begun = false
 	d := w.l.End(w.instant(), w.waits > 0)
-	if d == Pass && (w.l.lease.Cancel.Passed(w.instant()) || w.other && !w.forced && !w.forgot) {
+	if d == Pass && (w.l.lease.Cancel.Passed(w.instant()) || w.other && !w.forgot) {
 		w.fail("a lost lock is passed on")
 	}
 	if d == Pass && w.instant().Mono-w.l.granted > w.policy.turnsFor() {
@@ -463,7 +455,7 @@ func (w *world) receive(slot int) {
 			return
 		}
 		w.obey(w.l.Extended(now, c.sent, c.grant, c.repeated))
-	case release, inquiry:
+	case release:
 		w.obey(w.l.Answered(now, c.state, c.repeated))
 	}
 }
@@ -490,8 +482,6 @@ func (w *world) lose(slot int, started, elsewhere, giveUp bool) {
 			d = w.l.GiveUp(w.instant(), w.closed || w.policy.Keeper == Store)
 		}
 		w.obey(d)
-	case inquiry:
-		w.obey(w.l.GiveUp(w.instant(), true))
 	}
 }
 

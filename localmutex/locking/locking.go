@@ -74,11 +74,9 @@ type Lease interface {
 
 // Options are what the options of one call say. Implementations get them from [Apply].
 type Options struct {
-	TTL            time.Duration // 0: the implementation's
-	Wait           time.Duration // 0: the implementation's
-	Label          string        // "": the implementation's
-	Replicas       int
-	ReplicasWithin time.Duration // 0: the implementation's
+	TTL   time.Duration // 0: the implementation's
+	Wait  time.Duration // 0: the implementation's
+	Label string        // "": the implementation's
 }
 
 // Option changes one call of Lock or TryLock.
@@ -99,8 +97,6 @@ func Apply(opts []Option) (Options, error) {
 		return o, fmt.Errorf("%w: TTL is %v, want at least %v", ErrOption, o.TTL, ShortestTTL)
 	case o.Wait < 0:
 		return o, fmt.Errorf("%w: Wait is %v, want 0 or more", ErrOption, o.Wait)
-	case o.Replicas < 0 || o.ReplicasWithin < 0:
-		return o, fmt.Errorf("%w: Replicas is %d within %v, want 0 or more", ErrOption, o.Replicas, o.ReplicasWithin)
 	}
 	return o, nil
 }
@@ -114,12 +110,6 @@ func Wait(d time.Duration) Option { return func(o *Options) { o.Wait = d } }
 // Label names the holder for callers that ask who has the lock, such as a host and a job: UTF-8, at
 // most 128 bytes.
 func Label(s string) Option { return func(o *Options) { o.Label = s } }
-
-// Replicas has the lock count as taken only when n replicas of its store have acknowledged it within that
-// time (0: the implementation's own). With fewer it is released again, and the error says how many did.
-func Replicas(n int, within time.Duration) Option {
-	return func(o *Options) { o.Replicas, o.ReplicasWithin = n, within }
-}
 
 // maker is a Locker but for the type of its leases.
 type maker[L Lease] interface {

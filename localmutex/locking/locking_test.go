@@ -48,12 +48,11 @@ func (h *held) Unlock(context.Context) error {
 func TestOf(t *testing.T) {
 	o := &one{}
 	l := locking.Of(o)
-	lease, err := l.Lock(t.Context(), "key", locking.TTL(time.Hour), locking.TTL(time.Minute), locking.Wait(time.Second),
-		locking.Label("me"), locking.Replicas(2, 3*time.Second))
+	lease, err := l.Lock(t.Context(), "key", locking.TTL(time.Hour), locking.TTL(time.Minute), locking.Wait(time.Second), locking.Label("me"))
 	if lease == nil || err != nil {
 		t.Fatalf("Lock: %v, %v", lease, err)
 	}
-	if want := (locking.Options{TTL: time.Minute, Wait: time.Second, Label: "me", Replicas: 2, ReplicasWithin: 3 * time.Second}); o.said != want {
+	if want := (locking.Options{TTL: time.Minute, Wait: time.Second, Label: "me"}); o.said != want {
 		t.Errorf("options %+v, want %+v", o.said, want)
 	}
 	for _, take := range []func(context.Context, string, ...locking.Option) (locking.Lease, error){l.Lock, l.TryLock} {

@@ -114,7 +114,6 @@ func testOptions(t *testing.T, a, _ locking.Locker) {
 		"a negative wait":  locking.Wait(-1),
 		"a long label":     locking.Label(strings.Repeat("x", 129)),
 		"no text":          locking.Label("\xff"),
-		"minus 1 replica":  locking.Replicas(-1, 0),
 	} {
 		lease, err := a.Lock(bounded(t), "options", opt)
 		refused(t, what, lease, err, locking.ErrOption)
