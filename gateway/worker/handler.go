@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,13 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -520,4 +524,64 @@ func (a *appWriter) detachStream(status int) {
 	if a.stream = detachStream(a.held); a.stream != nil {
 		a.held = keyed.Execution{}
 	}
+}
+
+func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
+	how.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+	how.Client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
+	encoded, err := policy.FromText(r.Header.Get(hop.HeaderPolicy))
+	if err == nil {
+		how.Policy, err = w.policies.get(encoded)
+	}
+	return how, w.policyError(err)
+}
+
+func (w *Worker) askingOfLink(r *link.ServerRequest) (how keyed.Asking, err error) {
+	how.Epoch, how.Share, how.Client = r.Epoch, r, r.Client
+	how.Policy, err = w.policies.get(r.Policy)
+	return how, w.policyError(err)
+}
+
+func (w *Worker) policyError(err error) error {
+	if err == nil {
+		return nil
+	}
+	w.log.Error("a request was refused: this version does not know a setting of its route", "error", err)
+	return fmt.Errorf("%w: %w", errPolicy, err)
+}
+
+func (w *Worker) timeoutOf(p *policy.Policy) time.Duration {
+	if p == nil {
+		return w.cfg.Timeout
+	}
+	return cmp.Or(p.Timeout, w.cfg.Timeout)
+}
+
+// checkClaim compares the first of n values of [gateway.HeaderKey] with the key of x.
+func (w *Worker) checkClaim(x keyed.Execution, said string, n int) {
+	if n == 0 {
+		return
+	}
+	key := keyed.KeyOf(x.Key)
+	if claimed, err := url.PathUnescape(said); n == 1 && err == nil && claimed == key {
+		return
+	}
+	m := status.KeyMismatch{Key: strings.Clone(key), App: strings.Clone(said), Values: n, At: time.Now()}
+	if p := x.Policy(); p != nil {
+		m.Route = p.Route
+	}
+	w.log.Error("the app worked on another key than its request holds, so exclusion does not cover it: let the app use Keyway-Key of the request instead of reading the request again",
+		"route", m.Route, "key", key, "app", said, "values", n)
+	w.claims.note(m)
+}
+
+func (w *Worker) checkClaimOf(x keyed.Execution, fields []http1.Field) {
+	said, n := "", 0
+	for i := range fields {
+		if f := &fields[i]; len(f.Name) == len(gateway.HeaderKey) && strings.EqualFold(grammar.Text(f.Name), gateway.HeaderKey) {
+			said = grammar.Text(f.Value)
+			n++
+		}
+	}
+	w.checkClaim(x, said, n)
 }

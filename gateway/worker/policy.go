@@ -1,20 +1,11 @@
 package worker
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"maps"
-	"net/http"
-	"strconv"
 	"sync/atomic"
-	"time"
 
-	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // maxPolicies is how many policies are kept decoded. Routers have one for each route that has any.
@@ -50,37 +41,6 @@ func (ps *policies) get(encoded []byte) (*policy.Policy, error) {
 	more[string(encoded)] = &decoded
 	ps.known.CompareAndSwap(known, &more) // or the next request decodes it again
 	return &decoded, nil
-}
-
-func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
-	how.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
-	how.Client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
-	encoded, err := policy.FromText(r.Header.Get(hop.HeaderPolicy))
-	if err == nil {
-		how.Policy, err = w.policies.get(encoded)
-	}
-	return how, w.policyError(err)
-}
-
-func (w *Worker) askingOfLink(r *link.ServerRequest) (how keyed.Asking, err error) {
-	how.Epoch, how.Share, how.Client = r.Epoch, r, r.Client
-	how.Policy, err = w.policies.get(r.Policy)
-	return how, w.policyError(err)
-}
-
-func (w *Worker) policyError(err error) error {
-	if err == nil {
-		return nil
-	}
-	w.log.Error("a request was refused: this version does not know a setting of its route", "error", err)
-	return fmt.Errorf("%w: %w", errPolicy, err)
-}
-
-func (w *Worker) timeoutOf(p *policy.Policy) time.Duration {
-	if p == nil {
-		return w.cfg.Timeout
-	}
-	return cmp.Or(p.Timeout, w.cfg.Timeout)
 }
 
 // limits returns the policies with a rate, one for each route.

@@ -31,9 +31,9 @@
 //	do.go          calls of this program and of its client
 //	handler.go     requests, until their answers or streams end; upload.go has their bodies
 //	collapse.go    requests that get the answer to an equal one; internal/answers keeps it
-//	status.go      what operators see, with metrics.go and claims.go
-//	worker.go      the worker: internal/keyed has its keys, internal/ownership decides which it owns
-//	apps.go        whether apps in other processes answer
+//	status.go      what operators see, with metrics.go
+//	worker.go      the worker, and whether its apps answer: internal/keyed has its keys, internal/ownership decides which it owns
+//	claims.go      which keys apps said they worked on
 //	spans.go       the times of requests
 //	refusal.go     why a request is refused; policy.go has the policies of their routes
 //	config.go      the worker's settings
@@ -45,9 +45,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/keyway-go/keyway/gateway/internal/appstate"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -209,3 +211,85 @@ func (w *Worker) Queued(key string) int { return w.keys.Queued(key) }
 // Executions that need not wait are sampled, 1 in 127, and a key needs two samples. Executions that
 // wait are all counted up to 4096 in 10 seconds, and then 1 in 8.
 func (w *Worker) HotKeys(n int) []status.HotKey { return w.keys.HotKeys(n) }
+
+// ErrAppDown means that the app behind a sidecar does not answer, so
+// that the worker takes no place on the ring.
+var ErrAppDown = errors.New("the app does not answer")
+
+// apps are the apps in other processes that a worker is for.
+type apps struct {
+	mu   sync.Mutex
+	list []*app // guarded by mu
+}
+
+// app is an app in another process.
+type app struct {
+	state atomic.Pointer[appstate.State]
+	asked chan struct{} // closed when watch has told of it for the first time
+	first sync.Once     // closes asked
+}
+
+// WatchApp keeps the worker off the ring while an app in another process does not answer. It begins
+// with the given state, and runs watch until the worker is closed. watch calls tell after each
+// probe of the app.
+func (w *Worker) WatchApp(state appstate.State, watch func(ctx context.Context, tell func(appstate.State))) {
+	a := &app{asked: make(chan struct{})}
+	a.state.Store(&state)
+	w.apps.mu.Lock()
+	w.apps.list = append(w.apps.list, a)
+	w.apps.mu.Unlock()
+	w.shell.Poke()
+	w.shell.Go(func(ctx context.Context) {
+		watch(ctx, func(s appstate.State) {
+			if old := a.state.Swap(&s); (old.Down == nil) != (s.Down == nil) || (old.Delay == nil) != (s.Delay == nil) {
+				w.shell.Poke()
+			}
+			a.first.Do(func() { close(a.asked) })
+		})
+	})
+}
+
+// appTrouble returns why an app keeps the worker off the ring, an [ErrAppDown]; nil for no reason.
+// If no other worker serves, an app that has crashed before need only answer.
+func (w *Worker) appTrouble(alone bool) error {
+	w.apps.mu.Lock()
+	defer w.apps.mu.Unlock()
+	if len(w.apps.list) == 0 && w.cfg.AwaitApp {
+		return fmt.Errorf("%w: there is none yet", ErrAppDown)
+	}
+	for _, a := range w.apps.list {
+		s := a.state.Load()
+		if s.Down != nil {
+			return s.Down
+		}
+		if s.Delay != nil && !alone {
+			return s.Delay
+		}
+	}
+	return nil
+}
+
+// askApps waits until each app was asked for the first time, and returns appTrouble.
+func (w *Worker) askApps(ctx context.Context) error {
+	w.apps.mu.Lock()
+	list := slices.Clone(w.apps.list)
+	w.apps.mu.Unlock()
+	for _, a := range list {
+		select {
+		case <-a.asked:
+		case <-w.shell.Closed():
+		case <-ctx.Done():
+		}
+	}
+	return w.appTrouble(w.shell.Settled())
+}
+
+func (w *Worker) appUp() (up, watched bool) {
+	w.apps.mu.Lock()
+	defer w.apps.mu.Unlock()
+	up = true
+	for _, a := range w.apps.list {
+		up = up && a.state.Load().Down == nil
+	}
+	return up, len(w.apps.list) > 0
+}

@@ -15,8 +15,8 @@
 //	deadlock.go   callers that would wait for each other for ever
 //	stream.go     an answer that goes on while its request holds no key
 //	execution.go  an execution and its context: who runs within it, and what ends it
-//	rate.go       how often a key may be had
 //	keys.go       the keys of all partitions, and of one: open or closed, what runs, and who else owns it
+//	rate.go       how often a key may be had
 //	hot.go        keys that are asked for most
 //	asking.go     how a caller asks for a key: as a request of some route, or as a call
 //	counts.go     what is counted

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wake"
@@ -402,4 +403,9 @@ func (p *Partition) Running(token int64) (gone bool, ran, limit time.Duration) {
 		}
 	}
 	return false, 0, 0
+}
+
+// RatesOf returns the rates of a key that are used up in part. limits has the rate of each route.
+func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) []status.KeyRate {
+	return k.rates.of(key, limits, k.Of(key).Term.Load(), k.Now())
 }

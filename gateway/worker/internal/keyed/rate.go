@@ -92,9 +92,8 @@ func (r *rates) takeToken(p *policy.Policy, key string, term uint64, now time.Du
 	return nil
 }
 
-// RatesOf returns the rates of a key that are used up in part. limits has the rate of each route.
-func (k *Keys) RatesOf(key string, limits map[string]policy.Rate) (list []status.KeyRate) {
-	r, term, now := &k.rates, k.Of(key).Term.Load(), k.Now()
+// of returns the rates of a key, at now in that term of its partition, that are used up in part. limits has the rate of each route.
+func (r *rates) of(key string, limits map[string]policy.Rate, term uint64, now time.Duration) (list []status.KeyRate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, route := range slices.Sorted(maps.Keys(limits)) {

@@ -15,12 +15,12 @@
 // Files, from the outside inwards:
 //
 //	shell.go       the goroutine: what it does in each turn
-//	standing.go    whether the worker is ready and on the ring, what it waits for, and how it leaves
+//	standing.go    whether the worker is ready and on the ring, what it waits for, how it leaves, and how the store answers
 //	agreement.go   whether all members use one store
 //	lives.go       the lives of the worker: what their machines are told, and what they order
 //	moves.go       which partitions have moved, and which of their keys still run at their former owner
 //	moves_log.go   partitions taken over, given away and lost, for the log, and why
+//	config.go      what the shell needs: settings, members, store, keys, and locks of members elsewhere; and its state
 //	renewals.go    for want of what a session was lost
 //	storecalls.go  how calls to the store end
-//	config.go      what the shell needs: settings, members, store, keys, and locks of members elsewhere; and its state
 package ownership

@@ -9,7 +9,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -273,4 +275,25 @@ func (s *Shell) obstacle(record records.Record) (wait time.Duration, what string
 		return wait, "the session of its last owner, which is gone, has not expired"
 	}
 	return 0, ""
+}
+
+// StoreCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
+func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, failed int64)) {
+	for call := range storeCallKinds {
+		calls(call.String(), s.calls.took[call].Distribution(), s.calls.failures[call].Load())
+	}
+}
+
+// StoreStatus returns how calls to the store have ended lately.
+func (s *Shell) StoreStatus() (lately status.StoreStatus) {
+	c := &s.calls
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.answered.IsZero() {
+		lately.Answered = new(c.answered)
+	}
+	if c.err != nil {
+		lately.LastError, lately.FailedAt = c.err.Error(), new(c.failed)
+	}
+	return lately
 }

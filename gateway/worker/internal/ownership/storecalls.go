@@ -9,7 +9,6 @@ import (
 
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
-	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -53,13 +52,6 @@ func (c *storeCalls) count(call storeCall, took time.Duration, err error) {
 	}
 }
 
-// StoreCalls passes on how long calls to the store have taken, by their kinds, and how many have failed.
-func (s *Shell) StoreCalls(calls func(call string, took metrics.Distribution, failed int64)) {
-	for call := range storeCallKinds {
-		calls(call.String(), s.calls.took[call].Distribution(), s.calls.failures[call].Load())
-	}
-}
-
 // noteResult records the end of a call. An error that says something definite is an answer.
 func (c *storeCalls) noteResult(err error) {
 	c.mu.Lock()
@@ -79,18 +71,4 @@ func (c *storeCalls) because(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, c.err)
-}
-
-// StoreStatus returns how calls to the store have ended lately.
-func (s *Shell) StoreStatus() (lately status.StoreStatus) {
-	c := &s.calls
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.answered.IsZero() {
-		lately.Answered = new(c.answered)
-	}
-	if c.err != nil {
-		lately.LastError, lately.FailedAt = c.err.Error(), new(c.failed)
-	}
-	return lately
 }
