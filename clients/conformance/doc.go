@@ -1,5 +1,5 @@
 // Package conformance tries the clients of the lock service, in their languages, on a router and
-// workers. It has tests only.
+// workers. It has tests only; internal/cmd/chaos runs the drivers too.
 //
 // Each client has a driver beside it: a program that does what lines of JSON on its standard input
 // say, each at once, and answers with lines of JSON. Its argument has the settings of a client:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -23,7 +24,7 @@ func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duratio
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r := &lockReport{violations: slices.Clone(j.findings), taken: len(j.ended), failed: len(j.failed), unknown: j.unknown,
-		deaths: j.deaths, orphans: j.orphans, vanished: j.vanished}
+		deaths: j.deaths, orphans: j.orphans, vanished: j.vanished, by: make(map[string]int)}
 	within := func(all []outage, begin, end time.Duration) bool {
 		return slices.ContainsFunc(all, func(o outage) bool { return o.touches(begin, end, ttl) })
 	}
@@ -50,6 +51,7 @@ func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duratio
 		if c.Many {
 			r.many++
 		}
+		r.by[c.Life]++
 		switch {
 		case !c.Lost:
 		case within(why, c.end-ttl, c.end):
@@ -113,10 +115,13 @@ func (k *lockKey) compare(violated func(at time.Duration, format string, args ..
 // lockReport is what became of all locks.
 type lockReport struct {
 	violations                []string
-	taken, long, read, many   int // all; those with a long lease, for reading, taken along with others
-	lost, starved             int // with their owners, or with what the store had; while the machine was too busy
-	unknown, failed           int // nobody knows whether they were unlocked; calls
-	deaths, orphans, vanished int // of client processes; locks and waits of theirs
+	taken, long, read, many   int            // all; those with a long lease, for reading, taken along with others
+	lost, starved             int            // with their owners, or with what the store had; while the machine was too busy
+	unknown, failed           int            // nobody knows whether they were unlocked; calls
+	deaths, orphans, vanished int            // of client processes; locks and waits of theirs
+	by                        map[string]int // all, by the life of their callers
+	languages                 []string       // how many locks the client in each has taken
+	kills                     int            // of these clients' routers
 
 	grants []time.Duration // from an unlock to the next holder, where keys had owners and the machine time; sorted
 	late   []string        // grants that took longer than promptly
@@ -133,6 +138,9 @@ func (r *lockReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "clients killed\t%d processes, with %d locks and %d waits; from the end of a lease that nobody had ended to the next holder: %d times, longest %v\n",
 		r.deaths, r.orphans, r.vanished, len(r.left), short(quantile(r.left, 1)))
+	if len(r.languages) > 0 {
+		fmt.Fprintf(w, "locks of clients in other languages\t%s; their routers were killed %d times\n", strings.Join(r.languages, ", "), r.kills)
+	}
 }
 
 func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

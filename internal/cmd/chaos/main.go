@@ -5,7 +5,8 @@
 // restarted with and without its data. The app behind the sidecars sees every
 // execution, and judges. A thousand callers lock keys of the same workers, in this process,
 // over HTTP, and in client processes that are killed: they tell this one when
-// locks are held, lost and let go.
+// locks are held, lost and let go. With -languages the clients in clients/ are
+// among them, while the routers that serve them are killed.
 //
 //	go run . -t 60s -seed 1
 //
@@ -47,23 +48,31 @@ type config struct {
 	Doors   bool // requests take any worker's public address
 	Verbose bool
 	Out     io.Writer
+
+	Languages []language // their clients lock keys too
 }
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	cfg := config{Out: stdout}
 	var scenario string
+	var names []string
 	f := cli.NewFlags("chaos", about)
 	f.Duration(&cfg.Time, "t", time.Minute, 10*time.Second, "`length` of the trial")
 	f.Int64(&cfg.Seed, "seed", rand.Int64N(1e6), 0, "seed of the plan and the mix")
 	f.Duration(&cfg.TTL, "session-ttl", 0, 0, "session TTL of the workers; 0 chooses one that fits -t, 10s at most")
 	f.Int(&cfg.Clients, "clients", 64, 1, "`number` of clients")
 	f.Int(&cfg.Lockers, "lockers", 1000, leastLockers, "`number` of callers that lock keys")
+	f.List(&names, "languages", ",", nil, "have the clients in these `languages` lock keys too, while their routers are killed: python,javascript,java")
 	f.Duration(&cfg.Grant, "grant", grantTime, 0, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
 	f.Bool(&cfg.Links, "links", "cut, stall and delay the connections between router and workers at random")
 	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns through nginx, and not to the router")
 	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
 	f.Choice(&scenario, "scenario", "chaos, or transfers: nodes that hold accounts of each other with DoAll are killed", "chaos", "transfers")
 	if err := f.Parse(args, stdout); err != nil {
+		return err
+	}
+	var err error
+	if cfg.Languages, err = languagesOf(names); err != nil {
 		return err
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, trial.SessionTTL(cfg.Time))
@@ -105,7 +114,7 @@ func runChaos(ctx context.Context, cfg config, dir string) error {
 		without = []outage{{0, trial.Never / 2}}
 		forgotten = without
 	}
-	l := locks.conclude(without, forgotten, busy, cfg.TTL)
+	l := locks.conclude(without, forgotten, busy)
 	r.Violations = append(r.Violations, l.violations...)
 	r.Print(func(w io.Writer) {
 		if cfg.Links {

@@ -30,6 +30,8 @@ type stage struct {
 	gossip string // host:port of the router
 	front  string // host:port that takes requests
 	links  links
+
+	lockURLs []string // of the lock services for clients in other languages
 }
 
 // plan says which faults come when. No request may fail for want of an owner: they are held for longer than faults at one
@@ -80,6 +82,11 @@ func (s *stage) build(ctx context.Context) (err error) {
 	}
 	s.TCP, s.Later = true, newcomers
 	s.AddRouter("router", "--listen", addrs[1], "--admin", "127.0.0.1:0", "--gossip", s.gossip, "--hold", hold, "--locks", "unix://"+s.locks())
+	if len(s.cfg.Languages) > 0 {
+		if err := s.addLockRouters(); err != nil {
+			return err
+		}
+	}
 	for i, name := range names {
 		s.AddWorker(name, func(label string) ([]string, error) {
 			args := []string{"--admin", "127.0.0.1:0", "--join", s.gossip, "--lock-file", filepath.Join(s.Lives.Dir, name+".lock")}
