@@ -14,8 +14,8 @@ import (
 	"github.com/keyway-go/keyway/internal/test/routertest"
 )
 
-// tunnelApp changes to the protocol that it is asked for and says what then comes
-// of its clients.
+// tunnelApp changes to the protocol that it is asked for, returns what then comes
+// of its clients, and says what that was.
 type tunnelApp struct {
 	conns chan net.Conn
 	came  chan []byte // all that a client has sent, at the end of it
@@ -33,8 +33,9 @@ func (a *tunnelApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
 	a.conns <- conn
-	all, _ := io.ReadAll(buf)
-	a.came <- all
+	var all bytes.Buffer
+	_, _ = io.Copy(io.MultiWriter(&all, conn), buf)
+	a.came <- all.Bytes()
 }
 
 // openTunnel changes protocols.
@@ -67,8 +68,7 @@ func TestShutdownEndsTunnels(t *testing.T) {
 	for _, protocol := range []string{"chat", "WebSocket"} {
 		conn, in := openTunnel(t, base, protocol)
 		io.WriteString(conn, "asked")
-		(<-app.conns).Write([]byte("answered"))
-		expect(t, in, []byte("answered"))
+		expect(t, in, []byte("asked"))
 		defer func() {
 			if b, err := in.ReadByte(); err == nil {
 				t.Errorf("%s: %q", protocol, b)
