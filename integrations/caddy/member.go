@@ -90,7 +90,7 @@ type member struct{ *gossip.Cluster }
 // Destruct implements [caddy.Destructor]. It takes two seconds at most.
 func (m *member) Destruct() error { return m.Leave(context.Background()) }
 
-// logHandler logs to what is Caddy's log at the time: a member may outlive the configuration that it began with.
+// logHandler logs to Caddy's present log, since a member may outlive the configuration that it began with.
 type logHandler struct {
 	with func(slog.Handler) slog.Handler
 }

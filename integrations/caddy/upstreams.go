@@ -128,8 +128,8 @@ func (u *Upstreams) Cleanup() error {
 	return u.place.leave() // requests that still run see the last view
 }
 
-// GetUpstreams implements [reverseproxy.UpstreamSource]. A request without a key, or with one that readers could take for
-// another, goes to any door, which answers it as the routes say.
+// GetUpstreams implements [reverseproxy.UpstreamSource]. A request goes to any door if it has no key, or if
+// readers could differ about its key. That door answers it as the routes say.
 func (u *Upstreams) GetUpstreams(r *http.Request) ([]*reverseproxy.Upstream, error) {
 	view := u.member.View()
 	workers := view.Workers()

@@ -22,8 +22,8 @@ const defaultQueue = 2048
 
 // Environment reads the OpenTelemetry variables (OTEL_…) that decide whether the program makes
 // spans, and where they go. The result is nil if there are none: OTEL_SDK_DISABLED or
-// OTEL_TRACES_EXPORTER says so, or neither an exporter nor an endpoint is set. An error names the
-// variable with which no span would arrive. [Config.Start] logs what the SDK finds wrong with others.
+// OTEL_TRACES_EXPORTER says so, or neither an exporter nor an endpoint is set. An error names a
+// variable whose value would keep all spans from arriving. [Config.Start] logs what the SDK finds wrong with others.
 func Environment(program string) (*Config, error) {
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
 	switch {

@@ -23,7 +23,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
-// language is one that a client of the lock service is written in. A driver runs it: clients/conformance says what a driver
+// language has a client of the lock service. A driver runs the client: clients/conformance says what a driver
 // reads and prints.
 type language struct {
 	name   string
@@ -39,7 +39,7 @@ var languages = []language{
 	{"java", "javac", "openjdk-17-jdk-headless", []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "io.keyway.Driver"}},
 }
 
-// languagesOf returns the languages of these names, all of which have to be installed.
+// languagesOf returns the languages of these names. Each must be installed.
 func languagesOf(names []string) (chosen []language, err error) {
 	all := make([]string, len(languages))
 	for i, l := range languages {
@@ -143,7 +143,7 @@ func (l *lockStage) drive(ctx context.Context, in language, callers int) error {
 		_, _ = p.Kill() // it runs, unless it has died, which the trial notes
 		<-d.gone
 	}()
-	// The first locks take the time in which a language loads what it needs. They may fail, and nobody judges them.
+	// A language is slow while it loads its code, so the first locks are not judged, and may fail.
 	var warm sync.WaitGroup
 	for i := range callers {
 		warm.Go(func() {

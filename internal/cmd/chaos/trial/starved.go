@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// glance is how often other processes are looked at. One of which a thread has waited for nine tenths of that is starved: it
-// always had something to do, and hardly ever a CPU. Half of the time is nothing on a machine that only has much to do.
+// glance is how often other processes are looked at. A process is starved if a thread has waited for a CPU for nine tenths of
+// that: it always had something to do, and hardly ever ran. On a machine that is only busy, threads may wait half of the time.
 const glance = time.Second
 
-// hunger finds processes that a busy machine keeps from running. The kernel says so, not the processes: one that hangs by its
-// own fault, or is stopped, waits for no CPU.
+// hunger finds processes that a busy machine keeps from running. It asks the kernel, not the processes. A
+// process that hangs by its own fault, or is stopped, waits for no CPU.
 type hunger struct {
 	proc   string                   // the directory /proc
 	at     time.Duration            // of the last look
