@@ -118,8 +118,6 @@ func TestAdminFromTheBegin(t *testing.T) {
 	}
 }
 
-// Config.Handler serves before Start returns; a handler of the worker's own is
-// not asked for the key twice.
 // A POST request empties a node and lets it be: what runs is finished, and the other node
 // has the keys until a further one takes it back. Drain is for good.
 func TestDrain(t *testing.T) {
@@ -210,6 +208,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// Config.Handler serves before Start returns; a handler of the worker's own is
+// not asked for the key twice.
 func TestHandlers(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "app") })
 	cfg := config(t, "a", kit.FreeAddr(t))
