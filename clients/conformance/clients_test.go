@@ -23,7 +23,7 @@ func TestClients(t *testing.T) {
 				run  func(*stage)
 			}{
 				{"Refused", refused}, {"Waits", waits}, {"Cancelled", cancelled}, {"SeveralKeys", severalKeys},
-				{"Renewed", renewed}, {"Expires", expires}, {"Ended", ended}, {"AnswersLost", answersLost},
+				{"Renewed", renewed}, {"Expires", expires}, {"Ended", ended}, {"AnswersLost", answersLost}, {"AnswersLate", answersLate},
 				{"Repeated", repeated}, {"Garbled", garbled}, {"OtherRouter", otherRouter}, {"NoRouter", noRouter},
 				{"NoAccess", noAccess},
 			} {
@@ -231,6 +231,23 @@ func answersLost(s *stage) {
 		s.t.Error("another lock has the same id")
 	}
 	d.must("", other, "unlock")
+}
+
+// answersLate: a lock whose lease is over when its answer comes is lost, and says so.
+func answersLate(s *stage) {
+	d, _ := s.driver(func(r *http.Request) fate {
+		switch r.Method {
+		case http.MethodPost:
+			return fate{late: 500 * time.Millisecond} // so that the client asks when its lease began
+		case http.MethodPut:
+			return fate{late: 2200 * time.Millisecond}
+		}
+		return fate{}
+	})
+	held, _ := d.lock("", wish{ttl: 2, keys: []string{s.key}})
+	d.awaitLost(held)
+	d.must("Lost", held, "check")
+	d.must("Lost", held, "unlock")
 }
 
 // repeated: copies of requests do not change a lock, and none of them locks a key again after its unlock.

@@ -158,6 +158,7 @@ func (s *site) forward(ctx context.Context, method, uri string, h http.Header) (
 type fate struct {
 	drop    bool          // it does not arrive
 	lose    bool          // its answer is lost
+	late    time.Duration // of its answer
 	repeat  bool          // it arrives a second time, at the same time,
 	again   time.Duration // and once more so much later; 0 for never
 	silence bool          // it does not arrive, and its client is not told
@@ -242,6 +243,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	res, err := p.site.forward(r.Context(), r.Method, r.URL.RequestURI(), r.Header)
+	time.Sleep(f.late)
 	if err != nil || f.lose {
 		panic(http.ErrAbortHandler)
 	}

@@ -135,8 +135,8 @@ public final class Keyway {
         private volatile Answer held; // the latest one
         private volatile boolean closed;
         private volatile boolean ended; // as its owner says
-        private CompletableFuture<Boolean> renewal;
-        private CompletableFuture<Boolean> alarm;
+        private CompletableFuture<Boolean> renewal = new CompletableFuture<>();
+        private CompletableFuture<Boolean> alarm = new CompletableFuture<>();
 
         private Lock(long wait, String... keys) throws InterruptedException {
             this.keys = Stream.of(keys).distinct().toList();
@@ -241,9 +241,7 @@ public final class Keyway {
                 return;
             }
             held = answer;
-            if (alarm != null) {
-                alarm.complete(false);
-            }
+            alarm.complete(false);
             alarm = after(rest(WARN), () -> lose("it was not renewed in time"));
             renewAfter(rest(1.0 / 3));
         }

@@ -16,7 +16,9 @@ const actions = {
     cancels.set(id, new AbortController());
     const lock = await service.lock(keys, { ttl: ms(ttl), wait: ms(wait), read, signal: cancels.get(id).signal });
     locks.set(id, lock);
-    lock.signal.addEventListener("abort", () => say({ lost: id }));
+    const lost = () => say({ lost: id });
+    if (lock.signal.aborted) lost(); // its answer came too late
+    else lock.signal.addEventListener("abort", lost);
     return { tokens: lock.tokens };
   },
   cancel: ({ of }) => cancels.get(of).abort(Object.assign(new Error("cancelled"), { name: "CancelledError" })),
