@@ -132,8 +132,8 @@ type Config struct {
 
 	// Handler takes requests from Start on, as [Node.Serve] says. Instead, an app at the URL
 	// Upstream can take them, as sidecar.New says; the node has keys while the app answers. App has
-	// details of either. Its GRPC follows from an Upstream h2c://. Default: until Serve requests get
-	// 503, which routers repeat, so that those for keys that move to this node wait for Start to return.
+	// details of either. Its GRPC follows from an Upstream h2c://. Default: requests get 503 until
+	// Serve. Routers repeat them, so a request for a key that moves here waits until Start returns.
 	Handler  http.Handler
 	Upstream *url.URL
 	App      worker.App

@@ -92,8 +92,8 @@ func Share[T any](ctx context.Context, n *Node, key, op string, fn func(Executio
 // Serve passes requests to h with their keys held, one request of a key at a time, until ctx ends.
 // Then it closes the node as [Node.Close] does, and returns that error. It returns earlier if the
 // listener fails. h sees the headers and context that worker.Worker.Handler describes. A handler
-// made by the node's own worker is used unchanged, and a nil h stands for Config.Handler, with which
-// no request waits while the node joins.
+// made by the node's own worker is used unchanged. A nil h stands for Config.Handler, which takes
+// requests even while the node joins.
 func (n *Node) Serve(ctx context.Context, h http.Handler) error {
 	if h != nil {
 		n.handler.set(n.worker, h)

@@ -415,8 +415,7 @@ func BenchmarkDo(b *testing.B) {
 // after it serves something, costs the cluster little: it is off the ring for
 // most of the time.
 func TestTrapCrashLoop(t *testing.T) {
-	// So many timers fire here that the race detector breaks off now and then: golang/go#78156,
-	// which takes two processors.
+	// On two processors, the many timers break the race detector now and then (golang/go#78156).
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, loop := range []struct {
 		name          string
