@@ -28,13 +28,9 @@ func logger() *slog.Logger {
 
 // serveMember answers requests as a Keyway worker, until ctx ends.
 func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.Writer) error {
-	var handler http.Handler = a
-	if a.Design == keywayBatch {
-		handler = nil // the Batcher needs the node
-	}
 	node, err := keyway.Start(ctx, keyway.Config{
 		Name:         a.Name,
-		Handler:      handler,
+		Handler:      a,
 		Listener:     listener,
 		Join:         []string{a.Join},
 		Redis:        "redis://" + a.Redis[0],
@@ -47,6 +43,7 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 		return err
 	}
 	defer node.Close()
+	var handler http.Handler // nil for a
 	if a.Design == keywayBatch {
 		batcher, err := keyway.NewBatcher(node, keyway.BatchConfig{}, a.executeBatch)
 		if err != nil {
