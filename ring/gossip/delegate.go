@@ -95,6 +95,7 @@ func (d *delegate) NotifyJoin(n *memberlist.Node) { d.NotifyUpdate(n) }
 
 // NotifyUpdate follows NotifyAlive, which has let the node in.
 func (d *delegate) NotifyUpdate(n *memberlist.Node) {
+	d.c.stir(true)
 	md, err := decodeMetadata(n.Meta)
 	if err != nil || n.Name == d.c.node {
 		return
@@ -104,6 +105,7 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) {
 }
 
 func (d *delegate) NotifyLeave(n *memberlist.Node) {
+	d.c.stir(true)
 	if n.Name != d.c.node {
 		d.c.news.part(n.Name)
 	}
@@ -118,7 +120,7 @@ func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 // NotifyMsg takes the messages of Keyway's own: a member's news, and those of Bury.
 func (d *delegate) NotifyMsg(message []byte) {
 	if len(message) == 0 || message[0] != deadMark {
-		d.c.news.hear(d.c.node, message, true)
+		d.c.news.hearAll(d.c.node, message)
 		return
 	}
 	d.c.inbox.put(func(n *news) {

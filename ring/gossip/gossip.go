@@ -109,8 +109,8 @@ type Config struct {
 }
 
 // Cluster is this process's membership in a cluster. Any number of goroutines may call its methods.
-// The owner's goroutine publishes current, the joiner's joins missing members, and memberlist's
-// goroutines deliver news. Leave and Close end them, and set ended, under ending.
+// The owner's goroutine publishes current, the joiner's joins missing members, stirAll passes changes on, and
+// memberlist's goroutines deliver news. Leave and Close end them, and set ended, under ending.
 type Cluster struct {
 	log      *slog.Logger
 	settings ring.Settings // without Store and KeySource
@@ -124,10 +124,12 @@ type Cluster struct {
 	meta     atomic.Pointer[[]byte]
 	current  atomic.Pointer[publication]
 	requests chan request
+	stirred  chan struct{} // has one element when there is something to pass on
+	listed   atomic.Bool   // and memberlist knows what
 	owned    chan struct{} // closed when the owner ends
 	stop     context.CancelFunc
 	ctx      context.Context // ends when the Cluster closes
-	tasks    sync.WaitGroup  // owner and joiner
+	tasks    sync.WaitGroup  // owner, joiner and stirAll
 	joiner   *joiner
 
 	announcing sync.Mutex // held by AnnounceKeySource
@@ -159,9 +161,10 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		node:     nodeName(cfg.Self.Name, rand.Text()[:10]),
 		inbox:    newInbox(),
 		requests: make(chan request),
+		stirred:  make(chan struct{}, 1),
 		owned:    make(chan struct{}),
 	}
-	c.news = newNewsroom(func(node string, p *peer) { c.inbox.put(func(n *news) { n.members[node] = p }) })
+	c.news = newNewsroom(func(node string, p *peer) { c.inbox.put(func(n *news) { n.members[node] = p }) }, func() { c.stir(false) })
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if err := c.open(ctx, &cfg); err != nil {
 		c.stop()
@@ -172,6 +175,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	o := newOwner(c, builder, c.identity, keys{cfg.Settings.KeySource, notInForce})
 	o.publish()
 	c.tasks.Go(o.run)
+	c.tasks.Go(c.stirAll)
 	c.tasks.Go(c.joiner.run)
 
 	err = c.joiner.awaitFirstRound(ctx)
@@ -230,15 +234,13 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	return nil
 }
 
-// gossipInterval is the time between two rounds of gossip.
-const gossipInterval = 100 * time.Millisecond
-
-// timing returns memberlist's settings for a local network, made quicker. A dead
-// member is noticed in 2 to 3 seconds. A suspect that lives has 2 seconds to say so.
+// timing returns memberlist's settings for a local network. A dead member is noticed in 2 to 3
+// seconds. A suspect that lives has 2 seconds to say so.
 //
-// In a push and pull two members exchange all they know. It happens often, since nothing else
-// repairs a loss. memberlist's own queue can number two broadcasts of the same length alike after
-// it ran empty, and then never sends one of them (v0.7.0, TransmitLimitedQueue).
+// Whatever memberlist does at intervals is what an idle member costs, so rounds of gossip and exchanges of all
+// that two members know are rare. A change does not wait for them: see stirAll. The exchanges repair losses.
+// memberlist's own queue can number two broadcasts of the same length alike after it ran empty, and then never
+// sends one of them (v0.7.0, TransmitLimitedQueue).
 func timing() *memberlist.Config {
 	mc := memberlist.DefaultLANConfig()
 	mc.ProbeInterval = 500 * time.Millisecond
@@ -246,9 +248,8 @@ func timing() *memberlist.Config {
 	mc.SuspicionMult = 4
 	mc.IndirectChecks = 5
 	mc.RetransmitMult = 5
-	mc.GossipInterval = gossipInterval
-	mc.GossipNodes = 6
-	mc.PushPullInterval = 2 * time.Second // longer with more than 32 members
+	mc.GossipInterval = 500 * time.Millisecond
+	mc.PushPullInterval = 5 * time.Second // longer with more than 32 members
 	mc.TCPTimeout = 5 * time.Second
 	mc.HandoffQueueDepth = 4096
 	mc.DeadNodeReclaimTime = time.Second
@@ -409,7 +410,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 }
 
 // passOn is how long news take, as a rule, to reach all.
-const passOn = 4 * gossipInterval
+const passOn = 4 * stirLeast
 
 // patience is the time to spend on one step before ctx ends. memberlist takes
 // 0 for no limit.

@@ -18,6 +18,7 @@ import (
 
 const (
 	joinInterval  = time.Second      // between two rounds, give or take a quarter
+	joinCalm      = 4 * time.Second  // longer, if all targets are in the view and nothing changes
 	joinPatience  = 2 * time.Second  // of Start, and of a look-up of a name
 	joinSlowest   = 16 * time.Second // between two attempts at what is no seed, or refuses
 	joinAtOnce    = 4
@@ -34,7 +35,9 @@ type joiner struct {
 	guessed  bool
 	first    chan struct{} // closed after the first round
 	firstErr error         // every seed refused; read it after first
-	started  bool          // the first round is over; of run, as throttle
+	started  bool          // the first round is over; of run, as throttle and calm
+	calm     bool          // the latest round found every target
+	fresh    chan struct{} // has one element when a target was added since
 	throttle throttle
 
 	mu      sync.Mutex
@@ -52,7 +55,7 @@ type target struct {
 }
 
 func newJoiner(c *Cluster, seeds []string) *joiner {
-	j := &joiner{c: c, seeds: seeds, first: make(chan struct{}), targets: make(map[string]*target)}
+	j := &joiner{c: c, seeds: seeds, first: make(chan struct{}), fresh: make(chan struct{}, 1), targets: make(map[string]*target)}
 	for _, seed := range seeds {
 		j.targets[seed] = &target{seed: true, delay: joinInterval}
 	}
@@ -68,6 +71,10 @@ func (j *joiner) add(addrs []string) {
 			t.added = now
 		} else if _, _, err := splitSeed(addr); err == nil {
 			j.targets[addr] = &target{added: now, delay: joinInterval}
+			select {
+			case j.fresh <- struct{}{}:
+			default:
+			}
 		}
 	}
 	j.forgetLocked(now)
@@ -104,9 +111,22 @@ func (j *joiner) run() {
 	j.firstErr = allRefused(j.round())
 	j.started = true
 	close(j.first)
-	for wake.Sleep(joinInterval*3/4+rand.N(joinInterval/2), j.c.ctx.Done()) {
+	for j.rest() {
 		j.round()
 	}
+}
+
+// rest waits until the next round is due. It reports false if the Cluster closes.
+func (j *joiner) rest() bool {
+	if j.calm {
+		select {
+		case <-j.c.Changed():
+		case <-j.fresh:
+		case <-time.After(joinCalm):
+		case <-j.c.ctx.Done():
+		}
+	}
+	return wake.Sleep(joinInterval*3/4+rand.N(joinInterval/2), j.c.ctx.Done())
 }
 
 // allRefused joins the outcomes of a round into one error if all are refusals.
@@ -145,7 +165,20 @@ func (j *joiner) round() []error {
 	for i, addr := range due {
 		j.noteTry(addr, outcomes[i], time.Now())
 	}
+	j.calm = len(members) > 1 && !j.lacks()
 	return slices.DeleteFunc(outcomes, func(err error) bool { return err == errSelf })
+}
+
+// lacks reports whether the latest attempt at some target failed.
+func (j *joiner) lacks() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, t := range j.targets {
+		if t.lost {
+			return true
+		}
+	}
+	return false
 }
 
 // due returns the targets to try now, without added addresses of members that are present.

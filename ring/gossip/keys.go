@@ -86,6 +86,7 @@ func (c *Cluster) askRouters() error {
 
 // routers returns the other members that take requests from clients, or may.
 func (o *owner) routers() (all []ring.Member) {
+	o.catchUp()
 	for _, p := range o.peers {
 		if p.Role == ring.RoleRouter || p.keys.source != "" {
 			all = append(all, p.Member)
@@ -113,6 +114,7 @@ func (c *Cluster) sees(m ring.Member) bool {
 
 // propose announces keys that are not in force.
 func (o *owner) propose(source string) error {
+	o.catchUp()
 	next := keys{source, notInForce}
 	if _, err := newMetadata(o.self, next, o.c.settings, o.version).encode(); err != nil {
 		return err
@@ -130,6 +132,7 @@ func (o *owner) withdraw() {
 
 // settleKeys puts the keys that are announced in force, unless those of a peer do not agree.
 func (o *owner) settleKeys() error {
+	o.catchUp()
 	if o.announced.source == "" {
 		return nil
 	}

@@ -45,8 +45,9 @@ func (s status) validate() error {
 
 // The first byte of a message of Keyway's own.
 const (
-	deadMark = 'D' // incarnations that are dead, see Bury
-	newsMark = 'N' // a node and its status
+	deadMark  = 'D' // incarnations that are dead, see Bury
+	newsMark  = 'N' // a node and its status
+	batchMark = 'B' // messages with newsMark, each after its length
 )
 
 func encodeNews(node string, s status) []byte {
@@ -91,6 +92,7 @@ func decodeNews(b []byte) (node string, s status, err error) {
 // returns by old news.
 type newsroom struct {
 	publish func(name string, p *peer) // takes what is known of another node now, nil if it is gone; with mu held, so in order
+	stir    func()                     // is called, with mu held, when there is something to repeat
 
 	mu    sync.Mutex
 	nodes map[string]*node  // those that memberlist lists, this one included
@@ -111,8 +113,8 @@ type node struct {
 // otherBound bounds the news of nodes that are not listed.
 const otherBound = 1024
 
-func newNewsroom(publish func(name string, p *peer)) *newsroom {
-	return &newsroom{publish: publish, nodes: make(map[string]*node), other: make(map[string]status)}
+func newNewsroom(publish func(name string, p *peer), stir func()) *newsroom {
+	return &newsroom{publish: publish, stir: stir, nodes: make(map[string]*node), other: make(map[string]status)}
 }
 
 // knows reports whether a node with that metadata was let in before.
@@ -235,6 +237,7 @@ func (r *newsroom) repeat(n *node) {
 	if !queued {
 		r.queue = slices.Insert(r.queue, 0, n)
 	}
+	r.stir()
 }
 
 func (n *node) endNews() {
@@ -269,6 +272,27 @@ func (r *newsroom) next(overhead, limit int) (messages [][]byte) {
 	return messages
 }
 
+// batch returns news of at most that many bytes as one message; nil for none.
+func (r *newsroom) batch(limit int) (b []byte) {
+	for _, message := range r.next(2, limit) {
+		if b == nil {
+			b = append(b, batchMark)
+		}
+		b = binary.AppendUvarint(b, uint64(len(message)))
+		b = append(b, message...)
+	}
+	return b
+}
+
+// hearAll takes a message from another member: news, or a batch of them.
+func (r *newsroom) hearAll(self string, message []byte) {
+	if len(message) == 0 || message[0] != batchMark {
+		r.hear(self, message, true)
+		return
+	}
+	each(message[1:], func(message []byte) { r.hear(self, message, true) })
+}
+
 // all returns the news of each node, each after its length.
 func (r *newsroom) all() (b []byte) {
 	r.mu.Lock()
@@ -283,7 +307,7 @@ func (r *newsroom) all() (b []byte) {
 	return b
 }
 
-// each calls f with each message of what all has returned.
+// each calls f with each message of what all or batch has returned.
 func each(b []byte, f func(message []byte)) {
 	for len(b) > 0 {
 		n, size := binary.Uvarint(b)

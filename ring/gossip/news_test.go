@@ -74,7 +74,7 @@ func met(t *testing.T, names ...string) *reader {
 		}
 		r.latest[name] = p
 		r.times++
-	})
+	}, func() {})
 	for _, name := range names {
 		r.meet(name, []byte("meta"), peer{}, 0)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// gatherLeast, or gatherEach for each member, if that is longer, is for how long no
-	// news may have come before the owner computes a view.
+	// gatherLeast, or gatherEach for each member, if that is longer, is how long the owner
+	// gathers news before it computes a view. It begins again when more members join or leave the ring.
 	gatherLeast = 10 * time.Millisecond
 	gatherEach  = 5 * time.Millisecond
 
@@ -97,6 +97,7 @@ func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owne
 func (o *owner) run() {
 	defer close(o.c.owned)
 	var gather, spread calm
+	turns := 0           // when gather was disturbed last
 	var news ring.Member // what spread is for
 	warnings, minute := time.NewTicker(duplicateAge/2), time.NewTicker(time.Minute)
 	defer warnings.Stop()
@@ -104,12 +105,14 @@ func (o *owner) run() {
 	for {
 		select {
 		case <-o.c.inbox.wake:
-			gather.disturb(o.scaled(gatherLeast, gatherEach))
+			if n := o.turns(); gather.passed == nil || n != turns {
+				turns = n
+				gather.disturb(o.scaled(gatherLeast, gatherEach))
+			}
 		case <-gather.passed:
 			gather = calm{}
 			o.catchUp()
 		case r := <-o.c.requests:
-			o.catchUp()
 			r.reply <- r.do(o)
 		case <-spread.passed:
 			o.spread(unwaited)
@@ -203,6 +206,23 @@ func (o *owner) spread(wait time.Duration) {
 	o.lasting = md.lasting()
 	o.c.meta.Store(&meta)
 	_ = o.c.list.UpdateNode(wait) // fails only when wait has passed
+}
+
+// turns returns how many members join or leave the ring by the news in the inbox.
+func (o *owner) turns() (n int) {
+	in := o.c.inbox
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for node, m := range in.news.members {
+		if known := o.peers[node]; onRing(m) != onRing(&known) {
+			n++
+		}
+	}
+	return n
+}
+
+func onRing(p *peer) bool {
+	return p != nil && p.Role == ring.RoleWorker && p.State == ring.StateActive
 }
 
 // catchUp takes the inbox's news into the view.
