@@ -46,13 +46,14 @@ func TestReadsThatFailAreSpaced(t *testing.T) {
 // TTL has passed, though reads failed until just before that.
 func TestALookIsNotDelayedByOnesThatFailed(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
+	m.pollEvery = 7 * m.cfg.TTL / 100 // so that failures fall between the moments that count
+	m.observe.next = now.Mono + m.pollEvery
 	register(t, s, now, "other")
 	s.write(now.Mono, 0, records.Record{Epoch: 3, Owner: "other"})
 	feed(m, s, now, Changed{})
 	feed(m, s, now, all(m, "me"))
 	began := now.Mono
 	broken := true
-	m.pollEvery = 7 * m.cfg.TTL / 100 // so that failures fall between the moments that count
 	for m.parts[0].state != stateServing {
 		now = now.Add(max(m.Next(now), time.Microsecond))
 		if now.Mono-began > 3*m.cfg.TTL {

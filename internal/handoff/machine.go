@@ -139,10 +139,10 @@ type storeCall struct {
 }
 
 // pollPercent is how many hundredths of a TTL after a look a machine looks again though nothing
-// hints at a change. A renewal counts as a look, and comes before a third look is due. A lost hint
+// hints at a change. A renewal counts as a look, and comes before a second look is due. A lost hint
 // costs one interval. A peer's renewal counts from the first look after it, so a takeover begins
-// 1.07 TTL after a dead worker's last renewal, at most.
-const pollPercent = 7
+// 1.11 TTL after a dead worker's last renewal, at most.
+const pollPercent = 11
 
 // New returns a machine that begins with its first Step. It returns an error
 // if the configuration makes no sense.
