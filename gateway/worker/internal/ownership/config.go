@@ -123,7 +123,8 @@ type Shell struct {
 	// The fields below belong to run, except a part of Moves.
 	view       *ring.View
 	viewed     handoff.View // what the machines were told of view
-	changed    time.Time    // when another worker came, went or changed its state
+	changed    time.Time    // when another worker came, went or changed its state, but by joining the ring
+	joined     time.Time    // when another worker joined the ring
 	current    *life
 	lives      []*life // current, and lost ones that still have handlers to wait for
 	leaving    bool

@@ -12,7 +12,7 @@ import (
 )
 
 // One of a crowd joins the ring once the others have stayed the same for a while, or at the
-// latest after six times that. One of a few joins at once.
+// latest after six times that, and at once when another has joined it. One of a few joins at once.
 func TestCrowdsJoinTogether(t *testing.T) {
 	h, err := hub.New(ring.Settings{})
 	if err != nil {
@@ -57,6 +57,18 @@ func TestCrowdsJoinTogether(t *testing.T) {
 	}
 	if s.join(s.changed.Add(500 * time.Millisecond)); !s.current.announced {
 		t.Error("not on the ring though nobody came any more")
+	}
+
+	s = ready()
+	if s.join(s.changed); s.current.announced {
+		t.Error("on the ring though the others have just come")
+	}
+	if _, err := h.Join(ring.Member{Name: "first", Incarnation: "first", Role: ring.RoleWorker, State: ring.StateActive, Addr: "first:80"}); err != nil {
+		t.Fatal(err)
+	}
+	s.passView()
+	if s.join(time.Now()); !s.current.announced {
+		t.Error("not on the ring though another has joined it")
 	}
 
 	s = ready()

@@ -97,9 +97,13 @@ func (s *Shell) passView() {
 	}
 	sameRing := s.view != nil && s.view.Digest == view.Digest
 	s.view = view
-	died, changed := s.Moves.view(view, sameRing)
+	died, joined, changed := s.Moves.view(view, sameRing)
+	now := time.Now()
 	if changed {
-		s.changed = time.Now()
+		s.changed = now
+	}
+	if joined {
+		s.joined = now
 	}
 	in := viewInput(view, s.viewed, sameRing)
 	s.viewed, s.floor = in, in.Floor

@@ -97,8 +97,8 @@ func (m *Moves) nameLocked(incarnation string) string {
 
 // view takes a changed view, of the same ring or another one. It returns the
 // incarnations that are gone without having said that they leave, and whether
-// another worker came, went or changed its state.
-func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) {
+// another worker joined the ring, or came, went or changed its state otherwise.
+func (m *Moves) view(v *ring.View, sameRing bool) (died []string, joined, changed bool) {
 	now := m.now()
 	for _, member := range v.Members {
 		if member.Role != ring.RoleWorker || member.Incarnation == "" {
@@ -112,7 +112,10 @@ func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) 
 		if member.State == ring.StateActive && (s.state != ring.StateActive || s.gone) {
 			s.active = now
 		}
-		changed = changed || !s.own && (s.state != member.State || s.gone)
+		if !s.own && (s.state != member.State || s.gone) {
+			joins := member.State == ring.StateActive
+			joined, changed = joined || joins, changed || !joins
+		}
 		s.state, s.gone = member.State, false
 	}
 	for inc, s := range m.members {
@@ -126,7 +129,7 @@ func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) 
 	}
 	m.prune(len(v.Members))
 	if sameRing {
-		return died, changed
+		return died, joined, changed
 	}
 	for p := range m.parts {
 		target, _ := v.Owner(p)
@@ -134,7 +137,7 @@ func (m *Moves) view(v *ring.View, sameRing bool) (died []string, changed bool) 
 			part.target, part.since = target.Incarnation, now
 		}
 	}
-	return died, changed
+	return died, joined, changed
 }
 
 // prune forgets members that are gone and own nothing, once there are many.

@@ -245,8 +245,8 @@ func (s *Shell) noteProgress(now time.Time) time.Duration {
 
 // In a cluster of more than a few members a worker joins the ring after a calm: a time without
 // changes of other workers. Workers that start together then join together, and the ring changes
-// once. The calm lasts joinCalm, or joinEach per member if that is longer. The worker waits for it
-// at most joinMost times as long.
+// once. The calm lasts joinCalm, or joinEach per member if that is longer. It ends when another worker joins,
+// since the ring changes then anyway, or when the worker has waited joinMost times as long.
 const (
 	joinCalm = 500 * time.Millisecond
 	joinEach = 10 * time.Millisecond
@@ -264,7 +264,7 @@ func (s *Shell) join(now time.Time) time.Duration {
 	if l.joins.IsZero() {
 		l.joins = now
 	}
-	if n := len(s.view.Members); n > few {
+	if n := len(s.view.Members); n > few && !s.joined.After(l.joins) {
 		calm := max(joinCalm, time.Duration(n)*joinEach)
 		if wait := min(s.changed.Add(calm).Sub(now), l.joins.Add(joinMost*calm).Sub(now)); wait > 0 {
 			return wait
