@@ -11,7 +11,7 @@ import (
 // late a look is: goroutines wait then, gossip's and the session's among them.
 const (
 	threadsLook = 100 * time.Millisecond
-	threadsIdle = 500 * time.Millisecond // in place of threadsLook, while the process takes less than idleOne
+	threadsIdle = time.Second // in place of threadsLook, while the process takes less than idleOne
 	threadsLate = 20 * time.Millisecond
 	idleOne     = 0.05
 	enoughOne   = 0.4 // at most, for calmLooks in a row: one thread does it
