@@ -28,10 +28,10 @@ func TestGrowth(t *testing.T) {
 		}
 		g := workertest.Grow(t, n)
 		perSecond, started := g.Idle.All()/workertest.Idle.Seconds(), g.Start.All()
-		if want := 1.5 * float64(n); perSecond != want {
+		if want := float64(n); perSecond != want {
 			t.Errorf("%d idle workers make %v calls in a second, want %v", n, perSecond, want)
 		}
-		fmt.Fprintf(&table, "\n| %d | %g | 1.5 × %d | %.1f s | %.0f | %.1f × %d | %d | 4096 / %d = %d | %.1f s |", n, perSecond, n,
+		fmt.Fprintf(&table, "\n| %d | %g | 1.0 × %d | %.1f s | %.0f | %.1f × %d | %d | 4096 / %d = %d | %.1f s |", n, perSecond, n,
 			g.Served.Seconds(), started, started/float64(n), n, g.Join.Moves, n+1, ring/(n+1), g.Joined.Seconds())
 		idle.Points = append(idle.Points, [2]float64{float64(n), perSecond})
 		start.Points = append(start.Points, [2]float64{float64(n), started})
