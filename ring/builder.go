@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"slices"
 	"strconv"
 
@@ -141,11 +140,9 @@ func (b *Builder) forget(name string) {
 }
 
 // replicaKey is replicaKey for the library, which adds the points of a member one after the other and then sorts
-// the circle. That takes a sixth less time if a member's points come with falling hashes. Other goroutines get their
-// turn between two members.
+// the circle. That takes a sixth less time if a member's points come with falling hashes.
 func (b *Builder) replicaKey(name string, i int) []byte {
 	if i == 0 {
-		runtime.Gosched()
 		b.order = b.order[:0]
 		hashes := slices.Collect(b.hashes(name))
 		for i := range hashes {

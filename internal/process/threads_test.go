@@ -39,7 +39,7 @@ func TestSpareThreads(t *testing.T) {
 			{35, 100 * time.Millisecond, 1},
 			{150, 100 * time.Millisecond, all},
 			{0, time.Minute, 1},
-			{150, 500 * time.Millisecond, all}, // it looks more rarely when there is nothing to do
+			{150, time.Second, all}, // it looks more rarely when there is nothing to do
 		} {
 			percent.Store(step.percent)
 			time.Sleep(step.time)
@@ -77,7 +77,7 @@ func TestSpareThreadsOfAStarvedProcess(t *testing.T) {
 			want    int
 		}{
 			{false, 50 * time.Millisecond, 1},
-			{true, 800 * time.Millisecond, all}, // the look at 100 ms takes until 225 ms, and the next one is at 725 ms
+			{true, 1300 * time.Millisecond, all}, // the look at 100 ms takes until 225 ms, and the next one is at 1225 ms
 			{false, 9600 * time.Millisecond, all},
 			{false, 600 * time.Millisecond, 1},
 		} {
