@@ -375,8 +375,8 @@ func (c *Cluster) Bury(incarnations []string) {
 	}
 	message := append([]byte{deadMark}, strings.Join(known, " ")...)
 	(&delegate{c}).NotifyMsg(message)
-	for _, node := range c.list.Members() {
-		_ = c.list.SendBestEffort(node, message)
+	for _, other := range c.news.others(c.node) {
+		_ = c.list.SendToAddress(other, message)
 	}
 }
 

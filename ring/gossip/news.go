@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"sync"
+
+	"github.com/hashicorp/memberlist"
 
 	"github.com/keyway-go/keyway/internal/wire/packed"
 	"github.com/keyway-go/keyway/ring"
@@ -270,6 +273,19 @@ func (r *newsroom) next(overhead, limit int) (messages [][]byte) {
 	}
 	r.queue = append(slices.Delete(r.queue, 0, i), again...)
 	return messages
+}
+
+// others returns the addresses of the other nodes, in random order. memberlist's own list of them is not safe to read.
+func (r *newsroom) others(self string) (all []memberlist.Address) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, n := range r.nodes {
+		if name != self {
+			all = append(all, memberlist.Address{Addr: n.peer.Gossip, Name: name})
+		}
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
 }
 
 // batch returns news of at most that many bytes as one message; nil for none.

@@ -1,8 +1,8 @@
 package gossip
 
 import (
-	"math/rand/v2"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -48,10 +48,10 @@ func (c *Cluster) stirAll() {
 			if c.listed.Swap(false) {
 				listed = stirRounds
 			}
-			members := c.list.Members()
-			c.tell(members, listed > 0)
+			others := c.news.others(c.node)
+			c.tell(others, listed > 0)
 			listed--
-			pause = max(stirLeast, time.Duration(len(members))*stirEach)
+			pause = max(stirLeast, time.Duration(len(others))*stirEach)
 			select {
 			case <-c.stirred:
 				round = 0
@@ -61,26 +61,20 @@ func (c *Cluster) stirAll() {
 	}
 }
 
-// tell sends news to gossipNodes of members. If ping, it pings them instead: memberlist puts all that it has to
+// tell sends news to gossipNodes of others. If ping, it pings them instead: memberlist puts all that it has to
 // spread into pings and their answers, news included. Nobody waits for the answers.
-func (c *Cluster) tell(members []*memberlist.Node, ping bool) {
-	rand.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-	left := gossipNodes
-	for _, m := range members {
-		switch {
-		case left == 0:
-			return
-		case m.Name == c.node:
-			continue
-		case ping:
-			go c.list.Ping(m.Name, &net.UDPAddr{IP: m.Addr, Port: int(m.Port)})
-		default:
-			news := c.news.batch(newsBytes)
-			if len(news) == 0 {
-				return
+func (c *Cluster) tell(others []memberlist.Address, ping bool) {
+	for _, other := range others[:min(len(others), gossipNodes)] {
+		if ping {
+			if at, err := netip.ParseAddrPort(other.Addr); err == nil {
+				go c.list.Ping(other.Name, net.UDPAddrFromAddrPort(at))
 			}
-			_ = c.list.SendBestEffort(m, news)
+			continue
 		}
-		left--
+		news := c.news.batch(newsBytes)
+		if len(news) == 0 {
+			return
+		}
+		_ = c.list.SendToAddress(other, news)
 	}
 }
