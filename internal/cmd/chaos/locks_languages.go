@@ -66,8 +66,23 @@ func languagesOf(names []string) (chosen []language, err error) {
 // lockRouters serve locks to the clients in other languages, and are killed one at a time.
 var lockRouters = []string{"locks-a", "locks-b"}
 
-// addLockRouters adds these routers.
-func (s *stage) addLockRouters() error {
+// addLanguages adds these routers, and compiles the clients that need it: under load that takes too long.
+func (s *stage) addLanguages(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/keyway-go/keyway").Output()
+	if err != nil {
+		return fmt.Errorf("looking for Keyway's module: %w", err)
+	}
+	s.clients = filepath.Join(strings.TrimSpace(string(out)), "clients")
+	for _, in := range s.cfg.Languages {
+		if in.needs != "javac" {
+			continue
+		}
+		javac := exec.CommandContext(ctx, "javac", "-d", s.classes(), "java/Keyway.java", "java/Driver.java")
+		javac.Dir = s.clients
+		if out, err := javac.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", javac.Args, err, out)
+		}
+	}
 	for _, name := range lockRouters {
 		addr, err := proc.FreeAddr()
 		if err != nil {
@@ -78,6 +93,8 @@ func (s *stage) addLockRouters() error {
 	}
 	return nil
 }
+
+func (s *stage) classes() string { return filepath.Join(s.Lives.Dir, "classes") }
 
 // killRouters kills these routers until ctx ends, in turns.
 func (l *lockStage) killRouters(ctx context.Context, rng *rand.Rand) error {
@@ -97,18 +114,6 @@ func (l *lockStage) killRouters(ctx context.Context, rng *rand.Rand) error {
 
 // drive has callers of the client in a language lock keys until ctx ends.
 func (l *lockStage) drive(ctx context.Context, in language, callers int) error {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/keyway-go/keyway").Output()
-	if err != nil {
-		return fmt.Errorf("looking for Keyway's module: %w", err)
-	}
-	clients, classes := filepath.Join(strings.TrimSpace(string(out)), "clients"), filepath.Join(l.stage.Lives.Dir, "classes")
-	if in.needs == "javac" {
-		javac := exec.CommandContext(ctx, "javac", "-d", classes, "java/Keyway.java", "java/Driver.java")
-		javac.Dir = clients
-		if out, err := javac.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w\n%s", javac.Args, err, out)
-		}
-	}
 	settings, err := json.Marshal(map[string]any{"urls": l.stage.lockURLs, "token": nil, "label": in.name, "timeout": (3*l.stage.TTL + 5*time.Second).Seconds()})
 	if err != nil {
 		return err
@@ -117,9 +122,9 @@ func (l *lockStage) drive(ctx context.Context, in language, callers int) error {
 	p := &trial.Program{Name: in.name, Lives: l.stage.Lives, Spec: func(string, int) (proc.Spec, error) {
 		return proc.Spec{
 			Program: in.driver[0], Args: slices.Concat(in.driver[1:], []string{string(settings)}),
-			Env: []string{"PYTHONDONTWRITEBYTECODE=1", "CLASSPATH=" + classes},
+			Env: []string{"PYTHONDONTWRITEBYTECODE=1", "CLASSPATH=" + l.stage.classes()},
 			Run: func(cmd *exec.Cmd) error {
-				cmd.Dir, cmd.Stdout = clients, nil // what it prints is no log
+				cmd.Dir, cmd.Stdout = l.stage.clients, nil // what it prints is no log
 				stdin, err := cmd.StdinPipe()
 				if err != nil {
 					return err

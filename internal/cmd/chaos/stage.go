@@ -32,6 +32,7 @@ type stage struct {
 	links  links
 
 	lockURLs []string // of the lock services for clients in other languages
+	clients  string   // directory of those
 }
 
 // plan says which faults come when. No request may fail for want of an owner: they are held for longer than faults at one
@@ -83,7 +84,7 @@ func (s *stage) build(ctx context.Context) (err error) {
 	s.TCP, s.Later = true, newcomers
 	s.AddRouter("router", "--listen", addrs[1], "--admin", "127.0.0.1:0", "--gossip", s.gossip, "--hold", hold, "--locks", "unix://"+s.locks())
 	if len(s.cfg.Languages) > 0 {
-		if err := s.addLockRouters(); err != nil {
+		if err := s.addLanguages(ctx); err != nil {
 			return err
 		}
 	}
