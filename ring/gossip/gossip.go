@@ -237,8 +237,8 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 // timing returns memberlist's settings for a local network. A dead member is noticed in 2 to 3
 // seconds. A suspect that lives has 2 seconds to say so.
 //
-// Whatever memberlist does at intervals is what an idle member costs, so rounds of gossip and exchanges of all
-// that two members know are rare. A change does not wait for them: see stirAll. The exchanges repair losses.
+// An idle member costs what memberlist does at intervals, so its rounds of gossip are rare, and so are
+// exchanges of all news between two members. A change does not wait for them: see stirAll. The exchanges repair losses.
 // memberlist's own queue can number two broadcasts of the same length alike after it ran empty, and then never
 // sends one of them (v0.7.0, TransmitLimitedQueue).
 func timing() *memberlist.Config {

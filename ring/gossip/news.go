@@ -91,7 +91,7 @@ func decodeNews(b []byte) (node string, s status, err error) {
 // newsroom passes news on. A member that hears something new repeats it a few times, to members
 // that memberlist chooses. News that get lost arrive when two members next exchange all they know,
 // every few seconds. Any number of goroutines may call its methods, also with memberlist's locks
-// held. It publishes news in the order in which it learned them, so a member that is gone never
+// held. It publishes news as it learns them, in order: a member that is gone never
 // returns by old news.
 type newsroom struct {
 	publish func(name string, p *peer) // takes what is known of another node now, nil if it is gone; with mu held, so in order
