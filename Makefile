@@ -49,6 +49,11 @@ scale: ## measure what 3 to 100 idle workers cost Redis and themselves
 scale-plot: ## simulate clusters of up to 1,000 workers, print the table of docs/scale.md and write its plot
 	go -C loadtest test ./growth -v -count 1 -args -most 1000 -plot $(CURDIR)/docs/images/scale.svg
 
+.PHONY: simulate
+simulate: SEED = 1
+simulate: ## simulate placement by load, print the tables of docs/placement.md and write its plots (make simulate SEED=2)
+	go -C loadtest test ./placement -v -count 1 -timeout 30m -args -seed $(SEED) -rounds 1000 -clusters 10 -plots $(CURDIR)/docs/images
+
 .PHONY: scale-start
 scale-start: START = 30
 scale-start: ## start START workers at once and measure when they have settled, and what they cost then (docs/scale.md)

@@ -164,13 +164,11 @@ func (b *balance) plan() Outcome {
 		return Balanced
 	}
 	b.relieve()
-	_, excess := b.worst(nil)
-	switch {
-	case excess <= b.cfg.Tolerance:
+	if _, excess := b.worst(nil); excess <= b.cfg.Tolerance {
 		return Relieved
-	case b.limited:
+	} else if b.limited {
 		return Limited
-	case b.full:
+	} else if b.full {
 		return Full
 	}
 	return Stuck
@@ -198,29 +196,17 @@ func (b *balance) relieve() {
 // target returns the excess to reach: half of the tolerance, or as little as the budget allows. A budget that is nearly
 // used up is left to grow, since small moves cost placements.
 func (b *balance) target() float64 {
-	above := func(target float64) (share float64) {
+	for target := b.cfg.Tolerance / 2; ; target *= 1.02 {
+		share := 0.0 // of the load above the target
 		for w := range b.workers {
 			excess, unit := b.excess(w, 0)
 			share += max(0, excess-target) * unit / b.total
 		}
-		return share
-	}
-	low := b.cfg.Tolerance / 2
-	_, high := b.worst(nil)
-	if above(low) <= b.budget {
-		return low
-	}
-	if b.limited = true; b.budget < b.cfg.Churn/8 {
-		return high
-	}
-	for range 30 {
-		if mid := (low + high) / 2; above(mid) <= b.budget {
-			high = mid
-		} else {
-			low = mid
+		if share == 0 || share <= b.budget && (!b.limited || b.budget >= b.cfg.Churn/8) {
+			return target
 		}
+		b.limited = true
 	}
-	return high
 }
 
 // shed moves one partition from a worker, and reports false if none can move. First come partitions that go home, because that

@@ -60,6 +60,7 @@ var pure = []struct {
 	{"internal/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
 	{"gateway/worker/internal/remote", nil, impure, "what becomes of a lock is explored on the machine that runs: its inputs carry the time, and its host acts for it"},
 	{"internal/holder", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
+	{"internal/placement", nil, impure, "a plan is a function of the loads, so that transcripts and simulations show what the balancer does"},
 	{"internal/keytable", nil, nil, "a keyed mutex knows nothing of what it is for"},
 	{"localmutex", nil, nil, "a keyed mutex is useful to programs that want nothing else of Keyway"},
 	{"localmutex/locking", nil, nil, "whoever implements or uses the interface of locks brings no store with it"},

@@ -2,13 +2,14 @@ package report
 
 import (
 	"math"
+	"strconv"
 	"strings"
 )
 
-// Curve is a line of a [Plot].
+// Curve is a line of a [Plot] or a [PlotLinear].
 type Curve struct {
 	Title  string
-	Points []dot // x, y: greater than 0
+	Points []dot // x, y: at least 0, and greater in a [Plot]
 }
 
 // plotStyle is what a file of its own needs of the page's style.
@@ -21,6 +22,17 @@ text { fill: var(--ink); font: 13px system-ui, sans-serif; } .tick, .axis { fill
 
 // Plot returns an SVG file with curves over logarithmic axes.
 func Plot(title, xTitle, yTitle string, curves []Curve) string {
+	return plot(title, xTitle, yTitle, curves, func(low, high float64) axis { return logarithmic(low, high, amount) })
+}
+
+// PlotLinear returns an SVG file with curves over linear axes from 0.
+func PlotLinear(title, xTitle, yTitle string, curves []Curve) string {
+	return plot(title, xTitle, yTitle, curves, func(_, high float64) axis {
+		return linear(high, func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) })
+	})
+}
+
+func plot(title, xTitle, yTitle string, curves []Curve, scale func(low, high float64) axis) string {
 	low, high := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{}
 	for _, l := range curves {
 		for _, p := range l.Points {
@@ -29,7 +41,7 @@ func Plot(title, xTitle, yTitle string, curves []Curve) string {
 			}
 		}
 	}
-	x, y := logarithmic(low[0], high[0], amount).across(), logarithmic(low[1], high[1], amount).up()
+	x, y := scale(low[0], high[0]).across(), scale(low[1], high[1]).up()
 	c := new(canvas)
 	c.add(plotStyle)
 	c.frame(x, y, xTitle, yTitle)

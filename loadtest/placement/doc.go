@@ -1,0 +1,2 @@
+// Package placement simulates clusters whose partitions are placed by load (make simulate).
+package placement
