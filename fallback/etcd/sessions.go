@@ -218,6 +218,24 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 	return records.Snapshot{}, s.handle.Failed("renew", err)
 }
 
+// Place replaces the placements, if they are those of from. It returns what they are then.
+func (s *Store) Place(ctx context.Context, from, to string) (now string, err error) {
+	placements := s.key("placements")
+	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(placements)}, func(st *step) error {
+		now = ""
+		if kv := st.read[placements]; kv != nil {
+			now = string(kv.Value)
+		}
+		if now == from && from != to {
+			now = to
+			st.put(placements, to)
+			st.put(s.key("changed/sessions"), "")
+		}
+		return nil
+	})
+	return now, s.handle.Failed("place", err)
+}
+
 // Release ends a session for good and leaves a tombstone for an hour, also where there is no session.
 func (s *Store) Release(ctx context.Context, incarnation string) error {
 	if incarnation == "" {

@@ -23,6 +23,7 @@ type content struct {
 	sessions   []records.SessionState
 	gone       []records.Stamp
 	released   []string
+	placements string
 }
 
 // member is an incarnation that has a session, or whose session ran out or was released.
@@ -112,12 +113,15 @@ func (s *Store) keep(c *content) {
 
 // tell fills in what a snapshot shows of incarnations.
 func (c *content) tell(s *records.Snapshot) {
-	s.Sessions, s.Gone, s.Released = c.sessions, c.gone, c.released
+	s.Sessions, s.Gone, s.Released, s.Placements = c.sessions, c.gone, c.released, c.placements
 }
 
 func (c *content) after(change changes) *content {
 	next := *c
 	next.generation, next.version = change.Generation, change.Version
+	if change.placements != nil {
+		next.placements = *change.placements
+	}
 	if len(change.members) == 0 {
 		return &next
 	}
@@ -154,10 +158,11 @@ func (c *content) list(now time.Time) {
 	slices.Sort(c.released)
 }
 
-// changes are the reply to observe.lua: a snapshot, and the incarnations that have changed.
+// changes are the reply to observe.lua: a snapshot, and the incarnations and placements that have changed.
 type changes struct {
 	records.Snapshot
-	members map[string]member
+	members    map[string]member
+	placements *string // nil if they are as before
 }
 
 func (d *decoder) changes() changes {
@@ -169,6 +174,7 @@ func (d *decoder) changes() changes {
 	d.each(func(list *decoder) {
 		c.Stamps = append(c.Stamps, records.Stamp{Incarnation: list.text(), Beat: list.number()})
 	})
+	d.each(func(list *decoder) { c.placements = new(list.text()) })
 	c.Partitions = d.partitions()
 	return c
 }

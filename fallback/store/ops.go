@@ -176,6 +176,11 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return ask(ctx, s, s.client, "write_locks", gen, args, (*decoder).writeNumbers)
 }
 
+// Place replaces the placements, if they are those of from. It returns what they are then.
+func (s *Store) Place(ctx context.Context, from, to string) (string, error) {
+	return ask(ctx, s, s.client, "place", "", []any{from, to}, (*decoder).text)
+}
+
 // ask runs a script as [Store.run] does, and takes its reply apart with read.
 func ask[T any](ctx context.Context, s *Store, client redis.UniversalClient, script, gen string, args []any, read func(*decoder) T) (value T, err error) {
 	values, err := s.run(ctx, client, script, gen, args...)

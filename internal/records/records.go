@@ -162,7 +162,7 @@ type Stamp struct {
 // not change its slices: while nothing changes, snapshots share them.
 //
 // Version rises with every change of what a snapshot shows except for Now, Quarantine,
-// Beat and Stamps: sessions that register, end or are released, and partitions. A renewal
+// Beat and Stamps: sessions that register, end or are released, partitions and placements. A renewal
 // changes the beat alone.
 //
 // Observe has a cheap and a full form. Without suspects, a store may compare only its generation
@@ -180,5 +180,6 @@ type Snapshot struct {
 	Gone       []Stamp          // sessions that ended lately (about an hour ago), in this generation and without a release
 	Released   []string         // incarnations that released their session lately (about an hour ago)
 	Stamps     []Stamp          // of those suspects that have a session
+	Placements string           // which partitions should not go by the ring, in package placement's form
 	Partitions []PartitionState // changed in record or residue after the Version passed in
 }

@@ -39,4 +39,10 @@ if since < version then
   end
 end
 
-return shows(members, stamps, tell(inc, told, values))
+local placements = {}
+local placed = redis.call('HMGET', META, 'placed', 'placements')
+if tonumber(placed[1] or 0) > known then
+  placements[1] = placed[2]
+end
+
+return shows(members, stamps, placements, tell(inc, told, values))

@@ -5,7 +5,8 @@
 --               generation, server (that it belongs to), version,
 --               beat (registrations and renewals so far), floor (version at which the generation began), quarantine (its end, ms),
 --               clock (when a session or a quarantine last began, ms), lag (by how
---               much the server's clock was set back since it said so, ms)
+--               much the server's clock was set back since it said so, ms),
+--               placements, placed (version of their last change)
 --   partitions  partition -> netstrings: epoch, owner, epoch of the latest move that
 --               wrote locks (or that there are none), then key, holder, token of each residue
 --   locks       partition -> what that move wrote

@@ -187,6 +187,19 @@ func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return wrote, err
 }
 
+// Place does as store.Store.Place does.
+func (m *Store) Place(ctx context.Context, from, to string) (now string, err error) {
+	err = m.step(ctx, "place", "", func(c *change) error {
+		if c.data.placements == from && from != to {
+			c.data.placements = to
+			c.changedLocked()
+		}
+		now = c.data.placements
+		return nil
+	})
+	return now, err
+}
+
 // moment returns a snapshot without its lists.
 func (c *change) moment() records.Snapshot {
 	d := &c.data
@@ -236,7 +249,7 @@ func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 		if d.listed.Version != d.version || !c.now.Before(d.until) {
 			d.listed, d.until = c.list()
 		}
-		s.Sessions, s.Gone, s.Released = d.listed.Sessions, d.listed.Gone, d.listed.Released
+		s.Sessions, s.Gone, s.Released, s.Placements = d.listed.Sessions, d.listed.Gone, d.listed.Released, d.placements
 		for _, inc := range suspects {
 			if session := d.sessions[inc]; session != nil {
 				s.Stamps = append(s.Stamps, records.Stamp{Incarnation: inc, Beat: session.stamp})

@@ -27,6 +27,7 @@ type Store interface {
 	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
 	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
 	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
+	Place(ctx context.Context, from, to string) (string, error)
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
 }
@@ -67,7 +68,7 @@ type Harness struct {
 // Conformance runs every test that any store can, each with a harness of its
 // own.
 func Conformance(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, sessionTests, changeTests, lockTests, writeTests, observeTests, generationTests, settingsTests)
+	runAll(t, open, sessionTests, changeTests, lockTests, writeTests, observeTests, placeTests, generationTests, settingsTests)
 }
 
 // Restarts runs those that need Harness.Restart, Lose and LoseKey.

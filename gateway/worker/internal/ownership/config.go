@@ -32,6 +32,7 @@ type Config struct {
 	Previous          map[string]time.Duration
 	OnIncarnation     func(id string) error
 	OnPeers           func(gossip []string)
+	OnPlacements      func(text string, version int64) error
 	AwaitApp          bool
 	SlowKey           time.Duration
 }
@@ -70,6 +71,8 @@ type Store interface {
 	// Observe reads what has changed since a version, in one step, with the stamps of suspects.
 	// If there are no suspects and nothing has changed, it may answer by a cheaper look.
 	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
+	// Place replaces the placements, if they are those of from, and returns what they are then.
+	Place(ctx context.Context, from, to string) (string, error)
 	// Watch returns a channel that receives when there is something to
 	// observe, and perhaps when there is not. It is closed when ctx ends.
 	Watch(ctx context.Context) <-chan struct{}
@@ -131,6 +134,7 @@ type Shell struct {
 	wasSettled bool
 	sessions   []records.SessionState // in the latest snapshot
 	peers      []string               // last passed to OnPeers
+	placed     string                 // last passed to OnPlacements
 	agree      agreement
 	appless    error // why the worker is off the ring because of its app; nil if it is not
 	drained    bool  // it was told to leave the ring, until it is told to come back

@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+)
+
+var placeTests = []test{
+	{"PlacementsAreSeen", func(r *run) {
+		r.begin().register("a")
+		before := r.observe(0)
+		if before.Placements != "" {
+			r.Errorf("an empty store shows the placements %q", before.Placements)
+		}
+		r.place("", "one", "one")
+		after := r.observe(before.Version)
+		if after.Placements != "one" || after.Version <= before.Version {
+			r.Errorf("saw %q at version %d, before %d", after.Placements, after.Version, before.Version)
+		}
+		if s := r.observe(after.Version); s.Placements != "one" || s.Version != after.Version {
+			r.Errorf("with nothing changed saw %q at version %d, before %d", s.Placements, s.Version, after.Version)
+		}
+		r.register("b")
+		if s := r.observe(after.Version); s.Placements != "one" {
+			r.Errorf("after another change saw %q", s.Placements)
+		}
+		r.store = r.h.Open(r.T, false)
+		if s := r.observe(0); s.Placements != "one" {
+			r.Errorf("another process saw %q", s.Placements)
+		}
+		r.place("one", "", "")
+		if s := r.observe(after.Version); s.Placements != "" {
+			r.Errorf("saw %q when they were gone", s.Placements)
+		}
+	}},
+	{"PlacementsAreCompared", func(r *run) {
+		r.begin()
+		r.place("other", "one", "")
+		r.place("", "one", "one")
+		r.place("", "one", "one") // its answer was lost
+		r.place("", "two", "one")
+		before := r.observe(0)
+		r.place("one", "one", "one")
+		if s := r.observe(before.Version); s.Version != before.Version {
+			r.Errorf("the same placements again made version %d of %d", s.Version, before.Version)
+		}
+	}},
+	{"OneOfManyPlacesFirst", func(r *run) {
+		const writers = 4
+		r.begin()
+		var all sync.WaitGroup
+		won := make([]bool, writers)
+		for i := range writers {
+			store := r.h.Open(r.T, false)
+			all.Go(func() {
+				mine := fmt.Sprint("of ", i)
+				now, err := store.Place(r.Context(), "", mine)
+				if err != nil {
+					r.Error(err)
+				}
+				won[i] = now == mine
+			})
+		}
+		all.Wait()
+		n := 0
+		for i, mine := range won {
+			if mine {
+				n++
+				r.place("", "late", fmt.Sprint("of ", i))
+			}
+		}
+		if n != 1 {
+			r.Errorf("%d writers placed first", n)
+		}
+	}},
+	{"PlacementsOutliveSessions", func(r *run) {
+		r.begin().register("a")
+		r.place("", "one", "one")
+		r.must(r.store.Release(r.Context(), "a"))
+		r.h.Elapse(2 * r.h.TTL)
+		if s := r.observe(0); s.Placements != "one" {
+			r.Errorf("saw %q", s.Placements)
+		}
+	}},
+}
+
+// place replaces placements, and wants others afterwards.
+func (r *run) place(from, to, want string) {
+	r.Helper()
+	if now, err := r.store.Place(r.Context(), from, to); err != nil || now != want {
+		r.Errorf("placing %q for %q: %q, %v; want %q", to, from, now, err, want)
+	}
+}
