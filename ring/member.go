@@ -45,11 +45,14 @@ type Member struct {
 type View struct {
 	Members []Member // every reachable member, self included, sorted by Name
 	Table   *Table   // over the names of the active workers; never nil
-	Digest  uint64   // of the ring's configuration and the active workers' names and incarnations
+	Digest  uint64   // of the ring's configuration, the active workers' names and incarnations, and the exceptions
 
 	// Refused are the members that use another store and are therefore not in Members, in the same
 	// order. See Agreeing.
 	Refused []Member
+
+	// Placements say which partitions of Table do not go by the ring, in package placement's form.
+	Placements string
 
 	// KeyConflict says that another router takes keys from other sources than this one, and did so
 	// first. This router must send no requests. nil for none. It wraps ErrSettings.

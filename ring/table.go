@@ -1,6 +1,10 @@
 package ring
 
-import "slices"
+import (
+	"maps"
+	"slices"
+	"strconv"
+)
 
 // Table says which member owns each partition. It is immutable, so it may be
 // read by any number of goroutines. The zero Table has the default partitions
@@ -9,6 +13,8 @@ type Table struct {
 	cfg     Config
 	members []string // sorted
 	owners  []uint16 // partition -> index of members; nil when there are none
+	ring    *Table   // without the exceptions of Place; nil if there are none
+	placed  uint64   // their digest; 0 for none
 }
 
 // New computes the table of a set of members; their order and repeated names do not matter. Without
@@ -24,6 +30,35 @@ func New(cfg Config, members []string) (*Table, error) {
 		return nil, err
 	}
 	return b.Table(members)
+}
+
+// Place returns the table with other exceptions: the partitions of placed belong to the members that it names,
+// and all others to those by the ring. It leaves out names that are no members and partitions out of range.
+func (t *Table) Place(placed map[int]string) *Table {
+	if t != nil && t.ring != nil {
+		t = t.ring
+	}
+	var texts []string
+	next := t
+	for _, p := range slices.Sorted(maps.Keys(placed)) {
+		now, ok := t.index(p)
+		if !ok {
+			continue
+		}
+		member, found := slices.BinarySearch(t.members, placed[p])
+		if !found || member == now {
+			continue
+		}
+		if next == t {
+			next = &Table{cfg: t.cfg, members: t.members, owners: slices.Clone(t.owners), ring: t}
+		}
+		next.owners[p] = uint16(member)
+		texts = append(texts, strconv.Itoa(p), placed[p])
+	}
+	if next != t {
+		next.placed = digestOf(1, texts...)
+	}
+	return next
 }
 
 // Partition returns the partition of key, in [0, t.Partitions()). It does not
@@ -46,9 +81,9 @@ func (t *Table) Partitions() int { return t.cfg.withDefaults().Partitions }
 // Members returns the names of the members, sorted, in a slice of its own.
 func (t *Table) Members() []string { return slices.Clone(t.members) }
 
-// Digest identifies the table: it covers the settings and the names of the
-// members, which together decide every owner.
-func (t *Table) Digest() uint64 { return digestOf(t.cfg.Digest(), t.members...) }
+// Digest identifies the table: it covers the settings, the names of the members and the exceptions,
+// which together decide every owner.
+func (t *Table) Digest() uint64 { return digestOf(t.cfg.Digest()^t.placed, t.members...) }
 
 // index returns the place of p's owner in t.members.
 func (t *Table) index(p int) (int, bool) {

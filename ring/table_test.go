@@ -199,3 +199,51 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestPlace(t *testing.T) {
+	table := mustNew(t, ring.Config{Partitions: 8}, "a", "b", "c")
+	other := func(p int) string { // than its owner by the ring
+		if owner, _ := table.Owner(p); owner != "a" {
+			return "a"
+		}
+		return "b"
+	}
+	own, _ := table.Owner(5)
+	placed := table.Place(map[int]string{2: other(2), 3: other(3), 4: "nobody", 5: own, -1: "a", 8: "a"})
+	for p := range 8 {
+		want, _ := table.Owner(p)
+		if p == 2 || p == 3 {
+			want = other(p)
+		}
+		if got, ok := placed.Owner(p); !ok || got != want {
+			t.Errorf("partition %d belongs to %q, want %q", p, got, want)
+		}
+	}
+	if got, _ := table.Owner(2); got == other(2) {
+		t.Error("the table itself has changed")
+	}
+	digests := map[uint64]string{table.Digest(): "ring"}
+	for name, owners := range map[string]map[int]string{
+		"two": {2: other(2), 3: other(3)}, "one": {2: other(2)}, "another": {3: other(3)}, "elsewhere": {2: "c", 3: other(3)},
+	} {
+		d := table.Place(owners).Digest()
+		if former, taken := digests[d]; taken {
+			t.Errorf("%s has the digest of %s", name, former)
+		}
+		digests[d] = name
+	}
+	if digests[placed.Digest()] != "two" {
+		t.Error("exceptions without effect change the digest")
+	}
+	for name, owners := range map[string]map[int]string{"none": nil, "without effect": {4: "nobody", 5: own, 9: "a"}} {
+		if table.Place(owners) != table {
+			t.Errorf("exceptions, %s: another table", name)
+		}
+	}
+	if placed.Place(map[int]string{3: other(3)}).Digest() != table.Place(map[int]string{3: other(3)}).Digest() || placed.Place(nil) != table {
+		t.Error("exceptions add to earlier ones")
+	}
+	if empty := mustNew(t, ring.Config{}); empty.Place(map[int]string{0: "a"}) != empty {
+		t.Error("without members, another table")
+	}
+}

@@ -33,7 +33,7 @@ func NewView(table *Table, members []Member) *View {
 			v.owners[i], _ = slices.BinarySearchFunc(v.Members, m, compareMembers)
 		}
 	}
-	v.Digest = digestOf(table.cfg.Digest(), texts...)
+	v.Digest = digestOf(table.cfg.Digest()^table.placed, texts...)
 	return v
 }
 

@@ -132,3 +132,20 @@ func TestViewOfAnotherTable(t *testing.T) {
 		}
 	}
 }
+
+func TestViewOfExceptions(t *testing.T) {
+	members := cluster()
+	table := mustNew(t, ring.Config{}, "a", "c")
+	plain := ring.NewView(table, members)
+	p := 0
+	for m, _ := plain.Owner(p); m.Name != "a"; m, _ = plain.Owner(p) {
+		p++
+	}
+	placed := ring.NewView(table.Place(map[int]string{p: "c"}), members)
+	if m, ok := placed.Owner(p); !ok || m.Incarnation != "c1" {
+		t.Errorf("partition %d belongs to %v", p, m)
+	}
+	if placed.Digest == plain.Digest {
+		t.Error("a view with an exception agrees with one without")
+	}
+}

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,12 +24,13 @@ type news struct {
 	dead     []string         // incarnations; bounded
 	refusals map[string]error // by node; bounded
 	clashes  map[string]error // by node; bounded
+	placed   []byte           // message with placements; nil for none
 }
 
 const inboxBound = 64 // on entries that strangers can cause
 
 func newNews() news {
-	return news{map[string]*peer{}, nil, map[string]error{}, map[string]error{}}
+	return news{map[string]*peer{}, nil, map[string]error{}, map[string]error{}, nil}
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), news: newNews()} }
@@ -136,5 +138,12 @@ func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte { return d.c.news
 func (d *delegate) LocalState(bool) []byte { return d.c.news.all() }
 
 func (d *delegate) MergeRemoteState(state []byte, _ bool) {
-	each(state, func(message []byte) { d.c.news.hear(d.c.node, message, false) })
+	each(state, func(message []byte) {
+		switch {
+		case len(message) == 0 || message[0] != placedMark:
+			d.c.news.hear(d.c.node, message, false)
+		case !d.c.news.hasPlaced(message):
+			d.c.inbox.put(func(n *news) { n.placed = slices.Clone(message) })
+		}
+	})
 }

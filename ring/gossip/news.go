@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -48,9 +49,10 @@ func (s status) validate() error {
 
 // The first byte of a message of Keyway's own.
 const (
-	deadMark  = 'D' // incarnations that are dead, see Bury
-	newsMark  = 'N' // a node and its status
-	batchMark = 'B' // messages with newsMark, each after its length
+	deadMark   = 'D' // incarnations that are dead, see Bury
+	newsMark   = 'N' // a node and its status
+	batchMark  = 'B' // messages with newsMark, each after its length
+	placedMark = 'P' // placements and their version, in exchanges only
 )
 
 func encodeNews(node string, s status) []byte {
@@ -97,10 +99,11 @@ type newsroom struct {
 	publish func(name string, p *peer) // takes what is known of another node now, nil if it is gone; with mu held, so in order
 	stir    func()                     // is called, with mu held, when there is something to repeat
 
-	mu    sync.Mutex
-	nodes map[string]*node  // those that memberlist lists, this one included
-	other map[string]status // of others: they may be listed soon, or again
-	queue []*node           // whose news are to be repeated: fresh ones first, then in turn
+	mu     sync.Mutex
+	placed []byte            // message with the placements in force; nil for none
+	nodes  map[string]*node  // those that memberlist lists, this one included
+	other  map[string]status // of others: they may be listed soon, or again
+	queue  []*node           // whose news are to be repeated: fresh ones first, then in turn
 }
 
 // node is one of memberlist's.
@@ -309,10 +312,27 @@ func (r *newsroom) hearAll(self string, message []byte) {
 	each(message[1:], func(message []byte) { r.hear(self, message, true) })
 }
 
-// all returns the news of each node, each after its length.
+// keepPlacements takes the message with placements that exchanges bring to others.
+func (r *newsroom) keepPlacements(message []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.placed = message
+}
+
+// hasPlaced reports whether this member tells others that message.
+func (r *newsroom) hasPlaced(message []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return bytes.Equal(r.placed, message)
+}
+
+// all returns the placements and the news of each node, each after its length.
 func (r *newsroom) all() (b []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.placed != nil {
+		b = append(binary.AppendUvarint(b, uint64(len(r.placed))), r.placed...)
+	}
 	for _, n := range r.nodes {
 		if len(n.news) == 0 {
 			continue // its metadata say it all

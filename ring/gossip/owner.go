@@ -69,6 +69,7 @@ type owner struct {
 	announced  keys            // as the peers are told
 	peers      map[string]peer // by node
 	table      *ring.Table
+	placed     placements
 	active     []string             // names in table
 	duplicates map[string]time.Time // names alive twice, and since when
 	several    bool                 // warned that active workers use several stores
@@ -240,7 +241,7 @@ func (o *owner) catchUp() {
 			o.drop(node)
 		}
 	}
-	if len(n.members)+len(n.dead) > 0 {
+	if placed := n.placed != nil && o.hearPlacements(n.placed); placed || len(n.members)+len(n.dead) > 0 {
 		o.publish()
 	}
 	now := time.Now()
@@ -287,16 +288,17 @@ func (o *owner) publish() {
 	}
 	members, refused := ring.Agreeing(o.self, append(all, o.self))
 	o.retable(ring.ActiveWorkers(members))
-	view := ring.NewView(o.table, members)
+	table := o.table.Place(o.placed.owners)
+	view := ring.NewView(table, members)
 	if view.Digest != o.self.View {
 		o.self.View = view.Digest
 		members[len(members)-1] = o.self
-		view = ring.NewView(o.table, members)
+		view = ring.NewView(table, members)
 	}
-	view.Refused, view.KeyConflict = refused, o.keyConflict()
+	view.Refused, view.KeyConflict, view.Placements = refused, o.keyConflict(), o.placed.text
 	o.warnOfRefused(members, refused)
 	old := o.c.current.Load()
-	if old != nil && old.source == o.inForce.source && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) &&
+	if old != nil && old.source == o.inForce.source && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && old.view.Placements == view.Placements &&
 		slices.Equal(old.view.Refused, refused) && fmt.Sprint(old.view.KeyConflict) == fmt.Sprint(view.KeyConflict) {
 		return
 	}

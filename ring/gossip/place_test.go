@@ -1,0 +1,59 @@
+package gossip_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/placement"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// placed is the text of a placement.
+func placed(partition int, worker string) string {
+	return placement.Encode([]placement.Placement{{Partition: partition, Worker: worker}})
+}
+
+// allGive reports whether all members give a partition to a worker, and agree.
+func allGive(all []*gossip.Cluster, partition int, worker string) bool {
+	for _, c := range all {
+		if m, ok := c.View().Owner(partition); !ok || m.Name != worker {
+			return false
+		}
+	}
+	return agree(all, len(all))
+}
+
+func TestPlacementsReachAll(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		all := b.startAll(6)
+		place := func(at int, version int64, worker string) {
+			t.Helper()
+			if err := all[at].Place(placed(7, worker), version); err != nil {
+				t.Fatal(err)
+			}
+			if m, _ := all[at].View().Owner(7); m.Name != worker || all[at].View().Placements != placed(7, worker) {
+				t.Errorf("right after, %s is to own the partition, want %s", m.Name, worker)
+			}
+			took := b.eventually(20*time.Second, "all go by the placement", func() bool { return allGive(all, 7, worker) })
+			t.Logf("placements are known by all after %v", took)
+		}
+		place(1, 10, "worker-02")
+		place(2, 11, "worker-03")
+		place(3, 5, "worker-04") // from a store whose versions began anew
+		late := b.start(b.config(6), address(6))
+		b.eventually(20*time.Second, "a late member goes by it", func() bool { return allGive(append(all, late), 7, "worker-04") })
+	})
+}
+
+func TestPlacementsThatCannotBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		c := b.startAll(1)[0]
+		before := c.View()
+		if err := c.Place("nonsense", 1); err == nil {
+			t.Error("no error")
+		}
+		if c.View() != before {
+			t.Error("the view has changed")
+		}
+	})
+}
