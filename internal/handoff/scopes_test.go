@@ -13,6 +13,7 @@ var (
 	ringAA = [][]int{{0, 1, 2}, {0, 1, 2}}
 	ringBC = [][]int{{1, 0, 2}, {2, 0, 1}}
 	ringAB = [][]int{{0, 1, 2}, {1, 0, 2}}
+	ringBA = [][]int{{1, 0, 2}, {0, 1, 2}}
 	ringBB = [][]int{{1, 0, 2}, {1, 0, 2}}
 )
 
@@ -271,6 +272,9 @@ func scopes() []*scope {
 		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC).with(only[Apply]),
 		newScope("two joins at once", 3, 2, 0, limits{}, ringAA, ringBC),
 		newScope("two partitions, crash", 2, 2, 1, limits{evCrash: 1}, ringAA, ringAB),
+		newScope("placed at will, seen late", 2, 2, 0, limits{}, ringA, ringB, ringA, ringB).with(lag),
+		newScope("placed at will, seen late, call lost", 2, 1, 1, limits{evTimeout: 1}, ringA, ringB, ringA).with(lag).with(only[Apply]),
+		newScope("two partitions placed at each other's owner, crash", 2, 1, 1, limits{evCrash: 1}, ringAB, ringBA).with(lag),
 		newScope("leave", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA),
 		newScope("leave and come back", 2, 2, 0, limits{evLeave: 1, evSpawn: 1}, ringA, ringB),
 		newScope("leave at once", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA).with(atOnce),
