@@ -57,6 +57,11 @@ type Config struct {
 	// Gossip may have lost these members and can join them. It must not block. Default: nothing.
 	OnPeers func(gossip []string)
 
+	// OnPlacements is called with the placements in the store, and the version of that, when they change:
+	// partitions that should not go by the ring. The views of Members then go by them. Default: there are
+	// none.
+	OnPlacements func(text string, version int64) error
+
 	// Direct makes a [Server] also take requests that come neither through a router nor from
 	// another member of the cluster. Default: they get 403, since their senders could choose any
 	// key.

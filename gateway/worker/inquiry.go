@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
@@ -51,6 +53,17 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 		locks.Answer(rw, http.StatusOK, nil)
 	case calls.Undrain:
 		if err := w.JoinRing(); err != nil {
+			locks.Answer(rw, http.StatusConflict, []byte(err.Error()))
+			return
+		}
+		locks.Answer(rw, http.StatusOK, nil)
+	case calls.Place:
+		number, name, _ := strings.Cut(string(body), " ")
+		partition, err := strconv.Atoi(number)
+		if err == nil {
+			err = w.Place(r.Context(), partition, name)
+		}
+		if err != nil {
 			locks.Answer(rw, http.StatusConflict, []byte(err.Error()))
 			return
 		}

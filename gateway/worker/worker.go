@@ -143,7 +143,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	})
 	w.shell, err = ownership.Start(ctx, ownership.Config{
 		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
-		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, AwaitApp: cfg.AwaitApp, SlowKey: cfg.SlowKey,
+		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, OnPlacements: cfg.OnPlacements, AwaitApp: cfg.AwaitApp, SlowKey: cfg.SlowKey,
 	})
 	if err != nil {
 		return nil, err
@@ -187,6 +187,13 @@ func (w *Worker) JoinRing() error { return w.shell.JoinRing() }
 // If ctx ends first, Drain returns an error that says what still runs, and the
 // session is not released: it expires by itself. Call Close in either case.
 func (w *Worker) Drain(ctx context.Context) error { return w.shell.Drain(ctx) }
+
+// Place makes a partition belong to the worker of a name, in place of the one by the ring. It stays so, whatever the
+// load, until Place is called with the name "", and while that worker is on the ring. If no worker of
+// that name is, the error wraps [status.ErrNoWorker].
+func (w *Worker) Place(ctx context.Context, partition int, name string) error {
+	return w.shell.Place(ctx, partition, name)
+}
 
 // Close stops the worker at once. It admits nothing more, cancels the contexts of running
 // executions, and stops renewing its session, which expires unless Drain has released it. Close

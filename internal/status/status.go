@@ -87,7 +87,7 @@ type AppStatus struct {
 // about one time.
 type Move struct {
 	Direction      string    `json:"direction"`        // taken, given or lost
-	Reason         string    `json:"reason"`           // join, rebalance, leave, drain, app, store, withdrawn, death, restart, session, claimed, unowned or quarantine
+	Reason         string    `json:"reason"`           // join, rebalance, placement, leave, drain, app, store, withdrawn, death, restart, session, claimed, unowned or quarantine
 	Because        string    `json:"because"`          // the reason in words
 	Worker         string    `json:"worker,omitempty"` // the other one; "" if there is none
 	Partitions     int       `json:"partitions"`

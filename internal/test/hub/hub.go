@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -23,6 +24,8 @@ type Hub struct {
 	members map[*Handle]ring.Member
 	apart   map[*Handle]bool // members that see only themselves
 	view    *ring.View       // of who is no member
+	text    string           // of the placements
+	placed  map[int]string
 	views   map[*Handle]*ring.View
 	changed chan struct{}
 }
@@ -96,6 +99,21 @@ func (m *Handle) Announce(update func(*ring.Member)) error {
 		self.Name, self.Role = old.Name, old.Role
 	}
 	m.hub.members[m] = self
+	return m.hub.changeLocked()
+}
+
+// Place makes all members go by other placements.
+func (m *Handle) Place(text string, _ int64) error {
+	list, err := placement.Decode(text)
+	if err != nil {
+		return err
+	}
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	m.hub.text, m.hub.placed = text, make(map[int]string)
+	for _, p := range list {
+		m.hub.placed[p.Partition] = p.Worker
+	}
 	return m.hub.changeLocked()
 }
 
@@ -176,11 +194,12 @@ func (h *Hub) viewOf(self ring.Member, members []ring.Member) (*ring.View, error
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
+	table = table.Place(h.placed)
 	digest := ring.NewView(table, members).Digest
 	for i := range members {
 		members[i].View = digest
 	}
 	view := ring.NewView(table, members)
-	view.Refused = refused
+	view.Refused, view.Placements = refused, h.text
 	return view, nil
 }

@@ -123,7 +123,7 @@ func (c *Cluster) StartNamed(name string, change ...func(*worker.Config)) *Worke
 		c.T.Fatal(err)
 	}
 	cfg := worker.Config{
-		Members: member, Store: c.Store, NewCluster: true,
+		Members: member, Store: c.Store, NewCluster: true, OnPlacements: member.Place,
 		Logger: slog.New(slog.NewTextHandler(c.T.Output(), nil)),
 	}
 	for _, f := range change {

@@ -23,6 +23,7 @@ type Moves struct {
 	// The fields below belong to the shell's goroutine.
 	parts      []movingPartition
 	quarantine time.Duration // the latest end of one, since the worker's start
+	placements string        // in the latest view
 
 	mu        sync.Mutex             // guards what follows
 	members   map[string]*seenMember // by incarnation; the shell's goroutine alone changes them, and reads them without mu
@@ -40,6 +41,7 @@ type Moves struct {
 type movingPartition struct {
 	target string        // incarnation that the ring wants to own it
 	since  time.Duration // when that began
+	placed bool          // because of other placements
 	owner  string        // incarnation that the record names
 	from   string        // that it named before
 	closed time.Duration // when this worker closed it, while nobody else owns it; 0 if it has not
@@ -128,13 +130,15 @@ func (m *Moves) view(v *ring.View, sameRing bool) (died []string, joined, change
 		}
 	}
 	m.prune(len(v.Members))
+	placed := v.Placements != m.placements && !joined && !changed
+	m.placements = v.Placements
 	if sameRing {
 		return died, joined, changed
 	}
 	for p := range m.parts {
 		target, _ := v.Owner(p)
 		if part := &m.parts[p]; part.target != target.Incarnation {
-			part.target, part.since = target.Incarnation, now
+			part.target, part.since, part.placed = target.Incarnation, now, placed
 		}
 	}
 	return died, joined, changed
@@ -292,6 +296,9 @@ func (m *Moves) lives(name string) bool {
 
 // whyRing returns why the ring wants another owner of a partition.
 func (m *Moves) whyRing(part *movingPartition) reason {
+	if part.placed {
+		return movePlacement
+	}
 	if s := m.members[part.target]; s != nil && s.active == part.since {
 		return moveJoin
 	}

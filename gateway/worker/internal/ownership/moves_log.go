@@ -139,6 +139,7 @@ type reason uint8
 const (
 	moveJoin       reason = iota // the taker came onto the ring
 	moveRebalance                // the ring gave it to another one of its workers
+	movePlacement                // it was placed, or is not any more
 	moveLeave                    // the giver leaves for good
 	moveDrain                    // the giver, this worker, was told to leave the ring
 	moveApp                      // the app of this worker, the giver, does not answer
@@ -155,16 +156,16 @@ const (
 
 var (
 	directionNames = [directions]string{"taken", "given", "lost"}
-	reasonNames    = [reasons]string{"join", "rebalance", "leave", "drain", "app", "store", "withdrawn", "death", "restart", "session", "claimed", "unowned", "quarantine"}
+	reasonNames    = [reasons]string{"join", "rebalance", "placement", "leave", "drain", "app", "store", "withdrawn", "death", "restart", "session", "claimed", "unowned", "quarantine"}
 	moveMessages   = [directions]string{"partitions taken over", "partitions given away", "partitions lost"}
 	because        = [directions][reasons]string{
 		moveTaken: {
-			moveJoin: "this worker joined the ring", moveRebalance: "the ring changed", moveLeave: "it leaves",
+			moveJoin: "this worker joined the ring", moveRebalance: "the ring changed", movePlacement: "the placements changed", moveLeave: "it leaves",
 			moveWithdrawn: "it is off the ring: it was drained, or its app does not answer", moveDeath: "it has ended", moveRestart: "it was started again",
 			moveSession: "this worker had lost its session", moveUnowned: "nobody had them", moveQuarantine: "nobody had them, and the store was new or had lost data",
 		},
 		moveGiven: {
-			moveJoin: "it joined the ring", moveRebalance: "the ring changed", moveLeave: "this worker leaves", moveDrain: "this worker is drained",
+			moveJoin: "it joined the ring", moveRebalance: "the ring changed", movePlacement: "the placements changed", moveLeave: "this worker leaves", moveDrain: "this worker is drained",
 			moveApp: "this worker's app does not answer", moveStore: "this worker uses another store",
 		},
 		moveLost: {moveSession: "this worker lost its session", moveClaimed: "another worker owns them without having been given them: the store lost data"},

@@ -137,6 +137,7 @@ func (s *Shell) handle(e event) {
 				s.observed(sessions)
 			}
 			s.tellWait(e.life, in.Snapshot)
+			s.seePlacements(in.Snapshot)
 		}
 		if in.Err == nil && in.Generation != "" {
 			in.Err = s.arrive(e.life, e.store)

@@ -25,11 +25,12 @@ const (
 	callClearLocks
 	callWriteLocks
 	callRelease
+	callPlace
 	storeCallKinds
 )
 
 func (c storeCall) String() string {
-	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "write_locks", "release"}[c]
+	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "write_locks", "release", "place"}[c]
 }
 
 // storeCalls counts calls to the store, and remembers how they have ended lately.

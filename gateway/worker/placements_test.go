@@ -1,0 +1,69 @@
+package worker_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/status"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+)
+
+// A partition that is placed moves to its worker, and back when it is not placed any more.
+func TestPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 64)
+		a, b := c.Start(), c.Start()
+		together(t, a, b)
+		p := 0
+		for m, _ := a.Member.View().Owner(p); m.Name != a.Member.Self().Name; m, _ = a.Member.View().Owner(p) {
+			p++
+		}
+		wasA, wasB := a.Serving(), b.Serving()
+		place := func(by *workertest.Worker, name string, wantA, wantB int) {
+			t.Helper()
+			if err := by.Place(t.Context(), p, name); err != nil {
+				t.Fatal(err)
+			}
+			kit.Eventually(t, "the partition has moved", func() bool { return a.Serving() == wantA && b.Serving() == wantB })
+			time.Sleep(time.Second) // until the move is remembered
+		}
+		place(a, b.Member.Self().Name, wasA-1, wasB+1)
+		if m := moved(t, b, "taken", "placement"); m.Partitions != 1 || m.Worker != a.Member.Self().Name || m.Because != "the placements changed" {
+			t.Errorf("b remembers %+v", m)
+		}
+		place(b, b.Member.Self().Name, wasA-1, wasB+1)
+		place(b, "", wasA, wasB)
+		moved(t, a, "taken", "placement")
+
+		place(b, b.Member.Self().Name, wasA-1, wasB+1)
+		if err := b.LeaveRing(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		kit.Eventually(t, "the other worker has it, since that of the placement is off the ring", func() bool { return a.Serving() == 64 })
+		if err := b.JoinRing(); err != nil {
+			t.Fatal(err)
+		}
+		kit.Eventually(t, "its worker has it again", func() bool { return a.Serving() == wasA-1 && b.Serving() == wasB+1 })
+	})
+}
+
+func TestPlaceRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := workertest.New(t, 64).Start()
+		a.AwaitServing(t, 64)
+		if err := a.Place(t.Context(), 3, "nobody"); !errors.Is(err, status.ErrNoWorker) {
+			t.Errorf("placed at nobody: %v", err)
+		}
+		for _, p := range []int{-1, 64} {
+			if err := a.Place(t.Context(), p, a.Member.Self().Name); err == nil {
+				t.Errorf("placed partition %d of 64", p)
+			}
+		}
+		if text := a.Member.View().Placements; text != "" {
+			t.Errorf("the placements are %q", text)
+		}
+	})
+}
