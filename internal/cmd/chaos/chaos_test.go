@@ -38,8 +38,8 @@ func TestTransfers(t *testing.T) {
 // CHAOS_TIME makes it longer, CHAOS_SEED repeats one.
 func TestChaos(t *testing.T) { testChaos(t) }
 
-// TestChaosDoors is that with requests that take the workers' own doors.
-func TestChaosDoors(t *testing.T) { testChaos(t, "-doors") }
+// TestChaosDoors is that with requests that take the workers' own doors, and placements at random.
+func TestChaosDoors(t *testing.T) { testChaos(t, "-doors", "-place") }
 
 func testChaos(t *testing.T, args ...string) {
 	redistest.Require(t)

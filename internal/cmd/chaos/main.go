@@ -21,6 +21,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
@@ -46,6 +47,7 @@ type config struct {
 	Grant   time.Duration
 	Links   bool // trouble the links
 	Doors   bool // requests take any worker's public address
+	Place   bool // write placements at random
 	Verbose bool
 	Out     io.Writer
 
@@ -66,6 +68,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f.Duration(&cfg.Grant, "grant", grantTime, 0, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
 	f.Bool(&cfg.Links, "links", "cut, stall and delay the connections between router and workers at random")
 	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns through nginx, and not to the router")
+	f.Bool(&cfg.Place, "place", "write placements of partitions at random (docs/placement.md), as a balancer that is wrong")
 	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
 	f.Choice(&scenario, "scenario", "chaos, or transfers: nodes that hold accounts of each other with DoAll are killed", "chaos", "transfers")
 	if err := f.Parse(args, stdout); err != nil {
@@ -105,6 +108,12 @@ func runChaos(ctx context.Context, cfg config, dir string) error {
 		t.Beside = append(t.Beside, func(ctx context.Context) { s.links.trouble(ctx, rand.New(rand.NewPCG(uint64(cfg.Seed), 1<<32))) })
 		t.Allows = func(q *trial.Request, ran string) bool { return broke(q, ran, s.links.cuts(s.Observer.Start)) }
 	}
+	var placements placer
+	if cfg.Place {
+		t.Beside = append(t.Beside, func(ctx context.Context) {
+			placements.run(ctx, s.admin, t.Mix, slices.Concat(workers, newcomers), rand.New(rand.NewPCG(uint64(cfg.Seed), 2<<32)))
+		})
+	}
 	r, err := t.Play(ctx)
 	if err != nil {
 		return err
@@ -119,6 +128,9 @@ func runChaos(ctx context.Context, cfg config, dir string) error {
 	r.Print(func(w io.Writer) {
 		if cfg.Links {
 			fmt.Fprintf(w, "links\t%v\n", &s.links)
+		}
+		if cfg.Place {
+			fmt.Fprintf(w, "placements\t%v\n", &placements)
 		}
 		l.print(w)
 	})

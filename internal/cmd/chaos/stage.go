@@ -29,6 +29,7 @@ type stage struct {
 	cfg    config
 	gossip string // host:port of the router
 	front  string // host:port that takes requests
+	admin  string // host:port of the router's admin address
 	links  links
 
 	lockURLs []string // of the lock services for clients in other languages
@@ -64,14 +65,14 @@ func (s *stage) build(ctx context.Context) (err error) {
 	}
 	s.Store = redis
 	names := slices.Concat(workers, newcomers)
-	addrs := make([]string, 3+len(names))
+	addrs := make([]string, 4+len(names))
 	for i := range addrs {
 		if addrs[i], err = proc.FreeAddr(); err != nil {
 			return err
 		}
 	}
-	s.gossip, s.front = addrs[0], addrs[1]
-	doors, hold := addrs[3:], (3*s.TTL + 5*time.Second).String()
+	s.gossip, s.front, s.admin = addrs[0], addrs[1], addrs[3]
+	doors, hold := addrs[4:], (3*s.TTL + 5*time.Second).String()
 	if s.cfg.Doors {
 		s.front = addrs[2]
 		if err := s.startNginx(ctx, doors); err != nil {
@@ -82,7 +83,7 @@ func (s *stage) build(ctx context.Context) (err error) {
 		s.Args = []string{"--log-level", "debug"}
 	}
 	s.TCP, s.Later = true, newcomers
-	s.AddRouter("router", "--listen", addrs[1], "--admin", "127.0.0.1:0", "--gossip", s.gossip, "--hold", hold, "--locks", "unix://"+s.locks())
+	s.AddRouter("router", "--listen", addrs[1], "--admin", s.admin, "--gossip", s.gossip, "--hold", hold, "--locks", "unix://"+s.locks())
 	if len(s.cfg.Languages) > 0 {
 		if err := s.addLanguages(ctx); err != nil {
 			return err
