@@ -31,6 +31,8 @@ func TestUsageErrors(t *testing.T) {
 		want string
 	}{
 		{"--nope", 2, "unknown flag --nope"},
+		{"--weight 0", 2, "--weight: 0 is below 0.01"},
+		{"--weight heavy", 2, `--weight: "heavy" is not a number`},
 		{"--listen 127.0.0.1", 2, "host:port"},
 		{"--listen 0.0.0.0:0 --gossip 0.0.0.0:0", 2, "--advertise"},
 		{"--listen 127.0.0.1:0 --gossip 0.0.0.0:0", 2, "--gossip-open"},

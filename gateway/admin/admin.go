@@ -41,9 +41,9 @@ type Config struct {
 	// Default: the owner by the ring.
 	Lookup func(key string) (gateway.Route, error)
 
-	// Operator asks workers about themselves and about keys. Default: the pages /workers, /moves
-	// and /explain do not exist, the page / lists workers without their status, and no worker can
-	// be drained by its name.
+	// Operator asks workers about themselves and about keys. Default: the pages /workers, /moves,
+	// /hot, /loads, /locks and /explain do not exist, the page / lists workers without their
+	// status, and no worker can be drained by its name.
 	Operator status.Operator
 
 	// Drain makes this process's worker leave the ring, like worker.Worker.LeaveRing. It returns
@@ -130,6 +130,7 @@ func (a *admin) pages() []page {
 		{"GET /workers", a.limitAsking(a.workers), asks, readers},
 		{"GET /moves", a.limitAsking(a.moves), asks, readers},
 		{"GET /hot", a.limitAsking(a.hot), asks, readers},
+		{"GET /loads", a.limitAsking(a.loads), asks, readers},
 		{"GET /locks", a.limitAsking(a.locks), asks, readers},
 		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil, readers},
 		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},

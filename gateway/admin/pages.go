@@ -71,6 +71,10 @@ func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, hot)
 }
 
+func (a *admin) loads(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, status.ClusterLoads{Workers: append([]status.LoadRow{}, a.cfg.Operator.Loads(r.Context())...)})
+}
+
 func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
 	after, err := keyFromQuery(r, "after")
 	if err != nil && !errors.Is(err, gateway.ErrNoKey) {

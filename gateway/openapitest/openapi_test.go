@@ -39,7 +39,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"GET", site.Admin + "/", 200}, {"GET", site.Admin + "/events", 200}, {"GET", site.Admin + "/healthz", 200}, {"GET", site.Admin + "/readyz", 200}, {"GET", site.Admin + "/members", 200},
 		{"GET", site.Admin + "/ring", 200}, {"GET", site.Admin + "/lookup?key=k", 200}, {"GET", site.Admin + "/explain?key=" + key, 200},
 		{"GET", site.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", site.Admin + "/explain", 400},
-		{"GET", site.Admin + "/workers", 200}, {"GET", site.Admin + "/moves", 200}, {"GET", site.Admin + "/hot", 200}, {"GET", site.Admin + "/hot?n=x", 400}, {"GET", site.Admin + "/routes", 200},
+		{"GET", site.Admin + "/workers", 200}, {"GET", site.Admin + "/moves", 200}, {"GET", site.Admin + "/hot", 200}, {"GET", site.Admin + "/hot?n=x", 400}, {"GET", site.Admin + "/loads", 200}, {"GET", site.Admin + "/routes", 200},
 		{"GET", site.Admin + "/locks", 200}, {"GET", site.Admin + "/locks?after=k", 200}, {"POST", site.Admin + "/unlock?key=free", 404}, {"POST", site.Admin + "/unlock", 400},
 		{"GET", site.Admin + "/metrics", 200}, {"GET", site.Admin + "/debug/pprof/heap", 200}, {"GET", site.Admin + "/debug/pprof/goroutine?debug=1", 200},
 		{"GET", site.Admin + "/debug/pprof/nope", 404}, {"GET", site.Admin + "/openapi.yaml", 200},

@@ -147,7 +147,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how keyed.Ask
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), gateway.ErrMayHaveRun)
 	}
 	if !leads {
-		b.worker.keys.Counts.Waits.Observe(c.batch.part.Number, c.batch.began-came)
+		c.batch.part.Waited(c.batch.began - came)
 		c.timing.waitedFor(c.batch, key, came)
 	}
 	c.timing.ranIn(c.batch, came)

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -144,6 +146,10 @@ type Limits struct {
 	// worker. Default 24 h, or the session TTL if that is longer.
 	MaxLease time.Duration
 
+	// Weight is the worker's capacity, relative to others: what is placed by load gives a worker of
+	// weight 2 twice the load of one of weight 1. Default 1; at most 100.
+	Weight float64
+
 	// SlowKey is how long a key may be held, or waited for, before that is logged once, with the
 	// token of the execution that holds it. The log line may come up to half of SlowKey later. At
 	// most 16 keys are logged at a time. Default 10 s.
@@ -237,6 +243,9 @@ func (l Limits) complete() (_ Limits, err error) {
 	hop.Default(&err, "worker: Limits.MaxConnections", &l.MaxConnections, conns.Default(conns.MaxOpenFiles()))
 	hop.Default(&err, "worker: Limits.Timeout", &l.Timeout, time.Minute)
 	hop.Default(&err, "worker: Limits.AbandonedTimeout", &l.AbandonedTimeout, time.Minute)
+	if l.Weight = cmp.Or(l.Weight, 1); err == nil && !(l.Weight > 0 && l.Weight <= 100) {
+		err = fmt.Errorf("worker: Limits.Weight is %v: it must be above 0 and at most 100, and 0 stands for 1", l.Weight)
+	}
 	return l, err
 }
 

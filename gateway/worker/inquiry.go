@@ -33,6 +33,8 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 		} else {
 			answerJSON(rw, s)
 		}
+	case calls.Load:
+		answerJSON(rw, w.Loads())
 	case calls.Locks:
 		answerJSON(rw, w.Locks(r.Key))
 	case calls.Unlock:
@@ -80,6 +82,15 @@ func answerJSON(rw *link.ResponseWriter, v any) {
 		return
 	}
 	locks.Answer(rw, http.StatusOK, body)
+}
+
+// Loads returns what the partitions that this worker serves cost lately, and the worker's weight. Only a
+// question updates the averages, at most once a second. The first one returns the averages since the
+// worker's start. An execution counts when it ends. The result must not be changed.
+func (w *Worker) Loads() status.Loads {
+	l := w.keys.Loads()
+	l.Weight = w.cfg.Weight
+	return l
 }
 
 // Locks returns a page of the locks of the partitions that this worker serves, see [status.Operator].

@@ -7,6 +7,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // The worker's families of metrics; docs/metrics.md describes them.
@@ -39,6 +40,8 @@ var (
 	lockWaitMetric     = families.Histogram("keyway_worker_lock_wait_seconds", "How long other members waited for the keys that they hold at this worker.")
 	appUpMetric        = families.Gauge("keyway_worker_app_up", "Whether the app behind the sidecar answers; missing where there is none.")
 	answersMetric      = families.Gauge("keyway_worker_answers_bytes", "Bytes of answers that clients have not read yet, in memory or in temporary files.", "place")
+	loadMetric         = families.Gauge("keyway_worker_load", "Seconds a second that executions take, as an average of the last 15 s.")
+	busiestMetric      = families.Gauge("keyway_worker_load_busiest_partition", "The part of keyway_worker_load that is of the busiest partition.")
 	readyMetric        = families.Gauge("keyway_worker_ready", "Whether the worker admits requests.")
 )
 
@@ -51,6 +54,7 @@ func (w *Worker) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
 func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	w.collectExecutions(ch)
 	w.collectOwnership(ch)
+	w.collectLoad(ch)
 	w.shell.StoreCalls(func(call string, took metrics.Distribution, failed int64) {
 		metrics.SendHistogram(ch, storeCallMetric, took, call)
 		metrics.Send(ch, storeErrorsMetric, failed, call)
@@ -94,6 +98,15 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 	metrics.SendHistogram(ch, waitMetric, w.keys.Counts.Waits.Distribution())
 	metrics.SendHistogram(ch, runMetric, w.keys.Counts.Requests.Distribution(), "request")
 	metrics.SendHistogram(ch, runMetric, w.keys.Counts.Calls.Distribution(), "call")
+}
+
+func (w *Worker) collectLoad(ch chan<- prometheus.Metric) {
+	loads, busiest := w.Loads(), status.PartitionLoad{}
+	if len(loads.Partitions) > 0 {
+		busiest = loads.Partitions[0]
+	}
+	metrics.Send(ch, loadMetric, loads.Total.Load)
+	metrics.Send(ch, busiestMetric, busiest.Load)
 }
 
 // collectOwnership collects what concerns partitions and the session.

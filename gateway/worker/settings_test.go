@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -55,6 +56,9 @@ func TestNegativeSettings(t *testing.T) {
 		"AnswerMemory is -1":     {AnswerMemory: -1},
 		"AnswerMax is -1":        {AnswerMax: -1},
 		"AbandonedTimeout is -1": {AbandonedTimeout: -1},
+		"Weight is -1":           {Weight: -1},
+		"Weight is NaN":          {Weight: math.NaN()},
+		"Weight is 100.5":        {Weight: 100.5},
 	} {
 		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))
 		_, err := worker.Start(t.Context(), worker.Config{Members: member, Store: memstore.New(memstore.Config{}), Limits: limits})

@@ -15,7 +15,7 @@ abandoned-timeout access-log access-log-keys access-log-sample access-log-slow a
 gossip-advertise gossip-key gossip-open hold join key listen lock-file locks locks-token locks-token-file log log-level
 max-body max-connections max-connections-per-client max-held max-lease max-wait min-body-rate name new-cluster on-redis-loss partitions peer-ca peer-cert peer-key peer-name peer-tls-optional proxy-protocol public queue
 queue-per-key redis replay-bytes routes session-ttl store timeout tls-cert tls-key trace-keys trusted-proxies upgrade
-supervise without-key witness upstream upstream-health`
+supervise without-key weight witness upstream upstream-health`
 
 // EnvName returns the name of a flag's environment variable.
 func EnvName(name string) string {

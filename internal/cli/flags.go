@@ -142,6 +142,11 @@ func (f *Flags) Int64(p *int64, name string, def, min int64, usage string) {
 	addFlag(f, p, name, def, usage, atLeast(min, func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }, "an integer"))
 }
 
+// Float is Int for a number that need not be whole.
+func (f *Flags) Float(p *float64, name string, def, min float64, usage string) {
+	addFlag(f, p, name, def, usage, atLeast(min, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, "a number"))
+}
+
 // Bool defines a flag that is false by default and takes no value.
 func (f *Flags) Bool(p *bool, name, usage string) {
 	addFlag(f, p, name, false, usage, func(s string) (bool, error) {

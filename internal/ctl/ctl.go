@@ -28,6 +28,7 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
   workers           what each worker tells of itself
   moves             partitions that moved lately, and why
   hot               the keys that workers were asked for most lately
+  loads             the partitions that take most of the cluster's time, and each worker's load
   explain KEY       what becomes of requests for a key, and why they wait
   explain --request 'POST http://shop.example/orders/42'
                     the same of a request, with the key that routes find in it
@@ -70,9 +71,9 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"members", 0, (*question).members}, {"ring", 0, (*question).ring}, {"workers", 0, (*question).workers},
-		{"moves", 0, (*question).moves}, {"hot", 0, (*question).hot}, {"locks", 0, (*question).locks},
-		{"unlock", 1, (*question).unlock}, {"explain", 1, (*question).explain}, {"drain", 1, (*question).drain},
-		{"undrain", 1, (*question).undrain}, {"health", 0, (*question).health}, {"version", 0, (*question).version},
+		{"moves", 0, (*question).moves}, {"hot", 0, (*question).hot}, {"loads", 0, (*question).loads},
+		{"locks", 0, (*question).locks}, {"unlock", 1, (*question).unlock}, {"explain", 1, (*question).explain},
+		{"drain", 1, (*question).drain}, {"undrain", 1, (*question).undrain}, {"health", 0, (*question).health}, {"version", 0, (*question).version},
 	}
 }
 

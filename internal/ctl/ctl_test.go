@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
@@ -53,6 +54,7 @@ func TestCommands(t *testing.T) {
 		shows(t, admin, `(?m)^NAME .*\nw1 +active +\d+ +\d+ +0 +0 +\S+s +ok `, "workers")
 		shows(t, admin, `(?m)taken +\d+ +w1 +this worker joined the ring`, "moves")
 		shows(t, admin, `^KEY +WORKER +A SECOND`, "hot")
+		shows(t, admin, `(?s)^PARTITION +WORKER +A SECOND.*\nw1: load [\d.]+, .* for its weight 1\nw2: load `, "loads")
 		shows(t, admin, `^KEY +WORKER +HELD BY`, "locks")
 		if out, err := run(t, admin, "unlock", "k"); err == nil || !strings.Contains(err.Error(), `the key is not locked: "k"`) {
 			t.Errorf("unlock of a key that is not locked: %v %s", err, out)
@@ -60,7 +62,7 @@ func TestCommands(t *testing.T) {
 		shows(t, admin, `(?s)key +"k".*The key is free: a request for it runs at once at worker w[12]\.`, "explain", "k")
 		shows(t, admin, `^ok\n$`, "health")
 		shows(t, admin, `^ready\n$`, "health", "--ready")
-		for _, command := range []string{"members", "ring", "workers", "moves", "hot", "locks", "explain k", "health"} {
+		for _, command := range []string{"members", "ring", "workers", "moves", "hot", "loads", "locks", "explain k", "health"} {
 			out, err := run(t, admin, append(strings.Fields(command), "--json")...)
 			if err != nil || !json.Valid([]byte(out)) {
 				t.Errorf("%s --json: %v %s", command, err, out)
@@ -167,7 +169,24 @@ func TestSilentWorker(t *testing.T) {
 	site.Cut(w2)
 	shows(t, site.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
 	shows(t, site.Admin, `w2 did not answer`, "moves")
+	shows(t, site.Admin, `(?m)^w1: load .*\nw2 did not answer: gateway: the worker does not answer within 2s`, "loads")
 	shows(t, site.Admin, `Worker w2, to which requests for the key go, has not said what it does`, "explain", site.KeyOf(w2))
+}
+
+// The busiest partitions of the cluster are shown, with their part of their worker's load, and of each worker
+// how its load compares with its weight.
+func TestLoads(t *testing.T) {
+	page := status.ClusterLoads{Workers: []status.LoadRow{
+		{Worker: "a", Loads: &status.Loads{Weight: 3, Total: status.Work{Load: 6}}},
+		{Worker: "b", Loads: &status.Loads{Weight: 1, Total: status.Work{Load: 4}}},
+	}}
+	for i := range 30 {
+		l := page.Workers[i%2].Loads
+		l.Partitions = append(l.Partitions, status.PartitionLoad{Partition: 100 + i, Work: status.Work{Executions: 12.34, Running: 0.5, Queueing: 0.25, Load: 3 - float64(i)/10}})
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(page) }))
+	defer server.Close()
+	shows(t, server.URL, `^PARTITION +WORKER .*\n100 +a +12.3 +0.500 +0.250 +3.000 +50.0 %\n101 +b +12.3 +0.500 +0.250 +2.900 +72.5 %\n(.*\n){17}119 .*\n\na: load 6.000, 80.0 % of the mean for its weight 3\nb: load 4.000, 160.0 % of the mean for its weight 1\n$`, "loads")
 }
 
 // Names and keys that others chose reach the terminal without control characters and without
@@ -188,6 +207,8 @@ func TestPrintable(t *testing.T) {
 			io.WriteString(w, fill(`{"moves":[{"worker":BAD,"from":BAD,"to":BAD,"because":BAD,"at":BAD}],"silent":[BAD]}`))
 		case "/hot":
 			io.WriteString(w, fill(`{"keys":[{"key":BAD,"worker":BAD}],"silent":[BAD]}`))
+		case "/loads":
+			io.WriteString(w, fill(`{"workers":[{"worker":BAD,"error":BAD},{"worker":BAD,"loads":{"weight":1,"total":{"load":2},"partitions":[{"partition":1,"load":1}]}}]}`))
 		case "/locks":
 			io.WriteString(w, fill(`{"locks":[{"key":BAD,"worker":BAD,"label":BAD}],"next":BAD}`))
 		case "/unlock":
@@ -199,7 +220,7 @@ func TestPrintable(t *testing.T) {
 		}
 	}))
 	defer other.Close()
-	for _, command := range []string{"members", "ring", "workers", "moves", "hot", "locks", "unlock k", "explain k", "drain w", "undrain w", "health", "health --ready"} {
+	for _, command := range []string{"members", "ring", "workers", "moves", "hot", "loads", "locks", "unlock k", "explain k", "drain w", "undrain w", "health", "health --ready"} {
 		out, err := run(t, other.URL, strings.Fields(command)...)
 		if err != nil || !strings.Contains(out, `k\u202e\u009b\x1b[2J`) {
 			t.Errorf("%s: %v %+q", command, err, out)

@@ -112,7 +112,7 @@ func (a *question) members([]string) error {
 func (a *question) ring([]string) error {
 	return show(a, http.MethodGet, "/ring", nil, func(page *status.Ring) *table {
 		t, left := heads("WORKER", "PARTITIONS", "SHARE", "INCARNATION"), page.Partitions
-		share := func(n int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(page.Partitions, 1))) }
+		share := func(n int) string { return percent(float64(n), float64(page.Partitions)) }
 		for _, w := range page.Workers {
 			left -= w.Partitions
 			t.add(w.Name, w.Partitions, share(w.Partitions), w.Incarnation)
@@ -186,6 +186,52 @@ func (a *question) hot([]string) error {
 		}
 		return t.silent(page.Silent)
 	})
+}
+
+// maxLoads is how many partitions ctl loads shows.
+const maxLoads = 20
+
+func (a *question) loads([]string) error {
+	return show(a, http.MethodGet, "/loads", nil, func(page *status.ClusterLoads) *table {
+		t := heads("PARTITION", "WORKER", "A SECOND", "RUNNING", "QUEUEING", "LOAD", "OF ITS WORKER'S")
+		type row struct {
+			status.PartitionLoad
+			at *status.LoadRow
+		}
+		var rows []row
+		var load, weight float64
+		for i := range page.Workers {
+			w := &page.Workers[i]
+			if w.Loads == nil {
+				continue
+			}
+			load, weight = load+w.Loads.Total.Load, weight+w.Loads.Weight
+			for _, p := range w.Loads.Partitions {
+				rows = append(rows, row{p, w})
+			}
+		}
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Load, a.Load) })
+		number := func(v float64) string { return fmt.Sprintf("%.3f", v) }
+		for _, r := range rows[:min(len(rows), maxLoads)] {
+			t.add(r.Partition, r.at.Worker, fmt.Sprintf("%.1f", r.Executions), number(r.Running), number(r.Queueing), number(r.Load), percent(r.Load, r.at.Loads.Total.Load))
+		}
+		for _, w := range page.Workers {
+			if w.Loads == nil {
+				t.note("%s did not answer: %s", w.Worker, w.Error)
+				continue
+			}
+			t.note("%s: load %s, %s of the mean for its weight %v", w.Worker, number(w.Loads.Total.Load), percent(w.Loads.Total.Load*weight, load*w.Loads.Weight), w.Loads.Weight)
+		}
+		return t
+	})
+}
+
+// percent returns which part of all n is.
+func percent(n, all float64) string {
+	if all == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*n/all)
 }
 
 func (a *question) locks([]string) error {

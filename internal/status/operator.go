@@ -32,6 +32,9 @@ type Operator interface {
 	// ExplainRequest says where a request has its key, and adds what Explain says about it. A
 	// process without routes returns an error that wraps [errors.ErrUnsupported].
 	ExplainRequest(ctx context.Context, r *http.Request) (*Explanation, error)
+	// Loads returns a row for each member that is a worker, as Workers does, with what its
+	// partitions cost lately.
+	Loads(ctx context.Context) []LoadRow
 	// Locks returns a page of the cluster's locks: those that follow the key after, or the first
 	// ones for "".
 	Locks(ctx context.Context, after string) LockPage
@@ -50,6 +53,7 @@ type LocalWorker interface {
 	Incarnation() string
 	Status() WorkerStatus
 	Explain(key string) (KeyStatus, error)
+	Loads() Loads
 	Locks(after string) LockPage
 	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
 	LeaveRing(ctx context.Context) error

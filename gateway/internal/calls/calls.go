@@ -7,6 +7,7 @@ package calls
 const (
 	Status  = ":status"  // answered with a status.WorkerStatus in JSON
 	Explain = ":explain" // for the key of the link's request; answered with a status.KeyStatus in JSON
+	Load    = ":load"    // answered with a status.Loads in JSON
 	Locks   = ":locks"   // of a worker, after the key of the link's request if it has one; answered with a status.LockPage in JSON
 	Unlock  = ":unlock"  // for the key of the link's request, with the name of whoever wants it; answered with a list of status.LockRow in JSON, or 404
 	Drain   = ":drain"   // answered when the worker is off the ring and nothing runs there

@@ -74,6 +74,21 @@ func each(members []ring.Member, f func(int, ring.Member)) {
 	asking.Wait()
 }
 
+// Loads implements [status.Operator].
+func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
+	members := o.list()
+	rows := make([]status.LoadRow, len(members))
+	each(members, func(i int, m ring.Member) {
+		l := new(status.Loads)
+		if rows[i] = (status.LoadRow{Worker: m.Name, Loads: l}); o.isLocal(m) {
+			*l = o.local.Loads()
+		} else if err := o.askMember(ctx, m, calls.Load, "", nil, l); err != nil {
+			rows[i].Loads, rows[i].Error = nil, err.Error()
+		}
+	})
+	return rows
+}
+
 // Locks implements [status.Operator]. The order is that of partitions, and of keys within one.
 func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
 	members := o.list()

@@ -83,6 +83,7 @@ func (k *Keys) Win(ctx context.Context, p *Partition, key string, how Asking) (t
 	}
 	if err == nil {
 		k.won(p, token)
+		p.tally.counts[countHolds].Add(1)
 	}
 	return token, cancels, err
 }
@@ -108,7 +109,7 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 	took := k.Now() - came
 	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along
 	if ended {
-		k.Counts.Waits.Observe(p.Number, took)
+		p.Waited(took)
 	}
 	if how.Trace != nil && (ended || how.Alike) {
 		how.Trace.Waited(p, key, took, err)

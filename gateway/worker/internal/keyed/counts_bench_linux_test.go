@@ -35,7 +35,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 					if c.waited {
 						came := k.Now()
 						k.hot.taken(key, came)
-						k.Counts.Waits.Observe(p.Number, k.Now()-came)
+						p.Waited(k.Now() - came)
 					}
 					if p.sampled(token) {
 						r.noteStart(key, c.waited)

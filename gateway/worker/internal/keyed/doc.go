@@ -18,6 +18,7 @@
 //	keys.go       the keys of all partitions, and of one: open or closed, what runs, and who else owns it
 //	rate.go       how often a key may be had
 //	hot.go        keys that are asked for most
+//	load.go       what each partition costs
 //	asking.go     how a caller asks for a key: as a request of some route, or as a call
 //	counts.go     what is counted
 package keyed

@@ -181,9 +181,15 @@ func (r *run) reset() {
 
 var runs = sync.Pool{New: func() any { return new(run) }}
 
-// Bound ends x when it has taken that long. It must be called before x's context is used.
+// Bound ends x when it has taken that long. It counts x as a request. It must be called before x's
+// context is used.
 func (x Execution) Bound(timeout time.Duration) {
-	x.run.began, x.run.timeout = x.run.part.keys.Now(), timeout
+	r := x.run
+	r.began, r.timeout = r.part.keys.Now(), timeout
+	t := r.tally()
+	if t.counts[countRequests].Add(1); t != &r.part.tally {
+		r.part.tally.counts[countUnkeyed].Add(1)
+	}
 }
 
 // Carry records the baggage with which x is sent on. It must be called before x's context is used.
@@ -195,12 +201,15 @@ func (x Execution) Carry(baggage string) {
 
 // ran counts an execution that has begun at r.began.
 func (c *Counts) ran(r *run) {
-	kind := &c.Calls
-	if r.timeout != 0 {
-		kind = &c.Requests
-	}
 	took := r.part.keys.Now() - r.began
-	kind.Observe(r.part.Number, took)
+	if t := r.tally(); r.timeout != 0 {
+		c.Requests.Observe(r.part.Number, took)
+		t.counts[countRan].Add(int64(took))
+	} else {
+		c.Calls.Observe(r.part.Number, took)
+		t.counts[countSamples].Add(1)
+		t.counts[countSampled].Add(int64(took))
+	}
 	if r.trace != nil {
 		r.trace.Ran(took)
 	}

@@ -64,6 +64,8 @@ type Keys struct {
 	slow        slowKeys
 	rates       rates
 	hot         hot
+	unkeyed     Partition // of requests without a key: only its tally is used
+	loads       loads
 	Counts      Counts
 
 	Confirming func() // called between the two comparisons of confirm; nil but in tests
@@ -75,6 +77,7 @@ func New(cfg Config) *Keys {
 	k.slow.init(k)
 	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	k.hot.init(k.Queued)
+	k.unkeyed.tally.opened.Store(1)
 	for i := range k.Parts {
 		p := &k.Parts[i]
 		p.keys, p.Number, p.Table.Queue = k, i, k.queue
@@ -238,6 +241,8 @@ type Partition struct {
 	mu      sync.Mutex            // guards what follows
 	live    *Context              // the first context that is waited for, or that serves an exchange
 	streams map[*Context]struct{} // whose answers are streams that continue without their keys
+
+	tally tally
 }
 
 // track registers c to be cancelled with the partition's ownership. It reports
@@ -331,8 +336,11 @@ func (p *Partition) CheckSequence() {
 	}
 }
 
-// Announce wakes the callers of AwaitOwnership.
-func (p *Partition) Announce() { p.changed.End() }
+// Announce wakes the callers of AwaitOwnership. It must be called after each change of Open.
+func (p *Partition) Announce() {
+	p.noteOpen()
+	p.changed.End()
+}
 
 // Owner returns the living worker, other than this one, that the partition's record names.
 func (p *Partition) Owner() (record *records.Record, m ring.Member, ok bool) {
