@@ -98,6 +98,10 @@ type Config struct {
 	// unsafe if the network is split. Default: stop.
 	ServeWithoutStore bool
 
+	// NoPlacement keeps this node from balancing the load of the cluster (docs/placement.md). It goes by the
+	// placements of other nodes and of operators all the same. Default: it balances if it is its turn.
+	NoPlacement bool
+
 	// NewCluster skips the wait of one Settings.TTL before the first claim in an empty store, which
 	// looks like one that has lost its data. It is for the very first start of a cluster only.
 	NewCluster bool

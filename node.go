@@ -48,7 +48,7 @@ type Node struct {
 	pages    adminPages
 	ends     []func() // of what start has begun, see onRelease
 
-	ctx     context.Context // of witness
+	ctx     context.Context // of witness and balance
 	stop    context.CancelFunc
 	serving sync.WaitGroup
 	failed  chan struct{} // closed when a server has ended, because of failure

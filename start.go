@@ -16,11 +16,13 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/appwork"
+	"github.com/keyway-go/keyway/internal/balancer"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/process"
+	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -58,6 +60,9 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	if n.cfg.Witness != "" {
 		n.serving.Go(n.witness)
+	}
+	if !n.cfg.NoPlacement {
+		n.serving.Go(n.balance)
 	}
 	if err := n.serve(); err != nil {
 		return err
@@ -190,7 +195,7 @@ func (n *Node) openStore(ctx context.Context) (err error) {
 func (n *Node) startWorker(ctx context.Context, previous map[string]time.Duration) (err error) {
 	config := worker.Config{
 		Members: n.members, Store: n.store, Limits: n.cfg.Limits, App: n.cfg.App, ServeWithoutStore: n.cfg.ServeWithoutStore,
-		Direct: n.cfg.Direct, PeerTLS: n.cfg.PeerTLS, Keys: n.cfg.Keys, OnPeers: n.members.AddSeeds, AwaitApp: n.cfg.Upstream != nil,
+		Direct: n.cfg.Direct, PeerTLS: n.cfg.PeerTLS, Keys: n.cfg.Keys, OnPeers: n.members.AddSeeds, OnPlacements: n.members.Place, AwaitApp: n.cfg.Upstream != nil,
 		TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log,
 		// The store that a process of this machine keeps was begun when it was started,
 		// so that its own quarantine is enough.
@@ -258,6 +263,13 @@ func (n *Node) setPages() error {
 	}
 	n.pages.set(admin.New(cfg))
 	return nil
+}
+
+// balance balances the load of the cluster whenever that is this node's turn.
+func (n *Node) balance() {
+	balancer.Run(n.ctx, balancer.Config{
+		Name: n.cfg.Name, Members: n.members, Locks: locking.Of(n.Client.Client), Loads: n.Client.Operator(n.worker).Loads, Place: n.store.Place, Logger: n.log,
+	})
 }
 
 // ready is admin.Config.Ready.

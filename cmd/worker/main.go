@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
 		Offered: o.Store == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Witness: o.witness, Supervisor: supervisor(), Upstream: o.upstream,
-		DrainTimeout: grace, Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", Logger: logger,
+		DrainTimeout: grace, Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", NoPlacement: o.placement == "off", Logger: logger,
 	}
 	config.Settings.KeySource, config.Settings.PeerTLS, config.Settings.PeerTLSOptional = "", false, false // of routers; said by PeerTLS
 	config.App.Upgrades = o.Upgrades

@@ -27,7 +27,7 @@ type options struct {
 	limits                      worker.Limits
 	app                         worker.App
 	name, onRedisLoss, lockFile string
-	witness                     string
+	witness, placement          string
 	upstream                    *url.URL
 }
 
@@ -64,6 +64,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o.Define(f, "127.0.0.1:0", []string{"127.0.0.1:" + gossip.DefaultPort})
 	f.Group("Ownership")
 	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis or etcd cannot be reached: stop (admit nothing from 0.7 of --session-ttl on) or serve (go on while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")
+	f.Choice(&o.placement, "placement", "`whether` the worker balances the load of the cluster when it is its turn (docs/placement.md): on or off. It goes by the placements that others make in either case", "on", "off")
 	f.String(&o.lockFile, "lock-file", "", "`path` of a file that the worker keeps locked while it lives. A free lock proves to its next start that it is dead, so that its partitions are taken over at once; up to 0.15 of --session-ttl later if requests were at the app of --upstream, which must end those whose connection is closed")
 	f.Bool(&o.supervise, "supervise", "run the worker as a child of this process, and start it again at once when it dies; needs --lock-file, and Linux")
 	f.String(&o.witness, "witness", "", "`pattern` of the lock files of other workers of this machine, such as /run/keyway/*.lock: when one of them dies, its partitions are taken over at once; up to 0.15 of --session-ttl later if requests were at its app")

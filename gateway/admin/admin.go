@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -136,6 +137,8 @@ func (a *admin) pages() []page {
 		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},
 		{"POST /unlock", http.HandlerFunc(a.unlock), asks, writers},
 		{"POST /undrain", http.HandlerFunc(a.undrain), asks || cfg.Undrain != nil, writers},
+		{"POST /place", http.HandlerFunc(a.place), asks, writers},
+		{"POST /unplace", http.HandlerFunc(a.place), asks, writers},
 		{"GET /metrics", promhttp.HandlerFor(cfg.Metrics, metrics), cfg.Metrics != nil, probes},
 		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true, workers},
 		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true, readers},
@@ -203,6 +206,25 @@ func (a *admin) undrain(w http.ResponseWriter, r *http.Request) {
 		own = func(context.Context) error { return a.cfg.Undrain() }
 	}
 	a.order(w, r, "undrained", own, func(name string) error { return a.cfg.Operator.Undrain(r.Context(), name) })
+}
+
+// place answers /place and, without a worker, /unplace.
+func (a *admin) place(w http.ResponseWriter, r *http.Request) {
+	partition, err := strconv.Atoi(r.URL.Query().Get("partition"))
+	worker, unplace := r.URL.Query().Get("worker"), r.URL.Path == "/unplace"
+	switch {
+	case err != nil:
+		http.Error(w, "say which partition (partition=NUMBER); /explain?key=KEY has that of a key", http.StatusBadRequest)
+		return
+	case unplace == (worker != ""):
+		http.Error(w, "/place needs a worker (worker=NAME), and /unplace none", http.StatusBadRequest)
+		return
+	}
+	if err := a.cfg.Operator.Place(r.Context(), partition, worker); err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	fmt.Fprintln(w, r.URL.Path[1:]+"d")
 }
 
 // order has the worker that a request names do something: by its name, or this process's

@@ -13,9 +13,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// ringOf returns the owners that the ring of a view gives the partitions.
+// ringOf returns the workers that should own the partitions, by a view.
 func ringOf(view *ring.View) status.Ring {
-	out := status.Ring{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []status.Share{}, Owners: []int{}}
+	out := status.Ring{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []status.Share{}, Owners: []int{}, Placements: status.PlacementsOf(view)}
 	index := make(map[string]int)
 	for _, m := range view.Workers() {
 		index[m.Incarnation] = len(out.Workers)

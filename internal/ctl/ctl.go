@@ -36,6 +36,9 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
   unlock KEY        release the locks of a key whose holders are lost; they find them gone
   drain NAME        take a worker off the ring; returns when it is empty
   undrain NAME      put it back
+  place PARTITION NAME
+                    make a worker own a partition, in place of the one by the ring
+  unplace PARTITION let it go by the ring again
   health            exit with 0 if the process is up, with --ready if it is ready
   version           the version
 
@@ -73,7 +76,8 @@ func commands() []command {
 		{"members", 0, (*question).members}, {"ring", 0, (*question).ring}, {"workers", 0, (*question).workers},
 		{"moves", 0, (*question).moves}, {"hot", 0, (*question).hot}, {"loads", 0, (*question).loads},
 		{"locks", 0, (*question).locks}, {"unlock", 1, (*question).unlock}, {"explain", 1, (*question).explain},
-		{"drain", 1, (*question).drain}, {"undrain", 1, (*question).undrain}, {"health", 0, (*question).health}, {"version", 0, (*question).version},
+		{"drain", 1, (*question).drain}, {"undrain", 1, (*question).undrain},
+		{"place", 2, (*question).place}, {"unplace", 1, (*question).unplace}, {"health", 0, (*question).health}, {"version", 0, (*question).version},
 	}
 }
 
@@ -218,6 +222,18 @@ func (a *question) order(path, worker string) error {
 	body, err := a.call(http.MethodPost, path, url.Values{"worker": {worker}})
 	text := strings.TrimSpace(string(body))
 	return a.said(err, worker+": "+text, map[string]string{"worker": worker, "done": text})
+}
+
+func (a *question) place(args []string) error {
+	body, err := a.call(http.MethodPost, "/place", url.Values{"partition": {args[0]}, "worker": {args[1]}})
+	text := strings.TrimSpace(string(body))
+	return a.said(err, "partition "+args[0]+": "+text+" at "+args[1], map[string]string{"partition": args[0], "worker": args[1], "done": text})
+}
+
+func (a *question) unplace(args []string) error {
+	body, err := a.call(http.MethodPost, "/unplace", url.Values{"partition": {args[0]}})
+	text := strings.TrimSpace(string(body))
+	return a.said(err, "partition "+args[0]+": "+text, map[string]string{"partition": args[0], "done": text})
 }
 
 // said shows what a process has answered in words, with --json as an object.

@@ -121,6 +121,9 @@ func (a *question) ring([]string) error {
 			t.add("(nobody)", left, share(left), "")
 		}
 		t.note("%d partitions, ring %s", page.Partitions, page.Digest)
+		for _, p := range page.Placements {
+			t.note("partition %d is placed at %s by %s", p.Partition, p.Worker, p.By)
+		}
 		return t
 	})
 }

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/placement"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // Errors of an [Operator].
@@ -45,6 +48,9 @@ type Operator interface {
 	Drain(ctx context.Context, name string) error
 	// Undrain makes it return.
 	Undrain(ctx context.Context, name string) error
+	// Place makes a partition belong to the worker of a name, in place of the one by the ring, or with the name ""
+	// not any more, see worker.Worker.Place.
+	Place(ctx context.Context, partition int, worker string) error
 }
 
 // LocalWorker is the worker of this process, which an operator need not ask over the link;
@@ -58,21 +64,43 @@ type LocalWorker interface {
 	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
 	LeaveRing(ctx context.Context) error
 	JoinRing() error
+	Place(ctx context.Context, partition int, worker string) error
 }
 
-// Ring says which worker owns each partition by the ring.
+// Ring says which worker should own each partition.
 type Ring struct {
 	Digest     string  `json:"digest"` // of the configuration and the active workers
 	Partitions int     `json:"partitions"`
 	Workers    []Share `json:"workers"` // on the ring
 	Owners     []int   `json:"owners"`  // of each partition, as an index of Workers; -1 for none
+
+	Placements []Placement `json:"placements"` // in force: partitions that do not go by the ring
+}
+
+// Placement says which worker should own a partition, in place of the one by the ring.
+type Placement struct {
+	Partition int    `json:"partition"`
+	Worker    string `json:"worker"`
+	By        string `json:"by"` // load, or hand: an operator
+}
+
+// PlacementsOf returns the placements of a view.
+func PlacementsOf(view *ring.View) []Placement {
+	list, _ := placement.Decode(view.Placements) // a membership takes only what can be read
+	out := make([]Placement, len(list))
+	for i, p := range list {
+		if out[i] = (Placement{p.Partition, p.Worker, "load"}); p.Pinned {
+			out[i].By = "hand"
+		}
+	}
+	return out
 }
 
 // Share is a worker on the ring.
 type Share struct {
 	Name        string `json:"name"`
 	Incarnation string `json:"incarnation"`
-	Partitions  int    `json:"partitions"` // that the ring gives it
+	Partitions  int    `json:"partitions"` // that it should own
 }
 
 // Members are all members of the cluster.
@@ -160,7 +188,8 @@ type Explanation struct {
 	Key    string `json:"key,omitempty"`    // in its canonical form
 
 	Partition int    `json:"partition"`
-	Wanted    *Place `json:"wanted,omitempty"`   // the owner by the ring
+	Wanted    *Place `json:"wanted,omitempty"`   // the worker that should own it
+	Placed    string `json:"placed,omitempty"`   // why it does not go by the ring: by load or by hand
 	Believed  *Place `json:"believed,omitempty"` // where this process sends requests for the key
 	Epoch     int64  `json:"epoch,omitempty"`    // of the partition, as this process knows it
 
@@ -207,6 +236,9 @@ func (e *Explanation) Conclude() {
 	}
 	if e.Wanted != nil && e.Wanted.Name != w.Worker {
 		say("Partition %d is about to move from worker %s to %s.", e.Partition, w.Worker, e.Wanted.Name)
+	}
+	if e.Placed != "" {
+		say("Partition %d is placed by %s, and does not go by the ring.", e.Partition, e.Placed)
 	}
 	if m := w.Mismatch; m != nil {
 		say("At %s the app said that it worked on the key %q, but its request of route %q ran under the key %q: let the app use Keyway-Key of the request.", m.At.UTC().Format(time.RFC3339), m.App, m.Route, m.Key)

@@ -7,13 +7,11 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +28,6 @@ import (
 const (
 	workers = 3
 	every   = 20 * time.Millisecond // between two looks at a worker
-	period  = 100_000               // of a quota, in µs: that of containers by default
 )
 
 func main() { os.Exit(cli.Main("slack", run)) }
@@ -112,7 +109,7 @@ func (r *result) measure(ctx context.Context, programs cluster.Programs, ttl, le
 			return 0, err
 		}
 		if cores > 0 {
-			ungroup, err := limit(w, cores)
+			ungroup, err := servers.Limit(w, cores)
 			if err != nil {
 				return 0, fmt.Errorf("a cgroup for a worker: %w", err)
 			}
@@ -159,19 +156,4 @@ func (r *result) watch(ctx context.Context, url string) {
 		}
 		res.Body.Close()
 	}
-}
-
-// limit puts a process into a new cgroup, of version 1 or 2, that has so many cores.
-func limit(w *proc.Process, cores float64) (remove func(), err error) {
-	root, name, quota := "/sys/fs/cgroup", "cpu.max", fmt.Sprintf("%.0f %d", cores*period, period)
-	if _, err := os.Stat(filepath.Join(root, "cpu")); err == nil {
-		root, name, quota = filepath.Join(root, "cpu"), "cpu.cfs_quota_us", fmt.Sprintf("%.0f", cores*period)
-	}
-	dir, err := os.MkdirTemp(root, "keyway-slack-")
-	if err != nil {
-		return nil, err
-	}
-	err = os.WriteFile(filepath.Join(dir, name), []byte(quota), 0o600)
-	err = cmp.Or(err, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(w.Pid())), 0o600))
-	return func() { w.Kill(); os.Remove(dir) }, err
 }

@@ -12,6 +12,7 @@ const (
 	Unlock  = ":unlock"  // for the key of the link's request, with the name of whoever wants it; answered with a list of status.LockRow in JSON, or 404
 	Drain   = ":drain"   // answered when the worker is off the ring and nothing runs there
 	Undrain = ":undrain" // answered with nothing
+	Place   = ":place"   // with a partition, a space, and the name of the worker that should own it or nothing; answered with nothing
 )
 
 // MaxAnswer is the length of the longest answer, in bytes.

@@ -230,6 +230,11 @@ func (o *Operator) Follow(ctx context.Context, e *status.Explanation) {
 	if m, ok := view.Owner(e.Partition); ok {
 		e.Wanted = &status.Place{Name: m.Name, Address: m.Addr}
 	}
+	for _, p := range status.PlacementsOf(view) {
+		if p.Partition == e.Partition {
+			e.Placed = p.By
+		}
+	}
 	t, ok := o.workers.Routes.Owner(e.Partition)
 	if !ok {
 		return
@@ -292,7 +297,7 @@ func (o *Operator) Drain(ctx context.Context, name string) error {
 	case o.isLocal(m):
 		return o.local.LeaveRing(ctx)
 	}
-	return o.order(ctx, m, calls.Drain)
+	return o.order(ctx, m, calls.Drain, nil)
 }
 
 // Undrain implements [status.Operator].
@@ -306,12 +311,26 @@ func (o *Operator) Undrain(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return o.order(ctx, m, calls.Undrain)
+	return o.order(ctx, m, calls.Undrain, nil)
+}
+
+// Place implements [status.Operator].
+func (o *Operator) Place(ctx context.Context, partition int, worker string) error {
+	if o.local != nil {
+		return o.local.Place(ctx, partition, worker)
+	}
+	workers := o.workers.Members.View().Workers()
+	if len(workers) == 0 {
+		return fmt.Errorf("%w: none is on the ring", status.ErrNoWorker)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return o.order(ctx, workers[0], calls.Place, fmt.Appendf(nil, "%d %s", partition, worker))
 }
 
 // order makes a call that changes something.
-func (o *Operator) order(ctx context.Context, m ring.Member, method string) error {
-	_, err := o.call(ctx, m, method, "", nil)
+func (o *Operator) order(ctx context.Context, m ring.Member, method string, body []byte) error {
+	_, err := o.call(ctx, m, method, "", body)
 	if refused, ok := errors.AsType[*answerError](err); ok {
 		return errors.New(refused.text)
 	}

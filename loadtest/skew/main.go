@@ -1,0 +1,116 @@
+//go:build linux
+
+// Command skew measures what placement by load gains: the requests a second of workers with a fraction of a core
+// each (a cgroup, which needs root) whose keys are not alike, without placement and with it. It prints a table.
+// It needs redis-server.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
+)
+
+func main() { os.Exit(cli.Main("skew", run)) }
+
+// site is what is measured.
+type site struct {
+	workers, clients, keys int
+	skew                   load.Decimal
+	cores                  load.Decimal
+	warmUp, length         time.Duration
+	programs               cluster.Programs
+	stdout                 io.Writer
+}
+
+func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	s := &site{skew: 0.9, cores: 0.2, stdout: stdout}
+	f := cli.NewFlags("skew", "Skew measures what placement by load gains.\n")
+	f.Int(&s.workers, "workers", 4, 2, "`number` of workers")
+	f.Int(&s.clients, "clients", 64, 1, "`number` of connections that send requests one after the other")
+	f.Int(&s.keys, "keys", 2000, 1, "`number` of keys")
+	f.Var(&s.skew, "skew", "`exponent` of Zipf's law: the key of rank i comes with weight 1/i^exponent")
+	f.Var(&s.cores, "cores", "`cores` of each worker")
+	f.Duration(&s.warmUp, "warm-up", 3*time.Minute, time.Second, "`time` before that: at most 9 % of the load move in a minute")
+	f.Duration(&s.length, "t", 30*time.Second, time.Second, "`time` that is measured")
+	if err := f.Parse(args, stdout); err != nil {
+		return err
+	}
+	build, err := proc.NewStage("skew")
+	if err != nil {
+		return err
+	}
+	defer build.Close()
+	if s.programs, err = cluster.Build(ctx, build.Dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%d workers with %v cores each, %d keys with Zipf's exponent %v, %d clients, %v after %v.\n\n", s.workers, s.cores.String(), s.keys, s.skew.String(), s.clients, s.length, s.warmUp)
+	fmt.Fprintln(stdout, "| placement | requests/s | failed | p99 | busiest worker's CPU | idlest's |\n|---|---|---|---|---|---|")
+	for _, placement := range []string{"off", "on"} {
+		if err := s.measure(ctx, placement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure prints a row.
+func (s *site) measure(ctx context.Context, placement string) error {
+	stage, err := proc.NewStage("skew")
+	if err != nil {
+		return err
+	}
+	defer stage.Close()
+	redis, err := servers.Redis("redis", stage.Dir)
+	if err != nil {
+		return err
+	}
+	if _, err := stage.Start(ctx, redis); err != nil {
+		return err
+	}
+	router, err := stage.Start(ctx, servers.Router("router", s.programs.Router, "skew", redis.Dial))
+	if err != nil {
+		return err
+	}
+	of := cluster.Of(router)
+	var workers []*proc.Process
+	for i := range s.workers {
+		w, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), s.programs.Worker, "skew", redis.Dial, of.Gossip, "--placement", placement))
+		if err != nil {
+			return err
+		}
+		ungroup, err := servers.Limit(w, float64(s.cores))
+		if err != nil {
+			return fmt.Errorf("a cgroup for a worker: %w", err)
+		}
+		defer ungroup()
+		workers = append(workers, w)
+	}
+	used := make([]time.Duration, len(workers))
+	took := func(sign time.Duration) func() {
+		return func() {
+			for i, w := range workers {
+				used[i] += sign * proc.CPU(w)
+			}
+		}
+	}
+	answers, err := load.Run(ctx, load.Config{
+		Addr: of.Listen, Clients: s.clients, Mix: load.Mix{Keys: s.keys, Skew: float64(s.skew), Path: "/"}, WarmUp: s.warmUp, Time: s.length, Begin: took(-1), End: took(1),
+	})
+	if err != nil {
+		return err
+	}
+	share := func(d time.Duration) float64 { return 100 * d.Seconds() / s.length.Seconds() / float64(s.cores) }
+	_, err = fmt.Fprintf(s.stdout, "| %s | %.0f | %d | %v | %.0f %% | %.0f %% |\n", placement, float64(answers.Answered)/answers.Time.Seconds(), answers.Failed,
+		answers.Quantile(99).Round(time.Millisecond), share(slices.Max(used)), share(slices.Min(used)))
+	return err
+}
