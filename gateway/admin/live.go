@@ -71,7 +71,8 @@ type liveSelf struct {
 // liveWorker is a worker, without what the page shows elsewhere.
 type liveWorker struct {
 	status.WorkerRow
-	Wanted    int      `json:"wanted"`               // partitions that the ring gives it
+	Wanted    int      `json:"wanted"`               // partitions that it should own
+	Placed    int      `json:"placed,omitempty"`     // of these, by placement and not by the ring
 	PerSecond *float64 `json:"per_second,omitempty"` // executions that began, as far as that is known
 }
 
@@ -110,8 +111,12 @@ func (c *collector) collect(ctx context.Context) []byte {
 	for _, w := range ringOf(view).Workers {
 		shares[w.Name] += w.Partitions
 	}
+	placed := make(map[string]int)
+	for _, p := range status.PlacementsOf(view) {
+		placed[p.Worker]++
+	}
 	for _, row := range rows {
-		w := liveWorker{WorkerRow: row, Wanted: shares[row.Name]}
+		w := liveWorker{WorkerRow: row, Wanted: shares[row.Name], Placed: placed[row.Name]}
 		if row.Status != nil {
 			w.PerSecond = c.history.executions(row.Status.Incarnation)
 			status := *row.Status

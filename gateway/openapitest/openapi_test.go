@@ -44,6 +44,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"GET", site.Admin + "/metrics", 200}, {"GET", site.Admin + "/debug/pprof/heap", 200}, {"GET", site.Admin + "/debug/pprof/goroutine?debug=1", 200},
 		{"GET", site.Admin + "/debug/pprof/nope", 404}, {"GET", site.Admin + "/openapi.yaml", 200},
 		{"POST", site.Admin + "/drain?worker=w2", 200}, {"POST", site.Admin + "/undrain?worker=w2", 200}, {"POST", site.Admin + "/drain?worker=w9", 404}, {"POST", site.Admin + "/drain", 400},
+		{"POST", site.Admin + "/place?partition=1&worker=w2", 200}, {"POST", site.Admin + "/place?partition=1", 400}, {"POST", site.Admin + "/place?partition=1&worker=w9", 409}, {"GET", site.Admin + "/ring", 200},
+		{"POST", site.Admin + "/unplace?partition=1", 200}, {"POST", site.Admin + "/unplace", 400},
 		{"GET", w1.Admin + "/workers", 200}, {"GET", w1.Admin + "/explain?key=" + key, 200}, {"POST", w2.Admin + "/undrain", 200},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tt.method, tt.url, nil)

@@ -79,6 +79,25 @@ func TestCommands(t *testing.T) {
 	shows(t, site.Admin, row+`\nThese locks are released`, "unlock", site.KeyOf(w1))
 	lock.Unlock(t.Context())
 
+	key := site.KeyOf(w1)
+	p := strconv.Itoa(w1.Ring.Partition(key))
+	serving := w1.Serving()
+	shows(t, site.Admin, `^partition `+p+`: placed at w2\n$`, "place", p, "w2")
+	kit.Eventually(t, "the partition has moved", func() bool { return w1.Serving() == serving-1 && w2.Serving() == admintest.Partitions-serving+1 })
+	for _, admin := range []string{site.Admin, w1.Admin} {
+		shows(t, admin, `\npartition `+p+` is placed at w2 by hand\n$`, "ring")
+		shows(t, admin, `worker w2 .*serves it: yes(?s:.*)Partition `+p+` is placed by hand, and does not go by the ring\.`, "explain", key)
+	}
+	shows(t, w2.Admin, `^partition `+p+`: unplaced\n$`, "unplace", p)
+	kit.Eventually(t, "the partition is back", func() bool { return w1.Serving() == serving && w2.Serving() == admintest.Partitions-serving })
+	for _, wrong := range [][]string{{"place", p, "w9"}, {"place", "9999", "w1"}, {"place", "first", "w1"}, {"unplace", "9999"}} {
+		for _, admin := range []string{site.Admin, w1.Admin} {
+			if out, err := run(t, admin, wrong...); err == nil {
+				t.Errorf("%v at %s: %v %s", wrong, admin, err, out)
+			}
+		}
+	}
+
 	shows(t, site.Admin, `^w1: drained\n$`, "drain", "w1")
 	shows(t, site.Admin, `(?m)^w1 +drained +0 +0 (.*\n)+\nw1: not ready: .*drained`, "workers")
 	kit.Eventually(t, "the other one serves all", func() bool { return w2.Serving() == admintest.Partitions })
