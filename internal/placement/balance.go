@@ -25,6 +25,7 @@ type balance struct {
 	sum    []float64
 	level  float64 // fair share of weight 1
 	budget float64 // part of the load that may still move
+	quiet  int     // rounds since one relieved a worker
 
 	moves         []Move
 	limited, full bool // budget or Config.Placements prevented a move
@@ -164,6 +165,7 @@ func (b *balance) plan() Outcome {
 		return Balanced
 	}
 	b.relieve()
+	b.quiet = 0
 	if _, excess := b.worst(nil); excess <= b.cfg.Tolerance {
 		return Relieved
 	} else if b.limited {
@@ -249,14 +251,25 @@ func (b *balance) fits(p int, to int32, most float64) bool {
 	return excess <= most
 }
 
-// tidy ends placements whose reason is gone, because their partitions would fit at home. It begins if one fits well, so that
-// noise in the loads ends none. Two thirds of the budget are kept for more urgent moves.
+// tidy ends placements whose reason is gone, because their partitions fit at home. It does so once when nothing was relieved
+// for patience rounds, and later only if one fits well, so that noise in the loads ends none. Two thirds of the budget are
+// kept for more urgent moves.
 func (b *balance) tidy() {
-	b.budget -= b.cfg.Churn * 2 / 3
-	most := -b.cfg.Tolerance / 8
+	spare := b.cfg.Churn / 3
+	home := func(most float64) func(int) bool {
+		return func(p int) bool {
+			return b.at[p] != none && !b.fixed[p] && b.share(p) <= spare && b.fits(p, b.ring[p], most)
+		}
+	}
+	b.quiet++
+	if b.quiet < patience || b.quiet > patience && !slices.ContainsFunc(b.order, home(-b.cfg.Tolerance/4)) {
+		return
+	}
+	b.budget -= b.cfg.Churn - spare
+	fits := home(b.cfg.Tolerance / 4)
 	for _, p := range slices.Backward(b.order) {
-		if b.at[p] != none && b.fits(p, b.ring[p], most) && b.move(p, b.ring[p]) {
-			most = b.cfg.Tolerance / 4
+		if fits(p) && !b.move(p, b.ring[p]) {
+			b.quiet = patience - 1 // the next round goes on
 		}
 	}
 }

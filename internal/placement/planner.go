@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	Round  = 5 * time.Second // the time between rounds that the defaults are made for
-	window = time.Minute     // Config.Churn bounds the moves of this time
-	rising = 1.2             // growth of a partition's load in a round above which it waits until the average is true
-	none   = -1              // no worker, or no partition
+	Round    = 5 * time.Second // the time between rounds that the defaults are made for
+	window   = time.Minute     // Config.Churn bounds the moves of this time
+	rising   = 1.2             // growth of a partition's load in a round above which it waits until the average is true
+	patience = 12              // rounds without need before placements end
+	none     = -1              // no worker, or no partition
 )
 
 // Config says how a Planner balances. The zero value has the defaults.
@@ -135,6 +136,9 @@ func (p *Planner) Plan(now time.Duration, c Cluster) (next []Placement, why Repo
 func (p *Planner) observe(now time.Duration, b *balance) {
 	p.past = slices.DeleteFunc(p.past, func(c change) bool { return now-c.at >= max(window, p.cfg.Rest) })
 	others := 0.0
+	if b.quiet = patience; p.last != nil {
+		b.quiet = p.last.quiet
+	}
 	for i := range b.ring {
 		switch {
 		case p.last == nil && b.at[i] != none:
