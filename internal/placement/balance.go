@@ -41,7 +41,7 @@ func newBalance(cfg Config, c Cluster) *balance {
 	index := make(map[string]int32, len(c.Workers))
 	for i := range b.workers {
 		w := &b.workers[i]
-		if !(w.Weight > 0 && w.Weight < math.Inf(1)) {
+		if !(w.Weight > 1e-6 && w.Weight < 1e6) {
 			w.Weight = 1
 		}
 		b.weights, b.heaviest = b.weights+w.Weight, max(b.heaviest, w.Weight)
@@ -65,7 +65,7 @@ func newBalance(cfg Config, c Cluster) *balance {
 	}
 	b.placed += len(b.pins)
 	for p := range b.order {
-		if b.order[p] = p; c.Loads[p] > 0 && c.Loads[p] < math.Inf(1) {
+		if b.order[p] = p; p < len(c.Loads) && c.Loads[p] > 1e-100 && c.Loads[p] < 1e100 { // sums and shares are numbers, too
 			b.load[p] = c.Loads[p]
 		}
 	}
@@ -137,7 +137,7 @@ func (b *balance) biggest(w int) float64 {
 }
 
 // excess returns how much a worker exceeds its fair share if it gets a partition with this load. unit is the load of an excess
-// of 1: the fair share or Config.Capacity, and at least a quarter of the mean, because next to a hot key the rest can be tiny.
+// of 1: the fair share or Config.Capacity. It is at least a quarter of the mean, because next to a hot key the rest can be tiny.
 func (b *balance) excess(w int, load float64) (excess, unit float64) {
 	weight := b.workers[w].Weight
 	fair := b.level * weight

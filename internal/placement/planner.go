@@ -38,14 +38,14 @@ type Config struct {
 // Worker is a worker on the ring.
 type Worker struct {
 	Name   string
-	Weight float64 // relative capacity; a weight that is not above 0 counts as 1
+	Weight float64 // relative capacity between 1e-6 and 1e6; others, such as 0, count as 1
 }
 
 // Cluster is what is known at one moment.
 type Cluster struct {
 	Workers []Worker    // on the ring
 	Ring    []int32     // by partition: the index in Workers of the owner by the ring without placements; -1 for none
-	Loads   []float64   // by partition: decayed averages in any unit; 0 if unknown
+	Loads   []float64   // by partition: decayed averages in any unit; loads outside of 1e-100 to 1e100 count as 0
 	Placed  []Placement // in force, of different partitions
 }
 
