@@ -25,6 +25,7 @@ type balance struct {
 	sum    []float64
 	level  float64 // fair share of weight 1
 	budget float64 // part of the load that may still move
+	quiet  int     // rounds since one relieved a worker
 
 	moves         []Move
 	limited, full bool // budget or Config.Placements prevented a move
@@ -40,7 +41,7 @@ func newBalance(cfg Config, c Cluster) *balance {
 	index := make(map[string]int32, len(c.Workers))
 	for i := range b.workers {
 		w := &b.workers[i]
-		if !(w.Weight > 0 && w.Weight < math.Inf(1)) {
+		if !(w.Weight > 1e-6 && w.Weight < 1e6) {
 			w.Weight = 1
 		}
 		b.weights, b.heaviest = b.weights+w.Weight, max(b.heaviest, w.Weight)
@@ -64,7 +65,7 @@ func newBalance(cfg Config, c Cluster) *balance {
 	}
 	b.placed += len(b.pins)
 	for p := range b.order {
-		if b.order[p] = p; c.Loads[p] > 0 && c.Loads[p] < math.Inf(1) {
+		if b.order[p] = p; p < len(c.Loads) && c.Loads[p] > 1e-100 && c.Loads[p] < 1e100 { // sums and shares are numbers, too
 			b.load[p] = c.Loads[p]
 		}
 	}
@@ -136,7 +137,7 @@ func (b *balance) biggest(w int) float64 {
 }
 
 // excess returns how much a worker exceeds its fair share if it gets a partition with this load. unit is the load of an excess
-// of 1: the fair share or Config.Capacity, and at least a quarter of the mean, because next to a hot key the rest can be tiny.
+// of 1: the fair share or Config.Capacity. It is at least a quarter of the mean, because next to a hot key the rest can be tiny.
 func (b *balance) excess(w int, load float64) (excess, unit float64) {
 	weight := b.workers[w].Weight
 	fair := b.level * weight
@@ -164,6 +165,7 @@ func (b *balance) plan() Outcome {
 		return Balanced
 	}
 	b.relieve()
+	b.quiet = 0
 	if _, excess := b.worst(nil); excess <= b.cfg.Tolerance {
 		return Relieved
 	} else if b.limited {
@@ -249,14 +251,25 @@ func (b *balance) fits(p int, to int32, most float64) bool {
 	return excess <= most
 }
 
-// tidy ends placements whose reason is gone, because their partitions would fit at home. It begins if one fits well, so that
-// noise in the loads ends none. Two thirds of the budget are kept for more urgent moves.
+// tidy ends placements whose reason is gone, because their partitions fit at home. It does so once when nothing was relieved
+// for patience rounds, and later only if one fits well, so that noise in the loads ends none. Two thirds of the budget are
+// kept for more urgent moves.
 func (b *balance) tidy() {
-	b.budget -= b.cfg.Churn * 2 / 3
-	most := -b.cfg.Tolerance / 8
+	spare := b.cfg.Churn / 3
+	home := func(most float64) func(int) bool {
+		return func(p int) bool {
+			return b.at[p] != none && !b.fixed[p] && b.share(p) <= spare && b.fits(p, b.ring[p], most)
+		}
+	}
+	b.quiet++
+	if b.quiet < patience || b.quiet > patience && !slices.ContainsFunc(b.order, home(-b.cfg.Tolerance/4)) {
+		return
+	}
+	b.budget -= b.cfg.Churn - spare
+	fits := home(b.cfg.Tolerance / 4)
 	for _, p := range slices.Backward(b.order) {
-		if b.at[p] != none && b.fits(p, b.ring[p], most) && b.move(p, b.ring[p]) {
-			most = b.cfg.Tolerance / 4
+		if fits(p) && !b.move(p, b.ring[p]) {
+			b.quiet = patience - 1 // the next round goes on
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/keyway-go/keyway/internal/test/golden"
 )
 
-// TestTranscripts plays the scenarios in testdata. Each line that begins with ">" is a command; what follows is each round in
-// which something changed, with the loads of the workers and the placements after it. The commands are the cases of
+// TestTranscripts plays the scenarios in testdata. Each line that begins with ">" is a command. Below it is each round that
+// differs from the one before, with the loads of the workers and the placements after it. The commands are the cases of
 // script.command. A worker is a letter, and a partition a place in the ring.
 func TestTranscripts(t *testing.T) { golden.Play(t, play) }
 

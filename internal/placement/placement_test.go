@@ -60,7 +60,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// What a store keeps is small, even of many placements of long names.
+// The text is small, even with many placements of long names.
 func TestEncodedSize(t *testing.T) {
 	var list []placement.Placement
 	for i := range placement.Most {

@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	Round  = 5 * time.Second // the time between rounds that the defaults are made for
-	window = time.Minute     // Config.Churn bounds the moves of this time
-	rising = 1.2             // growth of a partition's load in a round above which it waits until the average is true
-	none   = -1              // no worker, or no partition
+	Round    = 5 * time.Second // the time between rounds that the defaults are made for
+	window   = time.Minute     // Config.Churn bounds the moves of this time
+	rising   = 1.2             // growth of a partition's load in a round above which it waits until the average is true
+	patience = 12              // rounds without need before placements end
+	none     = -1              // no worker, or no partition
 )
 
 // Config says how a Planner balances. The zero value has the defaults.
@@ -37,14 +38,14 @@ type Config struct {
 // Worker is a worker on the ring.
 type Worker struct {
 	Name   string
-	Weight float64 // relative capacity; a weight that is not above 0 counts as 1
+	Weight float64 // relative capacity between 1e-6 and 1e6; others, such as 0, count as 1
 }
 
 // Cluster is what is known at one moment.
 type Cluster struct {
 	Workers []Worker    // on the ring
 	Ring    []int32     // by partition: the index in Workers of the owner by the ring without placements; -1 for none
-	Loads   []float64   // by partition: decayed averages in any unit; 0 if unknown
+	Loads   []float64   // by partition: decayed averages in any unit; loads outside of 1e-100 to 1e100 count as 0
 	Placed  []Placement // in force, of different partitions
 }
 
@@ -135,6 +136,9 @@ func (p *Planner) Plan(now time.Duration, c Cluster) (next []Placement, why Repo
 func (p *Planner) observe(now time.Duration, b *balance) {
 	p.past = slices.DeleteFunc(p.past, func(c change) bool { return now-c.at >= max(window, p.cfg.Rest) })
 	others := 0.0
+	if b.quiet = patience; p.last != nil {
+		b.quiet = p.last.quiet
+	}
 	for i := range b.ring {
 		switch {
 		case p.last == nil && b.at[i] != none:

@@ -12,7 +12,7 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// The chaos test is that of Dicer's assigner (AlgorithmChaosSuite), for a cluster in which a partition has one owner.
+// The chaos test is that of Dicer's assigner (AlgorithmChaosSuite), for partitions that have one owner.
 const (
 	pool     = 8      // workers of which each round has 6 to 8
 	capacity = 1000.0 // of a worker

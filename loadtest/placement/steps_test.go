@@ -18,7 +18,7 @@ const (
 	zipfWorkers = 20
 	rate        = 20_000.0 // executions in a second
 	memory      = 15.0     // time constant of the averages, in seconds
-	settle      = 240      // seconds until the load counts as steady
+	settle      = 420      // seconds until the load counts as steady
 	steady      = 600      // seconds
 	bound       = 1.15     // of the largest load in relation to the fair share
 )
