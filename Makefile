@@ -65,6 +65,11 @@ slack: ## measure how late workers renew their sessions, idle, loaded and with C
 	scripts/deps redis-server
 	go -C loadtest run ./slack $(ARGS)
 
+.PHONY: skew
+skew: ## measure what placement by load gains for workers with a tenth of a core each, as root on Linux (make skew ARGS=--help)
+	scripts/deps redis-server
+	go -C loadtest run ./skew $(ARGS)
+
 .PHONY: soak
 soak: T = 10m
 soak: ## load routers and sidecars with 10,000 connections for T and look whether they grow (make soak T=10m)

@@ -13,7 +13,7 @@ import (
 const programFlags = `
 abandoned-timeout access-log access-log-keys access-log-sample access-log-slow admin admin-host admin-token admin-token-file advertise answer-files answer-memory app-connections batch batch-linger batch-max body-dir body-files cluster config direct drain-notice drain-timeout gossip
 gossip-advertise gossip-key gossip-open hold join key listen lock-file locks locks-token locks-token-file log log-level
-max-body max-connections max-connections-per-client max-held max-lease max-wait min-body-rate name new-cluster on-redis-loss partitions peer-ca peer-cert peer-key peer-name peer-tls-optional proxy-protocol public queue
+max-body max-connections max-connections-per-client max-held max-lease max-wait min-body-rate name new-cluster on-redis-loss partitions peer-ca peer-cert peer-key peer-name peer-tls-optional placement proxy-protocol public queue
 queue-per-key redis replay-bytes routes session-ttl store timeout tls-cert tls-key trace-keys trusted-proxies upgrade
 supervise without-key weight witness upstream upstream-health`
 

@@ -33,7 +33,7 @@ type site struct {
 }
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	s := &site{skew: 0.9, cores: 0.2, stdout: stdout}
+	s := &site{skew: 1.1, cores: 0.1, stdout: stdout}
 	f := cli.NewFlags("skew", "Skew measures what placement by load gains.\n")
 	f.Int(&s.workers, "workers", 4, 2, "`number` of workers")
 	f.Int(&s.clients, "clients", 64, 1, "`number` of connections that send requests one after the other")
