@@ -1,9 +1,9 @@
 // Package balancer moves busy partitions to workers that have less to do.
 //
-// Every worker runs a balancer, and one at a time balances: the one that holds a lock of the cluster's own lock
-// service. It asks all workers for their loads, and writes to the store which partitions should not go by
-// the ring. Who owns a partition is decided by package handoff all the same. A balancer may therefore be
-// wrong, dead or one of several, which costs at most moves.
+// Every worker runs a balancer, and one at a time balances, with a lock of the cluster's own lock service. It
+// asks all workers for their loads, and writes to the store which partitions should not go by the ring.
+// Package handoff decides all the same who owns a partition. A balancer may therefore be wrong, dead or one of
+// several, which costs at most moves.
 package balancer
 
 import (
@@ -65,7 +65,7 @@ func Run(ctx context.Context, cfg Config) {
 	}
 }
 
-// isCandidate reports whether this worker is one of those that may balance.
+// isCandidate reports whether this worker may balance.
 func (c *Config) isCandidate() bool {
 	workers := c.Members.View().Workers()
 	for _, m := range workers[:min(len(workers), candidates)] {

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Command skew measures what placement by load gains: the requests a second of workers with a fraction of a core
-// each (a cgroup, which needs root) whose keys are not alike, without placement and with it. It prints a table.
-// It needs redis-server.
+// Command skew measures what placement by load gains when some keys are asked for more than others. Each worker
+// has a fraction of a core (a cgroup, which needs root). It prints a table. It needs redis-server.
 package main
 
 import (

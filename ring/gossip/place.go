@@ -16,9 +16,8 @@ type placements struct {
 }
 
 // Place makes the views of all members go by other placements, in package placement's form: which partitions
-// should not go by the ring. Of those that members know, the ones of the highest version count. The others
-// learn of them when two members next exchange all they know, which takes a few seconds. The error says
-// what is wrong with the text.
+// should not go by the ring. The highest version that a member knows counts. Other members learn of it when
+// two next exchange all they know, which takes some seconds. The error says what is wrong with the text.
 func (c *Cluster) Place(text string, version int64) error {
 	return c.askOwner(func(o *owner) error {
 		if text == o.placed.text {
@@ -43,7 +42,7 @@ func newPlacements(text string, version int64) (p placements, err error) {
 	return p, err
 }
 
-// place takes placements for the next view, and for those who exchange with this member.
+// place takes placements for the next view, and for exchanges with other members.
 func (o *owner) place(p placements) {
 	o.placed = p
 	o.c.news.keepPlacements(p.encode())
