@@ -11,22 +11,25 @@ import (
 // placements are the exceptions from the ring that this member goes by.
 type placements struct {
 	version int64 // the higher one counts; 0 for none
+	read    bool  // by Place, so that this member does not listen to others
 	text    string
 	owners  map[int]string // partition -> name of the worker that should own it
 }
 
 // Place makes the views of all members go by other placements, in package placement's form: which partitions
-// should not go by the ring. The highest version that a member knows counts. Other members learn of it when
-// two next exchange all they know, which takes some seconds. The error says what is wrong with the text.
+// should not go by the ring. Members that never call Place go by the highest version that they hear of, when
+// two members next exchange all they know; that takes some seconds. The error says what is wrong with the
+// text.
 func (c *Cluster) Place(text string, version int64) error {
 	return c.askOwner(func(o *owner) error {
-		if text == o.placed.text {
+		if o.placed.read = true; text == o.placed.text {
 			return nil
 		}
 		next, err := newPlacements(text, max(version, o.placed.version+1))
 		if err != nil {
 			return err
 		}
+		next.read = true
 		o.place(next)
 		o.publish()
 		return nil
@@ -35,7 +38,7 @@ func (c *Cluster) Place(text string, version int64) error {
 
 func newPlacements(text string, version int64) (p placements, err error) {
 	list, err := placement.Decode(text)
-	p = placements{version, text, make(map[int]string, len(list))}
+	p = placements{version: version, text: text, owners: make(map[int]string, len(list))}
 	for _, l := range list {
 		p.owners[l.Partition] = l.Worker
 	}
@@ -56,7 +59,7 @@ func (p placements) encode() []byte {
 func (o *owner) hearPlacements(message []byte) (changed bool) {
 	r := packed.Reader{Rest: message[1:]}
 	version := int64(r.Number(math.MaxInt64))
-	if r.Bad || version <= o.placed.version {
+	if r.Bad || o.placed.read || version <= o.placed.version {
 		return false
 	}
 	p, err := newPlacements(string(r.Rest), version)

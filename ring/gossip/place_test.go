@@ -26,22 +26,44 @@ func allGive(all []*gossip.Cluster, partition int, worker string) bool {
 func TestPlacementsReachAll(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		all := b.startAll(6)
-		place := func(at int, version int64, worker string) {
+		place := func(version int64, worker string) {
 			t.Helper()
-			if err := all[at].Place(placed(7, worker), version); err != nil {
+			if err := all[1].Place(placed(7, worker), version); err != nil {
 				t.Fatal(err)
 			}
-			if m, _ := all[at].View().Owner(7); m.Name != worker || all[at].View().Placements != placed(7, worker) {
+			if m, _ := all[1].View().Owner(7); m.Name != worker || all[1].View().Placements != placed(7, worker) {
 				t.Errorf("right after, %s is to own the partition, want %s", m.Name, worker)
 			}
 			took := b.eventually(20*time.Second, "all go by the placement", func() bool { return allGive(all, 7, worker) })
 			t.Logf("placements are known by all after %v", took)
 		}
-		place(1, 10, "worker-02")
-		place(2, 11, "worker-03")
-		place(3, 5, "worker-04") // from a store whose versions began anew
+		place(10, "worker-02")
+		place(11, "worker-03")
+		place(5, "worker-04") // from a store whose versions began anew
 		late := b.start(b.config(6), address(6))
 		b.eventually(20*time.Second, "a late member goes by it", func() bool { return allGive(append(all, late), 7, "worker-04") })
+	})
+}
+
+// A member that reads placements itself goes by those, whatever others say.
+func TestPlacementsOfItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		all := b.startAll(4)
+		for i, text := range []string{"", placed(7, "worker-03")} {
+			if err := all[1].Place(text, int64(10*i)); err != nil {
+				t.Fatal(err)
+			}
+			if err := all[2].Place(placed(7, "worker-02"), 100); err != nil {
+				t.Fatal(err)
+			}
+			b.eventually(20*time.Second, "a member that reads none hears of the highest version", func() bool {
+				return all[3].View().Placements == placed(7, "worker-02")
+			})
+			time.Sleep(time.Minute)
+			if got := all[1].View().Placements; got != text {
+				t.Errorf("the placements are %q, want %q", got, text)
+			}
+		}
 	})
 }
 

@@ -110,6 +110,9 @@ func (m *Handle) Place(text string, _ int64) error {
 	}
 	m.hub.mu.Lock()
 	defer m.hub.mu.Unlock()
+	if text == m.hub.text {
+		return nil
+	}
 	m.hub.text, m.hub.placed = text, make(map[int]string)
 	for _, p := range list {
 		m.hub.placed[p.Partition] = p.Worker

@@ -134,7 +134,7 @@ type Shell struct {
 	wasSettled bool
 	sessions   []records.SessionState // in the latest snapshot
 	peers      []string               // last passed to OnPeers
-	placed     string                 // last passed to OnPlacements
+	placed     *string                // last passed to OnPlacements; nil for nothing
 	agree      agreement
 	appless    error // why the worker is off the ring because of its app; nil if it is not
 	drained    bool  // it was told to leave the ring, until it is told to come back

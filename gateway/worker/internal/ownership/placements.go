@@ -14,13 +14,13 @@ import (
 // placeTries is how often a change of the placements is tried while others change them too.
 const placeTries = 5
 
-// seePlacements passes on the placements that the store shows, if they have changed.
+// seePlacements passes on the placements that the store shows, at first and when they have changed.
 func (s *Shell) seePlacements(snapshot records.Snapshot) {
-	if s.cfg.OnPlacements == nil || s.placed == snapshot.Placements {
+	if s.cfg.OnPlacements == nil || s.placed != nil && *s.placed == snapshot.Placements {
 		return
 	}
-	s.placed = snapshot.Placements
-	if err := s.cfg.OnPlacements(s.placed, snapshot.Version); err != nil {
+	s.placed = new(snapshot.Placements)
+	if err := s.cfg.OnPlacements(*s.placed, snapshot.Version); err != nil {
 		s.cfg.Logger.Error("cannot go by the placements in the store", "worker", s.cfg.Name, "error", err)
 	}
 }
