@@ -35,9 +35,9 @@ func (b *lockBell) listen(owner string) {
 	b.follow()
 }
 
-// follow makes the bell listen where the locks are now.
+// follow makes a bell that listens do so where the locks are now.
 func (b *lockBell) follow() {
-	if b.hubs == nil || len(b.at) > 0 && b.hubs.cluster == nil {
+	if b.C == nil || b.hubs == nil || len(b.at) > 0 && b.hubs.cluster == nil {
 		return
 	}
 	at := map[*lockHub][]string{}

@@ -24,10 +24,9 @@ const (
 	// Key is that of the balancer's lock.
 	Key = "keyway balancer"
 
-	candidates = 2                // workers that may balance: the first ones on the ring, by name
-	leaseTTL   = 15 * time.Second // of the lock
-	tryEvery   = 5 * time.Second  // for the lock
-	capacity   = 1                // load of a worker of weight 1, in seconds of work a second, below which an excess counts less
+	candidates = 2               // workers that may balance: the first ones on the ring, by name
+	tryEvery   = 5 * time.Second // for the lock
+	capacity   = 1               // load of a worker of weight 1, in seconds of work a second, below which an excess counts less
 )
 
 // Config configures [Run].
@@ -51,10 +50,12 @@ func Run(ctx context.Context, cfg Config) {
 			}
 			continue
 		}
-		lease, err := cfg.Locks.TryLock(ctx, Key, locking.TTL(leaseTTL), locking.Label("balancer of "+cfg.Name))
+		// The store keeps a lock whose lease is longer than a session's.
+		ttl := cfg.Members.Settings().WithDefaults().TTL
+		lease, err := cfg.Locks.TryLock(ctx, Key, locking.TTL(ttl), locking.Label("balancer of "+cfg.Name))
 		if err == nil {
 			cfg.balance(lease.Context())
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTTL)
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl)
 			err = lease.Unlock(end)
 			cancel()
 		}
@@ -80,7 +81,7 @@ func (c *Config) isCandidate() bool {
 func (c *Config) balance(ctx context.Context) {
 	planner, began := placement.New(placement.Config{Capacity: capacity}), time.Now()
 	for c.isCandidate() {
-		if !wake.Sleep(placement.Round, ctx.Done()) {
+		if !wake.Sleep(placement.Round, ctx.Done()) || ctx.Err() != nil {
 			return
 		}
 		c.round(ctx, planner, time.Since(began))

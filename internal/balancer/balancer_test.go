@@ -209,6 +209,7 @@ func TestAnotherTakesOver(t *testing.T) {
 			t.Errorf("%s does not balance although %s is gone", second, first)
 		}
 		// One whose lock is lost stops, and tries again.
+		time.Sleep(time.Second) // no round is under way
 		asked := s.asks(second)
 		s.mu.Lock()
 		lost := s.hold[second]
