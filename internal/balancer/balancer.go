@@ -24,9 +24,11 @@ const (
 	// Key is that of the balancer's lock.
 	Key = "keyway balancer"
 
-	candidates = 2               // workers that may balance: the first ones on the ring, by name
-	tryEvery   = 5 * time.Second // for the lock
-	capacity   = 1               // load of a worker of weight 1, in seconds of work a second, below which an excess counts less
+	candidates = 2                // workers that may balance: the first ones on the ring, by name
+	tryEvery   = 5 * time.Second  // for the lock
+	capacity   = 1                // load of a worker of weight 1, in seconds of work a second, below which an excess counts less
+	idle       = 0.05             // mean load of a worker below which rounds are rare
+	idleRound  = 30 * time.Second // the time between those: asking keeps links to all workers busy
 )
 
 // Config configures [Run].
@@ -80,31 +82,33 @@ func (c *Config) isCandidate() bool {
 // balance makes rounds until ctx ends, or this worker is no candidate any more.
 func (c *Config) balance(ctx context.Context) {
 	planner, began := placement.New(placement.Config{Capacity: capacity}), time.Now()
-	for c.isCandidate() {
-		if !wake.Sleep(placement.Round, ctx.Done()) || ctx.Err() != nil {
+	for pause := time.Duration(placement.Round); c.isCandidate(); {
+		if !wake.Sleep(pause, ctx.Done()) || ctx.Err() != nil {
 			return
 		}
-		c.round(ctx, planner, time.Since(began))
+		if pause = placement.Round; c.round(ctx, planner, time.Since(began)) < idle {
+			pause = idleRound
+		}
 	}
 }
 
 // round is one look at the loads, and at most one change of the placements. A worker that does not tell its load
-// makes it end without one.
-func (c *Config) round(ctx context.Context, planner *placement.Planner, now time.Duration) {
+// makes it end without one. It returns the mean load of a worker, as far as that is known.
+func (c *Config) round(ctx context.Context, planner *placement.Planner, now time.Duration) (mean float64) {
 	view := c.Members.View()
 	placed, err := placement.Decode(view.Placements)
 	if err != nil {
 		c.Logger.Error("the placements in the store cannot be read", "error", err)
-		return
+		return 0
 	}
 	cluster := clusterOf(view, placed)
 	if !cluster.add(c.Loads(ctx)) || c.Members.View().Digest != view.Digest {
-		return
+		return idle
 	}
 	next, why := planner.Plan(now, cluster.Cluster)
 	to := placement.Encode(next)
 	if to == view.Placements {
-		return
+		return why.Mean
 	}
 	is, err := c.Place(ctx, view.Placements, to)
 	switch {
@@ -115,6 +119,7 @@ func (c *Config) round(ctx context.Context, planner *placement.Planner, now time
 	default:
 		c.Logger.Info("partitions are placed by load", "why", why.String())
 	}
+	return why.Mean
 }
 
 // cluster is what is known of one at a moment.
