@@ -141,8 +141,8 @@ type Limits struct {
 	// which move with it, above about 1 MiB. Default 1,000,000.
 	MaxHolds int
 
-	// MaxLease bounds the lease for which a member may hold a key without renewing it; longer ones
-	// are refused. A lease longer than the session TTL is written to the store, and outlives this
+	// MaxLease is how long a member may hold a key without renewing it. Longer leases are refused.
+	// A lease longer than the session TTL is written to the store, and outlives this
 	// worker. Default 24 h, or the session TTL if that is longer.
 	MaxLease time.Duration
 
