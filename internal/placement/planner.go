@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
+// Round is the time between rounds that the defaults are made for.
+const Round = 5 * time.Second
+
 const (
-	Round    = 5 * time.Second // the time between rounds that the defaults are made for
-	window   = time.Minute     // Config.Churn bounds the moves of this time
-	rising   = 1.2             // growth of a partition's load in a round above which it waits until the average is true
-	patience = 12              // rounds without need before placements end
-	none     = -1              // no worker, or no partition
+	window   = time.Minute // Config.Churn bounds the moves of this time
+	rising   = 1.2         // growth of a partition's load in a round above which it waits until the average is true
+	patience = 12          // rounds without need before placements end
+	none     = -1          // no worker, or no partition
 )
 
 // Config says how a Planner balances. The zero value has the defaults.
@@ -52,6 +54,7 @@ type Cluster struct {
 // Outcome is how a round ended.
 type Outcome string
 
+// The outcomes of a round.
 const (
 	Unknown  Outcome = "no load is known"
 	Balanced Outcome = "balanced"
