@@ -155,6 +155,32 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 	return rows, err
 }
 
+// Release implements [status.Operator].
+func (o *Operator) Release(ctx context.Context, key, by string) error {
+	if o.local != nil {
+		return o.local.Release(ctx, key, by)
+	}
+	m, err := o.any()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err = o.call(ctx, m, calls.Release, key, []byte(by))
+	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
+		return fmt.Errorf("%w: %q", status.ErrNotQuarantined, key)
+	}
+	return err
+}
+
+// any returns a worker on the ring.
+func (o *Operator) any() (ring.Member, error) {
+	if workers := o.workers.Members.View().Workers(); len(workers) > 0 {
+		return workers[0], nil
+	}
+	return ring.Member{}, fmt.Errorf("%w: none is on the ring", status.ErrNoWorker)
+}
+
 func (o *Operator) status(ctx context.Context, m ring.Member) (s status.WorkerStatus, err error) {
 	if o.isLocal(m) {
 		return o.local.Status(), nil
@@ -319,13 +345,13 @@ func (o *Operator) Place(ctx context.Context, partition int, worker string) erro
 	if o.local != nil {
 		return o.local.Place(ctx, partition, worker)
 	}
-	workers := o.workers.Members.View().Workers()
-	if len(workers) == 0 {
-		return fmt.Errorf("%w: none is on the ring", status.ErrNoWorker)
+	m, err := o.any()
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return o.order(ctx, workers[0], calls.Place, fmt.Appendf(nil, "%d %s", partition, worker))
+	return o.order(ctx, m, calls.Place, fmt.Appendf(nil, "%d %s", partition, worker))
 }
 
 // order makes a call that changes something.

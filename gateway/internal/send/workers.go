@@ -17,6 +17,8 @@ type Workers struct {
 	Ring    ring.Config
 	Routes  *routing.Routes
 	peers   peers
+
+	accusations accusations
 }
 
 // Destination is where a request goes: to the owner of a partition, or to any worker.
