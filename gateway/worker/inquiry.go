@@ -47,7 +47,7 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 		default:
 			answerJSON(rw, rows)
 		}
-	case calls.Release:
+	case calls.Pardon:
 		answerNothing(rw, w.Release(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())), http.StatusNotFound)
 	case calls.Accuse:
 		answerNothing(rw, w.shell.Docket.Accuse(r.Context(), string(body)), http.StatusServiceUnavailable)

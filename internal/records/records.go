@@ -193,10 +193,10 @@ type Snapshot struct {
 	Quarantine time.Duration // what is left of it on the store's clock; 0 when over
 	Version    int64         // pass it to the next Observe
 	Beat       int64
-	Sessions   []SessionState   // all of them
-	Gone       []Stamp          // sessions that ended lately (about an hour ago), in this generation and without a release
-	Released   []string         // incarnations that released their session lately (about an hour ago)
-	Stamps     []Stamp          // of those suspects that have a session
+	Sessions   []SessionState // all of them
+	Gone       []Stamp        // sessions that ended lately (about an hour ago), in this generation and without a release
+	Released   []string       // incarnations that released their session lately (about an hour ago)
+	Stamps     []Stamp        // of those suspects that have a session
 	Notes      Notes
 	Partitions []PartitionState // changed in record or residue after the Version passed in
 }

@@ -221,6 +221,9 @@ type Place struct {
 	Address string `json:"address"`
 }
 
+// CrowdForBatch is how many calls wait for a key of which people read that batches would help.
+const CrowdForBatch = 8
+
 // Conclude sets the verdict.
 func (e *Explanation) Conclude() {
 	say := func(format string, args ...any) { e.Verdict = append(e.Verdict, fmt.Sprintf(format, args...)) }
@@ -254,13 +257,12 @@ func (e *Explanation) Conclude() {
 	if e.Placed != "" {
 		say("Partition %d is placed by %s, and does not go by the ring.", e.Partition, e.Placed)
 	}
-	if q := w.Quarantine; q != nil {
-		say("The key is quarantined for another %s: workers %s died while executions of it ran. Mend the cause, then release it with ctl release.", Seconds(q.Seconds), strings.Join(q.Workers, " and "))
-	}
 	if m := w.Mismatch; m != nil {
 		say("At %s the app said that it worked on the key %q, but its request of route %q ran under the key %q: let the app use Keyway-Key of the request.", m.At.UTC().Format(time.RFC3339), m.App, m.Route, m.Key)
 	}
 	switch h := w.Holder; {
+	case w.Quarantine != nil:
+		say("The key is quarantined for another %s: workers %s died while executions of it ran. Mend the cause, then release it with ctl release.", Seconds(w.Quarantine.Seconds), strings.Join(w.Quarantine.Workers, " and "))
 	case w.Residue != nil:
 		say("An execution at worker %s, the partition's former owner, holds the key: the partition has moved to %s %s ago, while it ran.", w.Residue.Worker, w.Worker, Seconds(w.Residue.Seconds))
 		switch {
@@ -286,6 +288,9 @@ func (e *Explanation) Conclude() {
 		say("Calls that wait for it: %d, from one client.", w.Waiting)
 	default:
 		say("Calls that wait for it: %d, from %d clients; one client made %d.", w.Waiting, w.Clients, w.MostOfOne)
+	}
+	if w.Waiting >= CrowdForBatch && w.Residue == nil {
+		say("No placement can split a key: a batch answers the calls that wait for it with one execution (docs/batch.md).")
 	}
 	for _, r := range w.Rates {
 		if r.Left < 1 {

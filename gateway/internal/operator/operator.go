@@ -166,7 +166,7 @@ func (o *Operator) Release(ctx context.Context, key, by string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	_, err = o.call(ctx, m, calls.Release, key, []byte(by))
+	_, err = o.call(ctx, m, calls.Pardon, key, []byte(by))
 	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
 		return fmt.Errorf("%w: %q", status.ErrNotQuarantined, key)
 	}
