@@ -37,7 +37,7 @@ type DeadlockError = gateway.DeadlockError
 // wraps [ErrMayHaveRun].
 type PanicError = worker.PanicError
 
-// QuarantinedError is the error of a call of [Node.Local] for a key whose executions nodes have died of. It has
+// QuarantinedError is the error of a call at the owner of a key whose executions nodes have died of. It has
 // the time at which that ends; an operator can end it sooner.
 type QuarantinedError = gateway.QuarantinedError
 
