@@ -77,7 +77,7 @@ func say(v *liveJSON) []sentence {
 	return s.list
 }
 
-// keys reports keys that workers have died of, and one that many wait for.
+// keys reports keys that are quarantined, and the hottest key if many calls wait for it.
 func (s *speech) keys() {
 	for _, w := range s.told[:min(len(s.told), 1)] { // all know the same
 		for _, q := range w.Status.Quarantined {

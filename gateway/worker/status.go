@@ -110,7 +110,7 @@ func (w *Worker) Explain(key string) (status.KeyStatus, error) {
 		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.Number, Served: p.Open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
 		Residue: w.shell.Moves.ResidueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
-		Mismatch: w.claims.of(key), Quarantine: w.shell.Docket.Of(key),
+		Mismatch: w.claims.of(key), Quarantine: w.shell.Docket.Why(key),
 	}
 	record, owner, owned := p.Owner()
 	if record != nil {

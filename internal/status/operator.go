@@ -221,7 +221,7 @@ type Place struct {
 	Address string `json:"address"`
 }
 
-// CrowdForBatch is how many calls wait for a key of which people read that batches would help.
+// CrowdForBatch is how many calls wait for a key when operators are told that batches would help.
 const CrowdForBatch = 8
 
 // Conclude sets the verdict.

@@ -152,8 +152,8 @@ func (d *Docket) Quarantined() (list []status.Quarantine) {
 	return list
 }
 
-// Of returns why executions of the key are refused, nil if they are not.
-func (d *Docket) Of(key string) *status.Quarantine {
+// Why returns why executions of the key are refused, nil if they are not.
+func (d *Docket) Why(key string) *status.Quarantine {
 	c, quarantined, _ := d.find(key)
 	if !quarantined {
 		return nil
