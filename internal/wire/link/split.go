@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // SplitConfig configures Split. The zero value works.
@@ -174,7 +175,7 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *netutil.Listener) {
 	secure, begins := s.cfg.TLS != nil && !s.cfg.Plain, first[0]
 	switch {
 	case s.cfg.TLS != nil && begins == tlsHandshake:
-		return s.shake(tls.Server(carry(nc, first[:n]), s.cfg.TLS))
+		return s.shake(tls.Server(sock.BelowTLS(nc, first[:n]), s.cfg.TLS))
 	case secure && begins == preface[0]:
 		return s.refuse(conn, wantsTLS, errTLSHere)
 	case secure:
