@@ -30,12 +30,8 @@ type SplitConfig struct {
 // does not block the other one. TLS connections, by SplitConfig.TLS or by ln, are handed on as a
 // *tls.Conn, so that net/http recognizes them.
 func Split(ln net.Listener, cfg SplitConfig) (links, others *netutil.Listener) {
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.Pending <= 0 {
-		cfg.Pending = 4096
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.Pending = cmp.Or(cfg.Pending, 4096)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &splitter{ln: ln, cfg: cfg, fewer: make(chan struct{}, 1)}
 	s.links, s.others = s.part(), s.part()
