@@ -18,6 +18,7 @@
 package ring
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -84,15 +85,9 @@ func (c Config) Digest() uint64 {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Partitions == 0 {
-		c.Partitions = defaultPartitions
-	}
-	if c.ReplicationFactor == 0 {
-		c.ReplicationFactor = defaultReplicationFactor
-	}
-	if c.Load == 0 {
-		c.Load = defaultLoad
-	}
+	c.Partitions = cmp.Or(c.Partitions, defaultPartitions)
+	c.ReplicationFactor = cmp.Or(c.ReplicationFactor, defaultReplicationFactor)
+	c.Load = cmp.Or(c.Load, defaultLoad)
 	return c
 }
 

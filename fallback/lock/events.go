@@ -63,8 +63,7 @@ func (h *Hooks) of(what happening) func(Event) {
 func (l *Locker) emit(ctx context.Context, what happening, of ask, e Event) {
 	e.Keys, e.Read, e.Label = of.names, of.read, of.opts.Label
 	level := slog.LevelDebug
-	switch {
-	case what == renewFailed, what == expired, what == lost, what == released && e.Err != nil:
+	if what == renewFailed || what == expired || what == lost || what == released && e.Err != nil {
 		level = slog.LevelWarn
 	}
 	l.counts.countEvent(ctx, what, e)

@@ -173,7 +173,7 @@ func (r unlocking) send(ctx context.Context) (bool, error) {
 	f, err := l.server.release(ctx, r.claim, r.used)
 	if err == nil {
 		l.yield(r.t.hold.names[0], r.turn, f.others, r.began)
-		return f.others, r.answered(l.at(r.began), freed(f.freed), false, nil)
+		return f.others, r.answered(l.at(r.began), f.freed, false, nil)
 	}
 	result := make(chan error, 1)
 	l.spawn(func() {
@@ -188,33 +188,24 @@ func (r unlocking) send(ctx context.Context) (bool, error) {
 	}
 }
 
-func freed(is bool) holder.Answer {
-	if is {
-		return holder.Held
-	}
-	return holder.Gone
-}
-
 // repeat continues a release whose first try got no answer.
 func (r unlocking) repeat(first error) error {
 	h := r.t.hold
 	h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
 	held, err := h.l.releaseClaim(r.claim, r.used, r.until)
 	if err != nil {
-		return r.giveUp(err)
+		return r.told(h.decide(nil, func() holder.Decision { return h.lock.GiveUp(h.l.now(), true) }), err)
 	}
-	return r.answered(h.l.now(), freed(held), true, first)
+	return r.answered(h.l.now(), held, true, first)
 }
 
-// giveUp ends a release without an answer.
-func (r unlocking) giveUp(err error) error {
-	h := r.t.hold
-	return r.told(h.decide(nil, func() holder.Decision { return h.lock.GiveUp(h.l.now(), true) }), err)
-}
-
-// answered takes what a server says of a release. unknown is the error if that does not say enough.
-func (r unlocking) answered(now lease.Instant, a holder.Answer, repeated bool, unknown error) error {
-	h := r.t.hold
+// answered takes what a server says of a release: whether it has freed the lock. unknown is the error if that does not say
+// enough.
+func (r unlocking) answered(now lease.Instant, freed, repeated bool, unknown error) error {
+	h, a := r.t.hold, holder.Gone
+	if freed {
+		a = holder.Held
+	}
 	d := h.decide(nil, func() holder.Decision { return h.lock.Answered(now, a, repeated) })
 	return r.told(d, unknown)
 }

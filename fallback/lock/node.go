@@ -138,11 +138,9 @@ func answer(value int64) holder.Answer {
 
 // renewing renews a claim, and raises its fences to at least floor.
 func renewing(c *claim, floor int64) asking {
-	return func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c, floor) }
-}
-
-func (n *lockNode) renew(ctx context.Context, c *claim, floor int64) (int64, error) {
-	return n.run(ctx, nil, &scripts.renew, scriptArgs(c.each("fence:"), c.owner, c.opts.TTL.Milliseconds(), floor)).Int64()
+	return func(ctx context.Context, n *lockNode) (int64, error) {
+		return n.run(ctx, nil, &scripts.renew, scriptArgs(c.each("fence:"), c.owner, c.opts.TTL.Milliseconds(), floor)).Int64()
+	}
 }
 
 func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {

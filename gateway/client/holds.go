@@ -137,7 +137,8 @@ func (hs *holdings) endHold(h *held, told chan<- error) (passed bool) {
 	return false
 }
 
-// remains returns for how long h lasts for its caller with that token without another renewal.
+// remains returns for how long h lasts for its caller with that token without another renewal. It cancels the caller's work if
+// the owner no longer vouches for h.
 func (h *held) remains(token int64) time.Duration {
 	h.holder.mu.Lock()
 	defer h.holder.mu.Unlock()
@@ -168,7 +169,7 @@ func (c *heldContext) Err() error {
 		return err
 	}
 	for along := c; along != nil; along, _ = along.Context.Value(heldKey{}).(*heldContext) {
-		along.held.check()
+		along.held.remains(along.token)
 	}
 	return c.Context.Err()
 }
@@ -192,13 +193,6 @@ func (hs *holdings) heldAlong(ctx context.Context, key string) (*held, int64) {
 		}
 		ctx = c.Context
 	}
-}
-
-// check cancels the work under h if its owner no longer vouches for it.
-func (h *held) check() {
-	h.holder.mu.Lock()
-	defer h.holder.mu.Unlock()
-	h.obeyLocked(h.lock.Check(h.holder.now()))
 }
 
 // obeyLocked cancels what works with h if the machine decides that, and returns what it has decided.

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -26,22 +25,13 @@ func (r *netRequest) KeyClient() string {
 
 // KeyBody implements [keysource.Keyed]. It waits for the client as for any body.
 func (r *netRequest) KeyBody() ([]byte, error) {
-	switch {
-	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
-		return nil, nil
-	case r.ContentLength > keysource.MaxBody:
-		return nil, keysource.ErrBody
-	}
-	var read bytes.Buffer
-	r.pace = newPacedBody(r.Request, r.writer.control, r.writer.router, new(fields.Rules))
-	body, err := keysource.ReadBody(io.TeeReader(r.pace, &read))
+	body, err := keysource.PeekBody(r.Request, func(io.Reader) io.Reader {
+		r.pace = newPacedBody(r.Request, r.writer.control, r.writer.router, new(fields.Rules))
+		return r.pace
+	})
 	if err != nil && !errors.Is(err, keysource.ErrBody) {
 		return nil, errors.Join(send.ErrClientBody, err)
 	}
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(&read, r.Body), r.Body}
 	return body, err
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // inbox holds the news since the owner last looked. memberlist calls back with
@@ -40,10 +42,7 @@ func (in *inbox) put(f func(*news)) {
 	in.mu.Lock()
 	f(&in.news)
 	in.mu.Unlock()
-	select {
-	case in.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(in.wake)
 }
 
 func putBounded(m map[string]error, node string, err error) {

@@ -71,10 +71,7 @@ func (j *joiner) add(addrs []string) {
 			t.added = now
 		} else if _, _, err := splitSeed(addr); err == nil {
 			j.targets[addr] = &target{added: now, delay: joinInterval}
-			select {
-			case j.fresh <- struct{}{}:
-			default:
-			}
+			wake.Up(j.fresh)
 		}
 	}
 	j.forgetLocked(now)

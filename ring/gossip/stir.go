@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // How a member passes on what has changed.
@@ -24,10 +26,7 @@ func (c *Cluster) stir(listed bool) {
 	if listed {
 		c.listed.Store(true)
 	}
-	select {
-	case c.stirred <- struct{}{}:
-	default:
-	}
+	wake.Up(c.stirred)
 }
 
 // stirAll tells a few members in each round after a change. memberlist's own rounds come too late for that.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,23 +135,22 @@ func (r *Request) BodyDone() <-chan struct{} {
 	return done
 }
 
-// upload sends a request's body. It keeps what it sent for another attempt until the worker grants
-// more than the initial window, or Do has returned an answer; a worker refuses before either. An
-// upload is attached to one stream or, between attempts, to none; settled is final. Keep runs
-// before the goroutine that reads Body. Once that runs, mu guards the fields that it shares with
-// attempts.
+// upload sends a request's body: each attempt has a goroutine that copies it to its stream, after that of the attempt before.
+// What was read of Body is kept for another attempt until the worker grants more than the initial window, or Do has returned an
+// answer; a worker refuses before either. settled is final.
 type upload struct {
-	mu       sync.Mutex
-	stream   *clientStream // that the body goes to; nil between two attempts
-	sent     int           // bytes of kept that went to stream
-	kept     *buffer       // at most initialWindow bytes
-	total    int64         // bytes read of Body
-	err      error         // of Body: io.EOF at its end
-	streams  bool          // a small body is sent as it comes: there was no memory for it
+	// Of Keep, and then of the copy that is under way.
+	kept    *buffer // at most initialWindow bytes
+	total   int64   // bytes read of Body
+	err     error   // of Body: io.EOF at its end
+	streams bool    // a small body is sent as it comes: there was no memory for it
+
+	mu       sync.Mutex    // guards what follows
+	stream   *clientStream // of the present attempt; nil between two
 	admitted bool          // kept no longer starts at the start of the body
 	unkept   bool          // for want of memory
 	settled  bool          // no other attempt will follow
-	reading  chan struct{} // closed when what reads Body, or the results of Open, ends; nil when there is nothing
+	reading  chan struct{} // closed when all copies have ended; nil when there is none
 }
 
 // small reports whether Do keeps the body before it sends the head.
@@ -226,27 +224,8 @@ func (r *Request) AppendKept(b []byte) []byte {
 func (u *upload) enlarge(n int) {
 	bigger := pool.get(n)
 	bigger.b = append(bigger.b, u.kept.b...)
-	u.mu.Lock()
-	smaller := u.kept
+	pool.put(u.kept)
 	u.kept = bigger
-	u.mu.Unlock()
-	pool.put(smaller)
-}
-
-// attach lets the body go to st from its start.
-func (r *Request) attach(st *clientStream) {
-	u := &r.up
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if r.Open != nil {
-		r.startCopyLocked(st)
-		return
-	}
-	u.stream, u.sent = st, 0
-	if u.reading == nil {
-		u.reading = make(chan struct{})
-		go r.pump()
-	}
 }
 
 // detach ends an attempt that has ended with err, and returns the request's error. If no attempt may
@@ -262,10 +241,7 @@ func (r *Request) detach(err error) error {
 	}
 	dropped := u.unkept && !u.settled
 	u.settled = true
-	if u.reading == nil {
-		pool.put(u.kept)
-		u.kept = nil
-	}
+	u.freeLocked()
 	switch {
 	case !again:
 		return err
@@ -279,124 +255,4 @@ func (r *Request) replayable() bool {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
 	return !r.up.admitted && !r.up.settled
-}
-
-// pump moves the body to the stream that is attached, until there is none,
-// the stream is over, or the body is.
-func (r *Request) pump() {
-	u := &r.up
-	for {
-		st, more := r.step()
-		if more {
-			continue
-		}
-		u.mu.Lock()
-		if u.stream == nil || u.stream == st {
-			break
-		}
-		u.mu.Unlock() // another attempt began meanwhile
-	}
-	u.stream = nil
-	if u.settled {
-		pool.put(u.kept)
-		u.kept = nil
-	}
-	done := u.reading
-	u.reading = nil
-	u.mu.Unlock()
-	close(done) // the last that is done with r
-}
-
-// step sends what is kept to the attached stream, which it returns, and reads
-// on. It reports whether there is more to do for that stream.
-func (r *Request) step() (*clientStream, bool) {
-	u := &r.up
-	u.mu.Lock()
-	st := u.stream
-	if u.kept == nil {
-		u.kept = pool.get(minBuffer)
-	}
-	unsent, err := u.kept.b[u.sent:], u.err
-	u.sent = len(u.kept.b)
-	u.mu.Unlock()
-	if st == nil {
-		return nil, false
-	}
-	if len(unsent) > 0 && st.write(unsent, false) != nil {
-		return st, false
-	}
-	switch {
-	case err == io.EOF:
-		r.finish(st)
-		return st, false
-	case err != nil:
-		st.abandon(fmt.Errorf("link: reading the request's body: %w", err))
-		return st, false
-	}
-	return st, r.room(st) && r.read()
-}
-
-// finish ends the body on st. Body is at its end.
-func (r *Request) finish(st *clientStream) {
-	var trailers Fields
-	if r.Trailer != nil {
-		trailers = r.Trailer()
-	}
-	if len(trailers) == 0 {
-		st.write(nil, true)
-		return
-	}
-	st.endWithTrailers(trailers)
-}
-
-// room makes room to read into. When kept is full, all of it has been sent. If
-// that was the initial window, that st has credit again says that the worker
-// reads.
-func (r *Request) room(st *clientStream) bool {
-	u := &r.up
-	switch n := len(u.kept.b); {
-	case n < cap(u.kept.b):
-	case n < initialWindow && r.reserve(4*n):
-		u.enlarge(4 * n)
-	case u.total == r.ContentLength: // only the end is left to read: the worker may give no more credit
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.kept.b = slices.Grow(u.kept.b, 1)
-	default:
-		if _, err := st.acquire(0, true); err != nil {
-			return false
-		}
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if u.stream != st {
-			return true // another attempt began: it has to send this first
-		}
-		u.admitted, u.unkept = true, u.unkept || len(u.kept.b) < initialWindow
-		u.kept.b, u.sent = u.kept.b[:0], 0
-	}
-	return true
-}
-
-// read reads a piece of the body.
-func (r *Request) read() bool {
-	u := &r.up
-	have := len(u.kept.b)
-	if have == cap(u.kept.b) {
-		return true
-	}
-	n, err := r.Body.Read(u.kept.b[have:min(have+maxData, cap(u.kept.b))])
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.kept.b = u.kept.b[:have+n]
-	u.total += int64(n)
-	switch {
-	case r.ContentLength >= 0 && u.total > r.ContentLength,
-		r.ContentLength >= 0 && err == io.EOF && u.total < r.ContentLength:
-		u.err = ErrContentLength
-	case r.ContentLength >= 0 && u.total == r.ContentLength && err == nil:
-		// A Body may hold its io.EOF back until the next Read.
-	default:
-		u.err = err
-	}
-	return true
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // tlsHandshake is the first byte of a handshake in TLS.
@@ -34,7 +36,7 @@ func (c *Client) secure(ctx context.Context, nc net.Conn, addr string) (net.Conn
 			cfg.ServerName = host
 		}
 	}
-	t := tls.Client(carry(nc, nil), cfg)
+	t := tls.Client(sock.BelowTLS(nc, nil), cfg)
 	err := t.HandshakeContext(ctx)
 	if p := t.ConnectionState().NegotiatedProtocol; err == nil && p != "" && p != ALPN {
 		err = fmt.Errorf("%w: it chose %q in TLS", ErrNoLink, p)

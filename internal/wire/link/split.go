@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // SplitConfig configures Split. The zero value works.
@@ -29,12 +30,8 @@ type SplitConfig struct {
 // does not block the other one. TLS connections, by SplitConfig.TLS or by ln, are handed on as a
 // *tls.Conn, so that net/http recognizes them.
 func Split(ln net.Listener, cfg SplitConfig) (links, others *netutil.Listener) {
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.Pending <= 0 {
-		cfg.Pending = 4096
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.Pending = cmp.Or(cfg.Pending, 4096)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &splitter{ln: ln, cfg: cfg, fewer: make(chan struct{}, 1)}
 	s.links, s.others = s.part(), s.part()
@@ -174,7 +171,7 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *netutil.Listener) {
 	secure, begins := s.cfg.TLS != nil && !s.cfg.Plain, first[0]
 	switch {
 	case s.cfg.TLS != nil && begins == tlsHandshake:
-		return s.shake(tls.Server(carry(nc, first[:n]), s.cfg.TLS))
+		return s.shake(tls.Server(sock.BelowTLS(nc, first[:n]), s.cfg.TLS))
 	case secure && begins == preface[0]:
 		return s.refuse(conn, wantsTLS, errTLSHere)
 	case secure:
