@@ -10,9 +10,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/internal/status"
-	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -141,8 +141,8 @@ func TestProfilesEndWithTheirRequests(t *testing.T) {
 
 // The request whose key is explained is read from the parameters; mistakes are told.
 func TestExplainRequests(t *testing.T) {
-	site := admintest.New(t, "")
-	site.Start()
+	s := site.NewOperated(t, "")
+	s.Start()
 	for _, tt := range []struct {
 		query  string
 		status int
@@ -160,7 +160,7 @@ func TestExplainRequests(t *testing.T) {
 		{"url=%3A", 400, "missing protocol scheme"},
 		{"url=/x&method=%20", 400, "method"},
 	} {
-		res, body := kit.Fetch(t, site.Admin+"/explain?"+tt.query)
+		res, body := kit.Fetch(t, s.Admin+"/explain?"+tt.query)
 		if res.StatusCode != tt.status || !strings.Contains(body, tt.want) {
 			t.Errorf("%q: %d %s, want %d with %q", tt.query, res.StatusCode, body, tt.status, tt.want)
 		}

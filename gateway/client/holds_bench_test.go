@@ -6,14 +6,14 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // BenchmarkHold is a key held over TCP at a worker of the same process, and one held
 // at the process's own worker; DoAll holds two at once. Of the contended one, eight callers for each processor want the key.
 func BenchmarkHold(b *testing.B) {
-	c := workertest.New(b, 16)
+	c := site.New(b, 16)
 	w := c.StartReady()
 	h := w.Handler(nil)
 	addr := w.Listen(b, h)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -16,7 +16,7 @@ func TestTrapLockServiceTellsTheTimeThatIsLeft(t *testing.T) {
 	const late = 900 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		keep := func(a lockReply, keys ...string) {
 			t.Helper()
 			s.Delay("", 0)
@@ -25,7 +25,7 @@ func TestTrapLockServiceTellsTheTimeThatIsLeft(t *testing.T) {
 			}
 			time.Sleep(time.Duration(a.TTL-10) * time.Millisecond)
 			for _, key := range keys {
-				if clienttest.IsFree(t, w, key) {
+				if site.IsFree(t, w, key) {
 					t.Errorf("%s is free within what was told: %s", key, a.body)
 				}
 			}
@@ -44,7 +44,7 @@ func TestTrapLockServiceTellsTheTimeThatIsLeft(t *testing.T) {
 func TestTrapExtendNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		a := s.must(200, "POST", "/v1/locks/k?ttl=8s")
 		s.must(200, "PUT", "/v1/locks/k?ttl=1s&lease="+a.Lease)
 		l := kit.Must(s.NewClient().Lock(t.Context(), "long", locking.TTL(6*kit.TTL)))
@@ -53,7 +53,7 @@ func TestTrapExtendNeverShortens(t *testing.T) {
 			t.Errorf("Extend: %v, until %v, and %v before", err, l.Until(), until)
 		}
 		time.Sleep(7 * time.Second)
-		if clienttest.IsFree(t, w, "k") {
+		if site.IsFree(t, w, "k") {
 			t.Error("a PUT has taken what was left")
 		}
 		if l.Until().Before(until) || l.Context().Err() != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -15,7 +15,7 @@ import (
 // BenchmarkHandlerOverLink is a request that a router sends to a worker's
 // http.Handler, both ends of the link together.
 func BenchmarkHandlerOverLink(b *testing.B) {
-	c := workertest.New(b, 16)
+	c := site.New(b, 16)
 	w := c.Start()
 	w.AwaitServing(b, 16)
 	answer := []byte(`{"key":"4711","count":1}`)

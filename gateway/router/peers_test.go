@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // rawWorker is a worker of which the test holds the connections.
@@ -64,10 +64,10 @@ func rawWorker(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) (
 // A connection that was in use before dies under the request, which
 // http.Transport would send once more if it is a GET or has an Idempotency-Key.
 func TestARequestThatMayHaveStartedIsNotRepeated(t *testing.T) {
-	routertest.EachWay(t, testARequestThatMayHaveStartedIsNotRepeated)
+	site.EachWay(t, testARequestThatMayHaveStartedIsNotRepeated)
 }
 
-func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front routertest.Way) {
+func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front site.Way) {
 	endings := map[string]func(net.Conn){
 		"closed":       func(net.Conn) {},
 		"reset":        func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) },
@@ -79,7 +79,7 @@ func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front routertest.
 		for _, method := range []string{"GET", "HEAD", "DELETE", "OPTIONS", "PUT", "POST", "QUERY"} {
 			t.Run(name+" "+method, func(t *testing.T) {
 				addr, requests := rawWorker(t, func(_ int64, c net.Conn, _ *bufio.Reader) { end(c) })
-				rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("a", addr))})
+				rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, site.Member("a", addr))})
 				s := front(t, rt)
 				for i, want := range []int{200, 502} {
 					req, _ := http.NewRequestWithContext(t.Context(), method, s.URL, nil)
@@ -100,12 +100,12 @@ func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front routertest.
 	}
 }
 
-func TestABodySentIsNotRepeated(t *testing.T) { routertest.EachWay(t, testABodySentIsNotRepeated) }
+func TestABodySentIsNotRepeated(t *testing.T) { site.EachWay(t, testABodySentIsNotRepeated) }
 
-func testABodySentIsNotRepeated(t *testing.T, front routertest.Way) {
+func testABodySentIsNotRepeated(t *testing.T, front site.Way) {
 	for _, size := range []int{10, 1 << 20} {
 		addr, requests := rawWorker(t, func(int64, net.Conn, *bufio.Reader) {})
-		s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("a", addr))}))
+		s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, site.Member("a", addr))}))
 		for _, want := range []int{200, 502} {
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", size)))
 			req.Header.Set("X-Key", "k")
@@ -121,14 +121,14 @@ func testABodySentIsNotRepeated(t *testing.T, front routertest.Way) {
 
 // A worker that closes a connection which is idle is no reason to fail.
 func TestIdleConnectionsThatEndAreReplaced(t *testing.T) {
-	routertest.EachWay(t, testIdleConnectionsThatEndAreReplaced)
+	site.EachWay(t, testIdleConnectionsThatEndAreReplaced)
 }
 
-func testIdleConnectionsThatEndAreReplaced(t *testing.T, front routertest.Way) {
-	a := routertest.NewWorker(t, "a", routertest.Answer("a"))
-	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member)}))
+func testIdleConnectionsThatEndAreReplaced(t *testing.T, front site.Way) {
+	a := site.NewFake(t, "a", site.Answer("a"))
+	s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member)}))
 	for range 20 {
-		if res, _ := routertest.Get(t, s, "k"); res.StatusCode != 200 {
+		if res, _ := site.Get(t, s, "k"); res.StatusCode != 200 {
 			t.Fatal(res.StatusCode)
 		}
 		a.CloseClientConnections()
@@ -136,20 +136,20 @@ func testIdleConnectionsThatEndAreReplaced(t *testing.T, front routertest.Way) {
 }
 
 func TestARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T) {
-	routertest.EachWay(t, testARefusedDialIsRetriedAtTheOwnerByTheRing)
+	site.EachWay(t, testARefusedDialIsRetriedAtTheOwnerByTheRing)
 }
 
-func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front routertest.Way) {
-	a := routertest.NewWorker(t, "a", nil)
-	gone := routertest.Member("b", kit.FreeAddr(t))
-	a.Set(routertest.NotOwner(gone, 7))
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(gone)), Limits: gateway.Limits{NoHold: true}})
+func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front site.Way) {
+	a := site.NewFake(t, "a", nil)
+	gone := site.Member("b", kit.FreeAddr(t))
+	a.Set(site.NotOwner(gone, 7))
+	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member, site.Leaving(gone)), Limits: gateway.Limits{NoHold: true}})
 	s := front(t, rt)
-	if res, _ := routertest.Get(t, s, "k"); res.StatusCode != 503 {
+	if res, _ := site.Get(t, s, "k"); res.StatusCode != 503 {
 		t.Errorf("%d", res.StatusCode)
 	}
-	a.Set(routertest.Answer("a"))
-	if res, body := routertest.Get(t, s, "k"); res.StatusCode != 200 || body != "a" {
+	a.Set(site.Answer("a"))
+	if res, body := site.Get(t, s, "k"); res.StatusCode != 200 || body != "a" {
 		t.Errorf("%d %q", res.StatusCode, body)
 	}
 }
@@ -157,11 +157,11 @@ func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front routertest
 // The connection is made, but the first write fails: nothing has left, so the
 // request is sent again.
 func TestARequestThatWasNotWrittenIsSentAgain(t *testing.T) {
-	routertest.EachWay(t, testARequestThatWasNotWrittenIsSentAgain)
+	site.EachWay(t, testARequestThatWasNotWrittenIsSentAgain)
 }
 
-func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front routertest.Way) {
-	a := routertest.NewWorker(t, "a", routertest.Answer("a"))
+func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front site.Way) {
+	a := site.NewFake(t, "a", site.Answer("a"))
 	var dials atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -172,7 +172,7 @@ func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front routertest.Way
 	}
 	for _, method := range []string{"GET", "POST"} {
 		dials.Store(0)
-		s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Dial: dial}))
+		s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member), Dial: dial}))
 		req, _ := http.NewRequestWithContext(t.Context(), method, s.URL, strings.NewReader("body"))
 		req.Header.Set("X-Key", "k")
 		if res, body := kit.Do(t, s.Client(), req); res.StatusCode != 200 || body != "a" {
@@ -186,11 +186,11 @@ type deadConn struct{ net.Conn }
 func (c deadConn) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestConnectionsToMembersThatLeftAreClosed(t *testing.T) {
-	routertest.EachWay(t, testConnectionsToMembersThatLeftAreClosed)
+	site.EachWay(t, testConnectionsToMembersThatLeftAreClosed)
 }
 
-func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front routertest.Way) {
-	a, b := routertest.NewWorker(t, "a", routertest.Answer("a")), routertest.NewWorker(t, "b", routertest.Answer("b"))
+func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front site.Way) {
+	a, b := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b"))
 	var open atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -200,14 +200,14 @@ func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front routertest.Wa
 		}
 		return c, err
 	}
-	c := routertest.NewCluster(t, a.Member)
-	s := front(t, routertest.New(t, router.Config{Members: c, Dial: dial}))
-	routertest.Get(t, s, "k")
+	c := site.NewMembers(t, a.Member)
+	s := front(t, site.NewRouter(t, router.Config{Members: c, Dial: dial}))
+	site.Get(t, s, "k")
 	if open.Load() != 1 {
 		t.Fatalf("%d connections to a", open.Load())
 	}
 	c.Set(t, b.Member)
-	routertest.Get(t, s, "k")
+	site.Get(t, s, "k")
 	kit.Eventually(t, "the connection to a closes", func() bool { return open.Load() == 0 })
 }
 
@@ -223,23 +223,23 @@ func (c *closeCounter) Close() error {
 }
 
 func TestConnectionsToAWorkerAreBounded(t *testing.T) {
-	routertest.EachWay(t, testConnectionsToAWorkerAreBounded)
+	site.EachWay(t, testConnectionsToAWorkerAreBounded)
 }
 
-func testConnectionsToAWorkerAreBounded(t *testing.T, front routertest.Way) {
+func testConnectionsToAWorkerAreBounded(t *testing.T, front site.Way) {
 	var now, most atomic.Int64
 	release := make(chan struct{})
-	a := routertest.NewWorker(t, "a", func(w http.ResponseWriter, _ *http.Request) {
+	a := site.NewFake(t, "a", func(w http.ResponseWriter, _ *http.Request) {
 		n := now.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		<-release
 		now.Add(-1)
 	})
-	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{ConnsPerWorker: 3}}))
+	s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member), Limits: gateway.Limits{ConnsPerWorker: 3}}))
 	var wg sync.WaitGroup
 	for i := range 10 {
-		wg.Go(func() { routertest.Get(t, s, fmt.Sprint(i)) })
+		wg.Go(func() { site.Get(t, s, fmt.Sprint(i)) })
 	}
 	kit.Eventually(t, "three requests run", func() bool { return now.Load() == 3 })
 	close(release)
@@ -250,20 +250,20 @@ func testConnectionsToAWorkerAreBounded(t *testing.T, front routertest.Way) {
 }
 
 func TestClientDisconnectCancelsTheRequest(t *testing.T) {
-	routertest.EachWay(t, testClientDisconnectCancelsTheRequest)
+	site.EachWay(t, testClientDisconnectCancelsTheRequest)
 }
 
-func testClientDisconnectCancelsTheRequest(t *testing.T, front routertest.Way) {
+func testClientDisconnectCancelsTheRequest(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
 	for _, body := range []string{"", "small", strings.Repeat("x", 100<<10)} {
 		started, cancelled := make(chan struct{}), make(chan struct{})
-		a := routertest.NewWorker(t, "a", func(_ http.ResponseWriter, r *http.Request) {
+		a := site.NewFake(t, "a", func(_ http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			close(started)
 			<-r.Context().Done()
 			close(cancelled)
 		})
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member)})
+		rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member)})
 		s := front(t, rt)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

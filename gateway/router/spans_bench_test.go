@@ -10,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/tracing"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -34,7 +34,7 @@ func BenchmarkTraces(b *testing.B) {
 			}
 			spans := kit.Must(tracing.Environment("bench")).Start(io.Discard, slog.New(slog.DiscardHandler))
 			b.Cleanup(spans.Close)
-			c := workertest.New(b, 16)
+			c := site.New(b, 16)
 			w := c.StartReady(func(cfg *worker.Config) { cfg.TracerProvider = spans.TracerProvider() })
 			addr := w.Listen(b, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "hello") })))
 			if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {

@@ -16,15 +16,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // throughLink makes a router in front of a worker that takes the link.
-func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Config)) (rt *router.Router, w *workertest.Worker) {
+func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Config)) (rt *router.Router, w *site.Worker) {
 	t.Helper()
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w = c.StartReady()
 	addr := w.Listen(t, w.Handler(app))
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
@@ -41,9 +40,9 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Conf
 	return rt, w
 }
 
-func TestLinkCarriesHTTP(t *testing.T) { routertest.EachWay(t, testLinkCarriesHTTP) }
+func TestLinkCarriesHTTP(t *testing.T) { site.EachWay(t, testLinkCarriesHTTP) }
 
-func testLinkCarriesHTTP(t *testing.T, front routertest.Way) {
+func testLinkCarriesHTTP(t *testing.T, front site.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		h := rw.Header()
@@ -87,9 +86,9 @@ func testLinkCarriesHTTP(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestLinkStreams(t *testing.T) { routertest.EachWay(t, testLinkStreams) }
+func TestLinkStreams(t *testing.T) { site.EachWay(t, testLinkStreams) }
 
-func testLinkStreams(t *testing.T, front routertest.Way) {
+func testLinkStreams(t *testing.T, front site.Way) {
 	step := make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(rw).Flush()
@@ -116,9 +115,9 @@ func testLinkStreams(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestLinkUploads(t *testing.T) { routertest.EachWay(t, testLinkUploads) }
+func TestLinkUploads(t *testing.T) { site.EachWay(t, testLinkUploads) }
 
-func testLinkUploads(t *testing.T, front routertest.Way) {
+func testLinkUploads(t *testing.T, front site.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(rw, n, err)
@@ -142,9 +141,9 @@ func testLinkUploads(t *testing.T, front routertest.Way) {
 
 // A body that is larger than what the router may keep goes through it in little
 // memory, however slowly the app reads.
-func TestUploadsStreamInConstantMemory(t *testing.T) { routertest.EachWay(t, testUploadsStream) }
+func TestUploadsStreamInConstantMemory(t *testing.T) { site.EachWay(t, testUploadsStream) }
 
-func testUploadsStream(t *testing.T, front routertest.Way) {
+func testUploadsStream(t *testing.T, front site.Way) {
 	const size, bound = 64 << 20, 8 << 20
 	heap := func() int64 {
 		runtime.GC()
@@ -171,9 +170,9 @@ func testUploadsStream(t *testing.T, front routertest.Way) {
 	}
 	rt, _ := throughLink(t, app)
 	plain, _, _ := route(t, front, app)
-	for name, s := range map[string]*routertest.Site{"over the link": front(t, rt), "over HTTP/1.1": plain} {
+	for name, s := range map[string]*site.Front{"over the link": front(t, rt), "over HTTP/1.1": plain} {
 		for _, known := range []bool{true, false} {
-			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(routertest.Zeros{}, size)))
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(site.Zeros{}, size)))
 			req.Header.Set("X-Key", "k")
 			if known {
 				req.ContentLength = size
@@ -186,9 +185,9 @@ func testUploadsStream(t *testing.T, front routertest.Way) {
 }
 
 // An answer that breaks off must not look whole.
-func TestLinkBrokenAnswer(t *testing.T) { routertest.EachWay(t, testLinkBrokenAnswer) }
+func TestLinkBrokenAnswer(t *testing.T) { site.EachWay(t, testLinkBrokenAnswer) }
 
-func testLinkBrokenAnswer(t *testing.T, front routertest.Way) {
+func testLinkBrokenAnswer(t *testing.T, front site.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		rw.Write(make([]byte, 100<<10))
 		http.NewResponseController(rw).Flush()
@@ -207,9 +206,9 @@ func testLinkBrokenAnswer(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestLinkClientLeaves(t *testing.T) { routertest.EachWay(t, testLinkClientLeaves) }
+func TestLinkClientLeaves(t *testing.T) { site.EachWay(t, testLinkClientLeaves) }
 
-func testLinkClientLeaves(t *testing.T, front routertest.Way) {
+func testLinkClientLeaves(t *testing.T, front site.Way) {
 	entered, left := make(chan struct{}), make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
@@ -233,11 +232,11 @@ func testLinkClientLeaves(t *testing.T, front routertest.Way) {
 
 // Requests wait for a worker, and go on when it has come.
 func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
 	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
 	defer rt.Close()
-	base := workertest.Serve(t, rt).URL
+	base := site.Serve(t, rt).URL
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
@@ -259,14 +258,14 @@ func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
 
 func TestCrossingBusy(t *testing.T) {
 	release := make(chan struct{})
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
 	_ = w.Member.Announce(func(self *ring.Member) { self.Addr = addr })
 	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
 	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
 	defer rt.Close()
-	base := workertest.Serve(t, rt).URL
+	base := site.Serve(t, rt).URL
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer close(release)

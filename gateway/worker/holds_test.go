@@ -21,7 +21,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -36,7 +36,7 @@ type caller struct {
 }
 
 // newCaller connects to a server of w whose app must get nothing.
-func newCaller(t *testing.T, w *workertest.Worker) *caller {
+func newCaller(t *testing.T, w *site.Worker) *caller {
 	kit.EmptyPools(t)
 	l := oneListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
 	s := w.NewServer(w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the app got a request") })))
@@ -166,7 +166,7 @@ func sameAs(c ring.Config, key string) string {
 }
 
 // free reports whether nobody holds a key.
-func free(t *testing.T, w *workertest.Worker, key string) bool {
+func free(t *testing.T, w *site.Worker, key string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	return w.Do(ctx, key, ok) == nil
@@ -174,7 +174,7 @@ func free(t *testing.T, w *workertest.Worker, key string) bool {
 
 func TestCallsMayBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		id, other := holds.NewID(), holds.NewID()
@@ -244,7 +244,7 @@ func TestCallsMayBeRepeated(t *testing.T) {
 
 func TestCallsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxHolds = 2 })
+		w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxHolds = 2 })
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		ask := func() []byte { return holds.Request{ID: holds.NewID()}.Append(nil) }
@@ -305,8 +305,8 @@ func (discard) WriteHeader(int)             {}
 // What a worker promises ends with its own lease.
 func TestTrapPromisesEndWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		caller := newCaller(t, w)
@@ -366,7 +366,7 @@ func TestTrapHoldsAreNoted(t *testing.T) {
 			{"not noted", func(string) error { fails.Store(true); return errors.New("disk full") }, false},
 			{"not to be noted", nil, false},
 		} {
-			w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.OnIncarnation, cfg.OnHold = id, tt.onHold })
+			w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.OnIncarnation, cfg.OnHold = id, tt.onHold })
 			w.AwaitServing(t, 16)
 			c := newCaller(t, w)
 			for range 3 {
@@ -391,7 +391,7 @@ func TestTrapHoldsAreNoted(t *testing.T) {
 // A worker that is closed promises nothing, and lets go of who waits.
 func TestCloseEndsHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		id := holds.NewID()
@@ -420,7 +420,7 @@ func TestCloseEndsHolds(t *testing.T) {
 func TestTrapGivenUpWhenGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var giveUp atomic.Pointer[context.CancelFunc]
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.OnConfirming(func() {
 			if f := giveUp.Swap(nil); f != nil {
 				(*f)()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -20,8 +20,8 @@ import (
 // runs at 0.8. It works again once the store is back.
 func TestTrapStoppedBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		time.Sleep(5 * time.Second)
@@ -90,8 +90,8 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 // With ServeWithoutStore the worker goes on while its view stays the same.
 func TestServeWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.ServeWithoutStore = store, true })
 		w.AwaitServing(t, 16)
 		time.Sleep(5 * time.Second)
@@ -115,7 +115,7 @@ func TestServeWithoutStore(t *testing.T) {
 // The epoch moves on before a partition's sequence of tokens runs out.
 func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
+		c := site.New(t, 1)
 		w := c.Start()
 		w.AwaitServing(t, 1)
 		var last int64
@@ -186,8 +186,8 @@ func TestTrapStoppedBetweenMutexAndStart(t *testing.T) {
 // stoppedWinner is a worker at which a caller of key "k" has won the key's
 // mutex and stands still.
 type stoppedWinner struct {
-	*workertest.Worker
-	store   *workertest.CutStore
+	*site.Worker
+	store   *site.CutStore
 	resume  chan struct{}
 	outcome chan error
 	won     int64 // the token of what the caller has won
@@ -195,8 +195,8 @@ type stoppedWinner struct {
 }
 
 func stopWinner(t *testing.T, waits bool) *stoppedWinner {
-	c := workertest.New(t, 16)
-	s := &stoppedWinner{store: &workertest.CutStore{Store: c.Store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
+	c := site.New(t, 16)
+	s := &stoppedWinner{store: &site.CutStore{Store: c.Store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
 	s.Worker = c.Start(func(cfg *worker.Config) { cfg.Store = s.store })
 	s.AwaitServing(t, 16)
 	var stop atomic.Bool

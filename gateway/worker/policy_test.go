@@ -14,7 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // askBy sends h a request for a key, as a router does whose route has that policy.
@@ -33,7 +33,7 @@ func askBy(t *testing.T, h http.Handler, key string, p policy.Policy) *httptest.
 // A route's limits stand in place of the worker's own, for its requests alone.
 func TestLimitsOfARoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) {
 			cfg.MaxWait, cfg.Timeout, cfg.QueuePerKey = 5*time.Second, 10*time.Second, 2
 		})
@@ -110,7 +110,7 @@ func TestPoliciesOfOtherVersions(t *testing.T) {
 // that is refused is told the second from which on another one runs.
 func TestRateOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		ran := map[string]int{}
@@ -151,7 +151,7 @@ func TestRateOfAKey(t *testing.T) {
 // A request that does not run takes nothing of its key's rate.
 func TestRateCountsWhatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -176,12 +176,12 @@ func TestRateCountsWhatRuns(t *testing.T) {
 // comes back, and another worker refuses a request before it counts.
 func TestRateMovesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
+		c := site.New(t, 1)
 		first := c.Start()
 		first.AwaitServing(t, 1)
 		p := policy.Policy{Rate: policy.Rate{PerSecond: 1.0 / 3600, Burst: 1}}
 		nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-		codes := func(w *workertest.Worker) string {
+		codes := func(w *site.Worker) string {
 			h := w.Handler(nothing)
 			return fmt.Sprint(askBy(t, h, "k", p).Code, askBy(t, h, "k", p).Code)
 		}

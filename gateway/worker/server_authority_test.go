@@ -14,7 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -22,7 +22,7 @@ import (
 // or make a call of members.
 func TestTrapStrangersOverLink(t *testing.T) {
 	key, other := []byte(strings.Repeat("k", 32)), []byte(strings.Repeat("o", 32))
-	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Members.(*hub.Handle).Keys = [][]byte{key} })
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Members.(*hub.Handle).Keys = [][]byte{key} })
 	ran := 0
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ })))
 	for name, tc := range map[string]struct {

@@ -14,13 +14,13 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // linkTo returns a client of a worker's link.
-func linkTo(t *testing.T, w *workertest.Worker, addr string) *link.Client {
+func linkTo(t *testing.T, w *site.Worker, addr string) *link.Client {
 	t.Helper()
 	c := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest(), Logger: slog.New(slog.DiscardHandler)}}
 	t.Cleanup(func() { c.Close() })

@@ -12,7 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -51,7 +51,7 @@ func TestServerTakesLinkAndHTTP(t *testing.T) {
 }
 
 func TestServerRefusesOverLink(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	owner := c.StartReady()
 	w := c.Start(func(cfg *worker.Config) { cfg.Members = frozen{cfg.Members} })
 	addr := w.Listen(t, w.Handler(http.NotFoundHandler()))

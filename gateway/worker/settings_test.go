@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -86,7 +86,7 @@ func TestAWorkerIsItsMember(t *testing.T) {
 			t.Errorf("%+v: %v, %+v", tt.self, err, member.Self())
 		}
 	}
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.Start()
 	if self := w.Member.Self(); self.Incarnation != w.Incarnation() || self.Name != "w1" {
 		t.Errorf("the member is %+v", self)
@@ -99,7 +99,7 @@ func TestTrapTwoStores(t *testing.T) {
 	for name, id := range map[string]ring.StoreID{"empty": 0, "older": 7, "younger": 1 << 63} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := workertest.New(t, 16)
+				c := site.New(t, 16)
 				first := c.Start()
 				first.AwaitServing(t, 16)
 				second := c.Start(func(cfg *worker.Config) {
@@ -137,7 +137,7 @@ func TestLinkRefusesOtherStore(t *testing.T) {
 }
 
 // overlapping counts the partitions of which both workers run a key at once.
-func overlapping(t *testing.T, c *workertest.Cluster, a, b *workertest.Worker) int {
+func overlapping(t *testing.T, c *site.Site, a, b *site.Worker) int {
 	n := 0
 	for p := range 16 {
 		key := keyIn(c.Ring, p)
@@ -152,7 +152,7 @@ func overlapping(t *testing.T, c *workertest.Cluster, a, b *workertest.Worker) i
 // stops, and what runs there is cancelled.
 func TestTrapTwoStoresMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		older := c.Start()
 		older.AwaitServing(t, 16)
 		time.Sleep(2 * time.Second)
@@ -209,7 +209,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 // other has no session in theirs, and one of them stops.
 func TestTrapCopiedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		original := c.Store.(*memstore.Store)
 		first := c.Start()
 		first.AwaitServing(t, 16)
@@ -226,7 +226,7 @@ func TestTrapCopiedStore(t *testing.T) {
 			t.Errorf("%d of 16 partitions run at both workers at once", n)
 		}
 		stopped := 0
-		for _, w := range []*workertest.Worker{first, second} {
+		for _, w := range []*site.Worker{first, second} {
 			if errors.Is(w.Ready(), ring.ErrSettings) {
 				stopped++
 			}
@@ -241,7 +241,7 @@ func TestTrapCopiedStore(t *testing.T) {
 // anew there and takes nothing along.
 func TestTrapStoreBecomesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		before := memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true})
 		st := &becoming{}
 		st.now.Store(before)

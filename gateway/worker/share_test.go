@@ -14,12 +14,12 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 func TestShareRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		var runs atomic.Int32
@@ -61,7 +61,7 @@ func TestShareRunsOnce(t *testing.T) {
 
 func TestShareOfNobodyIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -84,7 +84,7 @@ func TestShareOfNobodyIsCancelled(t *testing.T) {
 
 func TestSharePanicComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		var wg sync.WaitGroup
@@ -109,7 +109,7 @@ func TestSharePanicComesBack(t *testing.T) {
 // A function that ends its goroutine leaves neither callers nor the key behind.
 func TestShareOfGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		var wg sync.WaitGroup
@@ -134,7 +134,7 @@ func TestShareOfGoexit(t *testing.T) {
 // flight is joined only while its key is held.
 func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
+		c := site.New(t, 1)
 		w := c.Start()
 		w.AwaitServing(t, 1)
 		var value int64
@@ -171,7 +171,7 @@ func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 // where others wait to share it.
 func TestShareNested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		value := "old"
@@ -202,7 +202,7 @@ func TestShareNested(t *testing.T) {
 // one holds: it is in the middle of changing it.
 func TestShareOfAHolderIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		began, goOn := make(chan struct{}, 2), make(chan struct{})
@@ -242,7 +242,7 @@ func TestShareOfAHolderIsItsOwn(t *testing.T) {
 // Results of another type are not shared.
 func TestShareOfTwoTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		goOn := make(chan struct{})
@@ -268,7 +268,7 @@ func TestShareOfTwoTypes(t *testing.T) {
 // whether the function may have run.
 func TestShareWaitsForMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
 		w.AwaitServing(t, 16)
 		read := func(gateway.Execution) (int, error) { time.Sleep(time.Minute); return 1, nil }
@@ -304,7 +304,7 @@ func TestShareWaitsForMaxWait(t *testing.T) {
 }
 
 func BenchmarkShare(b *testing.B) {
-	c := workertest.New(b, 64)
+	c := site.New(b, 64)
 	w := c.StartReady()
 	read := func(gateway.Execution) (int, error) { return 42, nil }
 	for _, callers := range []int{1, 8} {
@@ -332,7 +332,7 @@ func BenchmarkShare(b *testing.B) {
 // the time before others may have owned the key.
 func TestShareJoinsNothingCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		old := w.Incarnation()

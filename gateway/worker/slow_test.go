@@ -12,7 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // lines is a log.
@@ -44,7 +44,7 @@ func (l *lines) with(text string) (found []string) {
 func TestSlowKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) {
 			cfg.SlowKey, cfg.MaxWait, cfg.Logger = 20*time.Second, time.Hour, slog.New(slog.NewTextHandler(&log, nil))
 		})
@@ -115,7 +115,7 @@ func TestSlowKeys(t *testing.T) {
 func TestSlowKeysEndWithTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		w.AwaitServing(t, 16)
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -25,7 +25,7 @@ func ok(gateway.Execution) error { return nil }
 
 func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 
@@ -68,7 +68,7 @@ func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 
 func TestDoErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
 		w.AwaitServing(t, 16)
 
@@ -105,7 +105,7 @@ func TestDoErrors(t *testing.T) {
 
 func TestExecutionContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 
@@ -137,7 +137,7 @@ func TestExecutionContext(t *testing.T) {
 func TestPlannedMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		a := c.Start()
 		a.AwaitServing(t, partitions)
 
@@ -214,7 +214,7 @@ func keyIn(cfg ring.Config, p int) string {
 func TestDrainHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		a, b := c.Start(), c.Start()
 		for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 			time.Sleep(10 * time.Millisecond)
@@ -242,7 +242,7 @@ func TestDrainHandsOver(t *testing.T) {
 
 func TestDrainWaitsForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		a := c.Start()
 		a.AwaitServing(t, 16)
 		release := make(chan struct{})
@@ -268,7 +268,7 @@ func TestDrainWaitsForHandlers(t *testing.T) {
 func TestCrashIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		a, b := c.Start(), c.Start()
 		for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 			time.Sleep(10 * time.Millisecond)
@@ -290,7 +290,7 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const partitions = 64
-				c := workertest.New(t, partitions)
+				c := site.New(t, partitions)
 				a, b := c.Start(), c.Start()
 				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 					time.Sleep(10 * time.Millisecond)
@@ -312,7 +312,7 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 func TestTrapStoreClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		var back atomic.Int64
 		c.Store = memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true, Clock: func() time.Time {
 			return time.Now().Round(0).Add(-time.Duration(back.Load()))
@@ -336,7 +336,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 func TestReadyMeansServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		a := c.Start()
 		if err := a.Await(t.Context()); err != nil || a.Ready() != nil || a.Serving() != partitions {
 			t.Errorf("the first: %v, %v, serving %d", err, a.Ready(), a.Serving())
@@ -370,8 +370,8 @@ func TestReadyMeansServing(t *testing.T) {
 // A worker to which the ring gives nothing is ready at once.
 func TestReadyWithNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		workers := []*workertest.Worker{c.Start(), c.Start(), c.Start()}
+		c := site.New(t, 1)
+		workers := []*site.Worker{c.Start(), c.Start(), c.Start()}
 		for _, w := range workers {
 			if err := w.Await(t.Context()); err != nil || w.Ready() != nil {
 				t.Errorf("%v, %v", err, w.Ready())
@@ -381,7 +381,7 @@ func TestReadyWithNothing(t *testing.T) {
 }
 
 func BenchmarkDo(b *testing.B) {
-	c := workertest.New(b, 4096)
+	c := site.New(b, 4096)
 	w := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
 	w.AwaitServing(b, 4096)
 	ctx := b.Context()
@@ -431,7 +431,7 @@ func TestTrapCrashLoop(t *testing.T) {
 		t.Run(loop.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const partitions, step, samples = 64, 100 * time.Millisecond, 20 * 60 * 10
-				c := workertest.New(t, partitions)
+				c := site.New(t, partitions)
 				a, b := c.Start(), c.Start()
 				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 					time.Sleep(step)
@@ -473,7 +473,7 @@ func TestTrapCrashLoop(t *testing.T) {
 // A worker whose name keeps dying waits for nobody where nobody else serves.
 func TestTheOnlyWorkerDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		for range 6 {
 			w := c.StartNamed("only")
 			time.Sleep(time.Second)

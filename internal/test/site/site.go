@@ -1,5 +1,6 @@
-// Package workertest starts workers that share a ring and a store in memory.
-package workertest
+// Package site starts clusters in one process for tests: workers that share a membership and a store in memory,
+// routers, clients and admin addresses. All of them run until the test ends.
+package site
 
 import (
 	"cmp"
@@ -23,7 +24,7 @@ import (
 
 // StartReady starts a worker that logs nothing, and waits until it owns every
 // partition.
-func (c *Cluster) StartReady(change ...func(*worker.Config)) *Worker {
+func (c *Site) StartReady(change ...func(*worker.Config)) *Worker {
 	c.T.Helper()
 	quiet := func(cfg *worker.Config) { cfg.Logger = slog.New(slog.DiscardHandler) }
 	w := c.Start(append([]func(*worker.Config){quiet}, change...)...)
@@ -55,7 +56,7 @@ func (w *Worker) Serve(t testing.TB, l net.Listener, h http.Handler) {
 
 // StartApart starts a worker with a store of its own that the others do not
 // see yet.
-func (c *Cluster) StartApart(store worker.Store) *Worker {
+func (c *Site) StartApart(store worker.Store) *Worker {
 	return c.Start(func(cfg *worker.Config) {
 		cfg.Store = store
 		if err := cfg.Members.(*hub.Handle).Isolate(true); err != nil {
@@ -64,7 +65,7 @@ func (c *Cluster) StartApart(store worker.Store) *Worker {
 	})
 }
 
-// Meet lets a worker of [Cluster.StartApart] and the others see each other.
+// Meet lets a worker of [Site.StartApart] and the others see each other.
 func (w *Worker) Meet(t *testing.T) {
 	t.Helper()
 	if err := w.Member.Isolate(false); err != nil {
@@ -72,8 +73,8 @@ func (w *Worker) Meet(t *testing.T) {
 	}
 }
 
-// Cluster is workers that share a hub and a store in memory.
-type Cluster struct {
+// Site is workers that share a hub and a store in memory.
+type Site struct {
 	T        testing.TB
 	Settings ring.Settings
 	Ring     ring.Config // of Settings
@@ -82,24 +83,24 @@ type Cluster struct {
 	n        int
 }
 
-// New makes a Cluster without workers, whose ring has that many partitions.
-func New(t testing.TB, partitions int) *Cluster {
+// New makes a Site without workers, whose ring has that many partitions.
+func New(t testing.TB, partitions int) *Site {
 	t.Helper()
 	return NewWith(t, ring.Settings{Ring: ring.Config{Partitions: partitions}})
 }
 
-// NewWith makes a Cluster without workers.
-func NewWith(t testing.TB, settings ring.Settings) *Cluster {
+// NewWith makes a Site without workers.
+func NewWith(t testing.TB, settings ring.Settings) *Site {
 	t.Helper()
 	settings.TTL = cmp.Or(settings.TTL, kit.TTL)
 	h, err := hub.New(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Cluster{T: t, Settings: settings, Ring: settings.Ring, Hub: h, Store: memstore.New(memstore.Config{Settings: settings, NewCluster: true})}
+	return &Site{T: t, Settings: settings, Ring: settings.Ring, Hub: h, Store: memstore.New(memstore.Config{Settings: settings, NewCluster: true})}
 }
 
-// Worker is a worker of a Cluster.
+// Worker is a worker of a Site.
 type Worker struct {
 	*worker.Worker
 	Ring   ring.Config
@@ -109,14 +110,14 @@ type Worker struct {
 
 // Start starts a worker named by its number, whose Config the changes have been
 // applied to. It runs until the test ends.
-func (c *Cluster) Start(change ...func(*worker.Config)) *Worker {
+func (c *Site) Start(change ...func(*worker.Config)) *Worker {
 	c.T.Helper()
 	c.n++
 	return c.StartNamed(fmt.Sprintf("w%d", c.n), change...)
 }
 
-// StartNamed is [Cluster.Start] with a name.
-func (c *Cluster) StartNamed(name string, change ...func(*worker.Config)) *Worker {
+// StartNamed is [Site.Start] with a name.
+func (c *Site) StartNamed(name string, change ...func(*worker.Config)) *Worker {
 	c.T.Helper()
 	member, err := c.Hub.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: name + ":80"})
 	if err != nil {

@@ -1,4 +1,4 @@
-package clienttest
+package site
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
@@ -74,7 +73,7 @@ func (n *Pipes) Listen(addr string) net.Listener {
 
 // Serve starts a worker on the network.
 func (n *Pipes) Serve(t *testing.T, addr string, h http.HandlerFunc) {
-	s := routertest.NetServer()
+	s := NetServer()
 	s.Handler = h
 	go s.Serve(n.Listen(addr))
 	t.Cleanup(func() { s.Close() })

@@ -1,5 +1,4 @@
-// Package clienttest has sites of workers in memory, and clients of them, for tests.
-package clienttest
+package site
 
 import (
 	"bytes"
@@ -16,16 +15,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Site is workers that take the link over connections in memory, and clients of
+// Bubble is workers that take the link over connections in memory, and clients of
 // them, in a bubble.
-type Site struct {
-	*workertest.Cluster
+type Bubble struct {
+	*Site
 	T       *testing.T
 	App     http.Handler // of workers; may be nil
 	pipes   Pipes
@@ -38,7 +35,7 @@ type Site struct {
 }
 
 // Delay lets the answers to calls of a method take longer from now on.
-func (s *Site) Delay(method string, by time.Duration) {
+func (s *Bubble) Delay(method string, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Slow, s.late = by, method
@@ -47,7 +44,7 @@ func (s *Site) Delay(method string, by time.Duration) {
 // wire is a client's end of a connection.
 type wire struct {
 	net.Conn
-	site *Site
+	site *Bubble
 	addr string
 	late atomic.Bool // what is read next comes late
 }
@@ -81,33 +78,33 @@ func (c *wire) Read(p []byte) (int, error) {
 }
 
 // Mute lets clients hear nothing more of a worker.
-func (s *Site) Mute(w *workertest.Worker) {
+func (s *Bubble) Mute(w *Worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deaf[w.Member.Self().Addr] = true
 }
 
 // Unmute lets clients hear a worker again, by other connections.
-func (s *Site) Unmute(w *workertest.Worker) {
+func (s *Bubble) Unmute(w *Worker) {
 	s.mu.Lock()
 	s.deaf[w.Member.Self().Addr] = false
 	s.mu.Unlock()
 	s.Sever(w, false)
 }
 
-// Partitions is how many a [Site] has.
+// Partitions is how many a [Bubble] has.
 const Partitions = 16
 
-// NewSite makes a site without workers.
-func NewSite(t *testing.T) *Site {
+// NewInBubble makes a site without workers.
+func NewInBubble(t *testing.T) *Bubble {
 	kit.EmptyPools(t)
-	return &Site{Cluster: workertest.New(t, Partitions), T: t, deaf: make(map[string]bool)}
+	return &Bubble{Site: New(t, Partitions), T: t, deaf: make(map[string]bool)}
 }
 
 // Start starts a worker and waits until it serves.
-func (s *Site) Start(change ...func(*worker.Config)) *workertest.Worker {
+func (s *Bubble) StartServing(change ...func(*worker.Config)) *Worker {
 	s.T.Helper()
-	w := s.Cluster.Start(change...)
+	w := s.Site.Start(change...)
 	w.Serve(s.T, s.pipes.Listen(w.Member.Self().Addr), w.Handler(s.App))
 	for w.Serving() == 0 {
 		time.Sleep(10 * time.Millisecond)
@@ -116,7 +113,7 @@ func (s *Site) Start(change ...func(*worker.Config)) *workertest.Worker {
 }
 
 // NewClient returns a client that owns nothing.
-func (s *Site) NewClient(change ...func(*client.Config)) *client.Client {
+func (s *Bubble) NewClient(change ...func(*client.Config)) *client.Client {
 	s.T.Helper()
 	s.mu.Lock()
 	s.clients++
@@ -133,7 +130,7 @@ func (s *Site) NewClient(change ...func(*client.Config)) *client.Client {
 }
 
 // Dial connects to a worker.
-func (s *Site) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (s *Bubble) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	near, err := s.pipes.Dial(ctx, network, addr)
 	if err != nil {
 		return nil, err
@@ -142,17 +139,17 @@ func (s *Site) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Sever ends all connections to a worker, and allows new ones or not.
-func (s *Site) Sever(w *workertest.Worker, cut bool) { s.pipes.Sever(w.Member.Self().Addr, cut) }
+func (s *Bubble) Sever(w *Worker, cut bool) { s.pipes.Sever(w.Member.Self().Addr, cut) }
 
 // Kill ends a worker as the death of its process does.
-func (s *Site) Kill(w *workertest.Worker) {
+func (s *Bubble) Kill(w *Worker) {
 	s.Sever(w, true)
 	w.Close()
 	_ = w.Member.Vanish()
 }
 
 // KeyOf returns a key that a worker owns.
-func (s *Site) KeyOf(w *workertest.Worker, prefix string) string {
+func (s *Bubble) KeyOf(w *Worker, prefix string) string {
 	for i := 0; ; i++ {
 		key := fmt.Sprintf("%s%d", prefix, i)
 		if err := w.Do(s.T.Context(), key, func(gateway.Execution) error { return nil }); err == nil {
@@ -162,7 +159,7 @@ func (s *Site) KeyOf(w *workertest.Worker, prefix string) string {
 }
 
 // IsFree reports whether a key of w is held by nobody.
-func IsFree(t *testing.T, w *workertest.Worker, key string) bool {
+func IsFree(t *testing.T, w *Worker, key string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	return w.Do(ctx, key, func(gateway.Execution) error { return nil }) == nil
@@ -173,9 +170,9 @@ func ClientOf(t *testing.T, handler link.HandlerFunc) *client.Client {
 	server := &link.Server{Config: link.Config{Cluster: "keyway", Digest: ring.Settings{TTL: kit.TTL}.Digest()}, Handler: handler}
 	n := new(Pipes)
 	go server.Serve(n.Listen("owner"))
-	m := routertest.Member("owner", "owner")
+	m := Member("owner", "owner")
 	m.Link = true
-	c := NewClient(t, client.Config{Members: routertest.NewCluster(t, m), Dial: n.Dial})
+	c := NewClient(t, client.Config{Members: NewMembers(t, m), Dial: n.Dial})
 	t.Cleanup(func() {
 		c.Close()
 		server.Close()

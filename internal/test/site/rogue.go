@@ -1,4 +1,4 @@
-package routertest
+package site
 
 import (
 	"bytes"

@@ -1,6 +1,4 @@
-// Package routertest has routers, and workers and members for them that tests
-// change at will.
-package routertest
+package site
 
 import (
 	"io"
@@ -22,12 +20,11 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Cluster is a gateway.Members that tests change at will.
-type Cluster struct {
+// Members is a gateway.Members that tests change at will.
+type Members struct {
 	mu      sync.Mutex
 	view    *ring.View
 	changed chan struct{}
@@ -35,15 +32,15 @@ type Cluster struct {
 	Keys    [][]byte     // its secrets
 }
 
-// NewCluster makes a Cluster of members, which are a router's view.
-func NewCluster(t testing.TB, members ...ring.Member) *Cluster {
-	c := &Cluster{changed: make(chan struct{})}
+// NewMembers makes a Members of members, which are a router's view.
+func NewMembers(t testing.TB, members ...ring.Member) *Members {
+	c := &Members{changed: make(chan struct{})}
 	c.Set(t, members...)
 	return c
 }
 
 // Set replaces the members and tells those who wait for a change.
-func (c *Cluster) Set(t testing.TB, members ...ring.Member) {
+func (c *Members) Set(t testing.TB, members ...ring.Member) {
 	t.Helper()
 	members, refused := ring.Agreeing(ring.Member{StoreID: c.Store}, members)
 	var names []string
@@ -63,7 +60,7 @@ func (c *Cluster) Set(t testing.TB, members ...ring.Member) {
 }
 
 // Conflict sets the KeyConflict of the view, and tells those who wait for a change.
-func (c *Cluster) Conflict(err error) {
+func (c *Members) Conflict(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	view := *c.view
@@ -74,30 +71,30 @@ func (c *Cluster) Conflict(err error) {
 }
 
 // Self implements [gateway.Members]; it is nobody.
-func (c *Cluster) Self() ring.Member { return ring.Member{} }
+func (c *Members) Self() ring.Member { return ring.Member{} }
 
 // View implements [gateway.Members].
-func (c *Cluster) View() *ring.View {
+func (c *Members) View() *ring.View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.view
 }
 
 // Changed implements [gateway.Members].
-func (c *Cluster) Changed() <-chan struct{} {
+func (c *Members) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
 // Settings implements [gateway.Members]; they are the default ones, but for [kit.TTL].
-func (c *Cluster) Settings() ring.Settings { return ring.Settings{TTL: kit.TTL, Store: c.Store} }
+func (c *Members) Settings() ring.Settings { return ring.Settings{TTL: kit.TTL, Store: c.Store} }
 
 // Secrets implements [gateway.Members].
-func (c *Cluster) Secrets(string) [][]byte { return c.Keys }
+func (c *Members) Secrets(string) [][]byte { return c.Keys }
 
 // Announce implements [gateway.Members], and announces nothing.
-func (c *Cluster) Announce(func(*ring.Member)) error { return nil }
+func (c *Members) Announce(func(*ring.Member)) error { return nil }
 
 // Member makes a member of the address of a test server.
 func Member(name, addr string) ring.Member {
@@ -110,17 +107,17 @@ func Leaving(m ring.Member) ring.Member {
 	return m
 }
 
-// Worker is a worker over TCP whose handler tests can change.
-type Worker struct {
+// Fake is a worker over TCP whose handler tests can change.
+type Fake struct {
 	ring.Member
 	*httptest.Server
 	handler atomic.Pointer[http.HandlerFunc]
 	Hits    atomic.Int64
 }
 
-// NewWorker starts a worker that answers with h until the test ends.
-func NewWorker(t testing.TB, name string, h http.HandlerFunc) *Worker {
-	w := &Worker{}
+// NewFake starts a worker that answers with h until the test ends.
+func NewFake(t testing.TB, name string, h http.HandlerFunc) *Fake {
+	w := &Fake{}
 	w.handler.Store(&h)
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.Hits.Add(1)
@@ -132,7 +129,7 @@ func NewWorker(t testing.TB, name string, h http.HandlerFunc) *Worker {
 }
 
 // Set replaces the handler.
-func (w *Worker) Set(h http.HandlerFunc) { w.handler.Store(&h) }
+func (w *Fake) Set(h http.HandlerFunc) { w.handler.Store(&h) }
 
 // Answer makes a handler that answers with text.
 func Answer(text string) http.HandlerFunc {
@@ -174,9 +171,9 @@ func Routes(t testing.TB, lines ...string) *routes.Table {
 	return table
 }
 
-// New makes a router that is closed when the test ends. Its key is the field
+// NewRouter makes a router that is closed when the test ends. Its key is the field
 // X-Key by default.
-func New(t testing.TB, cfg router.Config) *router.Router {
+func NewRouter(t testing.TB, cfg router.Config) *router.Router {
 	t.Helper()
 	if cfg.Keys == nil && cfg.Routes == nil {
 		cfg.Keys = kit.KeySources(t, "header:X-Key")
@@ -189,8 +186,8 @@ func New(t testing.TB, cfg router.Config) *router.Router {
 	return rt
 }
 
-// Site is where a router takes requests.
-type Site struct {
+// Front is where a router takes requests.
+type Front struct {
 	URL      string
 	Listener net.Listener
 	HTTP     *http.Client
@@ -199,10 +196,10 @@ type Site struct {
 }
 
 // Client returns the test's client.
-func (s *Site) Client() *http.Client { return s.HTTP }
+func (s *Front) Client() *http.Client { return s.HTTP }
 
 // Way makes a router take requests.
-type Way func(t testing.TB, rt *router.Router) *Site
+type Way func(t testing.TB, rt *router.Router) *Front
 
 // EachWay runs a test with a router behind the standard library's server and
 // behind a [router.Server], for clients of HTTP/1.1, with and without TLS, and of HTTP/2.
@@ -214,35 +211,35 @@ func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
 }
 
 // ThroughNetHTTP is a [Way] through the standard library's server.
-func ThroughNetHTTP(t testing.TB, rt *router.Router) *Site { return siteOf(t, rt) }
+func ThroughNetHTTP(t testing.TB, rt *router.Router) *Front { return siteOf(t, rt) }
 
 // siteOf makes h take requests behind the standard library's server.
-func siteOf(t testing.TB, h http.Handler) *Site {
+func siteOf(t testing.TB, h http.Handler) *Front {
 	s := httptest.NewUnstartedServer(h)
 	s.Config.Protocols = NetServer().Protocols
 	s.Start()
 	t.Cleanup(s.Close)
-	return &Site{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
+	return &Front{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
 }
 
 // ThroughServer is a [Way] through a [router.Server], for clients of HTTP/1.1.
-func ThroughServer(t testing.TB, rt *router.Router) *Site {
+func ThroughServer(t testing.TB, rt *router.Router) *Front {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	Serve(t, rt, l)
+	ServeRouter(t, rt, l)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &Site{URL: "http://" + l.Addr().String(), Listener: l, HTTP: &http.Client{Transport: transport}}
+	return &Front{URL: "http://" + l.Addr().String(), Listener: l, HTTP: &http.Client{Transport: transport}}
 }
 
 // throughTLS is a [Way] through a [router.Server], for clients of HTTP/1.1 over TLS.
-func throughTLS(t testing.TB, rt *router.Router) *Site {
+func throughTLS(t testing.TB, rt *router.Router) *Front {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	ServeTLS(t, rt, l)
-	return &Site{URL: "https://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1")}
+	ServeRouterTLS(t, rt, l)
+	return &Front{URL: "https://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1")}
 }
 
 // throughH2 is a [Way] through a [router.Server], for clients of HTTP/2.
-func throughH2(t testing.TB, rt *router.Router) *Site {
+func throughH2(t testing.TB, rt *router.Router) *Front {
 	s := ThroughServer(t, rt)
 	s.HTTP, s.HTTP2 = kit.Client(t, "HTTP/2"), true
 	return s
@@ -251,9 +248,9 @@ func throughH2(t testing.TB, rt *router.Router) *Site {
 // NetHTTP makes a gateway of net/http in front of an app, the yardstick for what
 // a router and a worker do. It has at most conns connections to the app, if that
 // is not 0. under counts the requests that are under way at the gateway.
-func NetHTTP(t *testing.T, app http.Handler, conns int) (s *Site, under *atomic.Int64) {
+func NetHTTP(t *testing.T, app http.Handler, conns int) (s *Front, under *atomic.Int64) {
 	t.Helper()
-	proxy := httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(workertest.Serve(t, app).URL)))
+	proxy := httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(Serve(t, app).URL)))
 	transport := &http.Transport{MaxConnsPerHost: conns}
 	t.Cleanup(transport.CloseIdleConnections)
 	proxy.Transport, proxy.ErrorLog = transport, log.New(io.Discard, "", 0)
@@ -266,23 +263,23 @@ func NetHTTP(t *testing.T, app http.Handler, conns int) (s *Site, under *atomic.
 }
 
 // Get sends a request for a key and returns status and body.
-func Get(t testing.TB, s *Site, key string) (*http.Response, string) {
+func Get(t testing.TB, s *Front, key string) (*http.Response, string) {
 	t.Helper()
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/", nil)
 	req.Header.Set("X-Key", key)
 	return kit.Do(t, s.Client(), req)
 }
 
-// Serve serves l with a [router.Server] until the test ends.
-func Serve(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
+// ServeRouter serves l with a [router.Server] until the test ends.
+func ServeRouter(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	t.Helper()
 	f := router.NewServer(rt, NetServer())
 	kit.Serve(t, f, l)
 	return f
 }
 
-// ServeTLS is Serve with TLS.
-func ServeTLS(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
+// ServeRouterTLS is ServeRouter with TLS.
+func ServeRouterTLS(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	t.Helper()
 	server := NetServer()
 	server.Protocols.SetHTTP2(true)
@@ -310,9 +307,9 @@ func NetServer() *http.Server {
 
 // InFrontOf makes a router in front of a sidecar of an app, with the link
 // between them.
-func InFrontOf(t testing.TB, app string, change ...func(*worker.Config)) (s *Site, w *workertest.Worker) {
+func InFrontOf(t testing.TB, app string, change ...func(*worker.Config)) (s *Front, w *Worker) {
 	t.Helper()
-	c := workertest.New(t, 16)
+	c := New(t, 16)
 	w = c.StartReady(append(change, func(cfg *worker.Config) { cfg.GRPC = strings.HasPrefix(app, "h2c:") })...)
 	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app)))))
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {

@@ -1,6 +1,4 @@
-// Package admintest has a router, workers and their admin addresses in one process, for
-// tests of what operators see.
-package admintest
+package site
 
 import (
 	"fmt"
@@ -21,19 +19,14 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/status"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Partitions is how many a [Site] has.
-const Partitions = clienttest.Partitions
-
-// Site is a router and workers.
-type Site struct {
-	*clienttest.Site
+// Operated is a router and workers.
+type Operated struct {
+	*Bubble
 	Router *router.Router
 	Member *hub.Handle // of the router
 	Admin  string      // URL of the router's admin address
@@ -43,18 +36,18 @@ type Site struct {
 	app     *kit.Blocking
 }
 
-// Worker is a worker of a [Site], with an app whose requests for /block run until
-// [Site.Release].
-type Worker struct {
-	*workertest.Worker
+// OperatedWorker is a worker of an [Operated], with an app whose requests for /block run until
+// [Operated.Release].
+type OperatedWorker struct {
+	*Worker
 	Admin  string         // URL of its admin address
 	Client *client.Client // that calls over the link
 }
 
-// New starts a router without workers, whose admin address wants the token if it is not "".
-func New(t *testing.T, token string) *Site {
+// NewOperated starts a router without workers, whose admin address wants the token if it is not "".
+func NewOperated(t *testing.T, token string) *Operated {
 	t.Helper()
-	s := &Site{Site: clienttest.NewSite(t), app: &kit.Blocking{Release: make(chan struct{})}}
+	s := &Operated{Bubble: NewInBubble(t), app: &kit.Blocking{Release: make(chan struct{})}}
 	s.App = s.app
 	s.Member = kit.Must(s.Hub.Join(ring.Member{Name: "router-1", Role: ring.RoleRouter, State: ring.StateActive, Addr: "router:80"}))
 	table := kit.Must(routes.Parse("routes.yaml", []byte("routes:\n  - name: orders\n    match: {path: \"/orders/{key}\"}\n    key: path:/orders/{key}\n  - name: rest\n    key: [header:X-Key, query:k]\n")))
@@ -71,17 +64,17 @@ func New(t *testing.T, token string) *Site {
 	return s
 }
 
-func (s *Site) serve(cfg admin.Config) string {
+func (s *Operated) serve(cfg admin.Config) string {
 	server := httptest.NewServer(admin.New(cfg))
 	s.T.Cleanup(server.Close)
 	return server.URL
 }
 
 // Start starts a worker, and waits until it serves what the ring gives it.
-func (s *Site) Start(change ...func(*worker.Config)) *Worker {
+func (s *Operated) Start(change ...func(*worker.Config)) *OperatedWorker {
 	s.T.Helper()
-	w := &Worker{Worker: s.Site.Start(change...)}
-	w.Client = clienttest.NewClient(s.T, client.Config{Members: w.Member, Dial: s.Dial})
+	w := &OperatedWorker{Worker: s.Bubble.StartServing(change...)}
+	w.Client = NewClient(s.T, client.Config{Members: w.Member, Dial: s.Dial})
 	s.T.Cleanup(s.Release) // before the worker ends
 	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Operator: w.Client.Operator(w)})
 	return w
@@ -89,14 +82,14 @@ func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 
 // Cut takes a worker's address away from who would connect to it anew, and ends the
 // connections that there are.
-func (s *Site) Cut(w *Worker) { s.Sever(w.Worker, true) }
+func (s *Operated) Cut(w *OperatedWorker) { s.Sever(w.Worker, true) }
 
 // Kill ends a worker as if its machine were gone.
-func (s *Site) Kill(w *Worker) { s.Site.Kill(w.Worker) }
+func (s *Operated) Kill(w *OperatedWorker) { s.Bubble.Kill(w.Worker) }
 
-// Block sends a request for a key that runs until [Site.Release], if it gets the key. It
+// Block sends a request for a key that runs until [Operated.Release], if it gets the key. It
 // comes from one of several clients.
-func (s *Site) Block(key string, client int) {
+func (s *Operated) Block(key string, client int) {
 	s.blocked.Go(func() {
 		r := httptest.NewRequest(http.MethodGet, "http://shop.example/block", nil)
 		r.RemoteAddr = net.JoinHostPort("192.0.2."+strconv.Itoa(client), "4711")
@@ -105,20 +98,20 @@ func (s *Site) Block(key string, client int) {
 	})
 }
 
-// Running returns how many requests of [Site.Block] run.
-func (s *Site) Running() int { return int(s.app.Running.Load()) }
+// Running returns how many requests of [Operated.Block] run.
+func (s *Operated) Running() int { return int(s.app.Running.Load()) }
 
-// Release lets all requests of [Site.Block] end.
-func (s *Site) Release() {
+// Release lets all requests of [Operated.Block] end.
+func (s *Operated) Release() {
 	s.release.Do(func() { close(s.app.Release) })
 	s.blocked.Wait()
 }
 
 // KeyOf returns a key that the ring gives a worker.
-func (s *Site) KeyOf(w *Worker) string {
+func (s *Operated) KeyOf(w *OperatedWorker) string {
 	for i := 0; ; i++ {
 		key := fmt.Sprint("order-", i)
-		if m, ok := w.Member.View().Owner(s.Cluster.Ring.Partition(key)); ok && m.Name == w.Member.Self().Name {
+		if m, ok := w.Member.View().Owner(s.Ring.Partition(key)); ok && m.Name == w.Member.Self().Name {
 			return key
 		}
 	}
