@@ -177,7 +177,7 @@ func TestEventsAreShort(t *testing.T) {
 
 // The page has all that it needs in itself, and its policy says so.
 func TestTrapLivePageIsAlone(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	rec := httptest.NewRecorder()
 	admin.New(admin.Config{Members: members}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil))
 	page, policy := rec.Body.String(), rec.Header().Get("Content-Security-Policy")
@@ -212,10 +212,10 @@ func (o *rowsOperator) Workers(context.Context) []status.WorkerRow { return o.ro
 // firstOf returns the first event of an admin address of such a process.
 func firstOf(t *testing.T, cfg admin.Config, workers ...string) liveView {
 	t.Helper()
-	h := kit.Must(hub.New(ring.Settings{Ring: ring.Config{Partitions: 16}}))
-	cfg.Members = kit.Must(h.Join(ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive}))
+	h := hub.New(ring.Settings{Ring: ring.Config{Partitions: 16}})
+	cfg.Members = h.Join(ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive})
 	for _, name := range workers {
-		kit.Must(h.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateActive, Incarnation: name + "-1", Addr: name + ":80"}))
+		h.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateActive, Incarnation: name + "-1", Addr: name + ":80"})
 	}
 	server := httptest.NewServer(admin.New(cfg))
 	defer server.Close()
@@ -396,7 +396,7 @@ func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counted{worker: status.WorkerStatus{Incarnation: "w1-1", State: "active"}}
 		admin := admin.New(admin.Config{
-			Members:  kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "r", Role: ring.RoleRouter})),
+			Members:  hub.New(ring.Settings{}).Join(ring.Member{Name: "r", Role: ring.RoleRouter}),
 			Metrics:  metrics.NewRegistry(c),
 			Operator: c,
 		})

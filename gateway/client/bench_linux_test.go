@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -39,7 +40,7 @@ func BenchmarkRole(t *testing.B) {
 			rw.Write(answer)
 		})))
 	case "router":
-		rt := site.NewRouter(t, router.Config{Members: benchMembers(t, owner), Keys: kit.KeySources(t, "header:X-Key")})
+		rt := site.NewRouter(t, router.Config{Members: benchMembers(t, owner)})
 		l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 		site.ServeRouter(t, rt, l)
 		owner = l.Addr().String()
@@ -51,10 +52,10 @@ func BenchmarkRole(t *testing.B) {
 }
 
 // benchMembers is a view of one worker.
-func benchMembers(t testing.TB, addr string) *site.Members {
+func benchMembers(t testing.TB, addr string) *hub.Handle {
 	m := site.Member("w1", addr)
 	m.Link = true
-	return site.NewMembers(t, m)
+	return hub.Of(m)
 }
 
 // startRole starts a process, and returns its id and where it takes requests.

@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -34,11 +35,11 @@ func TestClientConfigIsChecked(t *testing.T) {
 		"ConnsPerWorker is -1": {ConnsPerWorker: -1},
 		"DialTimeout is -1s":   {DialTimeout: -time.Second},
 	} {
-		if _, err := client.New(client.Config{Members: site.NewMembers(t), Limits: limits}); err == nil || !strings.HasPrefix(err.Error(), "client: Limits."+field) {
+		if _, err := client.New(client.Config{Members: hub.Of(), Limits: limits}); err == nil || !strings.HasPrefix(err.Error(), "client: Limits."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	c := site.NewClient(t, client.Config{Members: site.NewMembers(t, site.Member("a", "a:1"))})
+	c := site.NewClient(t, client.Config{Members: hub.Of(site.Member("a", "a:1"))})
 	if owner, err := c.Owner("k"); owner.Name != "a" || err != nil {
 		t.Errorf("%+v, %v", owner, err)
 	}
@@ -161,16 +162,16 @@ func TestClientKeySources(t *testing.T) {
 }
 
 // bubble runs a test with a client over a network in memory.
-func bubble(t *testing.T, cfg client.Config, test func(t *testing.T, c *client.Client, members *site.Members, n *site.Pipes)) {
+func bubble(t *testing.T, cfg client.Config, test func(t *testing.T, c *client.Client, members *hub.Handle, n *site.Network)) {
 	synctest.Test(t, func(t *testing.T) {
-		members, n := site.NewMembers(t), new(site.Pipes)
+		members, n := hub.Of(), new(site.Network)
 		cfg.Members, cfg.Dial = members, n.Dial
 		test(t, site.NewClient(t, cfg), members, n)
 	})
 }
 
 func TestClientHolds(t *testing.T) {
-	bubble(t, client.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, c *client.Client, members *site.Members, n *site.Pipes) {
+	bubble(t, client.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, c *client.Client, members *hub.Handle, n *site.Network) {
 		n.Serve(t, "a:1", site.Answer("a"))
 		start := time.Now()
 		_, err := c.RoundTrip(keyed(t, "GET", "/", nil))
@@ -185,7 +186,7 @@ func TestClientHolds(t *testing.T) {
 		if _, err := c.RoundTrip(keyed(t, "GET", "/", nil).WithContext(ctx)); err == nil || !strings.Contains(err.Error(), "enough") || errors.Is(err, gateway.ErrMayHaveRun) {
 			t.Errorf("a context that has ended: %v", err)
 		}
-		time.AfterFunc(3*time.Second, func() { members.Set(t, site.Member("a", "a:1")) })
+		time.AfterFunc(3*time.Second, func() { members.Set(site.Member("a", "a:1")) })
 		start = time.Now()
 		var wg sync.WaitGroup
 		for range 3 {
@@ -208,8 +209,8 @@ func TestClientHolds(t *testing.T) {
 
 // Close ends what waits for an owner, and what comes later, at once.
 func TestClientClose(t *testing.T) {
-	bubble(t, client.Config{Limits: gateway.Limits{Hold: time.Hour}}, func(t *testing.T, c *client.Client, members *site.Members, n *site.Pipes) {
-		members.Set(t, site.Member("a", "a:1"))
+	bubble(t, client.Config{Limits: gateway.Limits{Hold: time.Hour}}, func(t *testing.T, c *client.Client, members *hub.Handle, n *site.Network) {
+		members.Set(site.Member("a", "a:1"))
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
@@ -256,7 +257,7 @@ func TestClientRepeats(t *testing.T) {
 			first := refuser(t, 1, link.RefusedError{Reason: link.NotOwner, Owner: "owner-life", Epoch: 7}, 0)
 			first.Name = "first"
 			owner.State = ring.StateLeaving
-			c := site.NewClient(t, client.Config{Members: site.NewMembers(t, owner, first)})
+			c := site.NewClient(t, client.Config{Members: hub.Of(owner, first)})
 			body := &closedBody{Reader: bytes.NewReader(content)}
 			r := keyed(t, "POST", "/", body)
 			if sized {
@@ -336,14 +337,11 @@ func TestClientOfABusyWorker(t *testing.T) {
 			<-hold
 		}))
 		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
 		kit.Eventually(t, "it takes the link", func() bool { return w.Member.Self().Link })
 		cfg := client.Config{Members: w.Member}
 		switch way {
 		case "HTTP":
-			cfg.Members = site.NewMembers(t, site.Member("w1", addr))
+			cfg.Members = hub.Of(site.Member("w1", addr))
 		case "local":
 			cfg.Local = w.Local(h)
 		}

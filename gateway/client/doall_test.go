@@ -32,7 +32,7 @@ func TestDoAll(t *testing.T) {
 			if xs.TokenOf(ka) == 0 || xs.TokenOf(kb) == 0 || xs.TokenOf("other") != 0 {
 				t.Errorf("tokens %d %d %d", xs.TokenOf(ka), xs.TokenOf(kb), xs.TokenOf("other"))
 			}
-			if site.IsFree(t, a, ka) || site.IsFree(t, b, kb) {
+			if a.IsFree(t, ka) || b.IsFree(t, kb) {
 				t.Error("a key is free")
 			}
 			return c.DoAll(xs.Context(), []string{kb, ka}, func(again gateway.Execution) error {
@@ -46,7 +46,7 @@ func TestDoAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if !site.IsFree(t, a, ka) || !site.IsFree(t, b, kb) {
+		if !a.IsFree(t, ka) || !b.IsFree(t, kb) {
 			t.Error("a key is held")
 		}
 		never := func(gateway.Execution) error {
@@ -156,7 +156,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if !site.IsFree(t, a, ka) || !site.IsFree(t, b, kb) {
+		if !a.IsFree(t, ka) || !b.IsFree(t, kb) {
 			t.Error("a key is held")
 		}
 		if err := a.Do(t.Context(), ka, func(gateway.Execution) error {

@@ -7,7 +7,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // BenchmarkHold is a key held over TCP at a worker of the same process, and one held
@@ -16,10 +15,7 @@ func BenchmarkHold(b *testing.B) {
 	c := site.New(b, 16)
 	w := c.StartReady()
 	h := w.Handler(nil)
-	addr := w.Listen(b, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		b.Fatal(err)
-	}
+	w.Listen(b, h)
 	for _, way := range []string{"remote", "local"} {
 		cfg := client.Config{Members: w.Member}
 		if way == "local" {

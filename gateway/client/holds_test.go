@@ -38,14 +38,14 @@ func TestHold(t *testing.T) {
 					t.Errorf("token %d follows %d", token, last)
 				}
 				last = token
-				if site.IsFree(t, w, "k") {
+				if w.IsFree(t, "k") {
 					t.Error("the key is free at its owner")
 				}
 				time.Sleep(3 * kit.TTL) // renewed
 				if ctx.Err() != nil {
 					t.Errorf("cancelled: %v", context.Cause(ctx))
 				}
-				if site.IsFree(t, w, "k") {
+				if w.IsFree(t, "k") {
 					t.Error("the key is free at its owner after a while")
 				}
 				return nil
@@ -54,7 +54,7 @@ func TestHold(t *testing.T) {
 				t.Fatalf("ran: %v, %v", ran, err)
 			}
 			synctest.Wait()
-			if !site.IsFree(t, w, "k") {
+			if !w.IsFree(t, "k") {
 				t.Error("the key is held at its owner after Hold has returned")
 			}
 		}
@@ -122,18 +122,18 @@ func TestHoldErrors(t *testing.T) {
 func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		end      func(s *site.Bubble, w *site.Worker, store *site.CutStore)
+		end      func(s *site.Site, w *site.Worker, store *site.CutStore)
 		min, max time.Duration // until fn's context ends
 	}{
-		{"the owner dies", func(s *site.Bubble, w *site.Worker, _ *site.CutStore) { s.Kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot be reached", func(s *site.Bubble, w *site.Worker, _ *site.CutStore) { s.Sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store", func(_ *site.Bubble, _ *site.Worker, store *site.CutStore) { store.Set(true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store, and dies later", func(s *site.Bubble, w *site.Worker, store *site.CutStore) {
+		{"the owner dies", func(s *site.Site, w *site.Worker, _ *site.CutStore) { s.Kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot be reached", func(s *site.Site, w *site.Worker, _ *site.CutStore) { s.Sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store", func(_ *site.Site, _ *site.Worker, store *site.CutStore) { store.Set(true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store, and dies later", func(s *site.Site, w *site.Worker, store *site.CutStore) {
 			store.Set(true)
 			time.Sleep(5 * time.Second)
 			s.Kill(w)
 		}, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner has lost its session", func(s *site.Bubble, w *site.Worker, _ *site.CutStore) {
+		{"the owner has lost its session", func(s *site.Site, w *site.Worker, _ *site.CutStore) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 		}, 0, 2500 * time.Millisecond},
 		{"the client is closed", nil, 0, 0},
@@ -215,7 +215,7 @@ func TestHoldOutlivesItsConnection(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is not released")
 		}
 	})
@@ -256,7 +256,7 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 			}
 			cancel()
 			synctest.Wait()
-			if !site.IsFree(t, w, "k") {
+			if !w.IsFree(t, "k") {
 				t.Errorf("%s: the key is held", how)
 			}
 		}
@@ -331,7 +331,7 @@ func TestTrapHoldsMove(t *testing.T) {
 			}
 			s.Sever(w, true)
 			w.Close()
-			_ = w.Member.Vanish()
+			w.Member.Vanish()
 			next.AwaitServing(t, 16)
 			if w = next; w.Status().Holds < len(holding) {
 				t.Errorf("%d holds have moved", w.Status().Holds)
@@ -385,7 +385,7 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			w := s.StartServing(func(cfg *worker.Config) { cfg.Store = store })
 			c := s.NewClient()
 			_ = c.Do(t.Context(), "connected", func(gateway.Execution) error { return nil })
-			s.Delay(method, 1500*time.Millisecond)
+			s.Network.Delay(method, 1500*time.Millisecond)
 			store.Set(true)
 			ended := make(chan time.Time, 1)
 			go func() {
@@ -398,7 +398,7 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
 				ctx := x.Context()
 				if method == ":renew" {
-					time.Sleep(kit.TTL/5 + kit.TTL/50 + s.Slow + kit.TTL/100) // it has been confirmed once
+					time.Sleep(kit.TTL/5 + kit.TTL/50 + 1500*time.Millisecond + kit.TTL/100) // it has been confirmed once
 				}
 				s.Sever(w, true)
 				<-ctx.Done()
@@ -456,7 +456,7 @@ func TestTrapLostGrantIsReleased(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.Do(ctx, "k", func(gateway.Execution) error { return nil }) }()
 		synctest.Wait()
-		if site.IsFree(t, w, "k") {
+		if w.IsFree(t, "k") {
 			t.Fatal("the key was not granted")
 		}
 		cancel()
@@ -464,7 +464,7 @@ func TestTrapLostGrantIsReleased(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held for nobody")
 		}
 	})
@@ -527,7 +527,7 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 						t.Errorf("waiter %d was granted the key %d times", i, n)
 					}
 				}
-				if !site.IsFree(t, b, key) {
+				if !b.IsFree(t, key) {
 					t.Error("the key is held in the end")
 				}
 			})

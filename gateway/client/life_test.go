@@ -19,7 +19,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // An answer can be closed while it is read, and before its end: then the handler's
@@ -217,10 +216,7 @@ func TestClientNestedCalls(t *testing.T) {
 			fmt.Fprintf(rw, "%d ", status)
 			io.WriteString(rw, text)
 		}))
-		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
+		w.Listen(t, h)
 		clients[i] = site.NewClient(t, client.Config{Members: w.Member, Local: w.Local(h)})
 	}
 	kit.Eventually(t, "both serve", func() bool {
@@ -284,14 +280,11 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 	start := func() (*site.Worker, http.Handler) {
 		w := c.Start()
 		h := w.Handler(app)
-		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
+		w.Listen(t, h)
 		return w, h
 	}
 	first, h := start()
-	outside := kit.Must(c.Hub.Join(ring.Member{Name: "client", Role: ring.RoleRouter, State: ring.StateActive}))
+	outside := c.Join("client")
 	clients := []*client.Client{
 		site.NewClient(t, client.Config{Members: first.Member, Local: first.Local(h)}),
 		site.NewClient(t, client.Config{Members: outside}),
@@ -329,9 +322,7 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 		}
 		cancel()
 		w.Close()
-		if err := w.Member.Vanish(); err != nil {
-			t.Error(err)
-		}
+		w.Member.Vanish()
 	}
 	done.Store(true)
 	wg.Wait()

@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -126,7 +127,7 @@ func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
 	for _, length := range []int64{4, -1} {
 		var asked atomic.Int64
 		client := site.NewClient(t, client.Config{
-			Members: site.NewMembers(t, own, away),
+			Members: hub.Of(own, away),
 			Local: fakeLocal{nil, own.Incarnation, func(rw http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
 				site.NotOwner(away, 7)(rw, r)
@@ -162,7 +163,7 @@ func TestClientWhoseOwnWorkerIsSecond(t *testing.T) {
 		own.Name, own.Incarnation, own.State = "own", "own-life", ring.StateLeaving
 		first := refuser(t, 1, link.RefusedError{Reason: link.NotOwner, Owner: "own-life", Epoch: 7}, 100)
 		client := site.NewClient(t, client.Config{
-			Members: site.NewMembers(t, own, first),
+			Members: hub.Of(own, first),
 			Local:   fakeLocal{nil, own.Incarnation, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, site.Sum(r.Body)) }},
 		})
 		r := keyed(t, "POST", "/", io.MultiReader(bytes.NewReader(content)))

@@ -21,7 +21,6 @@ import (
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // Locks of clients elsewhere, and of the owner's own process, are as all locks are.
@@ -30,9 +29,6 @@ func TestLocker(t *testing.T) {
 	w := c.StartReady()
 	h := w.Handler(nil)
 	addr := w.Listen(t, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
 	kit.Eventually(t, "it takes the link", func() bool {
 		m, _ := w.Member.View().Find(w.Incarnation())
 		return m.Link && m.Addr == addr
@@ -57,10 +53,10 @@ func TestLock(t *testing.T) {
 			w := s.StartServing()
 			l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(term)))
 			time.Sleep(3 * kit.TTL)
-			if err := l.Context().Err(); err != nil || site.IsFree(t, w, "k") {
+			if err := l.Context().Err(); err != nil || w.IsFree(t, "k") {
 				t.Errorf("TTL %v: after a while: %v", term, context.Cause(l.Context()))
 			}
-			if err := l.Unlock(t.Context()); err != nil || !site.IsFree(t, w, "k") {
+			if err := l.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 				t.Errorf("TTL %v: Unlock: %v", term, err)
 			}
 		})
@@ -96,12 +92,12 @@ func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
 		s.Kill(a)
 		b.AwaitServing(t, 16)
 		for range 4 {
-			if l.Context().Err() != nil || site.IsFree(t, b, "k") {
-				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), site.IsFree(t, b, "k"))
+			if l.Context().Err() != nil || b.IsFree(t, "k") {
+				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), b.IsFree(t, "k"))
 			}
 			time.Sleep(2 * kit.TTL)
 		}
-		if err := l.Unlock(t.Context()); err != nil || !site.IsFree(t, b, "k") {
+		if err := l.Unlock(t.Context()); err != nil || !b.IsFree(t, "k") {
 			t.Errorf("Unlock: %v", err)
 		}
 	})
@@ -134,7 +130,7 @@ func TestLockWaitsOn(t *testing.T) {
 			return nil
 		})
 		all.Wait()
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -143,27 +139,27 @@ func TestLockWaitsOn(t *testing.T) {
 // Unlock says whether the lock was the caller's up to then, or that nobody knows.
 func TestTrapUnlockTellsTheTruth(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before func(s *site.Bubble, w *site.Worker, l *client.Lock)
+		before func(s *site.Site, w *site.Worker, l *client.Lock)
 		want   error
 	}{
-		"held":                   {func(*site.Bubble, *site.Worker, *client.Lock) {}, nil},
-		"its connection is lost": {func(s *site.Bubble, w *site.Worker, _ *client.Lock) { s.Sever(w, false) }, nil},
-		"it has expired": {func(s *site.Bubble, w *site.Worker, l *client.Lock) {
+		"held":                   {func(*site.Site, *site.Worker, *client.Lock) {}, nil},
+		"its connection is lost": {func(s *site.Site, w *site.Worker, _ *client.Lock) { s.Sever(w, false) }, nil},
+		"it has expired": {func(s *site.Site, w *site.Worker, l *client.Lock) {
 			s.Sever(w, true)
 			<-l.Context().Done()
 			time.Sleep(kit.TTL)
 			s.Sever(w, false)
 		}, locking.ErrNotOwner},
-		"its owner has lost its session": {func(s *site.Bubble, w *site.Worker, l *client.Lock) {
+		"its owner has lost its session": {func(s *site.Site, w *site.Worker, l *client.Lock) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, locking.ErrNotOwner},
-		"its owner cannot be reached": {func(s *site.Bubble, w *site.Worker, _ *client.Lock) { s.Sever(w, true) }, locking.ErrUnlockUnknown},
-		"the answer is lost": {func(s *site.Bubble, w *site.Worker, _ *client.Lock) {
+		"its owner cannot be reached": {func(s *site.Site, w *site.Worker, _ *client.Lock) { s.Sever(w, true) }, locking.ErrUnlockUnknown},
+		"the answer is lost": {func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Mute(w)
 			time.AfterFunc(kit.TTL/4, func() { s.Unmute(w) })
 		}, nil},
-		"the answer is lost, and what its owner knows": {func(s *site.Bubble, w *site.Worker, _ *client.Lock) {
+		"the answer is lost, and what its owner knows": {func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Mute(w)
 			time.AfterFunc(kit.TTL/4, func() {
 				_ = s.Store.Release(s.T.Context(), w.Incarnation())
@@ -202,7 +198,7 @@ func TestUnlockGoesOnInTheBackground(t *testing.T) {
 		}
 		s.Sever(w, false)
 		time.Sleep(kit.TTL / 5)
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held though its owner can be reached again")
 		}
 	})
@@ -219,11 +215,11 @@ func TestNestedLock(t *testing.T) {
 		if inner.Token() != outer.Token() || time.Until(inner.Until()) <= 0 {
 			t.Errorf("tokens %d and %d, until %v", inner.Token(), outer.Token(), inner.Until())
 		}
-		if err := inner.Unlock(t.Context()); err != nil || site.IsFree(t, w, "k") || outer.Context().Err() != nil {
+		if err := inner.Unlock(t.Context()); err != nil || w.IsFree(t, "k") || outer.Context().Err() != nil {
 			t.Errorf("the inner Unlock: %v", err)
 		}
 		late := kit.Must(c.Lock(outer.Context(), "k"))
-		if err := outer.Unlock(t.Context()); err != nil || !site.IsFree(t, w, "k") || late.Context().Err() == nil {
+		if err := outer.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") || late.Context().Err() == nil {
 			t.Errorf("the outer Unlock: %v, with the inner one at work: %v", err, late.Context().Err() == nil)
 		}
 		if err := late.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
@@ -304,7 +300,7 @@ func TestLockAtOnesOwnWorker(t *testing.T) {
 			if err := l.Extend(t.Context(), kit.TTL+1); (err == nil) != (holds == 1) || err != nil && !errors.Is(err, locking.ErrOption) {
 				t.Errorf("TTL %v: Extend: %v", term, err)
 			}
-			if err := l.Unlock(t.Context()); err != nil || !site.IsFree(t, w, "k") {
+			if err := l.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 				t.Errorf("TTL %v: Unlock: %v", term, err)
 			}
 		}
@@ -345,7 +341,7 @@ func TestTrapGrantedWhenGivenUp(t *testing.T) {
 		c := s.NewClient(func(cfg *client.Config) {
 			cfg.Local = late{w.Local(w.Handler(nil)), func() { cancel(reason) }}
 		})
-		if l, err := c.Lock(ctx, "k"); l != nil || !errors.Is(err, reason) || !site.IsFree(t, w, "k") {
+		if l, err := c.Lock(ctx, "k"); l != nil || !errors.Is(err, reason) || !w.IsFree(t, "k") {
 			t.Errorf("%v, %v", l, err)
 		}
 	})
@@ -406,7 +402,7 @@ func TestMutex(t *testing.T) {
 			if err := m.Extend(t.Context(), kit.TTL); err != nil || time.Until(m.Until()) < kit.TTL/2 {
 				t.Errorf("Extend: %v, until %v", err, time.Until(m.Until()))
 			}
-			if err := m.Unlock(t.Context()); err != nil || !site.IsFree(t, w, m.Key()) {
+			if err := m.Unlock(t.Context()); err != nil || !w.IsFree(t, m.Key()) {
 				t.Errorf("Unlock: %v", err)
 			}
 			unlocked(m)
@@ -449,14 +445,14 @@ func TestRLock(t *testing.T) {
 			t.Errorf("after a move: token %d became %d; %v %v", first.Token(), third.Token(), context.Cause(first.Context()), context.Cause(second.Context()))
 		}
 		for _, l := range []*client.Lock{first, second, third} {
-			if site.IsFree(t, next, "k") {
+			if next.IsFree(t, "k") {
 				t.Error("free beside readers")
 			}
 			if err := l.Unlock(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
-		if !site.IsFree(t, next, "k") {
+		if !next.IsFree(t, "k") {
 			t.Error("held after the last reader")
 		}
 	})

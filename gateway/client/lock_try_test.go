@@ -17,9 +17,9 @@ import (
 )
 
 // asks reports whether try asks an owner, whose answers are late.
-func asks(s *site.Bubble, try func()) bool {
-	s.Delay(holds.Acquire, kit.TTL/100)
-	defer s.Delay("", 0)
+func asks(s *site.Site, try func()) bool {
+	s.Network.Delay(holds.Acquire, kit.TTL/100)
+	defer s.Network.Delay("", 0)
 	began := time.Now()
 	try()
 	return time.Since(began) > 0
@@ -134,20 +134,20 @@ func TestLockErrors(t *testing.T) {
 func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
 	for name, tt := range map[string]struct {
 		term   time.Duration // of the lock
-		before func(s *site.Bubble, w *site.Worker, l *client.Lock)
+		before func(s *site.Site, w *site.Worker, l *client.Lock)
 		free   bool
 	}{
-		"it was unlocked": {kit.TTL, func(s *site.Bubble, _ *site.Worker, l *client.Lock) { _ = l.Unlock(s.T.Context()) }, true},
-		"it is lost": {kit.TTL, func(s *site.Bubble, w *site.Worker, l *client.Lock) {
+		"it was unlocked": {kit.TTL, func(s *site.Site, _ *site.Worker, l *client.Lock) { _ = l.Unlock(s.T.Context()) }, true},
+		"it is lost": {kit.TTL, func(s *site.Site, w *site.Worker, l *client.Lock) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, false},
-		"its time is over": {kit.TTL, func(s *site.Bubble, w *site.Worker, _ *client.Lock) {
+		"its time is over": {kit.TTL, func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Sever(w, true)
 			time.Sleep(kit.TTL + time.Millisecond)
 			s.Sever(w, false)
 		}, true},
-		"its last renewals have failed": {6 * kit.TTL, func(s *site.Bubble, w *site.Worker, _ *client.Lock) {
+		"its last renewals have failed": {6 * kit.TTL, func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Sever(w, true)
 			time.Sleep(kit.TTL/2 + time.Millisecond) // between two attempts
 			s.Sever(w, false)

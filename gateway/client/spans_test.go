@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/test/spantest"
@@ -58,7 +59,7 @@ func TestSpansOfClients(t *testing.T) {
 		})
 	}
 	kept := spantest.New(t)
-	c := site.NewClient(t, client.Config{Members: site.NewMembers(t), Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept})
+	c := site.NewClient(t, client.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept})
 	if _, err := c.RoundTrip(keyed(t, "GET", "/", nil)); err == nil {
 		t.Fatal("a call without workers has an answer")
 	}

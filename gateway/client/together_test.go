@@ -18,7 +18,7 @@ import (
 )
 
 // pair is two workers, a key of each, and a client. The keys' order is that of the workers.
-func pair(t *testing.T, change ...func(*client.Config, *site.Worker)) (s *site.Bubble, a, b *site.Worker, ka, kb string, c *client.Client) {
+func pair(t *testing.T, change ...func(*client.Config, *site.Worker)) (s *site.Site, a, b *site.Worker, ka, kb string, c *client.Client) {
 	s = site.NewInBubble(t)
 	a, b = s.StartServing(), s.StartServing()
 	time.Sleep(5 * time.Second)
@@ -47,7 +47,7 @@ func TestLockAll(t *testing.T) {
 				t.Errorf("%v left", left)
 			}
 			time.Sleep(2 * kit.TTL)
-			if site.IsFree(t, a, ka) || site.IsFree(t, b, kb) || l.Context().Err() != nil {
+			if a.IsFree(t, ka) || b.IsFree(t, kb) || l.Context().Err() != nil {
 				t.Errorf("after a while: %v", context.Cause(l.Context()))
 			}
 			if err := l.Extend(t.Context(), kit.TTL); err != nil || time.Until(l.Until()) < kit.TTL/2 {
@@ -57,7 +57,7 @@ func TestLockAll(t *testing.T) {
 			if within.Token() != l.TokenOf(ka) {
 				t.Error("a lock within has another token")
 			}
-			if err := l.Unlock(t.Context()); err != nil || !site.IsFree(t, a, ka) || !site.IsFree(t, b, kb) || l.Context().Err() == nil {
+			if err := l.Unlock(t.Context()); err != nil || !a.IsFree(t, ka) || !b.IsFree(t, kb) || l.Context().Err() == nil {
 				t.Errorf("Unlock: %v", err)
 			}
 			for what, err := range map[string]error{"Unlock": l.Unlock(t.Context()), "Extend": l.Extend(t.Context(), 0)} {
@@ -75,7 +75,7 @@ func TestTrapLockAllOrNone(t *testing.T) {
 		_, a, b, ka, kb, c := pair(t)
 		second := kit.Must(c.Lock(t.Context(), kb, locking.Label("the second")))
 		time.AfterFunc(kit.TTL, func() {
-			if site.IsFree(t, a, ka) {
+			if a.IsFree(t, ka) {
 				t.Error("the first key is free while the second one is waited for")
 			}
 		})
@@ -85,7 +85,7 @@ func TestTrapLockAllOrNone(t *testing.T) {
 			t.Errorf("after %v: %v", d, err)
 		}
 		synctest.Wait()
-		if !site.IsFree(t, a, ka) {
+		if !a.IsFree(t, ka) {
 			t.Fatal("the first key is held")
 		}
 		first := kit.Must(c.Lock(t.Context(), ka))
@@ -95,7 +95,7 @@ func TestTrapLockAllOrNone(t *testing.T) {
 		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || d != 2*kit.TTL {
 			t.Errorf("the first key has come late: after %v: %v", d, err)
 		}
-		if err := second.Unlock(t.Context()); err != nil || !site.IsFree(t, b, kb) {
+		if err := second.Unlock(t.Context()); err != nil || !b.IsFree(t, kb) {
 			t.Error(err)
 		}
 		many := make([]string, 65)
@@ -134,7 +134,7 @@ func TestTrapLockAllLosesOne(t *testing.T) {
 		if !errors.Is(err, locking.ErrNotOwner) || !strings.Contains(err.Error(), ka) || strings.Contains(err.Error(), fmt.Sprintf("%q", kb)) {
 			t.Errorf("Unlock: %v", err)
 		}
-		if !site.IsFree(t, b, kb) {
+		if !b.IsFree(t, kb) {
 			t.Error("the other key is held")
 		}
 	})

@@ -61,7 +61,7 @@ func TestHoldsTakeTurns(t *testing.T) {
 			t.Errorf("the owner has granted %v locks, want those of a, of 1, and of 2 to 5 together", n)
 		}
 		synctest.Wait()
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})

@@ -109,7 +109,7 @@ func TestTurns(t *testing.T) {
 		if n := grants(t, w); n != 5 {
 			t.Errorf("the owner has granted %v locks, want those of a1, b1, a2, a5 and a6", n)
 		}
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -208,7 +208,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			}
 			return nil
 		})
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held for nobody")
 		}
 		var late context.CancelFunc
@@ -224,7 +224,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			return nil
 		})
 		q.expect("1", "2", "3")
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -279,7 +279,7 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 			t.Errorf("within what has ended: %v, %v", l, err)
 		}
 		time.Sleep(3 * kit.TTL) // it is renewed
-		if err := third.Unlock(t.Context()); err != nil || !site.IsFree(t, w, "k") {
+		if err := third.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 			t.Errorf("Unlock of the last: %v", err)
 		}
 	})
@@ -288,20 +288,20 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 // A lock that is not as good as another one is not passed on: the next caller asks for one.
 func TestTrapNotPassedOn(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before func(t *testing.T, s *site.Bubble, w *site.Worker, l *client.Lock)
+		before func(t *testing.T, s *site.Site, w *site.Worker, l *client.Lock)
 		unlock error
 	}{
-		"it was extended": {func(t *testing.T, _ *site.Bubble, _ *site.Worker, l *client.Lock) {
+		"it was extended": {func(t *testing.T, _ *site.Site, _ *site.Worker, l *client.Lock) {
 			if err := l.Extend(t.Context(), 4*kit.TTL); err != nil {
 				t.Error(err)
 			}
 		}, nil},
-		"its renewals fail": {func(_ *testing.T, s *site.Bubble, w *site.Worker, _ *client.Lock) {
+		"its renewals fail": {func(_ *testing.T, s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Sever(w, true)
 			time.Sleep(kit.TTL * 5 / 10)
 			time.AfterFunc(kit.TTL/100, func() { s.Sever(w, false) })
 		}, nil},
-		"it is lost": {func(t *testing.T, s *site.Bubble, w *site.Worker, l *client.Lock) {
+		"it is lost": {func(t *testing.T, s *site.Site, w *site.Worker, l *client.Lock) {
 			_ = s.Store.Release(t.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, locking.ErrNotOwner},
@@ -323,7 +323,7 @@ func TestTrapNotPassedOn(t *testing.T) {
 				if left := time.Until(third.Until()); left > kit.TTL || left < kit.TTL/2 {
 					t.Errorf("the next one has it for %v", left)
 				}
-				if err := third.Unlock(t.Context()); err != nil || !site.IsFree(t, w, "k") {
+				if err := third.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 					t.Errorf("Unlock of the last: %v", err)
 				}
 			})

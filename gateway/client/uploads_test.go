@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -45,7 +46,7 @@ func TestClientUploads(t *testing.T) {
 				}
 				io.WriteString(rw, site.Sum(r.Body))
 			})
-			c := kit.Must(client.New(client.Config{Members: site.NewMembers(t, a.Member), Limits: gateway.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
+			c := kit.Must(client.New(client.Config{Members: hub.Of(a.Member), Limits: gateway.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
 			defer c.Close()
 			r := kit.Must(http.NewRequestWithContext(t.Context(), "POST", "/", tt.body()))
 			r.ContentLength = tt.length

@@ -17,9 +17,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // clientWays returns clients of an app's worker: over the link, over HTTP/1.1, and in
@@ -47,14 +47,11 @@ func clientWay(t testing.TB, way string, app http.HandlerFunc) (cfg client.Confi
 	w := c.StartReady(func(cfg *worker.Config) { cfg.Direct = true }) // for HTTP as to a worker that takes no link
 	h := w.Handler(app)
 	addr := w.Listen(t, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
 	kit.Eventually(t, "it takes the link", func() bool { return w.Member.Self().Link })
 	cfg.Members = w.Member
 	switch way {
 	case "HTTP":
-		cfg.Members = site.NewMembers(t, site.Member("w1", addr))
+		cfg.Members = hub.Of(site.Member("w1", addr))
 	case "local":
 		cfg.Local = w.Local(h)
 	}

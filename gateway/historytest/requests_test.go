@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -17,9 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // visits is an app behind workers, whose POST adds one to a counter and whose GET reads
@@ -99,15 +96,12 @@ func TestRequestsThatShare(t *testing.T) { bubble(t, testRequestsThatShare) }
 func testRequestsThatShare(t *testing.T) {
 	const clients, keys = 12, 3
 	s := &visits{run: &run{world: newWorld(t, keys)}, calls: make(map[string]*call), answered: make(map[string]bool)}
-	n := &wires{t: t, app: s, at: make(map[string]*pipes), conns: make(map[string][]net.Conn)}
-	s.started = n.serve
+	s.App, s.started = s, s.serve
 	s.start()
 	s.start()
-	rt := kit.Must(router.New(router.Config{
-		Members: kit.Must(s.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive})),
-		Routes:  site.Routes(t, `name: a, key: "header:X-Key", mode: share`), Dial: n.dialer("router"), Limits: gateway.Limits{Hold: 4 * ttl},
-	}))
-	defer rt.Close()
+	rt := s.NewRouter(router.Config{
+		Routes: site.Routes(t, `name: a, key: "header:X-Key", mode: share`), Dial: s.Network.Dial, Limits: gateway.Limits{Hold: 4 * ttl},
+	})
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 

@@ -28,7 +28,7 @@ func TestTrapLockServiceGivesBackWhatItAskedForTwice(t *testing.T) {
 			w := s.StartServing()
 			last := s.must(200, "POST", "/v1/locks/b")
 			s.loseAnswer(w)
-			if s.must(423, "POST", "/v1/locks?key=a&key=b&ttl="+lease, "Idempotency-Key", "x"); !site.IsFree(t, w, "a") {
+			if s.must(423, "POST", "/v1/locks?key=a&key=b&ttl="+lease, "Idempotency-Key", "x"); !w.IsFree(t, "a") {
 				t.Errorf("ttl=%s: a key is held for a request that has not got all of them", lease)
 			}
 			s.must(204, "DELETE", "/v1/locks/b?lease="+last.Lease)
@@ -43,10 +43,10 @@ func TestTrapLockServiceGivesBackWhatComesTooLate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
 				w := s.StartServing()
-				s.Delay(":acquire", 1200*time.Millisecond)
+				s.Network.Delay(":acquire", 1200*time.Millisecond)
 				s.must(410, "POST", "/v1/locks?key=a&key=b&ttl=2s&wait=60s", field...)
-				s.Delay("", 0)
-				if !site.IsFree(t, w, "b") {
+				s.Network.Delay("", 0)
+				if !w.IsFree(t, "b") {
 					t.Error("a key is held for a request that was answered with 410")
 				}
 				time.Sleep(kit.TTL)
@@ -197,7 +197,7 @@ func TestLockServiceReaders(t *testing.T) {
 			t.Errorf("one is left: %s", a.body)
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+first.Lease)
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("held after both have unlocked it")
 		}
 		s.must(400, "POST", "/v1/locks/k?mode=shared")

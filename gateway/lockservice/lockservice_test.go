@@ -17,20 +17,19 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // lockSite is a lock service of a site, to which requests are made without a connection.
 type lockSite struct {
-	*site.Bubble
+	*site.Site
 	router  *router.Router
 	service *lockservice.Service
 }
 
 func newLockSite(t *testing.T, change ...func(*router.Config)) *lockSite {
-	s := &lockSite{Bubble: site.NewInBubble(t)}
-	member := kit.Must(s.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	cfg := router.Config{Members: member, Dial: s.Dial, Keys: kit.KeySources(t, "header:X-Key")}
+	s := &lockSite{Site: site.NewInBubble(t)}
+	member := s.Join("router")
+	cfg := router.Config{Members: member, Dial: s.Network.Dial, Keys: kit.KeySources(t, "header:X-Key")}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -72,7 +71,7 @@ func (s *lockSite) ask(ctx context.Context, method, target string, field ...stri
 	return replyOf(s.T, w.Code, w.Header(), w.Body.String())
 }
 
-func replyOf(t *testing.T, code int, h http.Header, body string) (a lockReply) {
+func replyOf(t testing.TB, code int, h http.Header, body string) (a lockReply) {
 	t.Helper()
 	if strings.HasSuffix(h.Get("Content-Type"), "json") {
 		if err := json.Unmarshal([]byte(body), &a); err != nil {
@@ -111,18 +110,18 @@ func TestLockService(t *testing.T) {
 		if a := s.must(200, "GET", "/v1/locks/k"); !a.Held || a.Holder != "cron-7" || a.Token != lock.Token || a.TTL != 3000 {
 			t.Errorf("its state: %s", a.body)
 		}
-		if site.IsFree(t, w, "k") {
+		if w.IsFree(t, "k") {
 			t.Error("a key that is locked is free at its owner")
 		}
 		if a := s.must(200, "PUT", "/v1/locks/k?ttl=8s&lease="+lock.Lease); a.Token != lock.Token || a.TTL != 8000 || a.Lease != lock.Lease {
 			t.Errorf("extended: %s", a.body)
 		}
 		time.Sleep(7 * time.Second)
-		if site.IsFree(t, w, "k") {
+		if w.IsFree(t, "k") {
 			t.Error("a lock that was extended has ended")
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("a key that was unlocked is not free")
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
@@ -133,7 +132,7 @@ func TestLockService(t *testing.T) {
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
 		time.Sleep(kit.TTL)
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("a lock that nobody renews does not end")
 		}
 		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -269,7 +268,7 @@ func TestLockServiceWaits(t *testing.T) {
 				}
 				order <- fmt.Sprint("w", i)
 				time.Sleep(time.Duration(a.TTL-10) * time.Millisecond)
-				if site.IsFree(t, w, "k") {
+				if w.IsFree(t, "k") {
 					t.Errorf("w%d does not hold the key for as long as it read", i)
 				}
 				s.must(204, "DELETE", "/v1/locks/k?lease="+a.Lease)
@@ -284,7 +283,7 @@ func TestLockServiceWaits(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(kit.TTL)
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held in the end")
 		}
 	})
@@ -311,7 +310,7 @@ func TestTrapLockServiceClientLeaves(t *testing.T) {
 				t.Errorf("%d wait for a client that has left", n)
 			}
 			s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-			if !site.IsFree(t, w, "k") {
+			if !w.IsFree(t, "k") {
 				t.Error("a client that has left holds the key")
 			}
 		}
@@ -323,7 +322,7 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
 		w := s.StartServing()
-		s.Delay(":acquire", 100*time.Millisecond)
+		s.Network.Delay(":acquire", 100*time.Millisecond)
 		for _, chosen := range []bool{false, true} {
 			var field []string
 			if chosen {
@@ -333,7 +332,7 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 			time.AfterFunc(50*time.Millisecond, leave)
 			s.ask(ctx, "POST", "/v1/locks/k", field...)
 			time.Sleep(time.Second)
-			switch free := site.IsFree(t, w, "k"); {
+			switch free := w.IsFree(t, "k"); {
 			case !chosen && !free:
 				t.Error("nobody can unlock the key")
 			case chosen && free:
@@ -341,7 +340,7 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * kit.TTL)
-		if !site.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("a key that its client has not come back for is held")
 		}
 	})
@@ -357,7 +356,7 @@ func TestTrapLockServiceGivesBack(t *testing.T) {
 		try := func(code int, wait string) {
 			s.must(code, "POST", "/v1/locks?key=a&key=b&key=c&wait="+wait, "Idempotency-Key", "x")
 		}
-		if try(423, "0s"); !site.IsFree(t, w, "a") || !site.IsFree(t, w, "b") {
+		if try(423, "0s"); !w.IsFree(t, "a") || !w.IsFree(t, "b") {
 			t.Error("keys are held for a request that has not got all of them")
 		}
 		done := make(chan struct{})
@@ -371,7 +370,7 @@ func TestTrapLockServiceGivesBack(t *testing.T) {
 			s.must(204, "DELETE", "/v1/locks/c?lease="+last.Lease)
 		}()
 		try(200, "8s")
-		if <-done; site.IsFree(t, w, "a") || site.IsFree(t, w, "b") || site.IsFree(t, w, "c") {
+		if <-done; w.IsFree(t, "a") || w.IsFree(t, "b") || w.IsFree(t, "c") {
 			t.Error("the request that came first has freed what the other one has found")
 		}
 		s.must(204, "DELETE", "/v1/locks?key=a&key=b&key=c", "Idempotency-Key", "x")
@@ -397,7 +396,7 @@ func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
 			t.Error(err)
 		}
 		<-done
-		if site.IsFree(t, b, key) {
+		if b.IsFree(t, key) {
 			t.Error("a lock that a client was told of is gone")
 		}
 		s.must(204, "DELETE", "/v1/locks/z?lease="+last.Lease)
@@ -440,7 +439,7 @@ func TestTrapLockServiceOtherRequest(t *testing.T) {
 			}
 			s.must(422, "POST", "/v1/locks?key=a&key=k&mode="+other, "Idempotency-Key", mode)
 			s.must(200, "POST", "/v1/locks/k?mode="+mode, "Idempotency-Key", mode)
-			if s.must(204, "DELETE", "/v1/locks/k", "Idempotency-Key", mode); !site.IsFree(t, w, "k") || !site.IsFree(t, w, "a") {
+			if s.must(204, "DELETE", "/v1/locks/k", "Idempotency-Key", mode); !w.IsFree(t, "k") || !w.IsFree(t, "a") {
 				t.Error("a key is held in the end")
 			}
 		}

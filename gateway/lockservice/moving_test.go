@@ -102,7 +102,7 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 				synctest.Wait()
 				s.Mute(a)
 				store.Set(true)
-				_ = a.Member.Vanish()
+				a.Member.Vanish()
 				b := s.StartServing()
 				b.AwaitServing(t, 16)
 				<-locked

@@ -70,13 +70,13 @@ func TestTrapWaitAtASilentOwner(t *testing.T) {
 		s := newLockSite(t)
 		s.StartServing()
 		s.must(200, "POST", "/v1/locks/other")
-		s.Delay(holds.Acquire, 4*kit.TTL)
+		s.Network.Delay(holds.Acquire, 4*kit.TTL)
 		began := time.Now()
 		s.must(503, "POST", "/v1/locks/k?wait=1s", "Idempotency-Key", "1")
 		if took := time.Since(began); took > time.Second+kit.TTL/5 {
 			t.Errorf("answered after %v", took)
 		}
-		s.Delay("", 0)
+		s.Network.Delay("", 0)
 		time.Sleep(8 * kit.TTL)
 	})
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // slowApp is an app that works on requests for /slow until it is released, also
@@ -167,12 +166,8 @@ func testAbandonedRequestsHaveAShare(t *testing.T, trusted []netip.Prefix, field
 	defer app.free()
 	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.StreamsPerLink = abandonedStreams })
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, app).URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := site.NewRouter(t, router.Config{Members: members, TrustedProxies: trusted})
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, app).URL)))))
+	rt := c.NewRouter(router.Config{TrustedProxies: trusted})
 	s := site.ThroughServer(t, rt)
 
 	giveUp(t, app, s, field, func(clients int64) bool { return rt.Stats().ClientGone == clients })
@@ -186,7 +181,7 @@ func testAbandonedRequestsHaveAShare(t *testing.T, trusted []netip.Prefix, field
 		if name, value, ok := strings.Cut(strings.TrimSpace(field), ": "); ok {
 			req.Header.Set(name, value)
 		}
-		res, _ := kit.Do(t, s.Client(), req)
+		res, _ := kit.Do(t, s.HTTP, req)
 		return res
 	}
 	if res := again(); res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {

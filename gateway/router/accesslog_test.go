@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/accesslog"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/site"
@@ -83,15 +84,15 @@ func testAccessLog(t *testing.T, front site.Way) {
 	}
 	linked, _ := throughLink(t, app, config)
 	second := site.NewFake(t, "second", app)
-	plainConfig := router.Config{Members: site.NewMembers(t, second.Member)}
+	plainConfig := router.Config{Members: hub.Of(second.Member)}
 	config(&plainConfig)
 	plain := site.NewRouter(t, plainConfig)
 	c := site.New(t, 16)
 	w := c.StartReady()
-	timedConfig := router.Config{Members: site.NewMembers(t, ring.Member{Name: "timed", Addr: site.Serve(t, w.Handler(http.HandlerFunc(app))).Listener.Addr().String(), Role: ring.RoleWorker, State: ring.StateActive, Incarnation: w.Incarnation()})}
+	timedConfig := router.Config{Members: hub.Of(ring.Member{Name: "timed", Addr: site.Serve(t, w.Handler(http.HandlerFunc(app))).Listener.Addr().String(), Role: ring.RoleWorker, State: ring.StateActive, Incarnation: w.Incarnation()})}
 	config(&timedConfig)
 	timed := site.NewRouter(t, timedConfig)
-	none := router.Config{Members: site.NewMembers(t), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}
+	none := router.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}
 	config(&none)
 	deserted := site.NewRouter(t, none)
 
@@ -133,7 +134,7 @@ func testAccessLog(t *testing.T, front site.Way) {
 			if tt.trace != "" {
 				req.Header.Set("Traceparent", tt.trace)
 			}
-			res, _ := kit.Do(t, s.Client(), req)
+			res, _ := kit.Do(t, s.HTTP, req)
 			if len(res.Trailer) > 0 {
 				t.Errorf("the client gets trailers: %v", res.Trailer)
 			}
@@ -175,20 +176,16 @@ func TestAccessLogOfSharedAnswers(t *testing.T) {
 	}))
 	c := site.New(t, 16)
 	w := c.StartReady()
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	s := site.ThroughServer(t, site.NewRouter(t, router.Config{
-		Members: gate, AccessLog: log.Log, Routes: site.Routes(t, "name: reads, match: {path: '/{rest...}'}, key: 'header:X-Key', mode: share"),
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
+	s := site.ThroughServer(t, c.NewRouter(router.Config{
+		AccessLog: log.Log, Routes: site.Routes(t, "name: reads, match: {path: '/{rest...}'}, key: 'header:X-Key', mode: share"),
 	}))
 	var all sync.WaitGroup
 	send := func(method string) {
 		all.Go(func() {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), method, s.URL, nil))
 			req.Header.Set("X-Key", "k")
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 			}
 		})
@@ -219,9 +216,9 @@ func TestAccessLogOfWaits(t *testing.T) {
 	log := newAccessLog(t)
 	first, second := site.NewFake(t, "a", nil), site.NewFake(t, "b", site.Answer("b"))
 	first.Set(site.NotOwner(second.Member, 2))
-	cluster := site.NewMembers(t, first.Member)
-	rt := site.NewRouter(t, router.Config{Members: cluster, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log})
-	cluster.Set(t, first.Member, second.Member)
+	cluster := hub.Of(first.Member)
+	rt := site.NewRouter(t, router.Config{Members: cluster, AccessLog: log.Log})
+	cluster.Set(first.Member, second.Member)
 	s := site.ThroughServer(t, rt)
 	for key := range strings.SplitSeq("k l m n o p q r s t", " ") { // some of them are a's
 		site.Get(t, s, key)
@@ -240,17 +237,14 @@ func TestAccessLogOfWaits(t *testing.T) {
 	}))
 	c := site.New(t, 16)
 	w := c.StartReady()
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	sidecar := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log}))
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
+	gate := c.Join("router")
+	sidecar := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: gate, AccessLog: log.Log}))
 	ended := make(chan struct{}, 2)
 	get := func(path string) {
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", sidecar.URL+path, nil))
 		req.Header.Set("X-Key", "k")
-		if res, err := sidecar.Client().Do(req); err == nil {
+		if res, err := sidecar.HTTP.Do(req); err == nil {
 			res.Body.Close()
 		}
 		ended <- struct{}{}
@@ -294,18 +288,14 @@ func TestAccessLogOfBatches(t *testing.T) {
 		}
 		return r.URL.Path[1:], nil
 	}, func(rw http.ResponseWriter, _ int, _ error) { rw.WriteHeader(http.StatusNoContent) }))
-	addr := w.Listen(t, w.Handler(mux))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log}))
+	w.Listen(t, w.Handler(mux))
+	s := site.ThroughServer(t, c.NewRouter(router.Config{AccessLog: log.Log}))
 	var all sync.WaitGroup
 	send := func(path string) {
 		all.Go(func() {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+path, nil))
 			req.Header.Set("X-Key", "k")
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 			}
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -26,7 +27,7 @@ import (
 // and one for a worker that takes plain HTTP.
 func workerKinds(t *testing.T, app http.HandlerFunc, change func(*router.Config)) map[string]*router.Router {
 	linked, _ := throughLink(t, app, change)
-	cfg := router.Config{Members: site.NewMembers(t, site.NewFake(t, "a", app).Member)}
+	cfg := router.Config{Members: hub.Of(site.NewFake(t, "a", app).Member)}
 	change(&cfg)
 	return map[string]*router.Router{"link": linked, "plain": site.NewRouter(t, cfg)}
 }
@@ -92,7 +93,7 @@ func testBodiesOfOthersGetThrough(t *testing.T, front site.Way) {
 					for _, size := range []int{10, 10_000, 64 << 10} {
 						req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", size))))
 						req.Header.Set("X-Key", fmt.Sprint(i))
-						if res, got := kit.Do(t, s.Client(), req); res.StatusCode != 200 || got != fmt.Sprint(size, nil) {
+						if res, got := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || got != fmt.Sprint(size, nil) {
 							t.Fatalf("another client's POST of %d bytes: %d %q", size, res.StatusCode, got)
 						}
 					}
@@ -120,7 +121,7 @@ func TestOneClientHasAShareOfTheBudget(t *testing.T) {
 			fmt.Fprint(rw, n, err)
 		}
 	})
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member), Limits: gateway.Limits{ReplayBytes: 1 << 20}})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member), Limits: gateway.Limits{ReplayBytes: 1 << 20}})
 	s := site.ThroughServer(t, rt)
 	for range 40 {
 		slowBody(t, s, announced, strings.Repeat("x", announced-1))
@@ -148,7 +149,7 @@ func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 		w.Refuse(&link.RefusedError{Reason: link.Unavailable})
 	})
 	m.GRPC = true
-	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, m), Limits: gateway.Limits{ReplayBytes: 1, Hold: time.Second}}))
+	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: hub.Of(m), Limits: gateway.Limits{ReplayBytes: 1, Hold: time.Second}}))
 	body, w := io.Pipe()
 	defer body.Close()
 	go io.WriteString(w, strings.Repeat("x", 64<<10-1))
@@ -234,7 +235,7 @@ func dripH2(t *testing.T, s *site.Front, framing string) (status int) {
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, r))
 	req.ContentLength = map[string]int64{"small": 60_000, "large": 6_000_000, "chunked": -1}[framing]
 	req.Header.Set("X-Key", "k")
-	res, _ := kit.Do(t, s.Client(), req)
+	res, _ := kit.Do(t, s.HTTP, req)
 	r.Close()
 	stop()
 	return res.StatusCode
@@ -278,7 +279,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 				}()
 			}
 		}()
-		plain := site.NewRouter(t, router.Config{Members: site.NewMembers(t, site.Member("a", l.Addr().String()))})
+		plain := site.NewRouter(t, router.Config{Members: hub.Of(site.Member("a", l.Addr().String()))})
 		for kind, rt := range map[string]*router.Router{"link": linked, "plain": plain} {
 			if tt.short || name == "longer" && kind == "link" {
 				t.Run(fmt.Sprint(name, " ", kind, " h2"), func(t *testing.T) {
@@ -361,7 +362,7 @@ func TestClientLeavesAfterSendingMore(t *testing.T) {
 // A client that connects and says nothing is not kept for long.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
-	base, _ := frontOf(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t)}))
+	base, _ := frontOf(t, site.NewRouter(t, router.Config{Members: hub.Of()}))
 	c := kit.Must(kit.Connect(base))
 	defer c.Close()
 	c.SetReadDeadline(time.Now().Add(time.Minute))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -36,7 +37,7 @@ func FuzzFront(f *testing.F) {
 	}
 	seen := sightings{list: make(map[string][]string)}
 	w := site.NewFake(f, "w1", seen.ServeHTTP)
-	rt := site.NewRouter(f, router.Config{Members: site.NewMembers(f, w.Member), Keys: kit.KeySources(f, "host")})
+	rt := site.NewRouter(f, router.Config{Members: hub.Of(w.Member), Keys: kit.KeySources(f, "host")})
 	addr := site.ThroughServer(f, rt).Listener.Addr().String()
 	f.Fuzz(func(t *testing.T, head []byte) {
 		raw := append(bytes.Clone(head), "Connection: close\r\n\r\n"...)

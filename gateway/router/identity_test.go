@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -33,7 +34,7 @@ func testTheKeyIsWhatTheAppReads(t *testing.T, front site.Way) {
 	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%q of %s", r.Header.Get(gateway.HeaderKey), r.RequestURI)
 	})
-	members := site.NewMembers(t, w.Member)
+	members := hub.Of(w.Member)
 	all := front(t, site.NewRouter(t, router.Config{Members: members, Routes: identityRoutes(t)}))
 	path := front(t, site.NewRouter(t, router.Config{Members: members, Routes: routes.ForKeys(kit.KeySources(t, "path:/orders/{key}"), routes.WithoutKey{Any: true})}))
 	for _, tt := range []struct {
@@ -82,7 +83,7 @@ func testTheKeyIsWhatTheAppReads(t *testing.T, front site.Way) {
 		if want != "400" {
 			want = fmt.Sprintf("%q of %s", url.PathEscape(want), tt.target)
 		}
-		res, err := tt.site.Client().Do(req)
+		res, err := tt.site.HTTP.Do(req)
 		if err != nil {
 			t.Errorf("%s %s: %v", tt.method, tt.target, err)
 			continue

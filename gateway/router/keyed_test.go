@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -29,7 +30,7 @@ func TestKeysOfEveryKind(t *testing.T) { site.EachWay(t, testKeysOfEveryKind) }
 
 func testKeysOfEveryKind(t *testing.T, front site.Way) {
 	w := site.NewFake(t, "w", echoKey)
-	members := site.NewMembers(t, w.Member)
+	members := hub.Of(w.Member)
 	padded := `{"order": {"id": 42}}` + strings.Repeat(" ", 50_000)
 	for _, tt := range []struct {
 		spec, path, body string
@@ -54,7 +55,7 @@ func testKeysOfEveryKind(t *testing.T, front site.Way) {
 			for i := 0; i < len(tt.header); i += 2 {
 				req.Header.Set(tt.header[i], tt.header[i+1])
 			}
-			res, got := kit.Do(t, s.Client(), req)
+			res, got := kit.Do(t, s.HTTP, req)
 			if res.StatusCode != 200 {
 				got = fmt.Sprint(res.StatusCode)
 			}
@@ -69,12 +70,12 @@ func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		w := site.NewFake(t, "w", echoKey)
 		s := front(t, site.NewRouter(t, router.Config{
-			Members: site.NewMembers(t, w.Member), Keys: kit.KeySources(t, "client"),
+			Members: hub.Of(w.Member), Keys: kit.KeySources(t, "client"),
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")},
 		}))
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 		req.Header.Set("X-Forwarded-For", "192.0.2.7, 192.0.2.8, 10.0.0.1")
-		if _, got := kit.Do(t, s.Client(), req); got != "192.0.2.8 0 <nil>" {
+		if _, got := kit.Do(t, s.HTTP, req); got != "192.0.2.8 0 <nil>" {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -85,14 +86,14 @@ func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
 func TestABodyWithAKeyThatDoesNotCome(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		w := site.NewFake(t, "w", echoKey)
-		rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member), Keys: kit.KeySources(t, "json:/id"), ClientTimeout: 100 * time.Millisecond})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Keys: kit.KeySources(t, "json:/id"), ClientTimeout: 100 * time.Millisecond})
 		s := front(t, rt)
 		body, write := io.Pipe()
 		defer write.Close()
 		go io.WriteString(write, `{"id":`)
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
 		req.Header.Set("Content-Type", "application/json")
-		if res, err := s.Client().Do(req); err == nil {
+		if res, err := s.HTTP.Do(req); err == nil {
 			defer res.Body.Close()
 			if res.StatusCode != http.StatusRequestTimeout {
 				t.Errorf("status %d", res.StatusCode)
@@ -135,7 +136,7 @@ func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
 			var handed atomic.Int64
 			general := site.NetServer()
 			general.ConnState = func(net.Conn, http.ConnState) { handed.Add(1) }
-			rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, tt.worker(t)), Keys: kit.KeySources(t, "json:/id"), Limits: gateway.Limits{ReplayBytes: tt.memory}})
+			rt := site.NewRouter(t, router.Config{Members: hub.Of(tt.worker(t)), Keys: kit.KeySources(t, "json:/id"), Limits: gateway.Limits{ReplayBytes: tt.memory}})
 			s := router.NewServer(rt, general)
 			l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 			go s.Serve(l)
@@ -162,7 +163,7 @@ func TestABodyThatBreaksOffBeforeItsKey(t *testing.T) {
 	general := site.NetServer()
 	general.ConnState = func(net.Conn, http.ConnState) { handed.Add(1) }
 	w := site.NewFake(t, "w", echoKey)
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member), Routes: site.Routes(t, `name: a, key: "json:/id", body: {buffer: false}`), ClientTimeout: 100 * time.Millisecond})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, `name: a, key: "json:/id", body: {buffer: false}`), ClientTimeout: 100 * time.Millisecond})
 	s := router.NewServer(rt, general)
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	go s.Serve(l)

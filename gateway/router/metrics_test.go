@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/site"
@@ -68,7 +69,7 @@ func testMetricsOfRequests(t *testing.T, front site.Way) {
 	}
 	linked, _ := throughLink(t, app, config)
 	plainWorker := site.NewFake(t, "plain", app)
-	cfg := router.Config{Members: site.NewMembers(t, plainWorker.Member)}
+	cfg := router.Config{Members: hub.Of(plainWorker.Member)}
 	config(&cfg)
 	plain := site.NewRouter(t, cfg)
 	send := func(t *testing.T, s *site.Front, method, path, key string, body io.Reader) {
@@ -76,7 +77,7 @@ func testMetricsOfRequests(t *testing.T, front site.Way) {
 		if key != "" {
 			req.Header.Set("X-Key", key)
 		}
-		kit.Do(t, s.Client(), req)
+		kit.Do(t, s.HTTP, req)
 	}
 	for name, tt := range map[string]struct {
 		rt           *router.Router
@@ -165,7 +166,7 @@ func TestMetricsAreBounded(t *testing.T) {
 			req.Host = fmt.Sprintf("h%d.example", i)
 			req.Header.Set("X-Key", fmt.Sprint(i))
 			req.Header.Set("User-Agent", fmt.Sprint(i))
-			kit.Do(t, s.Client(), req)
+			kit.Do(t, s.HTTP, req)
 		}
 		answered := requests("default", "2xx", "link")
 		counts(t, rt, func() { send(0) }, metrictest.Values{answered: 1})
@@ -195,7 +196,7 @@ func TestMetricsOfClientsThatLeave(t *testing.T) {
 			req.Header.Set("X-Key", "k")
 			defer cancel()
 			go func() { <-entered; cancel() }()
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 				t.Error("the request was answered")
 			}
@@ -208,7 +209,7 @@ func TestMetricsOfClientsThatLeave(t *testing.T) {
 func TestMetricsOfRouting(t *testing.T) {
 	b := site.NewFake(t, "b", site.Answer("b"))
 	a := site.NewFake(t, "a", site.NotOwner(b.Member, 7))
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member, site.Leaving(b.Member))})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member, site.Leaving(b.Member))})
 	s := site.ThroughServer(t, rt)
 	counts(t, rt, func() { site.Get(t, s, "k") }, metrictest.Values{
 		"keyway_router_misroutes_total":      1,
@@ -217,7 +218,7 @@ func TestMetricsOfRouting(t *testing.T) {
 
 	gone := site.NewFake(t, "gone", site.Answer(""))
 	gone.Close()
-	rt = site.NewRouter(t, router.Config{Members: site.NewMembers(t, gone.Member), Limits: gateway.Limits{NoHold: true}})
+	rt = site.NewRouter(t, router.Config{Members: hub.Of(gone.Member), Limits: gateway.Limits{NoHold: true}})
 	s = site.ThroughServer(t, rt)
 	counts(t, rt, func() { site.Get(t, s, "k") }, metrictest.Values{
 		"keyway_router_retries_total":                   1,
@@ -228,7 +229,7 @@ func TestMetricsOfRouting(t *testing.T) {
 
 func TestMetricsOfHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t), Limits: gateway.Limits{Hold: time.Second}})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: time.Second}})
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -315,7 +316,7 @@ func TestMetricsWhileServing(t *testing.T) {
 			for range 20 {
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 				req.Header.Set("X-Key", fmt.Sprint(i))
-				res, err := s.Client().Do(req)
+				res, err := s.HTTP.Do(req)
 				if err != nil {
 					t.Error(err)
 					return

@@ -20,6 +20,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -79,7 +80,7 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 	var log kit.Buffer
 	w := site.NewFake(t, "a", site.Answer("served"))
 	s := site.ThroughServer(t, site.NewRouter(t, router.Config{
-		Members: site.NewMembers(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: gateway.Limits{Hold: time.Second},
+		Members: hub.Of(w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: gateway.Limits{Hold: time.Second},
 		Routes:        site.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
 		ProxyProtocol: loopback, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}))
@@ -132,7 +133,7 @@ func TestTrapIdleConnectionsOnwardMakeRoom(t *testing.T) {
 	app := newTunnelApp()
 	w := site.NewFake(t, "a", app.ServeHTTP)
 	s := site.ThroughServer(t, site.NewRouter(t, router.Config{
-		Members: site.NewMembers(t, w.Member), MaxConnections: most,
+		Members: hub.Of(w.Member), MaxConnections: most,
 		Routes:        site.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
 		ProxyProtocol: loopback,
 	}))
@@ -160,7 +161,7 @@ func TestTrapAWorkerWithoutRoomIsWaitedFor(t *testing.T) {
 		defer far.Close()
 		go func() { io.Copy(io.Discard, far) }() // the worker never answers
 		rt := kit.Must(router.New(router.Config{
-			Members: site.NewMembers(t, site.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{ConnsPerWorker: 1},
+			Members: hub.Of(site.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{ConnsPerWorker: 1},
 			Dial:   func(context.Context, string, string) (net.Conn, error) { return at, nil },
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		}))

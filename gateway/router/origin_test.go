@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -50,14 +51,14 @@ func TestWorkersTellClientsApart(t *testing.T) {
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				for kind, m := range map[string]ring.Member{"plain": plain.Member, "link": linked} {
-					s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, m), TrustedProxies: tt.proxies}))
+					s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(m), TrustedProxies: tt.proxies}))
 					for _, body := range []string{"", strings.Repeat("x", 70_000)} {
 						req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body)))
 						for name, value := range map[string]string{"X-Key": "k", "X-Forwarded-For": tt.from, hop.HeaderClient: "1", hop.HeaderPolicy: "AQ"} {
 							req.Header.Set(name, value)
 						}
 						want := fmt.Sprint([]string{strconv.FormatUint(hop.ClientID(tt.want), 10)}, []string{})
-						if _, got := kit.Do(t, s.Client(), req); got != want {
+						if _, got := kit.Do(t, s.HTTP, req); got != want {
 							t.Errorf("%s, %d bytes of body: the worker is told %s, want %s", kind, len(body), got, want)
 						}
 					}
@@ -65,7 +66,7 @@ func TestWorkersTellClientsApart(t *testing.T) {
 			})
 		}
 		t.Run("another address", func(t *testing.T) {
-			s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, linked)}))
+			s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(linked)}))
 			other := &http.Transport{TLSClientConfig: kit.Untrusted(), DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
 			defer other.CloseIdleConnections()
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))

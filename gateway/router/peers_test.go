@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -79,13 +80,13 @@ func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front site.Way) {
 		for _, method := range []string{"GET", "HEAD", "DELETE", "OPTIONS", "PUT", "POST", "QUERY"} {
 			t.Run(name+" "+method, func(t *testing.T) {
 				addr, requests := rawWorker(t, func(_ int64, c net.Conn, _ *bufio.Reader) { end(c) })
-				rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, site.Member("a", addr))})
+				rt := site.NewRouter(t, router.Config{Members: hub.Of(site.Member("a", addr))})
 				s := front(t, rt)
 				for i, want := range []int{200, 502} {
 					req, _ := http.NewRequestWithContext(t.Context(), method, s.URL, nil)
 					req.Header.Set("X-Key", "k")
 					req.Header.Set("Idempotency-Key", "1")
-					if res, body := kit.Do(t, s.Client(), req); res.StatusCode != want {
+					if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != want {
 						t.Errorf("request %d: %d %q, want %d", i, res.StatusCode, body, want)
 					}
 				}
@@ -105,11 +106,11 @@ func TestABodySentIsNotRepeated(t *testing.T) { site.EachWay(t, testABodySentIsN
 func testABodySentIsNotRepeated(t *testing.T, front site.Way) {
 	for _, size := range []int{10, 1 << 20} {
 		addr, requests := rawWorker(t, func(int64, net.Conn, *bufio.Reader) {})
-		s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, site.Member("a", addr))}))
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(site.Member("a", addr))}))
 		for _, want := range []int{200, 502} {
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", size)))
 			req.Header.Set("X-Key", "k")
-			if res, _ := kit.Do(t, s.Client(), req); res.StatusCode != want {
+			if res, _ := kit.Do(t, s.HTTP, req); res.StatusCode != want {
 				t.Errorf("%d bytes: %d, want %d", size, res.StatusCode, want)
 			}
 		}
@@ -126,7 +127,7 @@ func TestIdleConnectionsThatEndAreReplaced(t *testing.T) {
 
 func testIdleConnectionsThatEndAreReplaced(t *testing.T, front site.Way) {
 	a := site.NewFake(t, "a", site.Answer("a"))
-	s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member)}))
+	s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(a.Member)}))
 	for range 20 {
 		if res, _ := site.Get(t, s, "k"); res.StatusCode != 200 {
 			t.Fatal(res.StatusCode)
@@ -143,7 +144,7 @@ func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front site.Way) 
 	a := site.NewFake(t, "a", nil)
 	gone := site.Member("b", kit.FreeAddr(t))
 	a.Set(site.NotOwner(gone, 7))
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member, site.Leaving(gone)), Limits: gateway.Limits{NoHold: true}})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member, site.Leaving(gone)), Limits: gateway.Limits{NoHold: true}})
 	s := front(t, rt)
 	if res, _ := site.Get(t, s, "k"); res.StatusCode != 503 {
 		t.Errorf("%d", res.StatusCode)
@@ -172,10 +173,10 @@ func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front site.Way) {
 	}
 	for _, method := range []string{"GET", "POST"} {
 		dials.Store(0)
-		s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member), Dial: dial}))
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(a.Member), Dial: dial}))
 		req, _ := http.NewRequestWithContext(t.Context(), method, s.URL, strings.NewReader("body"))
 		req.Header.Set("X-Key", "k")
-		if res, body := kit.Do(t, s.Client(), req); res.StatusCode != 200 || body != "a" {
+		if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || body != "a" {
 			t.Errorf("%s: %d %q", method, res.StatusCode, body)
 		}
 	}
@@ -200,13 +201,13 @@ func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front site.Way) {
 		}
 		return c, err
 	}
-	c := site.NewMembers(t, a.Member)
+	c := hub.Of(a.Member)
 	s := front(t, site.NewRouter(t, router.Config{Members: c, Dial: dial}))
 	site.Get(t, s, "k")
 	if open.Load() != 1 {
 		t.Fatalf("%d connections to a", open.Load())
 	}
-	c.Set(t, b.Member)
+	c.Set(b.Member)
 	site.Get(t, s, "k")
 	kit.Eventually(t, "the connection to a closes", func() bool { return open.Load() == 0 })
 }
@@ -236,7 +237,7 @@ func testConnectionsToAWorkerAreBounded(t *testing.T, front site.Way) {
 		<-release
 		now.Add(-1)
 	})
-	s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member), Limits: gateway.Limits{ConnsPerWorker: 3}}))
+	s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(a.Member), Limits: gateway.Limits{ConnsPerWorker: 3}}))
 	var wg sync.WaitGroup
 	for i := range 10 {
 		wg.Go(func() { site.Get(t, s, fmt.Sprint(i)) })
@@ -263,14 +264,14 @@ func testClientDisconnectCancelsTheRequest(t *testing.T, front site.Way) {
 			<-r.Context().Done()
 			close(cancelled)
 		})
-		rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member)})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member)})
 		s := front(t, rt)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			req, _ := http.NewRequestWithContext(ctx, "POST", s.URL, strings.NewReader(body))
 			req.Header.Set("X-Key", "k")
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 				t.Errorf("answered %d", res.StatusCode)
 			}

@@ -33,11 +33,8 @@ func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.Pee
 	w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker })
 	s := httptest.NewServer(app)
 	t.Cleanup(s.Close)
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(s.URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(s.URL)))))
+	members := c.Join("router")
 	keys := kit.KeySources(t, "header:X-Key")
 	rt = kit.Must(router.New(router.Config{Members: members, Keys: keys, PeerTLS: atRouter, Limits: gateway.Limits{NoHold: true}}))
 	t.Cleanup(func() { rt.Close() })
@@ -78,7 +75,7 @@ func testPeerTLSCarriesHTTP(t *testing.T, front site.Way) {
 	}, peers, peers)
 	s := front(t, rt)
 	body := strings.Repeat("x", 1<<20)
-	for name, via := range map[string]*http.Client{"router": s.Client(), "client": {Transport: client()}} {
+	for name, via := range map[string]*http.Client{"router": s.HTTP, "client": {Transport: client()}} {
 		base := map[string]string{"router": s.URL, "client": "http://app"}[name]
 		for range 2 {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", base+"/", strings.NewReader(body)))
@@ -137,8 +134,7 @@ func TestTrapPeerTLSIsNotGivenUp(t *testing.T) {
 				if err := w.Member.Announce(func(self *ring.Member) { self.Addr, self.Link = addr, link }); err != nil {
 					t.Fatal(err)
 				}
-				members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-				rt := kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), PeerTLS: ours, Limits: gateway.Limits{NoHold: true}}))
+				rt := c.NewRouter(router.Config{PeerTLS: ours, Limits: gateway.Limits{NoHold: true}})
 				defer rt.Close()
 				s := site.ThroughServer(t, rt)
 				if res, text := site.Get(t, s, "k"); res.StatusCode != 503 || ran.Load() != 0 {
@@ -223,7 +219,7 @@ func TestTrapPeerTLSConnectionsEndWithTheirCA(t *testing.T) {
 			go func() {
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL+"/slow", nil))
 				req.Header.Set("X-Key", "slow")
-				res, text := kit.Do(t, s.Client(), req)
+				res, text := kit.Do(t, s.HTTP, req)
 				slow <- fmt.Sprint(res.StatusCode, " ", text)
 			}()
 			<-begun
@@ -257,7 +253,7 @@ func TestTrapOptionalPeerTLS(t *testing.T) {
 		if err := w.Member.Announce(func(self *ring.Member) { self.Addr, self.TLS = addr, announced }); err != nil {
 			t.Fatal(err)
 		}
-		members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+		members := c.Join("router")
 		var secure atomic.Bool
 		rt := site.NewRouter(t, router.Config{Members: members, PeerTLS: optional, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)

@@ -3,6 +3,7 @@ package router_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -24,7 +26,7 @@ import (
 // route starts a router in front of one worker.
 func route(t testing.TB, front site.Way, h http.HandlerFunc, change ...func(*router.Config)) (*site.Front, *router.Router, *site.Fake) {
 	w := site.NewFake(t, "a", h)
-	cfg := router.Config{Members: site.NewMembers(t, w.Member)}
+	cfg := router.Config{Members: hub.Of(w.Member)}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -35,10 +37,10 @@ func route(t testing.TB, front site.Way, h http.HandlerFunc, change ...func(*rou
 // takesGRPC configures the one worker of route for gRPC.
 func takesGRPC(t testing.TB) func(*router.Config) {
 	return func(cfg *router.Config) {
-		c := cfg.Members.(*site.Members)
+		c := cfg.Members.(*hub.Handle)
 		m := c.View().Members[0]
 		m.GRPC = true
-		c.Set(t, m)
+		c.Set(m)
 	}
 }
 
@@ -78,7 +80,7 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front site.Way) {
 		req.Header.Del("X-Secret")
 		req.Header.Set("Te", "trailers")
 	}
-	res, text := kit.Do(t, s.Client(), req)
+	res, text := kit.Do(t, s.HTTP, req)
 	if res.StatusCode != http.StatusTeapot || text != "tea" || res.Header.Get("X-App") != "1" || res.Header.Get("X-Hop") != "" || res.Header.Get("Via") != "1.1 keyway" {
 		t.Errorf("answer: %d %q %v", res.StatusCode, text, res.Header)
 	}
@@ -171,7 +173,7 @@ func testAnswersStream(t *testing.T, front site.Way) {
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL, nil)
 	req.Header.Set("X-Key", "k")
 	go func() { next <- "first" }()
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,14 +293,14 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front site.Way) {
 		size   int
 		read   int64 // by a worker that then refuses
 		kind   string
-		client func(s *site.Front) *http.Client
+		client *http.Client // nil for that of the front
 		hits   int64
 		want   int
 	}{
-		{"small", 100, 10, "text/plain", (*site.Front).Client, 3, 200},
-		{"large", 1 << 20, 10, "text/plain", (*site.Front).Client, 3, 200},
-		{"large, gRPC by its name only", 1 << 20, 10, "application/grpcx", (*site.Front).Client, 3, 200},
-		{"large, streamed", 1 << 20, 128 << 10, "application/grpc", func(*site.Front) *http.Client { return kit.Client(t, "HTTP/2") }, 1, 502},
+		{"small", 100, 10, "text/plain", nil, 3, 200},
+		{"large", 1 << 20, 10, "text/plain", nil, 3, 200},
+		{"large, gRPC by its name only", 1 << 20, 10, "application/grpcx", nil, 3, 200},
+		{"large, streamed", 1 << 20, 128 << 10, "application/grpc", kit.Client(t, "HTTP/2"), 1, 502},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var hits atomic.Int64
@@ -314,7 +316,7 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front site.Way) {
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body))
 			req.Header.Set("X-Key", "k")
 			req.Header.Set("Content-Type", tt.kind)
-			res, text := kit.Do(t, tt.client(s), req)
+			res, text := kit.Do(t, cmp.Or(tt.client, s.HTTP), req)
 			if res.StatusCode != tt.want || hits.Load() != tt.hits {
 				t.Errorf("%d after %d requests, want %d after %d", res.StatusCode, hits.Load(), tt.want, tt.hits)
 			}
@@ -346,7 +348,7 @@ func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front site.Way) {
 	body := strings.Repeat("four", 2000)
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body))
 	req.Header.Set("X-Key", "k")
-	if res, text := kit.Do(t, s.Client(), req); res.StatusCode != 200 || text != body {
+	if res, text := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || text != body {
 		t.Errorf("%d, %d bytes", res.StatusCode, len(text))
 	}
 	if b := rt.Stats().BodyBytes; b != 0 {
@@ -473,7 +475,7 @@ func testAnAnswerThatBreaksOffBreaksOff(t *testing.T, front site.Way) {
 	})
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL, nil)
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
@@ -25,7 +26,7 @@ func TestRouterConfigIsChecked(t *testing.T) {
 	if _, err := router.New(router.Config{Keys: kit.KeySources(t, "host")}); err == nil || !strings.Contains(err.Error(), "Members") {
 		t.Error(err)
 	}
-	if _, err := router.New(router.Config{Members: site.NewMembers(t)}); err == nil || !strings.Contains(err.Error(), "Keys") {
+	if _, err := router.New(router.Config{Members: hub.Of()}); err == nil || !strings.Contains(err.Error(), "Keys") {
 		t.Error(err)
 	}
 	for field, cfg := range map[string]router.Config{
@@ -38,12 +39,12 @@ func TestRouterConfigIsChecked(t *testing.T) {
 		"Config.MaxConnections is -20": {MaxConnections: -20},
 		"Limits.DialTimeout is -1s":    {Limits: gateway.Limits{DialTimeout: -time.Second}},
 	} {
-		cfg.Members, cfg.Keys = site.NewMembers(t), kit.KeySources(t, "host")
+		cfg.Members, cfg.Keys = hub.Of(), kit.KeySources(t, "host")
 		if _, err := router.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "router: "+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of()})
 	for range 2 {
 		if err := rt.Close(); err != nil {
 			t.Errorf("Close is not idempotent: %v", err)
@@ -95,7 +96,7 @@ func TestManyClientsAtOnce(t *testing.T) { site.EachWay(t, testManyClientsAtOnce
 func testManyClientsAtOnce(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
 	ws := []*site.Fake{site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b")), site.NewFake(t, "d", site.Answer("d"))}
-	c := site.NewMembers(t, ws[0].Member, ws[1].Member, ws[2].Member)
+	c := hub.Of(ws[0].Member, ws[1].Member, ws[2].Member)
 	s := front(t, site.NewRouter(t, router.Config{Members: c}))
 	var mu sync.Mutex
 	owners := make(map[string]string)
@@ -136,7 +137,7 @@ func testAnAttackOnTheMarkers(t *testing.T, front site.Way) {
 
 func TestAdmin(t *testing.T) {
 	gate := ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive, Addr: "r:1", Gossip: "r:2"}
-	c := site.NewMembers(t, gate)
+	c := hub.Of(gate)
 	rt := site.NewRouter(t, router.Config{Members: c})
 	pages := admin.New(admin.Config{Members: c, Ready: rt.Ready, Lookup: rt.Lookup})
 	ask := func(path string) *httptest.ResponseRecorder {
@@ -151,7 +152,7 @@ func TestAdmin(t *testing.T) {
 		t.Errorf("readyz without workers: %d %s", w.Code, w.Body)
 	}
 	a, b := site.Member("a", "a:1"), site.Member("b", "b:1")
-	c.Set(t, gate, a, b)
+	c.Set(gate, a, b)
 	if w := ask("/readyz"); w.Code != 200 {
 		t.Errorf("readyz: %d %s", w.Code, w.Body)
 	}

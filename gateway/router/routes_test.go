@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // keyAt returns a key that the ring gives to the worker of that name.
-func keyAt(t testing.TB, c *site.Members, name string) string {
+func keyAt(t testing.TB, c *hub.Handle, name string) string {
 	var cfg ring.Config
 	for i := range 10_000 {
 		key := fmt.Sprintf("key-%d", i)
@@ -28,7 +29,7 @@ func TestRequestsGoToTheOwner(t *testing.T) { site.EachWay(t, testRequestsGoToTh
 
 func testRequestsGoToTheOwner(t *testing.T, front site.Way) {
 	a, b, d := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b")), site.NewFake(t, "d", site.Answer("d"))
-	c := site.NewMembers(t, a.Member, b.Member, d.Member)
+	c := hub.Of(a.Member, b.Member, d.Member)
 	s := front(t, site.NewRouter(t, router.Config{Members: c}))
 	for _, name := range []string{"a", "b", "d"} {
 		if res, body := site.Get(t, s, keyAt(t, c, name)); res.StatusCode != 200 || body != name {
@@ -44,7 +45,7 @@ func TestHintIsFollowedAndRemembered(t *testing.T) {
 func testHintIsFollowedAndRemembered(t *testing.T, front site.Way) {
 	b := site.NewFake(t, "b", site.Answer("b"))
 	a := site.NewFake(t, "a", site.NotOwner(b.Member, 7))
-	c := site.NewMembers(t, a.Member, site.Leaving(b.Member))
+	c := hub.Of(a.Member, site.Leaving(b.Member))
 	rt := site.NewRouter(t, router.Config{Members: c})
 	s := front(t, rt)
 	for range 5 {
@@ -71,7 +72,7 @@ func TestLearnedOwnerIsForgottenOnceItLeaves(t *testing.T) {
 func testLearnedOwnerIsForgottenOnceItLeaves(t *testing.T, front site.Way) {
 	b := site.NewFake(t, "b", site.Answer("b"))
 	a := site.NewFake(t, "a", site.NotOwner(b.Member, 7))
-	c := site.NewMembers(t, a.Member, site.Leaving(b.Member))
+	c := hub.Of(a.Member, site.Leaving(b.Member))
 	rt := site.NewRouter(t, router.Config{Members: c})
 	s := front(t, rt)
 	site.Get(t, s, "k")
@@ -80,7 +81,7 @@ func testLearnedOwnerIsForgottenOnceItLeaves(t *testing.T, front site.Way) {
 		epoch.Store(r.Header.Get("Keyway-Epoch"))
 		site.Answer("a")(w, r)
 	})
-	c.Set(t, a.Member)
+	c.Set(a.Member)
 	if res, body := site.Get(t, s, "k"); res.StatusCode != 200 || body != "a" {
 		t.Errorf("%d %q", res.StatusCode, body)
 	}
@@ -101,7 +102,7 @@ func testTheAppsOwn421And503PassThrough(t *testing.T, front site.Way) {
 			http.Error(w, "from the app", status)
 		})
 		b := site.NewFake(t, "b", site.Answer("b"))
-		rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member, site.Leaving(b.Member))})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member, site.Leaving(b.Member))})
 		res, body := site.Get(t, front(t, rt), "k")
 		if res.StatusCode != status || body != "from the app\n" || a.Hits.Load() != 1 || b.Hits.Load() != 0 {
 			t.Errorf("%d %q, a %d, b %d", res.StatusCode, body, a.Hits.Load(), b.Hits.Load())
@@ -118,7 +119,7 @@ func testABusyWorkersAnswerReachesTheClient(t *testing.T, front site.Way) {
 		w.Header().Set("Retry-After", "3")
 		site.Refuse("busy", 429)(w, r)
 	})
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member)})
 	res, _ := site.Get(t, front(t, rt), "k")
 	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "3" || a.Hits.Load() != 1 {
 		t.Errorf("%d, %d requests", res.StatusCode, a.Hits.Load())
@@ -126,7 +127,7 @@ func testABusyWorkersAnswerReachesTheClient(t *testing.T, front site.Way) {
 }
 
 func TestLookupWithoutWorkers(t *testing.T) {
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of()})
 	if route, err := rt.Lookup("k"); err != nil || route.Owner.Name != "" {
 		t.Errorf("%+v, %v", route, err)
 	}

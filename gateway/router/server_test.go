@@ -16,9 +16,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // frontOf serves the router that throughLink started through a [router.Server], too.
@@ -277,7 +277,7 @@ func testFrontCloseEndsRequests(t *testing.T, frontOf frontWay) {
 				if hop == "link" {
 					rt, _ = throughLink(t, app)
 				} else {
-					rt = site.NewRouter(t, router.Config{Members: site.NewMembers(t, site.Member("w1", site.Serve(t, http.HandlerFunc(app)).URL))})
+					rt = site.NewRouter(t, router.Config{Members: hub.Of(site.Member("w1", site.Serve(t, http.HandlerFunc(app)).URL))})
 				}
 				base, f := frontOf(t, rt)
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", base, nil))
@@ -378,7 +378,7 @@ func testRequestsMeetTheEnd(t *testing.T, frontOf frontWay) {
 // A front that has not served yet has started nothing, and ends at once.
 func TestFrontEndsBeforeItServes(t *testing.T) {
 	kit.NoLeaks(t)
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of()})
 	router.NewServer(rt, site.NetServer())
 	for _, end := range []func(*router.Server) error{
 		(*router.Server).Close,
@@ -396,8 +396,7 @@ func TestFrontEndsBeforeItServes(t *testing.T) {
 
 func TestFrontHolds(t *testing.T) {
 	c := site.New(t, 16)
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{Hold: 200 * time.Millisecond}}))
+	rt := c.NewRouter(router.Config{Limits: gateway.Limits{Hold: 200 * time.Millisecond}})
 	defer rt.Close()
 	base, _ := frontOf(t, rt)
 	res, body := kit.Fetch(t, base, "X-Key", "k")

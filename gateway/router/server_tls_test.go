@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -72,7 +73,7 @@ func TestFrontServesTLS(t *testing.T) {
 func TestRoutersShareTickets(t *testing.T) {
 	cache := tls.NewLRUClientSessionCache(1)
 	for i := range 2 {
-		members := site.NewMembers(t)
+		members := hub.Of()
 		members.Keys = [][]byte{[]byte(strings.Repeat("k", 32))}
 		base, _ := secureFrontOf(t, site.NewRouter(t, router.Config{Members: members}))
 		conn := kit.Must(tls.Dial("tcp", strings.TrimPrefix(base, "https://"), &tls.Config{ServerName: "h", InsecureSkipVerify: true, ClientSessionCache: cache}))

@@ -17,7 +17,6 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // throughSmallLink is throughLink with a worker that takes streams requests at once on a link.
@@ -25,12 +24,8 @@ func throughSmallLink(t *testing.T, streams int, app http.HandlerFunc) (rt *rout
 	t.Helper()
 	c := site.New(t, 16)
 	w = c.StartReady(func(cfg *worker.Config) { cfg.StreamsPerLink = streams })
-	addr := w.Listen(t, w.Handler(app))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt = kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{Hold: time.Second}}))
+	w.Listen(t, w.Handler(app))
+	rt = c.NewRouter(router.Config{Limits: gateway.Limits{Hold: time.Second}})
 	t.Cleanup(func() { rt.Close() })
 	return rt, w
 }
@@ -50,7 +45,7 @@ func (c *crowd) send(path, key string) {
 	c.wg.Go(func() {
 		req, _ := http.NewRequestWithContext(c.t.Context(), "GET", c.s.URL+path, nil)
 		req.Header.Set("X-Key", key)
-		res, err := c.s.Client().Do(req)
+		res, err := c.s.HTTP.Do(req)
 		if err != nil {
 			c.t.Error(err)
 			return

@@ -15,11 +15,11 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/test/spantest"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // tracedSite is a router and a worker whose spans are kept in one place.
@@ -44,12 +44,9 @@ func newTracedSite(t *testing.T, linked, keys bool, answer http.HandlerFunc) *tr
 		cfg.TracerProvider, cfg.TraceKeys, cfg.Direct = s.Spans, keys, !linked
 	})
 	s.addr = s.worker.Listen(t, kit.Must(sidecar.New(s.worker.Worker, kit.Must(url.Parse(app.URL)))))
-	if err := s.worker.Member.Announce(func(self *ring.Member) { self.Addr = s.addr }); err != nil {
-		t.Fatal(err)
-	}
-	var members gateway.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	var members gateway.Members = c.Join("router")
 	if !linked {
-		members = site.NewMembers(t, site.Member("w1", s.addr))
+		members = hub.Of(site.Member("w1", s.addr))
 	}
 	s.log = newAccessLog(t)
 	s.router = site.NewRouter(t, router.Config{
@@ -68,7 +65,7 @@ func sendTraced(t *testing.T, s *site.Front, method, target, key, trace string, 
 		req.Header.Set("Traceparent", trace)
 		req.Header.Set("Tracestate", "vendor=value")
 	}
-	res, _ := kit.Do(t, s.Client(), req)
+	res, _ := kit.Do(t, s.HTTP, req)
 	return res
 }
 
@@ -187,7 +184,7 @@ func TestTraceContextWithoutSpans(t *testing.T) {
 	req.Header.Set("X-Key", "k")
 	req.Header.Set("Traceparent", traceparent)
 	req.Header.Set("Tracestate", "vendor=value")
-	if _, text := kit.Do(t, s.Client(), req); text != traceparent+" vendor=value" {
+	if _, text := kit.Do(t, s.HTTP, req); text != traceparent+" vendor=value" {
 		t.Errorf("the app gets %q", text)
 	}
 }
@@ -198,9 +195,9 @@ func TestSpansOfAttempts(t *testing.T) {
 		kept := spantest.New(t)
 		first, second := site.NewFake(t, "a", nil), site.NewFake(t, "b", site.Answer("b"))
 		first.Set(site.NotOwner(second.Member, 2))
-		cluster := site.NewMembers(t, first.Member)
+		cluster := hub.Of(first.Member)
 		rt := site.NewRouter(t, router.Config{Members: cluster, TracerProvider: kept})
-		cluster.Set(t, first.Member, second.Member)
+		cluster.Set(first.Member, second.Member)
 		key := ""
 		for i := 0; key == ""; i++ {
 			if m, _ := cluster.View().Owner(kit.Must(rt.Lookup(decimal(int64(i)))).Partition); m.Name == "a" {
@@ -221,14 +218,14 @@ func TestSpansOfAttempts(t *testing.T) {
 			t.Errorf("the statuses are %v, %v and %v", refused.Status, taken.Status, request.Status)
 		}
 
-		cluster.Set(t)
+		cluster.Set()
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
 			site.Get(t, s, key)
 		}()
 		kit.Eventually(t, "the request is held", func() bool { return rt.Stats().Holding == 1 })
-		cluster.Set(t, second.Member)
+		cluster.Set(second.Member)
 		<-answered
 		spans = kept.Await(t, "server GET default", "internal hold", "client GET")
 		request, hold, taken := spans[0], spans[1], spans[2]
@@ -254,7 +251,7 @@ func TestSpansKeepWhatTheySay(t *testing.T) {
 			req.Header.Set("X-Key", "key-"+n)
 			req.Header.Set("Traceparent", traceparent)
 			req.Header.Set("Tracestate", "n="+n)
-			kit.Do(t, s.Client(), req)
+			kit.Do(t, s.HTTP, req)
 			<-traced.app
 			names = append(names, "server HTTP orders", "client HTTP", "server execution")
 		}
@@ -287,11 +284,11 @@ func TestSpansOfFailures(t *testing.T) {
 			names    []string
 			failures []any
 		}{
-			"502":     {through(router.Config{Members: site.NewMembers(t, broken.Member)}), "k", 502, []string{"server GET default", "client GET"}, []any{"may-have-run", "may-have-run"}},
-			"503":     {through(router.Config{Members: site.NewMembers(t), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}), "k", 503, []string{"server GET default", "internal hold"}, []any{"no-owner", nil}},
-			"at once": {through(router.Config{Members: site.NewMembers(t), Limits: gateway.Limits{NoHold: true}}), "k", 503, []string{"server GET default"}, []any{"no-owner"}},
-			"500":     {through(router.Config{Members: site.NewMembers(t, failing.Member)}), "k", 500, []string{"server GET default", "client GET"}, []any{"500", "500"}},
-			"no key":  {through(router.Config{Members: site.NewMembers(t)}), "", 400, []string{"server GET default"}, []any{nil}},
+			"502":     {through(router.Config{Members: hub.Of(broken.Member)}), "k", 502, []string{"server GET default", "client GET"}, []any{"may-have-run", "may-have-run"}},
+			"503":     {through(router.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}), "k", 503, []string{"server GET default", "internal hold"}, []any{"no-owner", nil}},
+			"at once": {through(router.Config{Members: hub.Of(), Limits: gateway.Limits{NoHold: true}}), "k", 503, []string{"server GET default"}, []any{"no-owner"}},
+			"500":     {through(router.Config{Members: hub.Of(failing.Member)}), "k", 500, []string{"server GET default", "client GET"}, []any{"500", "500"}},
+			"no key":  {through(router.Config{Members: hub.Of()}), "", 400, []string{"server GET default"}, []any{nil}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				res, _ := site.Get(t, tt.site, tt.key)
@@ -330,7 +327,9 @@ func TestSpansOfWaits(t *testing.T) {
 	go get("/orders/first")
 	<-entered
 	go get("/orders/second")
-	kit.Eventually(t, "the second request waits", func() bool { return metrictest.Gather(t, traced.worker.Worker)[`keyway_worker_waiting{for="key"}`] == 1 })
+	kit.Eventually(t, "the second request waits", func() bool {
+		return metrictest.Gather(t, traced.worker.Worker)[`keyway_worker_waiting{for="key"}`] == 1
+	})
 	close(leave)
 	<-done
 	<-done

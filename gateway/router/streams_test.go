@@ -16,7 +16,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // streamApp answers with a stream whose form its path names, and goes on with it
@@ -128,10 +127,7 @@ func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
 		"handler":           first.Handler(http.HandlerFunc(streamApp)),
 	} {
 		addr := first.Listen(t, h)
-		if err := first.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
-		members := kit.Must(c.Hub.Join(ring.Member{Name: "router " + name, Role: ring.RoleRouter, State: ring.StateActive}))
+		members := c.Join("router " + name)
 		for _, e := range append(routerEntrances(t, name, router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key")}), entrance{name: name + ", own port", base: "http://" + addr}) {
 			if e.http2 {
 				continue

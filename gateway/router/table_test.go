@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -65,7 +66,7 @@ func testRoutesOfRequests(t *testing.T, front site.Way) {
 	)
 	large := strings.Repeat("x", 70_000)
 	for kind, m := range map[string]ring.Member{"plain": plain.Member, "link": linked} {
-		rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, m), Routes: table})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(m), Routes: table})
 		s := front(t, rt)
 		for _, tt := range []struct {
 			method, target, body string
@@ -94,7 +95,7 @@ func testRoutesOfRequests(t *testing.T, front site.Way) {
 			for i := 0; i < len(tt.header); i += 2 {
 				req.Header.Set(tt.header[i], tt.header[i+1])
 			}
-			res, got := kit.Do(t, s.Client(), req)
+			res, got := kit.Do(t, s.HTTP, req)
 			if res.StatusCode != 200 {
 				got = strconv.Itoa(res.StatusCode)
 			}
@@ -109,14 +110,14 @@ func testRoutesOfRequests(t *testing.T, front site.Way) {
 func TestPreflightsOfFlags(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		w := site.NewFake(t, "w", site.Answer("app"))
-		s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member)}))
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(w.Member)}))
 		for asked, want := range map[string]int{"POST": 200, "": 400} {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "OPTIONS", s.URL, nil))
 			req.Header.Set("Origin", "http://shop.example")
 			if asked != "" {
 				req.Header.Set("Access-Control-Request-Method", asked)
 			}
-			if res, body := kit.Do(t, s.Client(), req); res.StatusCode != want {
+			if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != want {
 				t.Errorf("asked for %q: %d %s", asked, res.StatusCode, body)
 			}
 		}
@@ -129,7 +130,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		a, b := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b"))
 		dead := site.Member("dead", kit.FreeAddr(t))
-		c := site.NewMembers(t)
+		c := hub.Of()
 		rt := site.NewRouter(t, router.Config{Members: c, Routes: site.Routes(t,
 			`name: now, match: {path: /now}, without-key: any, hold: 0s`, `name: rest, without-key: any`)})
 		s := front(t, rt)
@@ -142,7 +143,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 			held <- body
 		}()
 		kit.Eventually(t, "a request is held", func() bool { return rt.Stats().Holding == 1 })
-		c.Set(t, a.Member, b.Member, dead)
+		c.Set(a.Member, b.Member, dead)
 		if got := <-held; got != "a" && got != "b" {
 			t.Errorf("the held request: %q", got)
 		}
@@ -161,12 +162,12 @@ func TestRateOfARoute(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		w := site.NewFake(t, "w", site.Answer("app"))
 		lines := []string{`name: few, match: {path: /few}, key: header:X-Key, rate: {per-route: 3/h}`, `name: rest, key: header:X-Key`}
-		rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member), Routes: site.Routes(t, lines...)})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, lines...)})
 		s := front(t, rt)
 		send := func(path string) *http.Response {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+path, strings.NewReader("body")))
 			req.Header.Set("X-Key", "k")
-			res, _ := kit.Do(t, s.Client(), req)
+			res, _ := kit.Do(t, s.HTTP, req)
 			return res
 		}
 		for i := range 3 {
@@ -192,7 +193,7 @@ func TestRateOfARoute(t *testing.T) {
 
 func TestUpgradesOfARoute(t *testing.T) {
 	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Upgrade")) })
-	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member), Routes: site.Routes(t,
+	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t,
 		`name: none, match: {path: /none}, key: header:X-Key, upgrade: none`, `name: own, match: {path: /own}, key: header:X-Key, upgrade: [own]`, `name: rest, key: header:X-Key`)}))
 	for path, want := range map[string]string{"/none": "", "/own": "own", "/": "websocket"} {
 		_, got := kit.Fetch(t, s.URL+path, "X-Key", "k", "Connection", "Upgrade", "Upgrade", "own, websocket")
@@ -205,7 +206,7 @@ func TestUpgradesOfARoute(t *testing.T) {
 // An upstream that cannot be reached has not got the request.
 func TestAnUpstreamThatIsDown(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
-		s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t), Routes: site.Routes(t, `name: a, without-key: "http://`+kit.FreeAddr(t)+`"`)}))
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(), Routes: site.Routes(t, `name: a, without-key: "http://`+kit.FreeAddr(t)+`"`)}))
 		if res, body := kit.Fetch(t, s.URL); res.StatusCode != 503 || strings.Contains(body, "127.0.0.1") {
 			t.Errorf("%d %s", res.StatusCode, body)
 		}
@@ -224,7 +225,7 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 		}
 		return out
 	}
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member), Routes: site.Routes(t, lines(0)...)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, lines(0)...)})
 	s := site.ThroughServer(t, rt)
 	var sent atomic.Int64
 	var clients sync.WaitGroup
@@ -260,7 +261,7 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 // Routes by which a request could have two keys are not put in force, and those before stay.
 func TestRoutesThatChangeKeysAreRefused(t *testing.T) {
 	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get(gateway.HeaderKey)) })
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member), Routes: site.Routes(t, `name: a, key: query:a`)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, `name: a, key: query:a`)})
 	s, source := site.ThroughServer(t, rt), rt.KeySource()
 	err := rt.SetRoutes(site.Routes(t, `name: a, key: query:b`))
 	if err == nil || !strings.Contains(err.Error(), `route 1, "a"`) {
@@ -281,7 +282,7 @@ func TestBodiesOfARoute(t *testing.T) {
 			n, err := io.Copy(io.Discard, r.Body)
 			fmt.Fprint(w, n, err)
 		})
-		s := front(t, site.NewRouter(t, router.Config{Members: site.NewMembers(t, w.Member), Routes: site.Routes(t,
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t,
 			`name: small, match: {path: /small}, key: header:X-Key, body: {max: 1000}`,
 			`name: large, match: {path: /large}, key: header:X-Key, body: {max: 100KiB}`,
 			`name: stream, match: {path: /stream}, key: header:X-Key, body: {max: 100KiB, buffer: false}`,
@@ -302,7 +303,7 @@ func TestBodiesOfARoute(t *testing.T) {
 			if req.Header.Set("X-Key", "k"); !tt.known {
 				req.ContentLength = -1
 			}
-			res, body := kit.Do(t, s.Client(), req)
+			res, body := kit.Do(t, s.HTTP, req)
 			if res.StatusCode != tt.want || tt.want == 200 && body != fmt.Sprint(tt.size, nil) {
 				t.Errorf("%s with %d bytes (known: %v): %d %s", tt.path, tt.size, tt.known, res.StatusCode, body)
 			}
@@ -323,7 +324,7 @@ func TestBodiesOfARoute(t *testing.T) {
 		}()
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+"/stream", in))
 		req.Header.Set("X-Key", "k")
-		if res, body := kit.Do(t, s.Client(), req); res.StatusCode != 200 || body != "11" {
+		if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || body != "11" {
 			t.Errorf("a body that streams: %d %s", res.StatusCode, body)
 		}
 	})
@@ -334,7 +335,7 @@ func TestBodiesOfARoute(t *testing.T) {
 func TestTrapRouterStandsAside(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		w := site.NewFake(t, "w", site.Answer("app"))
-		c := site.NewMembers(t)
+		c := hub.Of()
 		rt := site.NewRouter(t, router.Config{Members: c, Limits: gateway.Limits{Hold: time.Minute}, Routes: site.Routes(t,
 			`name: any, match: {path: /any}, key: header:X-Key, without-key: any`, `name: rest, key: header:X-Key`)})
 		s := front(t, rt)
@@ -343,7 +344,7 @@ func TestTrapRouterStandsAside(t *testing.T) {
 			if key != "" {
 				req.Header.Set("X-Key", key)
 			}
-			res, body := kit.Do(t, s.Client(), req)
+			res, body := kit.Do(t, s.HTTP, req)
 			return fmt.Sprint(res.StatusCode) + " " + res.Header.Get("Retry-After") + " " + strings.TrimSpace(body)
 		}
 		const aside = "503 1 this router takes no requests at the moment, try another one"
@@ -358,7 +359,7 @@ func TestTrapRouterStandsAside(t *testing.T) {
 				t.Errorf("a request that was held: %s", got)
 			}
 		}
-		c.Set(t, w.Member)
+		c.Set(w.Member)
 		c.Conflict(conflict)
 		for _, got := range []string{ask("/", "k"), ask("/any", "")} {
 			if got != aside {

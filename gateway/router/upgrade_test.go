@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -204,7 +205,7 @@ func TestUnaskedSwitchIsABadGateway(t *testing.T) {
 
 func TestUpgradesThatCannotBeAllowed(t *testing.T) {
 	for _, protocol := range []string{"", "h2c", "H2C", "h2", "HTTP/2.0", "tls/1.0", "a b", "a/", "a,b"} {
-		cfg := router.Config{Members: site.NewMembers(t), Keys: kit.KeySources(t, "host"), Upgrades: []string{protocol}}
+		cfg := router.Config{Members: hub.Of(), Keys: kit.KeySources(t, "host"), Upgrades: []string{protocol}}
 		if _, err := router.New(cfg); err == nil {
 			t.Errorf("%q may be allowed", protocol)
 		}

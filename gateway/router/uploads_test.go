@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -40,7 +41,7 @@ func testASlowUploadHoldsNoKey(t *testing.T, front site.Way) {
 				}
 				answered := make(chan string, 1)
 				go func() {
-					res, err := s.Client().Do(slow)
+					res, err := s.HTTP.Do(slow)
 					if err != nil {
 						answered <- err.Error()
 						return
@@ -97,7 +98,7 @@ func testLargeUploads(t *testing.T, front site.Way) {
 				length = -1 // only a chunked body has them in HTTP/1.1
 			}
 			want := fmt.Sprint(length, " ", site.Sum(io.LimitReader(site.Zeros{}, size)), trailer)
-			if res, got := kit.Do(t, s.Client(), req); got != want {
+			if res, got := kit.Do(t, s.HTTP, req); got != want {
 				t.Errorf("%s: %d, the app got %s, want %s", kind, res.StatusCode, got, want)
 			}
 			kit.Eventually(t, "nothing is kept", func() bool { return rt.Stats().BodyBytes+rt.Stats().BodyFiles == 0 })
@@ -130,11 +131,11 @@ func TestLargeUploadIsHeld(t *testing.T) {
 		}
 		io.WriteString(rw, site.Sum(r.Body))
 	})
-	rt := site.NewRouter(t, router.Config{Members: site.NewMembers(t, a.Member)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member)})
 	s := site.ThroughServer(t, rt)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(site.Zeros{}, size)))
 	req.Header.Set("X-Key", "k")
-	res, text := kit.Do(t, s.Client(), req)
+	res, text := kit.Do(t, s.HTTP, req)
 	if want := site.Sum(io.LimitReader(site.Zeros{}, size)); text != want || rt.Stats().Held != 1 {
 		t.Errorf("%d, the app got %s, want %s; %d requests were held", res.StatusCode, text, want, rt.Stats().Held)
 	}
@@ -167,7 +168,7 @@ func testBodiesThatAreNotTaken(t *testing.T, front site.Way) {
 				}
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
 				req.Header.Set("X-Key", "k")
-				res, err := s.Client().Do(req)
+				res, err := s.HTTP.Do(req)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -248,7 +249,7 @@ func TestADiskThatFails(t *testing.T) {
 		w.Hits.Store(0)
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader(make([]byte, size))))
 		req.Header.Set("X-Key", "k")
-		if res, _ := kit.Do(t, s.Client(), req); res.StatusCode != want || w.Hits.Load() > 0 != (want == 200) {
+		if res, _ := kit.Do(t, s.HTTP, req); res.StatusCode != want || w.Hits.Load() > 0 != (want == 200) {
 			t.Errorf("%d bytes: %d after %d requests, want %d", size, res.StatusCode, w.Hits.Load(), want)
 		}
 	}

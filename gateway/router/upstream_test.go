@@ -17,7 +17,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // throughLink makes a router in front of a worker that takes the link.
@@ -25,12 +24,9 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Conf
 	t.Helper()
 	c := site.New(t, 16)
 	w = c.StartReady()
-	addr := w.Listen(t, w.Handler(app))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
+	w.Listen(t, w.Handler(app))
 	kit.Eventually(t, "the worker takes the link", func() bool { return w.Member.Self().Link })
-	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	front := c.Join("router")
 	cfg := router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}
 	for _, f := range change {
 		f(&cfg)
@@ -77,7 +73,7 @@ func testLinkCarriesHTTP(t *testing.T, front site.Way) {
 		req.Header.Set("X-Hop", "1")
 		req.Header.Set("Te", "trailers, deflate")
 	}
-	res, body := kit.Do(t, s.Client(), req)
+	res, body := kit.Do(t, s.HTTP, req)
 	if want := `PUT shop.example /a%20b?x=1&y=%2F "body" "sum"`; res.StatusCode != http.StatusAccepted || body != want {
 		t.Errorf("%d, %s\nwant %s", res.StatusCode, body, want)
 	}
@@ -101,7 +97,7 @@ func testLinkStreams(t *testing.T, front site.Way) {
 	s := front(t, rt)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +127,7 @@ func testLinkUploads(t *testing.T, front site.Way) {
 			}
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
 			req.Header.Set("X-Key", "k")
-			if res, got := kit.Do(t, s.Client(), req); got != fmt.Sprint(size, nil) {
+			if res, got := kit.Do(t, s.HTTP, req); got != fmt.Sprint(size, nil) {
 				t.Errorf("%d bytes, length known: %v: %d, the app got %q", size, known, res.StatusCode, got)
 			}
 		}
@@ -177,7 +173,7 @@ func testUploadsStream(t *testing.T, front site.Way) {
 			if known {
 				req.ContentLength = size
 			}
-			if res, got := kit.Do(t, s.Client(), req); got != fmt.Sprint(size, io.EOF) {
+			if res, got := kit.Do(t, s.HTTP, req); got != fmt.Sprint(size, io.EOF) {
 				t.Errorf("%s, length known: %v: %d, the app got %q", name, known, res.StatusCode, got)
 			}
 		}
@@ -196,7 +192,7 @@ func testLinkBrokenAnswer(t *testing.T, front site.Way) {
 	s := front(t, rt)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +219,7 @@ func testLinkClientLeaves(t *testing.T, front site.Way) {
 		<-entered
 		leave()
 	}()
-	if res, err := s.Client().Do(req); err == nil {
+	if res, err := s.HTTP.Do(req); err == nil {
 		t.Errorf("answered %s", res.Status)
 		res.Body.Close()
 	}
@@ -233,8 +229,7 @@ func testLinkClientLeaves(t *testing.T, front site.Way) {
 // Requests wait for a worker, and go on when it has come.
 func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
 	c := site.New(t, 16)
-	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
+	rt := c.NewRouter(router.Config{})
 	defer rt.Close()
 	base := site.Serve(t, rt).URL
 	var wg sync.WaitGroup
@@ -249,10 +244,7 @@ func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
 	}
 	kit.Eventually(t, "all are held", func() bool { return rt.Stats().Holding == 20 })
 	w := c.Start()
-	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
+	w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })))
 	wg.Wait()
 }
 
@@ -260,10 +252,8 @@ func TestCrossingBusy(t *testing.T) {
 	release := make(chan struct{})
 	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
-	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
-	_ = w.Member.Announce(func(self *ring.Member) { self.Addr = addr })
-	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
+	w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
+	rt := c.NewRouter(router.Config{})
 	defer rt.Close()
 	base := site.Serve(t, rt).URL
 	var wg sync.WaitGroup

@@ -10,9 +10,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // entrance is one of the ways on which requests reach an app.
@@ -67,17 +67,14 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 			h = w.Handler(app)
 		}
 		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
 		all = append(all, entrance{kind + ", own port", "http://" + addr, false, w})
 		for _, hop := range []string{"link", "HTTP", "link in memory"} {
 			cfg := router.Config{Keys: keys}
 			switch hop {
 			case "link":
-				cfg.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+				cfg.Members = c.Join("router")
 			case "HTTP":
-				cfg.Members = site.NewMembers(t, site.Member("w1", addr))
+				cfg.Members = hub.Of(site.Member("w1", addr))
 			default:
 				cfg.Members, cfg.Own = w.Member, w.Server.Dial
 			}
@@ -88,7 +85,7 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 			}
 		}
 	}
-	cfg := router.Config{Keys: keys, Members: site.NewMembers(t, site.Member("w1", server.URL))}
+	cfg := router.Config{Keys: keys, Members: hub.Of(site.Member("w1", server.URL))}
 	change(&cfg, &worker.Config{})
 	return append(all, routerEntrances(t, "router alone", cfg)...)
 }

@@ -70,7 +70,7 @@ func TestSidecarBatch(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			app := new(batchApp)
 			s, w := site.InFrontOf(t, site.Serve(t, app).URL, func(cfg *worker.Config) { cfg.Batch = "/batch" })
-			base, client := s.URL, s.Client()
+			base, client := s.URL, s.HTTP
 			if way == "HTTP" {
 				h := kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, app).URL))))
 				base, client = site.Serve(t, h).URL, http.DefaultClient

@@ -87,7 +87,7 @@ func TestSidecarOverLink(t *testing.T) {
 				req.Header.Set("X-Key", "a key")
 				req.Header.Set("Baggage", "tenant=7")
 				req.Header.Set("Keyway-Token", "forged")
-				res, got := kit.Do(t, s.Client(), req)
+				res, got := kit.Do(t, s.HTTP, req)
 				want, _, _ := strings.Cut(tt.want, " shop")
 				if got := fmt.Sprint(res.StatusCode, " ", got); !strings.HasPrefix(got, want) {
 					t.Errorf("%q, want %q", got, tt.want)
@@ -113,7 +113,7 @@ func TestSidecarOverLink(t *testing.T) {
 	s, _ := site.InFrontOf(t, app.URL)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL+"/large", nil))
 	req.Header.Set("X-Key", "k")
-	if _, got := kit.Do(t, s.Client(), req); len(got) != 1<<20 {
+	if _, got := kit.Do(t, s.HTTP, req); len(got) != 1<<20 {
 		t.Errorf("%d bytes, want 1 MiB", len(got))
 	}
 }
@@ -137,7 +137,7 @@ func TestSidecarOverLinkStreams(t *testing.T) {
 	s, _ := site.InFrontOf(t, app.URL)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestSidecarOverLinkBrokenAnswer(t *testing.T) {
 	for _, size := range []int{0, 100 << 10} { // by net/http with a large body
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader(make([]byte, size))))
 		req.Header.Set("X-Key", "k")
-		res, err := s.Client().Do(req)
+		res, err := s.HTTP.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ type visit struct {
 // it is told to stop, whatever becomes of the connection, and on each other one
 // for no time.
 type stubbornApp struct {
-	site.MemoryListener
+	site.Listener
 	answer  string        // to the first request, at once
 	chatter time.Duration // how often it writes on then; 0 for never
 	chat    string        // what it writes; default "x"
@@ -49,7 +49,7 @@ type stubbornApp struct {
 }
 
 func startStubbornApp(t *testing.T) *stubbornApp {
-	a := &stubbornApp{MemoryListener: site.NewMemoryListener(), entered: make(chan struct{}, 10), stop: make(chan struct{})}
+	a := &stubbornApp{Listener: site.NewListener(), entered: make(chan struct{}, 10), stop: make(chan struct{})}
 	t.Cleanup(func() { a.Close() })
 	go func() {
 		for {
@@ -165,14 +165,14 @@ func (s *goneStore) awaitLease(t *testing.T, d time.Duration) {
 type sidecarSite struct {
 	*site.Worker
 	store *goneStore
-	front site.MemoryListener
+	front site.Listener
 	links *link.Client
 	logs  *kit.Buffer
 }
 
 func startSidecar(t *testing.T, c *site.Site, app *stubbornApp, change ...func(*worker.Config)) *sidecarSite {
 	kit.EmptyPools(t)
-	s := &sidecarSite{store: &goneStore{CutStore: site.CutStore{Store: c.Store}}, front: site.NewMemoryListener(), logs: new(kit.Buffer)}
+	s := &sidecarSite{store: &goneStore{CutStore: site.CutStore{Store: c.Store}}, front: site.NewListener(), logs: new(kit.Buffer)}
 	s.Worker = c.Start(append(change, func(cfg *worker.Config) {
 		cfg.Direct, cfg.Timeout = true, cmp.Or(cfg.Timeout, time.Hour)
 		cfg.Store, cfg.Logger = s.store, slog.New(slog.NewTextHandler(s.logs, nil))

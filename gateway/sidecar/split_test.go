@@ -179,7 +179,7 @@ func TestTrapSplitBatchNeedsTheLease(t *testing.T) {
 		cut := &site.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Batch, cfg.Store = "/batch", cut })
 		w.AwaitServing(t, 1)
-		app, front := &typedApp{status: 400}, site.NewMemoryListener()
+		app, front := &typedApp{status: 400}, site.NewListener()
 		server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Keyway-Batch") == "2" {
 				cut.Set(true)

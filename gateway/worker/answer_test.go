@@ -23,15 +23,15 @@ import (
 // all in memory: a client that does not read takes nothing.
 type answerSite struct {
 	*site.Worker
-	front site.MemoryListener
+	front site.Listener
 	links *link.Client
 }
 
 func startAnswers(t *testing.T, h http.Handler, behind bool, change ...func(*worker.Config)) *answerSite {
 	kit.EmptyPools(t)
 	c := site.New(t, 16)
-	s := &answerSite{Worker: c.Start(append(change, direct)...), front: site.NewMemoryListener()}
-	app := site.NewMemoryListener()
+	s := &answerSite{Worker: c.Start(append(change, direct)...), front: site.NewListener()}
+	app := site.NewListener()
 	apps := &http.Server{Handler: h}
 	go apps.Serve(app)
 	served := s.Handler(h)

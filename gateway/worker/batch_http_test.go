@@ -14,7 +14,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // sale is an item of the tests' batches.
@@ -67,14 +66,11 @@ func shop(t *testing.T, w *worker.Worker, seen func(items []*worker.Item[sale, i
 // inFront makes a router in front of workers that serve what handler returns for
 // them, over the link.
 func inFront(t *testing.T, c *site.Site, w *site.Worker, h http.Handler) {
-	addr := w.Listen(t, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
+	w.Listen(t, h)
 }
 
 func newSite(t *testing.T, c *site.Site) *site.Front {
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	gate := c.Join("router")
 	return site.ThroughServer(t, site.NewRouter(t, router.Config{Members: gate}))
 }
 
@@ -94,7 +90,7 @@ func TestBatchHandler(t *testing.T) {
 			} else {
 				inFront(t, c, w, h)
 				s := newSite(t, c)
-				base, client = s.URL, s.Client()
+				base, client = s.URL, s.HTTP
 			}
 			wait := w.HoldKey(t, 3)
 			var wg sync.WaitGroup
@@ -216,7 +212,7 @@ func TestBatchHandlerMoves(t *testing.T) {
 				id := fmt.Sprintf("%d-%d", g, n)
 				req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/stock/42", strings.NewReader(id+" "+strings.Repeat("x", 60<<10))))
 				req.Header.Set("X-Key", fmt.Sprint(n%32))
-				res, err := s.Client().Do(req)
+				res, err := s.HTTP.Do(req)
 				if err != nil {
 					t.Error(err)
 					return

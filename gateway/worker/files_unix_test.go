@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -30,7 +31,7 @@ func TestTooFewFilesAreWarnedOf(t *testing.T) {
 	}{{0, false}, {left, false}, {left + 1, true}} {
 		for name, start := range map[string]func(*slog.Logger){
 			"router": func(l *slog.Logger) {
-				site.NewRouter(t, router.Config{Members: site.NewMembers(t), Keys: kit.KeySources(t, "header:X-Key"), MaxConnections: tt.bound, Logger: l})
+				site.NewRouter(t, router.Config{Members: hub.Of(), MaxConnections: tt.bound, Logger: l})
 			},
 			"worker": func(l *slog.Logger) {
 				startServing(t, func(cfg *worker.Config) { cfg.MaxConnections, cfg.Logger = tt.bound, l })

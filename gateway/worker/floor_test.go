@@ -94,7 +94,7 @@ func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		other.Close()
-		_ = other.Member.Vanish()
+		other.Member.Vanish()
 		lose()
 		store.Set(false)
 		for key, before := range before {

@@ -82,7 +82,7 @@ func TestAReleasedLifeIsSucceededAtOnce(t *testing.T) {
 		w := c.StartNamed("w", func(cfg *worker.Config) { cfg.Store = hintless{c.Store} })
 		w.AwaitServing(t, 16)
 		w.Close()
-		_ = w.Member.Vanish()
+		w.Member.Vanish()
 		died := time.Now()
 		next := c.StartNamed("w", func(cfg *worker.Config) {
 			cfg.Store, cfg.Previous = hintless{c.Store}, map[string]time.Duration{w.Incarnation(): 0}

@@ -250,7 +250,7 @@ func TestTrapNobodyJoinsLostLocks(t *testing.T) {
 			leave(t, a, b)
 			d := c.Start()
 			b.Close()
-			_ = b.Member.Vanish()
+			b.Member.Vanish()
 			for !explain(t, d, "k").Served {
 				time.Sleep(10 * time.Millisecond)
 			}

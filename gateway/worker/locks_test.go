@@ -239,7 +239,7 @@ func TestTrapLocksOfTheDeadOnlyBlock(t *testing.T) {
 		d := c.Start()
 		_ = d
 		b.Close()
-		_ = b.Member.Vanish()
+		b.Member.Vanish()
 		for !explain(t, d, "k").Served {
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -98,7 +98,7 @@ func (s *heldStore) kept(t *testing.T, w *site.Worker, key string) int {
 func kill(t *testing.T, a, b *site.Worker, key string) {
 	t.Helper()
 	a.Close()
-	_ = a.Member.Vanish()
+	a.Member.Vanish()
 	awaitServed(t, b, key)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -40,7 +41,7 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 	router := func(dial func(context.Context) (net.Conn, error)) func(*testing.T, *slog.Logger) http.Handler {
 		return func(t *testing.T, l *slog.Logger) http.Handler {
 			return site.NewRouter(t, router.Config{
-				Members: site.NewMembers(t, site.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: l,
+				Members: hub.Of(site.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: l,
 				Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 			})
 		}
@@ -99,7 +100,7 @@ func TestCloseLogsWhatIsHeld(t *testing.T) {
 		logger := slog.New(slog.NewJSONHandler(logs, nil))
 		failing := func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }
 		rt := site.NewRouter(t, router.Config{
-			Members: site.NewMembers(t, site.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: logger,
+			Members: hub.Of(site.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: logger,
 			Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return failing(ctx) },
 		})
 		w := site.New(t, 1).StartReady(func(cfg *worker.Config) {

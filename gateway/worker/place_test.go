@@ -134,7 +134,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 		wg.Go(func() { left <- a.LeaveRing(ctx) })
 		kit.Eventually(t, "the other one has taken over", func() bool { return b.Serving() == 16 && !a.IsActive() })
 		b.Close()
-		_ = b.Member.Vanish()
+		b.Member.Vanish()
 		if err := <-left; !errors.Is(err, ownership.ErrAlone) {
 			t.Errorf("the other one died meanwhile: %v", err)
 		}
@@ -166,7 +166,7 @@ func TestCallsOfOperators(t *testing.T) {
 		ask(calls.Undrain, "", http.StatusOK, "")
 		together(t, a, b)
 		b.Close()
-		_ = b.Member.Vanish()
+		b.Member.Vanish()
 		a.AwaitServing(t, 16)
 		ask(calls.Drain, "", http.StatusServiceUnavailable, "no other worker is on the ring")
 	})

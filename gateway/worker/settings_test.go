@@ -30,8 +30,8 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 		"number of partitions": {Ring: ring.Config{Partitions: 64}},
 		"session TTL":          {TTL: time.Minute},
 	} {
-		h := kit.Must(hub.New(ring.Settings{}))
-		member := kit.Must(h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "w:80"}))
+		h := hub.New(ring.Settings{})
+		member := h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "w:80"})
 		_, err := worker.Start(t.Context(), worker.Config{
 			Members: member, Store: memstore.New(memstore.Config{Settings: settings}),
 		})
@@ -60,7 +60,7 @@ func TestNegativeSettings(t *testing.T) {
 		"Weight is NaN":          {Weight: math.NaN()},
 		"Weight is 100.5":        {Weight: 100.5},
 	} {
-		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))
+		member := hub.New(ring.Settings{}).Join(ring.Member{Name: "w", Addr: "w:80"})
 		_, err := worker.Start(t.Context(), worker.Config{Members: member, Store: memstore.New(memstore.Config{}), Limits: limits})
 		if err == nil || !strings.HasPrefix(err.Error(), "worker: Limits."+field) {
 			t.Errorf("%s: %v", field, err)
@@ -80,7 +80,7 @@ func TestAWorkerIsItsMember(t *testing.T) {
 		"no Name or":         {t.Context(), ring.Member{Addr: "w:80"}},
 		"context canceled":   {ended, ring.Member{Name: "w", Addr: "w:80"}},
 	} {
-		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(tt.self))
+		member := hub.New(ring.Settings{}).Join(tt.self)
 		_, err := worker.Start(tt.ctx, worker.Config{Members: member, Store: memstore.New(memstore.Config{})})
 		if err == nil || !strings.Contains(err.Error(), want) || member.Self().Incarnation != "" {
 			t.Errorf("%+v: %v, %+v", tt.self, err, member.Self())
@@ -172,7 +172,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 			return nil
 		})
 		<-running
-		younger.Meet(t)
+		younger.Member.Isolate(false)
 		select {
 		case err := <-cause:
 			if !errors.Is(err, gateway.ErrOwnershipLost) {
@@ -191,9 +191,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 			t.Errorf("the older one serves %d partitions: %v", older.Serving(), err)
 		}
 		older.Close()
-		if err := older.Member.Vanish(); err != nil {
-			t.Fatal(err)
-		}
+		older.Member.Vanish()
 		time.Sleep(kit.TTL / 2)
 		if younger.Ready() == nil {
 			t.Error("the younger one goes on before the older one's sessions can be over")
@@ -220,7 +218,7 @@ func TestTrapCopiedStore(t *testing.T) {
 		if first.Member.Settings().Store != second.Member.Settings().Store {
 			t.Fatal("the copy has another identity")
 		}
-		second.Meet(t)
+		second.Member.Isolate(false)
 		time.Sleep(kit.TTL + kit.TTL/5) // it looks at its store that often
 		if n := overlapping(t, c, first, second); n > 0 {
 			t.Errorf("%d of 16 partitions run at both workers at once", n)

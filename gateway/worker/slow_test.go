@@ -39,7 +39,7 @@ func (l *lines) with(text string) (found []string) {
 	return found
 }
 
-// A key that is held, or waited for, longer than Limits.SlowKey is logged once, and
+// A key that is held, or waited for, longer than Limit1500*time.MillisecondKey is logged once, and
 // a worker at which no key is held looks for none.
 func TestSlowKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

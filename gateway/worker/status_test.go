@@ -143,7 +143,7 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 		close(release)
 		wg.Wait()
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		time.Sleep(time.Second)
 		absent := 0
 		for p := range 16 {

@@ -121,7 +121,7 @@ func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 			}
 		}
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := b.Do(ctx, key, ok)

@@ -275,7 +275,7 @@ func TestCrashIsTakenOver(t *testing.T) {
 		}
 		began := time.Now()
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		b.AwaitServing(t, partitions)
 		if took := time.Since(began); took < 7*time.Second || took > 11*time.Second {
 			t.Errorf("taken over after %v, want about the TTL of 10s", took)
@@ -297,7 +297,7 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 				}
 				c.Store.(*memstore.Store).LoseKey(key)
 				a.Close()
-				_ = a.Member.Vanish()
+				a.Member.Vanish()
 				time.Sleep(21 * time.Second)
 				if n := b.Serving(); n != partitions {
 					t.Errorf("%d of %d partitions are served two TTLs later", n, partitions)
@@ -323,7 +323,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 		}
 		back.Store(int64(time.Hour))
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		time.Sleep(21 * time.Second)
 		if n := b.Serving(); n != partitions {
 			t.Errorf("%d of %d partitions are served two TTLs later", n, partitions)
@@ -351,7 +351,8 @@ func TestReadyMeansServing(t *testing.T) {
 
 		a.Close()
 		b.Close()
-		_, _ = a.Member.Vanish(), b.Member.Vanish()
+		a.Member.Vanish()
+		b.Member.Vanish()
 		d := c.Start()
 		soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -453,7 +454,7 @@ func TestTrapCrashLoop(t *testing.T) {
 					}
 					life = 0
 					looping.Close()
-					_ = looping.Member.Vanish()
+					looping.Member.Vanish()
 					if loop.proof {
 						previous[looping.Incarnation()] = 0
 					}
@@ -478,7 +479,7 @@ func TestTheOnlyWorkerDoesNotWait(t *testing.T) {
 			w := c.StartNamed("only")
 			time.Sleep(time.Second)
 			w.Close()
-			_ = w.Member.Vanish()
+			w.Member.Vanish()
 		}
 		w := c.StartNamed("only")
 		time.Sleep(25 * time.Second)

@@ -108,7 +108,7 @@ func TestCommands(t *testing.T) {
 }
 
 // together waits until both serve, and all partitions are.
-func together(t *testing.T, a, b *site.OperatedWorker) {
+func together(t *testing.T, a, b *site.Worker) {
 	t.Helper()
 	kit.Eventually(t, "both serve", func() bool {
 		return a.Serving() > 0 && b.Serving() > 0 && a.Serving()+b.Serving() == site.Partitions && a.Ready() == nil && b.Ready() == nil
@@ -185,7 +185,7 @@ func TestSilentWorker(t *testing.T) {
 	s := site.NewOperated(t, "")
 	w1, w2 := s.Start(), s.Start()
 	together(t, w1, w2)
-	s.Cut(w2)
+	s.Sever(w2, true)
 	shows(t, s.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
 	shows(t, s.Admin, `w2 did not answer`, "moves")
 	shows(t, s.Admin, `(?m)^w1: load .*\nw2 did not answer: gateway: the worker does not answer within 2s`, "loads")

@@ -17,16 +17,16 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/metrics"
-	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Operated is a router and workers.
+// Operated is a site with a router whose workers have an app, in which requests for /block run until
+// [Operated.Release]. All have admin addresses.
 type Operated struct {
-	*Bubble
+	*Site
 	Router *router.Router
 	Member *hub.Handle // of the router
 	Admin  string      // URL of the router's admin address
@@ -36,23 +36,16 @@ type Operated struct {
 	app     *kit.Blocking
 }
 
-// OperatedWorker is a worker of an [Operated], with an app whose requests for /block run until
-// [Operated.Release].
-type OperatedWorker struct {
-	*Worker
-	Admin  string         // URL of its admin address
-	Client *client.Client // that calls over the link
-}
-
 // NewOperated starts a router without workers, whose admin address wants the token if it is not "".
-func NewOperated(t *testing.T, token string) *Operated {
+func NewOperated(t testing.TB, token string) *Operated {
 	t.Helper()
-	s := &Operated{Bubble: NewInBubble(t), app: &kit.Blocking{Release: make(chan struct{})}}
+	s := &Operated{Site: NewInBubble(t), app: &kit.Blocking{Release: make(chan struct{})}}
 	s.App = s.app
-	s.Member = kit.Must(s.Hub.Join(ring.Member{Name: "router-1", Role: ring.RoleRouter, State: ring.StateActive, Addr: "router:80"}))
-	table := kit.Must(routes.Parse("routes.yaml", []byte("routes:\n  - name: orders\n    match: {path: \"/orders/{key}\"}\n    key: path:/orders/{key}\n  - name: rest\n    key: [header:X-Key, query:k]\n")))
-	s.Router = kit.Must(router.New(router.Config{Members: s.Member, Routes: table, Dial: s.Dial}))
-	t.Cleanup(func() { s.Router.Close() })
+	s.Member = s.Hub.Join(ring.Member{Name: "router-1", Role: ring.RoleRouter, State: ring.StateActive, Addr: "router:80"})
+	table := Routes(t,
+		`name: orders, match: {path: "/orders/{key}"}, key: "path:/orders/{key}"`,
+		`name: rest, key: ["header:X-Key", "query:k"]`)
+	s.Router = NewRouter(t, router.Config{Members: s.Member, Routes: table, Dial: s.Network.Dial})
 	s.Admin = s.serve(admin.Config{
 		Members: s.Member, Ready: s.Router.Ready, Lookup: s.Router.Lookup, Operator: s.Router.Operator(), Token: token,
 		Routes: func() status.RoutesStatus {
@@ -64,28 +57,17 @@ func NewOperated(t *testing.T, token string) *Operated {
 	return s
 }
 
-func (s *Operated) serve(cfg admin.Config) string {
-	server := httptest.NewServer(admin.New(cfg))
-	s.T.Cleanup(server.Close)
-	return server.URL
-}
+func (s *Operated) serve(cfg admin.Config) string { return Serve(s.T, admin.New(cfg)).URL }
 
-// Start starts a worker, and waits until it serves what the ring gives it.
-func (s *Operated) Start(change ...func(*worker.Config)) *OperatedWorker {
+// Start starts a worker, and waits until it serves a partition.
+func (s *Operated) Start(change ...func(*worker.Config)) *Worker {
 	s.T.Helper()
-	w := &OperatedWorker{Worker: s.Bubble.StartServing(change...)}
-	w.Client = NewClient(s.T, client.Config{Members: w.Member, Dial: s.Dial})
+	w := s.StartServing(change...)
+	w.Client = NewClient(s.T, client.Config{Members: w.Member, Dial: s.Network.Dial})
 	s.T.Cleanup(s.Release) // before the worker ends
 	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Operator: w.Client.Operator(w)})
 	return w
 }
-
-// Cut takes a worker's address away from who would connect to it anew, and ends the
-// connections that there are.
-func (s *Operated) Cut(w *OperatedWorker) { s.Sever(w.Worker, true) }
-
-// Kill ends a worker as if its machine were gone.
-func (s *Operated) Kill(w *OperatedWorker) { s.Bubble.Kill(w.Worker) }
 
 // Block sends a request for a key that runs until [Operated.Release], if it gets the key. It
 // comes from one of several clients.
@@ -108,7 +90,7 @@ func (s *Operated) Release() {
 }
 
 // KeyOf returns a key that the ring gives a worker.
-func (s *Operated) KeyOf(w *OperatedWorker) string {
+func (s *Operated) KeyOf(w *Worker) string {
 	for i := 0; ; i++ {
 		key := fmt.Sprint("order-", i)
 		if m, ok := w.Member.View().Owner(s.Ring.Partition(key)); ok && m.Name == w.Member.Self().Name {
