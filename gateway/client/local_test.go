@@ -24,9 +24,7 @@ import (
 // withOwnWorker runs a test in a bubble with a client whose process owns all keys.
 func withOwnWorker(t *testing.T, app http.HandlerFunc, test func(t *testing.T, c *client.Client)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.AnswerMax = 64 << 10 })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.AnswerMax = 64 << 10 })
 		test(t, site.NewClient(t, client.Config{Members: w.Member, Local: w.Local(w.Handler(app))}))
 	})
 }

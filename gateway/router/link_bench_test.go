@@ -16,8 +16,7 @@ import (
 // http.Handler, both ends of the link together.
 func BenchmarkHandlerOverLink(b *testing.B) {
 	c := site.New(b, 16)
-	w := c.Start()
-	w.AwaitServing(b, 16)
+	w := c.StartOwner()
 	answer := []byte(`{"key":"4711","count":1}`)
 	addr := w.Listen(b, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(gateway.HeaderKey) != "4711" {

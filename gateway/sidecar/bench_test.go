@@ -53,8 +53,7 @@ func benchmarkSidecar(b *testing.B, asked []byte) {
 // newSidecarBench starts a sidecar before an app and returns what makes a request.
 func newSidecarBench(b *testing.B, asked []byte) func(context.Context) error {
 	c := site.New(b, 16)
-	w := c.Start()
-	w.AwaitServing(b, 16)
+	w := c.StartOwner()
 	socket := filepath.Join(b.TempDir(), "app")
 	app, err := net.Listen("unix", socket)
 	if err != nil {

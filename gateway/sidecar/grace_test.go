@@ -278,8 +278,7 @@ func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
 	for _, grace := range []time.Duration{0, 1500 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			c := site.New(t, 16)
-			dead := c.Start()
-			dead.AwaitServing(t, 16)
+			dead := c.StartOwner()
 			dead.Close()
 			dead.Member.Vanish()
 			start := time.Now()

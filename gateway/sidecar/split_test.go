@@ -177,8 +177,7 @@ func TestTrapSplitBatchNeedsTheLease(t *testing.T) {
 		kit.EmptyPools(t)
 		c := site.New(t, 1)
 		cut := &site.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Batch, cfg.Store = "/batch", cut })
-		w.AwaitServing(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Batch, cfg.Store = "/batch", cut })
 		app, front := &typedApp{status: 400}, site.NewListener()
 		server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Keyway-Batch") == "2" {

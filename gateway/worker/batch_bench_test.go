@@ -52,9 +52,7 @@ func benchmarkBatch(b *testing.B, callers int, work func()) {
 }
 
 func benchmarkWorker(b *testing.B) *site.Worker {
-	c := site.New(b, 16)
-	w := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
-	w.AwaitServing(b, 16)
+	w := site.New(b, 16).StartOwner(func(cfg *worker.Config) { cfg.Logger = nil })
 	return w
 }
 

@@ -36,8 +36,7 @@ type crowdOf struct {
 func sharing(t *testing.T, app http.HandlerFunc, come func(c *crowdOf), change ...func(*worker.Config)) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := site.New(t, 16)
-		w := cluster.Start(change...)
-		w.AwaitServing(t, 16)
+		w := cluster.StartOwner(change...)
 		c := &crowdOf{t: t, w: w, app: app}
 		come(c)
 		c.wg.Wait()

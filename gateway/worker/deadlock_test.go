@@ -62,8 +62,7 @@ func TestDeadlockFailsTheYounger(t *testing.T) {
 		t.Run("the "+last+" asks last", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := site.New(t, 16)
-				w := c.Start()
-				w.AwaitServing(t, 16)
+				w := c.StartOwner()
 				older, younger := hold(t, w, "a", "b"), hold(t, w, "b", "a")
 				order := []chain{older, younger}
 				if last == "older" {
@@ -96,8 +95,7 @@ func TestDeadlockFailsTheYounger(t *testing.T) {
 func TestDeadlockOfThree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := c.StartOwner()
 		var queued sync.WaitGroup
 		chains := []chain{hold(t, w, "a", "b"), hold(t, w, "b", "inner", "c"), hold(t, w, "c", "a")}
 		aside := hold(t, w, "d", "a")
@@ -129,8 +127,7 @@ func TestDeadlockOfThree(t *testing.T) {
 func TestNoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := c.StartOwner()
 		err := w.Do(t.Context(), "free", func(free gateway.Execution) error {
 			first, second, third := hold(t, w, "a", "b"), hold(t, w, "b", "free"), hold(t, w, "c", "b")
 			for _, c := range []chain{first, second, third} {
@@ -161,9 +158,7 @@ func TestNoDeadlock(t *testing.T) {
 // that began in it waits on.
 func TestNoDeadlockWithWhatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		b := hold(t, w, "b", "a")
 		var wg sync.WaitGroup
 		_ = w.Do(t.Context(), "a", func(x gateway.Execution) error {
@@ -192,9 +187,7 @@ func TestNoDeadlockWithWhatHasEnded(t *testing.T) {
 // function may wait for what the caller holds.
 func TestDeadlockThroughShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		goOn := make(chan struct{})
 		read := func(x gateway.Execution) (int, error) {
 			_ = x.Context()
@@ -227,9 +220,7 @@ func TestDeadlockThroughBatch(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		t.Run(fmt.Sprint("the caller leads: ", leads), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := site.New(t, 16)
-				w := c.Start()
-				w.AwaitServing(t, 16)
+				w := site.New(t, 16).StartOwner()
 				b := newBatches(t, w, worker.BatchConfig{})
 				b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
 					return w.Do(x.Context(), "held", ok)
@@ -265,9 +256,7 @@ func TestDeadlockThroughBatch(t *testing.T) {
 // Whatever chains wait for, all of them end, and none fails but for a deadlock.
 func TestDeadlockStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = time.Hour })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.MaxWait = time.Hour })
 		began := time.Now()
 		var wg sync.WaitGroup
 		var mu sync.Mutex

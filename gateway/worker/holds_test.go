@@ -307,8 +307,7 @@ func TestTrapPromisesEndWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		store := &site.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller := newCaller(t, w)
 		id := holds.NewID()
 		caller.acquire("k", id)

@@ -22,8 +22,7 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		store := &site.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		time.Sleep(5 * time.Second)
 		store.Set(true)
 		cut := time.Now()
@@ -92,8 +91,7 @@ func TestServeWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		store := &site.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.ServeWithoutStore = store, true })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store, cfg.ServeWithoutStore = store, true })
 		time.Sleep(5 * time.Second)
 		store.Set(true)
 		for range 60 {
@@ -113,9 +111,7 @@ func TestServeWithoutStore(t *testing.T) {
 // The epoch moves on before a partition's sequence of tokens runs out.
 func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 1)
-		w := c.Start()
-		w.AwaitServing(t, 1)
+		w := site.New(t, 1).StartOwner()
 		var last int64
 		epochs := make(map[int64]bool)
 		for i := range 1<<20 + 1<<19 {

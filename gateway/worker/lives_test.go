@@ -39,8 +39,7 @@ func TestTheLifeBeforeIsReleasedWithItsLastExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 1)
 		store := &releasedStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		first := w.Incarnation()
 		end, ended := make(chan struct{}), make(chan struct{})
 		go func() {

@@ -220,8 +220,7 @@ func TestLoadOfHolds(t *testing.T) {
 func TestLoadOfAPartitionThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 1)
-		a := c.Start()
-		a.AwaitServing(t, 1)
+		a := c.StartOwner()
 		call(t, a, "k", 6000, 5*time.Millisecond)
 		about(t, "before", loadOf(a, "k").Executions, 100, 0.02)
 		b := c.Start()

@@ -186,8 +186,7 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		store := &site.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller, id, life := newCaller(t, w), holds.NewID(), w.Incarnation()
 		lost := caller.acquire("k", id)
 		store.Set(true)
@@ -217,8 +216,7 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 func TestTrapLostLocksStayLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 1)
-		w := c.Start()
-		w.AwaitServing(t, 1)
+		w := c.StartOwner()
 		caller, id := newCaller(t, w), holds.NewID()
 		caller.acquire("k", id)
 		granted := time.Now()

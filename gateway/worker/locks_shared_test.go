@@ -260,8 +260,7 @@ func TestTrapNobodyJoinsLostLocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := site.New(t, 16)
-				a := c.Start()
-				a.AwaitServing(t, 16)
+				a := c.StartOwner()
 				grant := newCaller(t, a).acquireAs("k", holds.Request{ID: holds.NewID(), Shared: true})
 				w := lose(t, c, a)
 				to := newCaller(t, w)

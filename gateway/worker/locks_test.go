@@ -227,8 +227,7 @@ func TestTrapNoLockSlipsIntoAClosedTable(t *testing.T) {
 func TestTrapLocksOfTheDeadOnlyBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		a := c.Start()
-		a.AwaitServing(t, 16)
+		a := c.StartOwner()
 		toA, id := newCaller(t, a), holds.NewID()
 		toA.acquire("k", id)
 		b := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
@@ -309,8 +308,7 @@ func TestTrapALifeIsReleasedAfterItsLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 1)
 		store := &releasedStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller, first := newCaller(t, w), w.Incarnation()
 		released, left := holds.NewID(), holds.NewID()
 		caller.acquireAs("released", holds.Request{ID: released, Lease: 4 * time.Second})

@@ -22,8 +22,7 @@ func TestTrapStoreWaitersHaveAShare(t *testing.T) {
 		const streams = 8
 		c := site.New(t, 16)
 		s := &heldStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.StreamsPerLink = s, streams })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store, cfg.StreamsPerLink = s, streams })
 		toW, kept := newCaller(t, w), holds.NewID()
 		toW.acquireAs("kept", holds.Request{ID: kept, Lease: longLease})
 		letGo := s.hold()

@@ -263,8 +263,7 @@ func TestLongLocksOutliveALife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 1)
 		store := &releasedStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller, first, id := newCaller(t, w), w.Incarnation(), holds.NewID()
 		grant := caller.acquireAs("k", holds.Request{ID: id, Lease: longLease})
 		if err := c.Store.Release(t.Context(), first); err != nil {
@@ -288,8 +287,7 @@ func TestLongLocksOutliveALife(t *testing.T) {
 func TestTrapLongLocksKeepNobodyFromLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 1)
-		a := c.Start()
-		a.AwaitServing(t, 1)
+		a := c.StartOwner()
 		toA, id := newCaller(t, a), holds.NewID()
 		grant := toA.acquireAs("k", holds.Request{ID: id, Lease: longLease})
 		before := time.Now()

@@ -18,9 +18,7 @@ import (
 // answered so that its client reads it, and no router has it wait again.
 func TestMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			began := time.Now()
 			err := w.Do(t.Context(), "k", ok)

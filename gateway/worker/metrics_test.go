@@ -251,8 +251,7 @@ func TestMetricsOfOwnership(t *testing.T) {
 func TestMetricsOfLostSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := c.StartOwner()
 		ended := make(chan error)
 		go func() {
 			ended <- w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -293,8 +292,7 @@ func TestMetricsOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		store := &brokenRenewals{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		expectMetrics(t, w, metrictest.Values{
 			`keyway_worker_store_call_duration_seconds_count{call="generation"}`: 1,
 			`keyway_worker_store_call_duration_seconds_count{call="register"}`:   1,

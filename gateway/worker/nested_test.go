@@ -22,9 +22,7 @@ import (
 // however deep; its context is its own and has the whole chain.
 func TestNestedCallsRunInline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		err := w.Do(t.Context(), "a", func(a gateway.Execution) error {
@@ -76,9 +74,7 @@ func TestNestedCallsRunInline(t *testing.T) {
 // one that comes when that has ended waits for its turn as any other.
 func TestNestedCallHoldsItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		var wg sync.WaitGroup
 		var ended context.Context
 		var inside atomic.Bool
@@ -129,8 +125,7 @@ func TestNestedCallTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		store := &site.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		ran := func(gateway.Execution) error { t.Error("it ran"); return nil }
 		err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			gone, cancel := context.WithCancel(x.Context())
@@ -161,9 +156,7 @@ func TestNestedCallTooLate(t *testing.T) {
 // asked for waits until the execution has ended. It may use what the chain holds.
 func TestNestedBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		b := newBatches(t, w, worker.BatchConfig{Linger: time.Second})
 		err := w.Do(t.Context(), "outer", func(x gateway.Execution) error {
 			return w.Do(x.Context(), "k", func(x gateway.Execution) error {
@@ -201,9 +194,7 @@ func TestNestedBatch(t *testing.T) {
 // it would wait for itself, and gets 508.
 func TestNestedRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			r := httptest.NewRequestWithContext(x.Context(), http.MethodGet, "/", nil)
 			r.Header.Set(gateway.HeaderKey, "k")

@@ -33,11 +33,9 @@ func askBy(t *testing.T, h http.Handler, key string, p policy.Policy) *httptest.
 // A route's limits stand in place of the worker's own, for its requests alone.
 func TestLimitsOfARoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) {
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) {
 			cfg.MaxWait, cfg.Timeout, cfg.QueuePerKey = 5*time.Second, 10*time.Second, 2
 		})
-		w.AwaitServing(t, 16)
 		slow := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 		for _, tt := range []struct {
 			p    policy.Policy
@@ -110,9 +108,7 @@ func TestPoliciesOfOtherVersions(t *testing.T) {
 // that is refused is told the second from which on another one runs.
 func TestRateOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		ran := map[string]int{}
 		h := w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ran[r.Header.Get(gateway.HeaderKey)]++ }))
 		p := policy.Policy{Route: "orders", Rate: policy.Rate{PerSecond: 0.4, Burst: 3}}
@@ -151,9 +147,7 @@ func TestRateOfAKey(t *testing.T) {
 // A request that does not run takes nothing of its key's rate.
 func TestRateCountsWhatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		p := policy.Policy{MaxWait: time.Second, Rate: policy.Rate{PerSecond: 1.0 / 3600, Burst: 2}}
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
@@ -177,8 +171,7 @@ func TestRateCountsWhatRuns(t *testing.T) {
 func TestRateMovesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 1)
-		first := c.Start()
-		first.AwaitServing(t, 1)
+		first := c.StartOwner()
 		p := policy.Policy{Rate: policy.Rate{PerSecond: 1.0 / 3600, Burst: 1}}
 		nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 		codes := func(w *site.Worker) string {

@@ -100,8 +100,7 @@ func TestTrapTwoStores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := site.New(t, 16)
-				first := c.Start()
-				first.AwaitServing(t, 16)
+				first := c.StartOwner()
 				second := c.Start(func(cfg *worker.Config) {
 					cfg.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: id}, NewCluster: true})
 				})
@@ -153,8 +152,7 @@ func overlapping(t *testing.T, c *site.Site, a, b *site.Worker) int {
 func TestTrapTwoStoresMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		older := c.Start()
-		older.AwaitServing(t, 16)
+		older := c.StartOwner()
 		time.Sleep(2 * time.Second)
 		younger := c.StartApart(memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true}))
 		younger.AwaitServing(t, 16)
@@ -209,8 +207,7 @@ func TestTrapCopiedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		original := c.Store.(*memstore.Store)
-		first := c.Start()
-		first.AwaitServing(t, 16)
+		first := c.StartOwner()
 		copied := memstore.New(memstore.Config{Settings: c.Settings})
 		copied.Restart(original.Backup())
 		second := c.StartApart(copied)
@@ -243,8 +240,7 @@ func TestTrapStoreBecomesAnother(t *testing.T) {
 		before := memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true})
 		st := &becoming{}
 		st.now.Store(before)
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = st })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = st })
 		was := w.Incarnation()
 		after := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: 7}, NewCluster: true})
 		st.now.Store(after)

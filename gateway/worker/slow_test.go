@@ -44,11 +44,9 @@ func (l *lines) with(text string) (found []string) {
 func TestSlowKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		c := site.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) {
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) {
 			cfg.SlowKey, cfg.MaxWait, cfg.Logger = 20*time.Second, time.Hour, slog.New(slog.NewTextHandler(&log, nil))
 		})
-		w.AwaitServing(t, 16)
 		if w.LooksForSlowKeys() {
 			t.Error("it looks for slow keys before any is held")
 		}
@@ -115,9 +113,7 @@ func TestSlowKeys(t *testing.T) {
 func TestSlowKeysEndWithTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		c := site.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			w.Close()
 			time.Sleep(time.Minute)

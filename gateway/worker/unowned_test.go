@@ -99,8 +99,7 @@ func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
 		c := site.New(t, partitions)
-		a := c.Start()
-		a.AwaitServing(t, partitions)
+		a := c.StartOwner()
 		b, d := c.Start(), c.Start()
 		for b.Serving() == 0 || d.Serving() == 0 || a.Serving()+b.Serving()+d.Serving() < partitions {
 			time.Sleep(10 * time.Millisecond)

@@ -25,9 +25,7 @@ func ok(gateway.Execution) error { return nil }
 
 func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 
 		var order []int
 		var tokens []int64
@@ -68,9 +66,7 @@ func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 
 func TestDoErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
 
 		if err := w.Do(t.Context(), "", ok); !errors.Is(err, gateway.ErrNoKey) {
 			t.Errorf("no key: %v", err)
@@ -105,9 +101,7 @@ func TestDoErrors(t *testing.T) {
 
 func TestExecutionContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := site.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 
 		var kept gateway.Execution
 		var ctx context.Context
@@ -138,8 +132,7 @@ func TestPlannedMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
 		c := site.New(t, partitions)
-		a := c.Start()
-		a.AwaitServing(t, partitions)
+		a := c.StartOwner()
 
 		// Every partition has a key that runs while it may move.
 		held := make(chan struct{})
@@ -243,8 +236,7 @@ func TestDrainHandsOver(t *testing.T) {
 func TestDrainWaitsForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		a := c.Start()
-		a.AwaitServing(t, 16)
+		a := c.StartOwner()
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -382,9 +374,7 @@ func TestReadyWithNothing(t *testing.T) {
 }
 
 func BenchmarkDo(b *testing.B) {
-	c := site.New(b, 4096)
-	w := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
-	w.AwaitServing(b, 4096)
+	w := site.New(b, 4096).StartOwner(func(cfg *worker.Config) { cfg.Logger = nil })
 	ctx := b.Context()
 	b.Run("one key", func(b *testing.B) {
 		b.ReportAllocs()

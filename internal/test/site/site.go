@@ -153,6 +153,14 @@ func (s *Site) StartReady(change ...func(*worker.Config)) *Worker {
 	return w
 }
 
+// StartOwner starts a worker in a bubble, and waits until it owns every partition.
+func (s *Site) StartOwner(change ...func(*worker.Config)) *Worker {
+	s.T.Helper()
+	w := s.Start(change...)
+	w.AwaitServing(s.T, s.Ring.Partitions)
+	return w
+}
+
 // StartServing starts a worker that is reached over the site's network, and waits until it serves a partition.
 func (s *Site) StartServing(change ...func(*worker.Config)) *Worker {
 	s.T.Helper()
