@@ -45,7 +45,7 @@ func newDoors(t *testing.T, n int, peers *gateway.PeerTLS, app func(name string)
 			cfg.Members.(*hub.Handle).Keys = [][]byte{[]byte(strings.Repeat("k", 32))}
 		})
 		addr := d.Listen(t, d.Handler(app(d.name)))
-		rt := site.NewRouter(t, router.Config{Members: d.Member, PeerTLS: peers, Own: d.Server.Dial, Dial: func(ctx context.Context, network, to string) (net.Conn, error) {
+		rt := site.NewRouter(t, router.Config{Members: d.Member, PeerTLS: peers, Own: d.Worker.Server.Dial, Dial: func(ctx context.Context, network, to string) (net.Conn, error) {
 			if to == addr {
 				t.Errorf("%s goes to its own worker over the network", d.name)
 			}

@@ -23,16 +23,14 @@ import (
 
 // frontOf serves the router that throughLink started through a [router.Server], too.
 func frontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
-	t.Helper()
-	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	return "http://" + l.Addr().String(), site.ServeRouter(t, rt, l)
+	s := site.ThroughServer(t, rt)
+	return s.URL, s.Server
 }
 
 // secureFrontOf is frontOf with TLS.
 func secureFrontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
-	t.Helper()
-	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	return "https://" + l.Addr().String(), site.ServeRouterTLS(t, rt, l)
+	s := site.ThroughTLS(t, rt)
+	return s.URL, s.Server
 }
 
 type frontWay func(testing.TB, *router.Router) (base string, f *router.Server)

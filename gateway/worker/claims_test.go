@@ -54,11 +54,11 @@ func TestKeyMismatches(t *testing.T) {
 			return s.URL + "/", w
 		},
 		"sidecar": func(t *testing.T) (string, *site.Worker) {
-			w := startServing(t)
+			w := site.New(t, 16).StartReady()
 			return site.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL))))).URL + "/", w
 		},
 		"handler": func(t *testing.T) (string, *site.Worker) {
-			w := startServing(t)
+			w := site.New(t, 16).StartReady()
 			return site.Serve(t, w.Handler(says)).URL + "/", w
 		},
 	}
@@ -82,7 +82,7 @@ func TestKeyMismatches(t *testing.T) {
 // A mismatch stands in the explanation of both keys, and an app that names a key without
 // having one is one.
 func TestKeyMismatchIsExplained(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	h := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { rw.Header().Set("Keyway-Key", "order%3A42") }))
 	askBy(t, h, "order:42", policy.Policy{Route: "orders"})
 	if s := kit.Must(w.Explain("order:42")); s.Mismatch != nil {

@@ -34,7 +34,7 @@ func TestTooFewFilesAreWarnedOf(t *testing.T) {
 				site.NewRouter(t, router.Config{Members: hub.Of(), MaxConnections: tt.bound, Logger: l})
 			},
 			"worker": func(l *slog.Logger) {
-				startServing(t, func(cfg *worker.Config) { cfg.MaxConnections, cfg.Logger = tt.bound, l })
+				site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.MaxConnections, cfg.Logger = tt.bound, l })
 			},
 		} {
 			logs := new(kit.Buffer)

@@ -21,15 +21,8 @@ import (
 // direct makes a worker take requests of anybody.
 func direct(cfg *worker.Config) { cfg.Direct = true }
 
-// startServing starts a worker on a real clock, owning everything.
-func startServing(t *testing.T, change ...func(*worker.Config)) *site.Worker {
-	t.Helper()
-	c := site.New(t, 16)
-	return c.StartReady(change...)
-}
-
 func TestHandlerPassesKeyAndToken(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	s := site.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key, err := gateway.KeyFromHeader(r.Header)
 		if err != nil {
@@ -113,7 +106,7 @@ func (frozen) Announce(func(*ring.Member)) error { return nil }
 // A chain of calls that comes back to a key that it holds fails, also over
 // HTTP, if the app passes the baggage on.
 func TestTrapNestedCallFailsFast(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	var s *httptest.Server
 	s = site.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key, _ := gateway.KeyFromHeader(r.Header)

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -38,49 +36,14 @@ type caller struct {
 // newCaller connects to a server of w whose app must get nothing.
 func newCaller(t *testing.T, w *site.Worker) *caller {
 	kit.EmptyPools(t)
-	l := oneListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
-	s := w.NewServer(w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the app got a request") })))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = s.Serve(&l)
-	}()
+	l := site.NewListener()
+	w.Serve(t, l, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the app got a request") })))
 	c := &caller{t: t, ring: w.Ring, key: make(map[holds.ID]string)}
 	c.Config = hop.LinkConfig(w.Member, hop.MaxHeaderBytes, nil)
-	c.Dial = func(context.Context) (net.Conn, error) {
-		near, far := net.Pipe()
-		l.conns <- far
-		return near, nil
-	}
-	t.Cleanup(func() {
-		c.Close()
-		s.Close()
-		<-ended
-	})
+	c.Dial = l.Dial
+	t.Cleanup(func() { c.Close() })
 	return c
 }
-
-type oneListener struct {
-	conns chan net.Conn
-	once  sync.Once
-	done  chan struct{}
-}
-
-func (l *oneListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *oneListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // call makes a call and returns the answer.
 func (c *caller) call(ctx context.Context, method, key string, body []byte, baggage ...string) (status int, answer []byte, err error) {

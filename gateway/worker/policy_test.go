@@ -89,7 +89,7 @@ func TestLimitsOfARoute(t *testing.T) {
 
 // What a router of another version asks for is refused, and does not run.
 func TestPoliciesOfOtherVersions(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it runs") }))
 	good := (&policy.Policy{Timeout: time.Second}).Append(nil)
 	for _, text := range []string{"!", policy.Text(append(good, 1)), policy.Text([]byte{200})} {

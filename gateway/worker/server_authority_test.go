@@ -65,7 +65,7 @@ func TestTrapStrangersOverHTTP(t *testing.T) {
 		"direct without keys": {direct, http.StatusOK, "other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := startServing(t, tc.change)
+			w := site.New(t, 16).StartReady(tc.change)
 			ran := ""
 			addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				ran = r.Header.Get(gateway.HeaderKey)
@@ -97,7 +97,7 @@ func TestTrapStrangersOverHTTP(t *testing.T) {
 // those of others.
 func TestMemberOverHTTP(t *testing.T) {
 	key := []byte(strings.Repeat("k", 32))
-	w := startServing(t, func(cfg *worker.Config) {
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) {
 		cfg.Members.(*hub.Handle).Keys, cfg.Direct, cfg.Keys = [][]byte{key}, true, kit.KeySources(t, "header:X-Key")
 	})
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func TestOpenWorkerWarns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			logs := new(kit.Buffer)
-			w := startServing(t, func(cfg *worker.Config) {
+			w := site.New(t, 16).StartReady(func(cfg *worker.Config) {
 				cfg.Members.(*hub.Handle).Keys, cfg.Logger = tc.keys, slog.New(slog.NewTextHandler(logs, nil))
 			})
 			l := kit.Must(net.Listen("tcp", tc.addr))

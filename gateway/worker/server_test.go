@@ -19,7 +19,7 @@ import (
 
 // One listener takes the link and plain HTTP, with the same meaning.
 func TestServerTakesLinkAndHTTP(t *testing.T) {
-	w := startServing(t, direct)
+	w := site.New(t, 16).StartReady(direct)
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key, _ := gateway.KeyFromHeader(r.Header)
 		rw.Header().Set("Keyway-Refused", "not-owner")

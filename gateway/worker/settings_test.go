@@ -122,7 +122,7 @@ func TestTrapTwoStores(t *testing.T) {
 
 // A worker refuses the link of a router that uses another store.
 func TestLinkRefusesOtherStore(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	addr := w.Listen(t, w.Handler(http.NotFoundHandler()))
 	settings := w.Member.Settings()
 	for _, store := range []ring.StoreID{settings.Store, settings.Store + 1} {

@@ -25,7 +25,7 @@ import (
 func startTraced(t *testing.T, change ...func(*worker.Config)) (*site.Worker, *spantest.Spans) {
 	kept := spantest.New(t)
 	traced := func(cfg *worker.Config) { cfg.TracerProvider = kept }
-	return startServing(t, append([]func(*worker.Config){direct, traced}, change...)...), kept
+	return site.New(t, 16).StartReady(append([]func(*worker.Config){direct, traced}, change...)...), kept
 }
 
 // An execution of this program is a part of its caller's span, and has one for what it calls.

@@ -100,7 +100,7 @@ func TestTrapASlowBodyHoldsItsKeyInTime(t *testing.T) {
 	} {
 		for _, length := range []int64{100, -1} {
 			t.Run(fmt.Sprint(name, ", length ", length), func(t *testing.T) {
-				w := startServing(t, func(cfg *worker.Config) { cfg.Timeout, cfg.MaxWait = 200*time.Millisecond, 8*time.Second })
+				w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Timeout, cfg.MaxWait = 200*time.Millisecond, 8*time.Second })
 				c := linkTo(t, w, w.Listen(t, over(w.Worker)))
 				body, rest := io.Pipe()
 				go func() { _, _ = rest.Write(make([]byte, 10)) }()

@@ -42,6 +42,7 @@ type Front struct {
 	Listener net.Listener
 	HTTP     *http.Client
 	HTTP2    bool           // is what the client speaks
+	Server   *router.Server // of ThroughServer and ThroughTLS; nil otherwise
 	Router   *router.Router // of InFrontOf; nil otherwise
 }
 
@@ -53,7 +54,7 @@ type Way func(t testing.TB, rt *router.Router) *Front
 func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
 	t.Run("server", func(t *testing.T) { test(t, ThroughNetHTTP) })
 	t.Run("front", func(t *testing.T) { test(t, ThroughServer) })
-	t.Run("TLS", func(t *testing.T) { test(t, throughTLS) })
+	t.Run("TLS", func(t *testing.T) { test(t, ThroughTLS) })
 	t.Run("h2", func(t *testing.T) { test(t, throughH2) })
 }
 
@@ -72,15 +73,18 @@ func frontOf(t testing.TB, h http.Handler) *Front {
 // ThroughServer is a [Way] through a [router.Server], for clients of HTTP/1.1.
 func ThroughServer(t testing.TB, rt *router.Router) *Front {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	ServeRouter(t, rt, l)
-	return &Front{URL: "http://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1")}
+	return &Front{URL: "http://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1"), Server: ServeRouter(t, rt, l)}
 }
 
-// throughTLS is a [Way] through a [router.Server], for clients of HTTP/1.1 over TLS.
-func throughTLS(t testing.TB, rt *router.Router) *Front {
+// ThroughTLS is a [Way] through a [router.Server], for clients of HTTP/1.1 over TLS.
+func ThroughTLS(t testing.TB, rt *router.Router) *Front {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	ServeRouterTLS(t, rt, l)
-	return &Front{URL: "https://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1")}
+	server := NetServer()
+	server.Protocols.SetHTTP2(true)
+	f := router.NewServer(rt, server)
+	cert, key, _ := kit.Certificate(t)
+	kit.Serve(t, f, func() error { return f.ServeTLS(l, cert, key) })
+	return &Front{URL: "https://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1"), Server: f}
 }
 
 // throughH2 is a [Way] through a [router.Server], for clients of HTTP/2.
@@ -111,16 +115,6 @@ func NetHTTP(t *testing.T, app http.Handler, conns int) (s *Front, under *atomic
 func ServeRouter(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	f := router.NewServer(rt, NetServer())
 	kit.Serve(t, f, func() error { return f.Serve(l) })
-	return f
-}
-
-// ServeRouterTLS is ServeRouter with TLS.
-func ServeRouterTLS(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
-	server := NetServer()
-	server.Protocols.SetHTTP2(true)
-	f := router.NewServer(rt, server)
-	cert, key, _ := kit.Certificate(t)
-	kit.Serve(t, f, func() error { return f.ServeTLS(l, cert, key) })
 	return f
 }
 
