@@ -50,6 +50,7 @@
 //	*DeadlockError    the key's holder waits for a key that the caller holds
 //	ErrUnavailable    nobody takes calls for the key now
 //	*UnownedError     no live node owns the key yet; has the time left; is an ErrUnavailable
+//	*QuarantinedError nodes died while executions of the key ran; has the end
 //	*NotOwnerError    from Share, Batcher and Local: another node owns the key; names that node
 //	context errors    ctx ended while the call waited: its cause
 //

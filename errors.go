@@ -37,6 +37,10 @@ type DeadlockError = gateway.DeadlockError
 // wraps [ErrMayHaveRun].
 type PanicError = worker.PanicError
 
+// QuarantinedError is the error of a call at the owner of a key whose executions nodes have died of. It has
+// the time at which that ends; an operator can end it sooner.
+type QuarantinedError = gateway.QuarantinedError
+
 // NotOwnerError is the error of [Node.Local], [Share] and a [Batcher] for a key of another
 // node, which it names. The call has not run.
 type NotOwnerError = gateway.NotOwnerError

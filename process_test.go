@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 var processes = ring.Settings{TTL: 4 * time.Second, Ring: ring.Config{Partitions: 64}}
 
 // runNode is a node in a process of its own, whose handler fails where another one
-// has the same key: each locks a file of the key.
+// has the same key: each locks a file of the key. A request for the path /die kills it.
 func runNode(name, at, dir string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", name)
 	fallback.LogRedis(logger, slog.LevelDebug)
@@ -60,6 +60,14 @@ func runNode(name, at, dir string) error {
 		Logger: logger,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			key, _ := gateway.KeyFromHeader(r.Header)
+			if r.URL.Path == "/die" {
+				self, err := os.FindProcess(os.Getpid())
+				if err == nil {
+					err = self.Kill()
+				}
+				http.Error(w, fmt.Sprint("still alive: ", err), http.StatusInternalServerError)
+				return
+			}
 			_, lock, err := lockfile.Lock(filepath.Join(dir, key), "", 0)
 			if err != nil {
 				http.Error(w, "overlap: "+err.Error(), http.StatusConflict)
@@ -225,7 +233,11 @@ func TestTrapStoreDiesWithItsProcess(t *testing.T) {
 
 // call asks whoever owns a key for its name.
 func call(ctx context.Context, client *keyway.Client, key string) (name string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://app/", nil)
+	return callPath(ctx, client, "/", key)
+}
+
+func callPath(ctx context.Context, client *keyway.Client, path, key string) (name string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://app"+path, nil)
 	if err != nil {
 		return "", err
 	}

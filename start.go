@@ -22,6 +22,7 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/process"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -268,7 +269,10 @@ func (n *Node) setPages() error {
 // balance balances the load of the cluster whenever that is this node's turn.
 func (n *Node) balance() {
 	balancer.Run(n.ctx, balancer.Config{
-		Name: n.cfg.Name, Members: n.members, Locks: locking.Of(n.Client.Client), Loads: n.Client.Operator(n.worker).Loads, Place: n.store.Place, Logger: n.log,
+		Name: n.cfg.Name, Members: n.members, Locks: locking.Of(n.Client.Client), Loads: n.Client.Operator(n.worker).Loads, Logger: n.log,
+		Place: func(ctx context.Context, from, to string) (string, error) {
+			return n.store.Replace(ctx, records.Placements, from, to)
+		},
 	})
 }
 

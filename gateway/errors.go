@@ -53,6 +53,18 @@ func (e *NotOwnerError) Error() string {
 	return fmt.Sprintf("worker: key %q (partition %d) belongs to worker %s: send it there, to %s, or to a router", e.Key, e.Partition, e.Worker, e.Addr)
 }
 
+// QuarantinedError says that a call did not start because workers have died while executions of its key
+// ran: the key is quarantined for ten minutes, or until an operator releases it (docs/guarantees.md).
+type QuarantinedError struct {
+	Key     string
+	Workers []string // that have died
+	Until   time.Time
+}
+
+func (e *QuarantinedError) Error() string {
+	return fmt.Sprintf("worker: key %q is quarantined until %s: workers %q died while executions of it ran; mend the cause, then release it with ctl release", e.Key, e.Until.UTC().Format(time.RFC3339), e.Workers)
+}
+
 // UnownedError says that a call did not start because no live worker is known to
 // serve its key. The store is new or was restarted, members come and go, or the
 // session of a dead owner is not over. It is an [ErrUnavailable] too.

@@ -9,8 +9,9 @@
 //	meta                generation, identity of the store, settings, TTL of the sessions, id of the etcd cluster
 //	quarantine          exists while the store is in quarantine, by a lease; its value is when that ends
 //	changed/partitions  nothing, written with each change of a record or of residue
-//	changed/sessions    nothing, written with each registration, release and change of the placements
-//	placements          which partitions should not go by the ring
+//	changed/sessions    nothing, written with each registration, release and change of a note
+//	placements          which partitions should not go by the ring, a note
+//	suspects            keys whose executions may have ended workers, a note
 //	partition/N         record, residue, what the latest move wrote, and the locks that are kept
 //	session/INC         name and addresses, written again with each renewal
 //	alive/INC           nothing; its lease is the session

@@ -26,7 +26,7 @@ type view struct {
 	sessions []records.SessionState
 	gone     []records.Stamp
 	released []string
-	placed   string
+	notes    records.Notes
 }
 
 // Observe returns the sessions, the tombstones, and the partitions that changed after a version;
@@ -123,8 +123,10 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 	for _, kv := range r[4].GetResponseRange().Kvs {
 		v.released = append(v.released, s.name("released/", kv.Key))
 	}
-	if kv := only(r[5]); kv != nil {
-		v.placed = string(kv.Value)
+	for n := range v.notes {
+		if kv := only(r[5+n]); kv != nil {
+			v.notes[n] = string(kv.Value)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +140,7 @@ func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspe
 	now := time.Now()
 	snapshot := records.Snapshot{
 		Generation: v.meta.generation, Now: time.Duration(now.UnixNano()), Beat: r.Header.Revision, Version: max(v.version, since),
-		Sessions: v.sessions, Gone: v.gone, Released: v.released, Placements: v.placed,
+		Sessions: v.sessions, Gone: v.gone, Released: v.released, Notes: v.notes,
 	}
 	if kv := only(r.Responses[0]); kv != nil {
 		end, _ := strconv.ParseInt(string(kv.Value), 10, 64)
@@ -175,7 +177,8 @@ func (s *Store) readChanges(ctx context.Context, v view, since int64, stamps boo
 		get(s.key("quarantine")),
 		clientv3.OpTxn([]clientv3.Cmp{unchanged(sessions, cmp.Or(v.changed, -1))},
 			[]clientv3.Op{get(s.key("alive/"), prefix, clientv3.WithCountOnly())},
-			[]clientv3.Op{get(sessions), get(s.key("alive/"), prefix, keys), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys), get(s.key("placements"))}),
+			[]clientv3.Op{get(sessions), get(s.key("alive/"), prefix, keys), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),
+				get(s.key(records.Placements.String())), get(s.key(records.Suspects.String()))}),
 		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(partitions), "<", since+1)}, nil,
 			[]clientv3.Op{get(partitions), get(s.key("partition/"), prefix, clientv3.WithMinModRev(since+1))}),
 	}

@@ -218,22 +218,22 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 	return records.Snapshot{}, s.handle.Failed("renew", err)
 }
 
-// Place replaces the placements, if they are those of from. It returns what they are then.
-func (s *Store) Place(ctx context.Context, from, to string) (now string, err error) {
-	placements := s.key("placements")
-	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(placements)}, func(st *step) error {
+// Replace replaces the text of a note, if it is from. It returns what it is then.
+func (s *Store) Replace(ctx context.Context, note records.Note, from, to string) (now string, err error) {
+	key := s.key(note.String())
+	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(key)}, func(st *step) error {
 		now = ""
-		if kv := st.read[placements]; kv != nil {
+		if kv := st.read[key]; kv != nil {
 			now = string(kv.Value)
 		}
 		if now == from && from != to {
 			now = to
-			st.put(placements, to)
+			st.put(key, to)
 			st.put(s.key("changed/sessions"), "")
 		}
 		return nil
 	})
-	return now, s.handle.Failed("place", err)
+	return now, s.handle.Failed("replace", err)
 }
 
 // Release ends a session for good and leaves a tombstone for an hour, also where there is no session.

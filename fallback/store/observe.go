@@ -23,7 +23,7 @@ type content struct {
 	sessions   []records.SessionState
 	gone       []records.Stamp
 	released   []string
-	placements string
+	notes      records.Notes
 }
 
 // member is an incarnation that has a session, or whose session ran out or was released.
@@ -113,14 +113,16 @@ func (s *Store) keep(c *content) {
 
 // tell fills in what a snapshot shows of incarnations.
 func (c *content) tell(s *records.Snapshot) {
-	s.Sessions, s.Gone, s.Released, s.Placements = c.sessions, c.gone, c.released, c.placements
+	s.Sessions, s.Gone, s.Released, s.Notes = c.sessions, c.gone, c.released, c.notes
 }
 
 func (c *content) after(change changes) *content {
 	next := *c
 	next.generation, next.version = change.Generation, change.Version
-	if change.placements != nil {
-		next.placements = *change.placements
+	for n, text := range change.notes {
+		if text != nil {
+			next.notes[n] = *text
+		}
 	}
 	if len(change.members) == 0 {
 		return &next
@@ -158,11 +160,11 @@ func (c *content) list(now time.Time) {
 	slices.Sort(c.released)
 }
 
-// changes are the reply to observe.lua: a snapshot, and the incarnations and placements that have changed.
+// changes are the reply to observe.lua: a snapshot, and the incarnations and notes that have changed.
 type changes struct {
 	records.Snapshot
-	members    map[string]member
-	placements *string // nil if they are as before
+	members map[string]member
+	notes   [len(records.Notes{})]*string // nil for those that are as before
 }
 
 func (d *decoder) changes() changes {
@@ -174,7 +176,9 @@ func (d *decoder) changes() changes {
 	d.each(func(list *decoder) {
 		c.Stamps = append(c.Stamps, records.Stamp{Incarnation: list.text(), Beat: list.number()})
 	})
-	d.each(func(list *decoder) { c.placements = new(list.text()) })
+	for n := range c.notes {
+		d.each(func(list *decoder) { c.notes[n] = new(list.text()) })
+	}
 	c.Partitions = d.partitions()
 	return c
 }

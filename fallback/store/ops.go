@@ -176,9 +176,9 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return ask(ctx, s, s.client, "write_locks", gen, args, (*decoder).writeNumbers)
 }
 
-// Place replaces the placements, if they are those of from. It returns what they are then.
-func (s *Store) Place(ctx context.Context, from, to string) (string, error) {
-	return ask(ctx, s, s.client, "place", "", []any{from, to}, (*decoder).text)
+// Replace replaces the text of a note, if it is from. It returns what it is then.
+func (s *Store) Replace(ctx context.Context, note records.Note, from, to string) (string, error) {
+	return ask(ctx, s, s.client, "replace", "", []any{note.String(), from, to}, (*decoder).text)
 }
 
 // ask runs a script as [Store.run] does, and takes its reply apart with read.

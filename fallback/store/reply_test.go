@@ -32,6 +32,7 @@ func TestDecodeChanges(t *testing.T) {
 			[]any{"a", "1:n,1:h,1:g,4:3000,", "7", "e", "", "8", "r", "", ""},
 			[]any{"a", "7"},
 			[]any{"placed"},
+			[]any{},
 			[]any{"3", "1:9,1:a,1:8,1:k,1:b,2:12,", "text", []any{"id", "lock"}}}
 	}
 	s, err := decode(reply(), (*decoder).changes)
@@ -40,7 +41,7 @@ func TestDecodeChanges(t *testing.T) {
 	}
 	want := records.PartitionState{Partition: 3, Record: records.Record{Epoch: 9, Owner: "a"}, Moved: 8, Locks: "text", Written: []records.WrittenLock{{ID: "id", Text: "lock"}}, Residue: []records.Residue{{Key: "k", Holder: "b", Token: 12}}}
 	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Beat != 9 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Stamps, []records.Stamp{{Incarnation: "a", Beat: 7}}) ||
-		len(s.members) != 3 || s.placements == nil || *s.placements != "placed" || s.members["a"].session.Gossip != "g" || s.members["a"].session.Joins != 3*time.Second || s.members["e"] != (member{stamp: 8}) || s.members["r"] != (member{}) ||
+		len(s.members) != 3 || s.notes[0] == nil || *s.notes[0] != "placed" || s.notes[1] != nil || s.members["a"].session.Gossip != "g" || s.members["a"].session.Joins != 3*time.Second || s.members["e"] != (member{stamp: 8}) || s.members["r"] != (member{}) ||
 		len(s.Partitions) != 1 || s.Partitions[0].Moved != want.Moved || s.Partitions[0].Locks != want.Locks || !slices.Equal(s.Partitions[0].Written, want.Written) || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
 		t.Errorf("got %+v", s)
 	}
@@ -53,6 +54,7 @@ func TestDecodeChanges(t *testing.T) {
 		{nil, "", "x"},
 		{nil, "x", []any{"a"}, []any{"e", "", "x"}, []any{"a", "1:n,1:h,1:g,", "7"}, []any{"a", "1:n,1:h,1:g,1:x,", "7"}, []any{"a", "1:n", "7"}, []any{nil, nil, nil}},
 		{nil, "x", []any{"a"}, []any{"a", "x"}, []any{nil, "1"}, []any{"a", []any{}}},
+		{nil, "x", []any{nil}},
 		{nil, "x", []any{nil}},
 		{nil, "x", []any{"3"}, []any{"x", "1:9,1:a,1:8,", "", none}, []any{"3", "1:9,1:a,", "", none}, []any{"3", "1:x,1:a,1:8,", "", none}, []any{"3", "1:9,1:a,1:x,", "", none},
 			[]any{"3", "1:9,1:a,1:8,1:k,", "", none}, []any{"3", "1:9,1:a,1:8,1:k,1:b,1:x,", "", none}, []any{"3", "-1:9,", "", none}, []any{"3", "1:9,1:a,1:8", "", none},

@@ -148,7 +148,7 @@ var scripts = sync.OnceValue(func() map[string]*redis.Script {
 		all[name] = redis.NewScript(prelude + text(name))
 	}
 	partitions := prelude + text("partitions")
-	for _, name := range []string{"generation", "register", "release", "observe", "apply", "clear", "clear_locks", "write_locks", "place"} {
+	for _, name := range []string{"generation", "register", "release", "observe", "apply", "clear", "clear_locks", "write_locks", "replace"} {
 		all[name] = redis.NewScript(partitions + text(name))
 	}
 	return all

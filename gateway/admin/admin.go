@@ -136,6 +136,7 @@ func (a *admin) pages() []page {
 		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil, readers},
 		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},
 		{"POST /unlock", http.HandlerFunc(a.unlock), asks, writers},
+		{"POST /release", http.HandlerFunc(a.release), asks, writers},
 		{"POST /undrain", http.HandlerFunc(a.undrain), asks || cfg.Undrain != nil, writers},
 		{"POST /place", http.HandlerFunc(a.place), asks, writers},
 		{"POST /unplace", http.HandlerFunc(a.place), asks, writers},

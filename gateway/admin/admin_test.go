@@ -221,19 +221,23 @@ func TestVerdict(t *testing.T) {
 		return s
 	}
 	for want, e := range map[string]*status.Explanation{
-		"The request has no key":                             {},
-		"No worker is on the ring":                           {Key: "k"},
-		"has not said what it does: silence":                 {Key: "k", Believed: place, WorkerError: "silence"},
-		"worker w2 does; routers learn":                      {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Served, s.Owner = false, "w2" })},
-		"is about to move from worker w1 to w2":              {Key: "k", Believed: place, Wanted: &status.Place{Name: "w2"}, Worker: tells(func(*status.KeyStatus) {})},
-		"The key is being passed on":                         {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting = 2 })},
-		"Another member, at m:1, holds the key":              {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Kind: "hold", HeldBy: "m:1"} })},
-		"has run for 2s of the 1m0s that it may":             {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Seconds: 2, LimitSeconds: 60} })},
-		"and its client has left":                            {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Seconds: 2, ClientGone: true} })},
-		`rate of route "r", 2 a second and 5 at once`:        {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Rates = []status.KeyRate{{Route: "r", PerSecond: 2, Burst: 5}} })},
-		"When its session is over, the key is free":          {Key: "k", Believed: place, FormerError: "gone", Worker: tells(func(s *status.KeyStatus) { s.Residue = &status.KeyResidue{Worker: "w0"} })},
-		"It is served again in 3s at most":                   {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Served, s.WaitsFor, s.WaitsSeconds = false, "time", 3 })},
-		"wait for it: 3, from 2 clients; one client made 2":  {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting, s.Clients, s.MostOfOne = 3, 2, 2 })},
+		"The request has no key":                            {},
+		"No worker is on the ring":                          {Key: "k"},
+		"has not said what it does: silence":                {Key: "k", Believed: place, WorkerError: "silence"},
+		"worker w2 does; routers learn":                     {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Served, s.Owner = false, "w2" })},
+		"is about to move from worker w1 to w2":             {Key: "k", Believed: place, Wanted: &status.Place{Name: "w2"}, Worker: tells(func(*status.KeyStatus) {})},
+		"The key is being passed on":                        {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting = 2 })},
+		"Another member, at m:1, holds the key":             {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Kind: "hold", HeldBy: "m:1"} })},
+		"has run for 2s of the 1m0s that it may":            {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Seconds: 2, LimitSeconds: 60} })},
+		"and its client has left":                           {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Holder = &status.KeyHolder{Seconds: 2, ClientGone: true} })},
+		`rate of route "r", 2 a second and 5 at once`:       {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Rates = []status.KeyRate{{Route: "r", PerSecond: 2, Burst: 5}} })},
+		"When its session is over, the key is free":         {Key: "k", Believed: place, FormerError: "gone", Worker: tells(func(s *status.KeyStatus) { s.Residue = &status.KeyResidue{Worker: "w0"} })},
+		"It is served again in 3s at most":                  {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Served, s.WaitsFor, s.WaitsSeconds = false, "time", 3 })},
+		"wait for it: 3, from 2 clients; one client made 2": {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting, s.Clients, s.MostOfOne = 3, 2, 2 })},
+		"a batch answers the calls that wait for it":        {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) { s.Waiting = 8 })},
+		"for another 9s: workers w8 and w9 died while": {Key: "k", Believed: place, Worker: tells(func(s *status.KeyStatus) {
+			s.Quarantine = &status.Quarantine{Seconds: 9, Workers: []string{"w8", "w9"}}
+		})},
 		"The key is free: a request for it runs at once at ": {Key: "k", Believed: place, Worker: tells(func(*status.KeyStatus) {})},
 	} {
 		if e.Conclude(); !strings.Contains(strings.Join(e.Verdict, "\n"), want) {

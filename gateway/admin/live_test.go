@@ -285,6 +285,14 @@ func TestSays(t *testing.T) {
 			s[0].Store = status.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now().Add(-time.Second)), Answered: new(time.Now())}
 		}},
 		{`warn 85 requests wait for keys of w2: the limit is 100\.`, func(s []*status.WorkerStatus) { s[1].Waiting = 85 }},
+		{`bad The key "k" has no executions: workers w8 and w9 died while executions of it ran\. Mend the cause, then release it\. good All 3 workers serve`, func(s []*status.WorkerStatus) {
+			for _, s := range s {
+				s.Quarantined = []status.Quarantine{{Key: "k", Workers: []string{"w8", "w9"}, Seconds: 9}}
+			}
+		}},
+		{`good 9 calls wait for the key "k"\. No placement can split a key: a batch answers them with one execution\.`, func(s []*status.WorkerStatus) {
+			s[1].Hot = []status.HotKey{{Key: "k", PerSecond: 9, Waiting: 9}, {Key: "l", PerSecond: 1, Waiting: 9}}
+		}},
 		{`good All 3 workers serve; nothing is moving\. good w9 has ended: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*status.WorkerStatus) {
 			s[0].Moves = []status.Move{death(41*time.Second, 10, 9), death(time.Hour, 10, 9)}
 			s[1].Moves = []status.Move{death(40*time.Second, 20, 9.4)}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/status"
 )
 
 // level is how urgent a sentence is.
@@ -65,6 +67,7 @@ func say(v *liveJSON) []sentence {
 	s.moving()
 	s.residue()
 	s.queues()
+	s.keys()
 	if v.Self.NotReady != "" && v.Self.StoreError == "" && v.Self.Role != "worker" {
 		s.say(levelWarn, "ready", "This %s is not ready: %s.", v.Self.Role, v.Self.NotReady)
 	}
@@ -72,6 +75,20 @@ func say(v *liveJSON) []sentence {
 	s.died()
 	slices.SortStableFunc(s.list, func(a, b sentence) int { return int(b.Level) - int(a.Level) })
 	return s.list
+}
+
+// keys reports keys that are quarantined, and the hottest key if many calls wait for it.
+func (s *speech) keys() {
+	for _, w := range s.told[:min(len(s.told), 1)] { // all know the same
+		for _, q := range w.Status.Quarantined {
+			s.say(levelBad, "quarantine "+q.Key, "The key %q has no executions: workers %s died while executions of it ran. Mend the cause, then release it.", q.Key, strings.Join(q.Workers, " and "))
+		}
+	}
+	for _, k := range s.live.Hot[:min(len(s.live.Hot), 1)] {
+		if k.Waiting >= status.CrowdForBatch {
+			s.say(levelGood, "batch", "%d calls wait for the key %q. No placement can split a key: a batch answers them with one execution.", k.Waiting, k.Key)
+		}
+	}
 }
 
 // stores reports processes that cannot use the store. It comes first, since the rest follows from

@@ -102,6 +102,24 @@ func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func (a *admin) release(w http.ResponseWriter, r *http.Request) {
+	key, err := keyFromQuery(r, "key")
+	if err != nil {
+		http.Error(w, err.Error()+" (use /release?key=KEY)", http.StatusBadRequest)
+		return
+	}
+	err = a.cfg.Operator.Release(r.Context(), key, fmt.Sprintf("%.64q from %s", r.URL.Query().Get("by"), r.RemoteAddr))
+	switch {
+	case errors.Is(err, status.ErrNotQuarantined):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case err != nil:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "not released: "+err.Error(), http.StatusServiceUnavailable)
+	default:
+		fmt.Fprintln(w, "released")
+	}
+}
+
 // hotDefault is how many keys /hot shows.
 const hotDefault = 20
 

@@ -9,12 +9,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
+	"github.com/keyway-go/keyway/internal/records"
+	"github.com/keyway-go/keyway/internal/suspects"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -26,6 +29,9 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	kit.Eventually(t, "both serve", func() bool {
 		return w1.Serving() > 0 && w2.Serving() > 0 && w1.Serving()+w2.Serving() == site.Partitions
 	})
+	book := suspects.Book{Cases: []suspects.Case{{Key: "deadly", Since: time.Now().Unix(), Workers: [2]string{"gone", "lost"}}}}
+	kit.Must(s.Store.Replace(t.Context(), records.Suspects, "", book.String()))
+	kit.Eventually(t, "the worker knows of it", func() bool { return len(w1.Status().Quarantined) == 1 && len(w2.Status().Quarantined) == 1 })
 	key := s.KeyOf(w1)
 	for range 3 {
 		s.Block(key, 1)
@@ -38,14 +44,15 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}{
 		{"GET", s.Admin + "/", 200}, {"GET", s.Admin + "/events", 200}, {"GET", s.Admin + "/healthz", 200}, {"GET", s.Admin + "/readyz", 200}, {"GET", s.Admin + "/members", 200},
 		{"GET", s.Admin + "/ring", 200}, {"GET", s.Admin + "/lookup?key=k", 200}, {"GET", s.Admin + "/explain?key=" + key, 200},
-		{"GET", s.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", s.Admin + "/explain", 400},
+		{"GET", s.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", s.Admin + "/explain", 400}, {"GET", s.Admin + "/explain?key=deadly", 200},
 		{"GET", s.Admin + "/workers", 200}, {"GET", s.Admin + "/moves", 200}, {"GET", s.Admin + "/hot", 200}, {"GET", s.Admin + "/hot?n=x", 400}, {"GET", s.Admin + "/loads", 200}, {"GET", s.Admin + "/routes", 200},
 		{"GET", s.Admin + "/locks", 200}, {"GET", s.Admin + "/locks?after=k", 200}, {"POST", s.Admin + "/unlock?key=free", 404}, {"POST", s.Admin + "/unlock", 400},
+		{"POST", s.Admin + "/release?key=deadly", 200}, {"POST", s.Admin + "/release?key=free", 404}, {"POST", s.Admin + "/release", 400},
 		{"GET", s.Admin + "/metrics", 200}, {"GET", s.Admin + "/debug/pprof/heap", 200}, {"GET", s.Admin + "/debug/pprof/goroutine?debug=1", 200},
 		{"GET", s.Admin + "/debug/pprof/nope", 404}, {"GET", s.Admin + "/openapi.yaml", 200},
-		{"POST", s.Admin + "/drain?worker=w2", 200}, {"POST", s.Admin + "/undrain?worker=w2", 200}, {"POST", s.Admin + "/drain?worker=w9", 404}, {"POST", s.Admin + "/drain", 400},
 		{"POST", s.Admin + "/place?partition=1&worker=w2", 200}, {"POST", s.Admin + "/place?partition=1", 400}, {"POST", s.Admin + "/place?partition=1&worker=w9", 409}, {"GET", s.Admin + "/ring", 200},
 		{"POST", s.Admin + "/unplace?partition=1", 200}, {"POST", s.Admin + "/unplace", 400},
+		{"POST", s.Admin + "/drain?worker=w2", 200}, {"POST", s.Admin + "/undrain?worker=w2", 200}, {"POST", s.Admin + "/drain?worker=w9", 404}, {"POST", s.Admin + "/drain", 400},
 		{"GET", w1.Admin + "/workers", 200}, {"GET", w1.Admin + "/explain?key=" + key, 200}, {"POST", w2.Admin + "/undrain", 200},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tt.method, tt.url, nil)

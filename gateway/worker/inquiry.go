@@ -47,32 +47,33 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 		default:
 			answerJSON(rw, rows)
 		}
+	case calls.Pardon:
+		answerNothing(rw, w.Release(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())), http.StatusNotFound)
+	case calls.Accuse:
+		answerNothing(rw, w.shell.Docket.Accuse(r.Context(), string(body)), http.StatusServiceUnavailable)
 	case calls.Drain:
-		if err := w.LeaveRing(r.Context()); err != nil {
-			locks.Answer(rw, http.StatusServiceUnavailable, []byte(err.Error()))
-			return
-		}
-		locks.Answer(rw, http.StatusOK, nil)
+		answerNothing(rw, w.LeaveRing(r.Context()), http.StatusServiceUnavailable)
 	case calls.Undrain:
-		if err := w.JoinRing(); err != nil {
-			locks.Answer(rw, http.StatusConflict, []byte(err.Error()))
-			return
-		}
-		locks.Answer(rw, http.StatusOK, nil)
+		answerNothing(rw, w.JoinRing(), http.StatusConflict)
 	case calls.Place:
 		number, name, _ := strings.Cut(string(body), " ")
 		partition, err := strconv.Atoi(number)
 		if err == nil {
 			err = w.Place(r.Context(), partition, name)
 		}
-		if err != nil {
-			locks.Answer(rw, http.StatusConflict, []byte(err.Error()))
-			return
-		}
-		locks.Answer(rw, http.StatusOK, nil)
+		answerNothing(rw, err, http.StatusConflict)
 	default:
 		w.locks.Serve(rw, r, body)
 	}
+}
+
+// answerNothing answers a call that has failed with err, or with nil has not.
+func answerNothing(rw *link.ResponseWriter, err error, failed int) {
+	if err != nil {
+		locks.Answer(rw, failed, []byte(err.Error()))
+		return
+	}
+	locks.Answer(rw, http.StatusOK, nil)
 }
 
 func answerJSON(rw *link.ResponseWriter, v any) {
@@ -101,4 +102,10 @@ func (w *Worker) Locks(after string) status.LockPage { return w.locks.Page(after
 // store may still keep one, it wraps [gateway.ErrUnavailable], and Unlock can be repeated.
 func (w *Worker) Unlock(ctx context.Context, key, by string) ([]status.LockRow, error) {
 	return w.locks.Unlock(ctx, key, by)
+}
+
+// Release ends the quarantine of a key, see [gateway.QuarantinedError]. by is for the log. If the key is not
+// quarantined, the error wraps [status.ErrNotQuarantined].
+func (w *Worker) Release(ctx context.Context, key, by string) error {
+	return w.shell.Docket.Release(ctx, key, by)
 }

@@ -22,6 +22,7 @@ var (
 	runMetric          = families.Histogram("keyway_worker_run_seconds", "How long executions have held their key: of all requests, and of 1 in 127 calls of the program itself.", "of")
 	busyKeysMetric     = families.Gauge("keyway_worker_busy_keys", "Keys that executions hold.")
 	partitionsMetric   = families.Gauge("keyway_worker_partitions", "Partitions: serving those that the ring gives to the worker, arriving those of them that it does not serve yet, departing those that it serves and the ring gives to another.", "state")
+	quarantinedMetric  = families.Gauge("keyway_worker_quarantined_keys", "Keys of the cluster that are quarantined, since workers have died while executions of them ran.")
 	placementsMetric   = families.Gauge("keyway_worker_placements", "Partitions that should be this worker's because of their load or by hand, and not by the ring.", "by")
 	movesMetric        = families.Counter("keyway_worker_moves_total", "Partitions that the worker has taken over, given away or lost, by reason.", "direction", "reason")
 	moveDurationMetric = families.Histogram("keyway_worker_move_duration_seconds", "Duration of a partition's move: from when the ring gives it to this worker until it is served here, or from when it is closed here until another worker owns it.", "direction")
@@ -146,6 +147,7 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	for by, n := range placed {
 		metrics.Send(ch, placementsMetric, n, by)
 	}
+	metrics.Send(ch, quarantinedMetric, len(w.shell.Docket.Quarantined()))
 	metrics.Send(ch, residueKeysMetric, residue)
 	metrics.Send(ch, residueAgeMetric, w.shell.Moves.OldestResidue().Seconds())
 	w.shell.Moves.Report(func(direction, reason string, n int64) {

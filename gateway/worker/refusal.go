@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -73,10 +74,15 @@ func problemOf(err error) problem.Problem {
 	_, isUnowned := errors.AsType[*gateway.UnownedError](err)
 	_, isDeadlock := errors.AsType[*gateway.DeadlockError](err)
 	rate, limited := errors.AsType[*keyed.RateError](err)
+	quarantine, quarantined := errors.AsType[*gateway.QuarantinedError](err)
 	switch {
 	case limited:
 		p := problem.Of(problem.RateOfKey)
 		p.RetryAfter = rate.RetryAfter()
+		return p
+	case quarantined:
+		p := problem.Of(problem.Quarantined)
+		p.RetryAfter = max(1, int(time.Until(quarantine.Until).Seconds()))
 		return p
 	case errors.Is(err, errPolicy):
 		return problem.Of(problem.OtherVersion)

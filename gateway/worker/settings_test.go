@@ -289,8 +289,8 @@ func (b *becoming) Apply(ctx context.Context, gen, inc string, c []records.Chang
 func (b *becoming) Clear(ctx context.Context, gen string, p int, r []records.Residue) error {
 	return b.now.Load().Clear(ctx, gen, p, r)
 }
-func (b *becoming) Place(ctx context.Context, from, to string) (string, error) {
-	return b.now.Load().Place(ctx, from, to)
+func (b *becoming) Replace(ctx context.Context, n records.Note, from, to string) (string, error) {
+	return b.now.Load().Replace(ctx, n, from, to)
 }
 
 func (b *becoming) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error) {

@@ -24,7 +24,7 @@ func (w *Worker) Status() status.WorkerStatus {
 		Awaiting: int(w.keys.Awaiting.Load()), Holds: int(w.locks.Count.Load()), Locks: int(w.locks.Held.Load()),
 		SessionSlackSeconds: w.keys.Slack().Seconds(),
 		Store:               w.shell.StoreStatus(),
-		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.Moves.Recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
+		Residue:             residue[:min(len(residue), maxFormer)], Moves: w.shell.Moves.Recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(), Quarantined: w.shell.Docket.Quarantined(),
 	}
 	if err := w.Ready(); err != nil {
 		s.NotReady = err.Error()
@@ -110,7 +110,7 @@ func (w *Worker) Explain(key string) (status.KeyStatus, error) {
 		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.Number, Served: p.Open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
 		Residue: w.shell.Moves.ResidueOfKey(p.Number, key, now), Rates: w.keys.RatesOf(key, w.policies.limits()),
-		Mismatch: w.claims.of(key),
+		Mismatch: w.claims.of(key), Quarantine: w.shell.Docket.Why(key),
 	}
 	record, owner, owned := p.Owner()
 	if record != nil {

@@ -34,6 +34,8 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
                     the same of a request, with the key that routes find in it
   locks             keys that are locked, a page at a time (--after KEY: the next one)
   unlock KEY        release the locks of a key whose holders are lost; they find them gone
+  quarantine        keys that have no executions, since workers have died of some
+  release KEY       end the quarantine of a key
   drain NAME        take a worker off the ring; returns when it is empty
   undrain NAME      put it back
   place PARTITION NAME
@@ -75,7 +77,7 @@ func commands() []command {
 	return []command{
 		{"members", 0, (*question).members}, {"ring", 0, (*question).ring}, {"workers", 0, (*question).workers},
 		{"moves", 0, (*question).moves}, {"hot", 0, (*question).hot}, {"loads", 0, (*question).loads},
-		{"locks", 0, (*question).locks}, {"unlock", 1, (*question).unlock}, {"explain", 1, (*question).explain},
+		{"locks", 0, (*question).locks}, {"unlock", 1, (*question).unlock}, {"quarantine", 0, (*question).quarantine}, {"release", 1, (*question).release}, {"explain", 1, (*question).explain},
 		{"drain", 1, (*question).drain}, {"undrain", 1, (*question).undrain},
 		{"place", 2, (*question).place}, {"unplace", 1, (*question).unplace}, {"health", 0, (*question).health}, {"version", 0, (*question).version},
 	}
@@ -87,7 +89,7 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	f := cli.NewFlags(a.name, about)
 	f.Group("Where")
 	f.Address(&a.admin, "admin", admin, "`address` of a router or worker, as in its --admin")
-	f.Token(&a.token, "admin-token", "`token` of its --admin-token, for drain, undrain and unlock")
+	f.Token(&a.token, "admin-token", "`token` of its --admin-token, for what changes something")
 	f.Group("Command")
 	f.Duration(&a.timeout, "wait", 10*time.Second, time.Millisecond, "`time` to wait for the answer; drain waits for as long as it takes")
 	f.Bool(&a.asJSON, "json", "show the answer as it came")
@@ -228,6 +230,12 @@ func (a *question) place(args []string) error {
 	body, err := a.call(http.MethodPost, "/place", url.Values{"partition": {args[0]}, "worker": {args[1]}})
 	text := strings.TrimSpace(string(body))
 	return a.said(err, "partition "+args[0]+": "+text+" at "+args[1], map[string]string{"partition": args[0], "worker": args[1], "done": text})
+}
+
+func (a *question) release(args []string) error {
+	body, err := a.call(http.MethodPost, "/release", url.Values{"key": {args[0]}, "by": {whoAsks()}})
+	text := strings.TrimSpace(string(body))
+	return a.said(err, fmt.Sprintf("key %q: %s", args[0], text), map[string]string{"key": args[0], "done": text})
 }
 
 func (a *question) unplace(args []string) error {

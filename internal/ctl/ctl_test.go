@@ -20,7 +20,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
+	"github.com/keyway-go/keyway/internal/suspects"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -62,7 +64,7 @@ func TestCommands(t *testing.T) {
 		shows(t, admin, `(?s)key +"k".*The key is free: a request for it runs at once at worker w[12]\.`, "explain", "k")
 		shows(t, admin, `^ok\n$`, "health")
 		shows(t, admin, `^ready\n$`, "health", "--ready")
-		for _, command := range []string{"members", "ring", "workers", "moves", "hot", "loads", "locks", "explain k", "health"} {
+		for _, command := range []string{"members", "ring", "workers", "moves", "hot", "loads", "locks", "quarantine", "explain k", "health"} {
 			out, err := run(t, admin, append(strings.Fields(command), "--json")...)
 			if err != nil || !json.Valid([]byte(out)) {
 				t.Errorf("%s --json: %v %s", command, err, out)
@@ -78,6 +80,21 @@ func TestCommands(t *testing.T) {
 	shows(t, s.Admin, row+`$`, "locks")
 	shows(t, s.Admin, row+`\nThese locks are released`, "unlock", s.KeyOf(w1))
 	lock.Unlock(t.Context())
+
+	for _, admin := range []string{s.Admin, w1.Admin} {
+		if out, err := run(t, admin, "release", "deadly"); err == nil || !strings.Contains(err.Error(), `the key is not quarantined: "deadly"`) {
+			t.Errorf("release of a key that is not quarantined: %v %s", err, out)
+		}
+		book := suspects.Book{Cases: []suspects.Case{{Key: "deadly", Since: time.Now().Unix(), Workers: [2]string{"gone", "lost"}}}}
+		kit.Must(s.Store.Replace(t.Context(), records.Suspects, "", book.String()))
+		kit.Eventually(t, "all know of it", func() bool {
+			return len(w1.Status().Quarantined) == 1 && len(w2.Status().Quarantined) == 1
+		})
+		shows(t, admin, `^KEY +WORKERS THAT DIED +LEFT\n"deadly" +gone, lost +(10m0|9m\d+)s\n$`, "quarantine")
+		shows(t, admin, `(?s)The key is quarantined for another (10m0|9m\d+)s: workers gone and lost died`, "explain", "deadly")
+		shows(t, admin, `^key "deadly": released\n$`, "release", "deadly")
+		kit.Eventually(t, "it is free", func() bool { return len(w1.Status().Quarantined)+len(w2.Status().Quarantined) == 0 })
+	}
 
 	key := s.KeyOf(w1)
 	p := strconv.Itoa(w1.Ring.Partition(key))
@@ -221,7 +238,7 @@ func TestPrintable(t *testing.T) {
 		case "/ring":
 			io.WriteString(w, fill(`{"digest":BAD,"partitions":4,"workers":[{"name":BAD,"incarnation":BAD}]}`))
 		case "/workers":
-			io.WriteString(w, fill(`{"workers":[{"name":BAD,"error":BAD},{"name":BAD,"status":{"state":BAD,"version":BAD,"not_ready":BAD}}]}`))
+			io.WriteString(w, fill(`{"workers":[{"name":BAD,"error":BAD},{"name":BAD,"status":{"state":BAD,"version":BAD,"not_ready":BAD,"quarantined":[{"key":BAD,"workers":[BAD]}]}}]}`))
 		case "/moves":
 			io.WriteString(w, fill(`{"moves":[{"worker":BAD,"from":BAD,"to":BAD,"because":BAD,"at":BAD}],"silent":[BAD]}`))
 		case "/hot":
@@ -239,7 +256,7 @@ func TestPrintable(t *testing.T) {
 		}
 	}))
 	defer other.Close()
-	for _, command := range []string{"members", "ring", "workers", "moves", "hot", "loads", "locks", "unlock k", "explain k", "drain w", "undrain w", "health", "health --ready"} {
+	for _, command := range []string{"members", "ring", "workers", "moves", "hot", "loads", "locks", "unlock k", "quarantine", "release k", "explain k", "drain w", "undrain w", "health", "health --ready"} {
 		out, err := run(t, other.URL, strings.Fields(command)...)
 		if err != nil || !strings.Contains(out, `k\u202e\u009b\x1b[2J`) {
 			t.Errorf("%s: %v %+q", command, err, out)

@@ -252,11 +252,32 @@ func (a *question) locks([]string) error {
 }
 
 func (a *question) unlock(args []string) error {
-	host, _ := os.Hostname()
-	query := url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}}
+	query := url.Values{"key": {args[0]}, "by": {whoAsks()}}
 	return show(a, http.MethodPost, "/unlock", query, func(released *[]status.LockRow) *table {
 		t := lockTable(*released)
 		t.note("These locks are released. Their holders find them gone.")
+		return t
+	})
+}
+
+// whoAsks names who calls ctl, for logs.
+func whoAsks() string {
+	host, _ := os.Hostname()
+	return os.Getenv("USER") + "@" + host
+}
+
+func (a *question) quarantine([]string) error {
+	return show(a, http.MethodGet, "/workers", nil, func(all *status.Workers) *table {
+		t := heads("KEY", "WORKERS THAT DIED", "LEFT")
+		for _, w := range all.Workers {
+			if w.Status == nil {
+				continue
+			}
+			for _, q := range w.Status.Quarantined {
+				t.add(strconv.Quote(q.Key), strings.Join(q.Workers, ", "), time.Duration(q.Seconds*float64(time.Second)).Round(time.Second))
+			}
+			break // all know the same
+		}
 		return t
 	})
 }

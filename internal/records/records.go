@@ -158,11 +158,28 @@ type Stamp struct {
 	Beat        int64 // greater than 0
 }
 
+// Note is a text of the cluster's in the store, which workers replace as a whole.
+type Note uint8
+
+// The notes.
+const (
+	Placements Note = iota // which partitions should not go by the ring, in package placement's form
+	Suspects               // keys whose executions may have ended workers, in package suspects' form
+
+	noteKinds
+)
+
+// String returns the name of the note in the store.
+func (n Note) String() string { return [noteKinds]string{"placements", "suspects"}[n] }
+
+// Notes are the texts of all notes, "" at first.
+type Notes [noteKinds]string
+
 // Snapshot is the content of a store at one moment, as Observe reads it. The reader must
 // not change its slices: while nothing changes, snapshots share them.
 //
 // Version rises with every change of what a snapshot shows except for Now, Quarantine,
-// Beat and Stamps: sessions that register, end or are released, partitions and placements. A renewal
+// Beat and Stamps: sessions that register, end or are released, partitions and notes. A renewal
 // changes the beat alone.
 //
 // Observe has a cheap and a full form. Without suspects, a store may compare only its generation
@@ -176,10 +193,10 @@ type Snapshot struct {
 	Quarantine time.Duration // what is left of it on the store's clock; 0 when over
 	Version    int64         // pass it to the next Observe
 	Beat       int64
-	Sessions   []SessionState   // all of them
-	Gone       []Stamp          // sessions that ended lately (about an hour ago), in this generation and without a release
-	Released   []string         // incarnations that released their session lately (about an hour ago)
-	Stamps     []Stamp          // of those suspects that have a session
-	Placements string           // which partitions should not go by the ring, in package placement's form
+	Sessions   []SessionState // all of them
+	Gone       []Stamp        // sessions that ended lately (about an hour ago), in this generation and without a release
+	Released   []string       // incarnations that released their session lately (about an hour ago)
+	Stamps     []Stamp        // of those suspects that have a session
+	Notes      Notes
 	Partitions []PartitionState // changed in record or residue after the Version passed in
 }

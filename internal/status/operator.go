@@ -20,6 +20,9 @@ var (
 	// ErrNotLocked means that no lock of a key was there to release: an execution may hold it.
 	ErrNotLocked = errors.New("gateway: the key is not locked")
 
+	// ErrNotQuarantined means that a key is not quarantined.
+	ErrNotQuarantined = errors.New("gateway: the key is not quarantined")
+
 	// ErrNotAnswered means that a worker did not answer, or not with the requested data.
 	ErrNotAnswered = errors.New("gateway: the worker does not answer")
 )
@@ -44,6 +47,9 @@ type Operator interface {
 	// Unlock releases all locks of a key, regardless of their holders, and returns them. by names
 	// the operator in the worker's log. If there are none, the error wraps [ErrNotLocked].
 	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
+	// Release ends the quarantine of a key. by names the operator in the worker's log. If the key is not
+	// quarantined, the error wraps [ErrNotQuarantined].
+	Release(ctx context.Context, key, by string) error
 	// Drain makes the worker of a name leave the ring, see worker.Worker.LeaveRing.
 	Drain(ctx context.Context, name string) error
 	// Undrain makes it return.
@@ -62,6 +68,7 @@ type LocalWorker interface {
 	Loads() Loads
 	Locks(after string) LockPage
 	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
+	Release(ctx context.Context, key, by string) error
 	LeaveRing(ctx context.Context) error
 	JoinRing() error
 	Place(ctx context.Context, partition int, worker string) error
@@ -132,6 +139,13 @@ type WorkerRow struct {
 	State   string        `json:"state"` // as the other members see it
 	Status  *WorkerStatus `json:"status,omitempty"`
 	Error   string        `json:"error,omitempty"` // why there is no status
+}
+
+// Quarantine is a key that has no executions, since workers have died while some of it ran.
+type Quarantine struct {
+	Key     string   `json:"key"`
+	Workers []string `json:"workers"` // that have died
+	Seconds float64  `json:"seconds"` // that are left
 }
 
 // LockRow is a key that a caller outside of its worker has locked.
@@ -207,6 +221,9 @@ type Place struct {
 	Address string `json:"address"`
 }
 
+// CrowdForBatch is how many calls wait for a key when operators are told that batches would help.
+const CrowdForBatch = 8
+
 // Conclude sets the verdict.
 func (e *Explanation) Conclude() {
 	say := func(format string, args ...any) { e.Verdict = append(e.Verdict, fmt.Sprintf(format, args...)) }
@@ -244,6 +261,8 @@ func (e *Explanation) Conclude() {
 		say("At %s the app said that it worked on the key %q, but its request of route %q ran under the key %q: let the app use Keyway-Key of the request.", m.At.UTC().Format(time.RFC3339), m.App, m.Route, m.Key)
 	}
 	switch h := w.Holder; {
+	case w.Quarantine != nil:
+		say("The key is quarantined for another %s: workers %s died while executions of it ran. Mend the cause, then release it with ctl release.", Seconds(w.Quarantine.Seconds), strings.Join(w.Quarantine.Workers, " and "))
 	case w.Residue != nil:
 		say("An execution at worker %s, the partition's former owner, holds the key: the partition has moved to %s %s ago, while it ran.", w.Residue.Worker, w.Worker, Seconds(w.Residue.Seconds))
 		switch {
@@ -269,6 +288,9 @@ func (e *Explanation) Conclude() {
 		say("Calls that wait for it: %d, from one client.", w.Waiting)
 	default:
 		say("Calls that wait for it: %d, from %d clients; one client made %d.", w.Waiting, w.Clients, w.MostOfOne)
+	}
+	if w.Waiting >= CrowdForBatch && w.Residue == nil {
+		say("No placement can split a key: a batch answers the calls that wait for it with one execution (docs/batch.md).")
 	}
 	for _, r := range w.Rates {
 		if r.Left < 1 {

@@ -32,10 +32,11 @@ type WorkerStatus struct {
 	SessionSlackSeconds float64     `json:"session_slack_seconds"` // until nothing may start, if the store does not confirm the session
 	Store               StoreStatus `json:"store"`
 
-	Residue []ResidueStatus `json:"residue,omitempty"` // keys of moved partitions that run on at a former owner
-	Moves   []Move          `json:"moves,omitempty"`   // the latest first
-	Hot     []HotKey        `json:"hot,omitempty"`     // the 20 keys that it was asked for most lately
-	App     *AppStatus      `json:"app,omitempty"`     // behind a sidecar
+	Residue     []ResidueStatus `json:"residue,omitempty"`     // keys of moved partitions that run on at a former owner
+	Moves       []Move          `json:"moves,omitempty"`       // the latest first
+	Quarantined []Quarantine    `json:"quarantined,omitempty"` // keys of the cluster's
+	Hot         []HotKey        `json:"hot,omitempty"`         // the 20 keys that it was asked for most lately
+	App         *AppStatus      `json:"app,omitempty"`         // behind a sidecar
 }
 
 // HotKey is a key that a worker has been asked for often lately.
@@ -110,8 +111,9 @@ type KeyStatus struct {
 	WaitsFor     string  `json:"waits_for,omitempty"`     // what the partition waits for, if no living worker owns it
 	WaitsSeconds float64 `json:"waits_seconds,omitempty"` // how long that takes at most; 0 if it is not known
 
-	Holder  *KeyHolder  `json:"holder,omitempty"`  // the holder of the key here
-	Residue *KeyResidue `json:"residue,omitempty"` // the holder at a former owner
+	Holder     *KeyHolder  `json:"holder,omitempty"`     // the holder of the key here
+	Quarantine *Quarantine `json:"quarantine,omitempty"` // of the key
+	Residue    *KeyResidue `json:"residue,omitempty"`    // the holder at a former owner
 
 	Waiting     int       `json:"waiting"`               // callers that wait for the key
 	Clients     int       `json:"clients"`               // of these callers; a call of the program itself counts as one

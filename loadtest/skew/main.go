@@ -24,6 +24,7 @@ func main() { os.Exit(cli.Main("skew", run)) }
 // site is what is measured.
 type site struct {
 	workers, clients, keys int
+	moves                  int
 	skew                   load.Decimal
 	cores                  load.Decimal
 	warmUp, length         time.Duration
@@ -37,6 +38,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f.Int(&s.workers, "workers", 4, 2, "`number` of workers")
 	f.Int(&s.clients, "clients", 64, 1, "`number` of connections that send requests one after the other")
 	f.Int(&s.keys, "keys", 2000, 1, "`number` of keys")
+	f.Int(&s.moves, "moves", 100, 1, "`number` of partitions that are moved by hand before that")
 	f.Var(&s.skew, "skew", "`exponent` of Zipf's law: the key of rank i comes with weight 1/i^exponent")
 	f.Var(&s.cores, "cores", "`cores` of each worker")
 	f.Duration(&s.warmUp, "warm-up", 3*time.Minute, time.Second, "`time` before that: at most 9 % of the load move in a minute")
@@ -52,7 +54,10 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if s.programs, err = cluster.Build(ctx, build.Dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%d workers with %v cores each, %d keys with Zipf's exponent %v, %d clients, %v after %v.\n\n", s.workers, s.cores.String(), s.keys, s.skew.String(), s.clients, s.length, s.warmUp)
+	if err := s.stalls(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\n%d workers with %v cores each, %d keys with Zipf's exponent %v, %d clients, %v after %v.\n\n", s.workers, s.cores.String(), s.keys, s.skew.String(), s.clients, s.length, s.warmUp)
 	fmt.Fprintln(stdout, "| placement | requests/s | failed | p99 | busiest worker's CPU | idlest's |\n|---|---|---|---|---|---|")
 	for _, placement := range []string{"off", "on"} {
 		if err := s.measure(ctx, placement); err != nil {

@@ -39,10 +39,9 @@ if since < version then
   end
 end
 
-local placements = {}
-local placed = redis.call('HMGET', META, 'placed', 'placements')
-if tonumber(placed[1] or 0) > known then
-  placements[1] = placed[2]
+local notes = redis.call('HMGET', META, 'placements at', 'placements', 'suspects at', 'suspects')
+local function changed(i)
+  return tonumber(notes[i] or 0) > known and {notes[i + 1]} or {}
 end
 
-return shows(members, stamps, placements, tell(inc, told, values))
+return shows(members, stamps, changed(1), changed(3), tell(inc, told, values))

@@ -80,6 +80,9 @@ func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
 	rows := make([]status.LoadRow, len(members))
 	each(members, func(i int, m ring.Member) {
 		l := new(status.Loads)
+		if _, _, links := o.workers.Peer(m).Load(); links == 0 && !o.isLocal(m) { // a balancer asks again and again, and both ends watch each link
+			defer o.workers.Forget(m)
+		}
 		if rows[i] = (status.LoadRow{Worker: m.Name, Loads: l}); o.isLocal(m) {
 			*l = o.local.Loads()
 		} else if err := o.askMember(ctx, m, calls.Load, "", nil, l); err != nil {
@@ -153,6 +156,32 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 		err = fmt.Errorf("%w: %q", status.ErrNotLocked, key)
 	}
 	return rows, err
+}
+
+// Release implements [status.Operator].
+func (o *Operator) Release(ctx context.Context, key, by string) error {
+	if o.local != nil {
+		return o.local.Release(ctx, key, by)
+	}
+	m, err := o.any()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err = o.call(ctx, m, calls.Pardon, key, []byte(by))
+	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
+		return fmt.Errorf("%w: %q", status.ErrNotQuarantined, key)
+	}
+	return err
+}
+
+// any returns a worker on the ring.
+func (o *Operator) any() (ring.Member, error) {
+	if workers := o.workers.Members.View().Workers(); len(workers) > 0 {
+		return workers[0], nil
+	}
+	return ring.Member{}, fmt.Errorf("%w: none is on the ring", status.ErrNoWorker)
 }
 
 func (o *Operator) status(ctx context.Context, m ring.Member) (s status.WorkerStatus, err error) {
@@ -319,13 +348,13 @@ func (o *Operator) Place(ctx context.Context, partition int, worker string) erro
 	if o.local != nil {
 		return o.local.Place(ctx, partition, worker)
 	}
-	workers := o.workers.Members.View().Workers()
-	if len(workers) == 0 {
-		return fmt.Errorf("%w: none is on the ring", status.ErrNoWorker)
+	m, err := o.any()
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return o.order(ctx, workers[0], calls.Place, fmt.Appendf(nil, "%d %s", partition, worker))
+	return o.order(ctx, m, calls.Place, fmt.Appendf(nil, "%d %s", partition, worker))
 }
 
 // order makes a call that changes something.

@@ -34,6 +34,7 @@ const (
 	OtherOwner                // the key is another worker's
 	Unowned                   // nobody serves the key yet
 	Unavailable               // the worker takes no requests now
+	Quarantined               // workers have died while executions of the key ran
 	Nested                    // the chain of calls that the request belongs to holds its key
 	KeyHeld                   // the key is held, and the request was not to wait
 	KeyWaited                 // the key was not free in time
@@ -99,6 +100,7 @@ var table = [Kinds]entry{
 	OtherOwner:    {http.StatusMisdirectedRequest, "other-owner", "the key belongs to another worker; send the request there, or to a router", false},
 	Unowned:       {http.StatusMisdirectedRequest, "unowned", "no worker serves the key yet; send the request to a router, or try again later", false},
 	Unavailable:   {http.StatusServiceUnavailable, "unavailable", "the worker takes no requests for the key at the moment, try again", true},
+	Quarantined:   {http.StatusServiceUnavailable, "quarantined", "workers have crashed while requests for this key ran, so it takes none for now", true},
 	Nested:        {http.StatusLoopDetected, "nested", "the request would wait for a key that its own chain of calls holds", false},
 	KeyHeld:       {http.StatusConflict, "key-held", "the key is held", false},
 	KeyWaited:     {http.StatusServiceUnavailable, "key-waited", "the key was not free in time, try again", true},

@@ -82,6 +82,7 @@ func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 		d.From.Carry(nil)
 		p.Leave()
 		d.Peer = nil
+		d.Workers.accuse(t, d.Request.Key, err)
 		return OutcomeOf(d.Ctx, t.Member, err, d.Body.Failed.Load())
 	}
 	d.Response = res

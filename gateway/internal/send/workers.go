@@ -17,6 +17,8 @@ type Workers struct {
 	Ring    ring.Config
 	Routes  *routing.Routes
 	peers   peers
+
+	accusations accusations
 }
 
 // Destination is where a request goes: to the owner of a partition, or to any worker.
@@ -55,6 +57,11 @@ func (ws *Workers) Route(key string) (gateway.Route, error) {
 
 // All yields the workers that requests were sent to.
 func (ws *Workers) All(yield func(*Peer) bool) { ws.peers.all(yield) }
+
+// Forget ends the connections to a worker once no request uses them. The next one connects anew.
+func (ws *Workers) Forget(m ring.Member) {
+	ws.peers.drop(func(incarnation string) bool { return incarnation == m.Incarnation })
+}
 
 // Close closes the idle connections to workers.
 func (ws *Workers) Close() { ws.peers.close() }

@@ -57,7 +57,7 @@ type data struct {
 	released   map[string]time.Time
 	gone       map[string]gone // sessions that ran out in this generation
 	starts     map[string]start
-	placements string
+	notes      records.Notes
 	lost       bool             // a part of it, since the generation began
 	listed     records.Snapshot // the lists of sessions and tombstones as of its Version,
 	until      time.Time        // when the first of these tombstones ends

@@ -187,14 +187,14 @@ func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return wrote, err
 }
 
-// Place does as store.Store.Place does.
-func (m *Store) Place(ctx context.Context, from, to string) (now string, err error) {
-	err = m.step(ctx, "place", "", func(c *change) error {
-		if c.data.placements == from && from != to {
-			c.data.placements = to
+// Replace does as store.Store.Replace does.
+func (m *Store) Replace(ctx context.Context, note records.Note, from, to string) (now string, err error) {
+	err = m.step(ctx, "replace", "", func(c *change) error {
+		if c.data.notes[note] == from && from != to {
+			c.data.notes[note] = to
 			c.changedLocked()
 		}
-		now = c.data.placements
+		now = c.data.notes[note]
 		return nil
 	})
 	return now, err
@@ -249,7 +249,7 @@ func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 		if d.listed.Version != d.version || !c.now.Before(d.until) {
 			d.listed, d.until = c.list()
 		}
-		s.Sessions, s.Gone, s.Released, s.Placements = d.listed.Sessions, d.listed.Gone, d.listed.Released, d.placements
+		s.Sessions, s.Gone, s.Released, s.Notes = d.listed.Sessions, d.listed.Gone, d.listed.Released, d.notes
 		for _, inc := range suspects {
 			if session := d.sessions[inc]; session != nil {
 				s.Stamps = append(s.Stamps, records.Stamp{Incarnation: inc, Beat: session.stamp})

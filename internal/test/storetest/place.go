@@ -3,34 +3,36 @@ package storetest
 import (
 	"fmt"
 	"sync"
+
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 var placeTests = []test{
 	{"PlacementsAreSeen", func(r *run) {
 		r.begin().register("a")
 		before := r.observe(0)
-		if before.Placements != "" {
-			r.Errorf("an empty store shows the placements %q", before.Placements)
+		if before.Notes[records.Placements] != "" {
+			r.Errorf("an empty store shows the placements %q", before.Notes[records.Placements])
 		}
 		r.place("", "one", "one")
 		after := r.observe(before.Version)
-		if after.Placements != "one" || after.Version <= before.Version {
-			r.Errorf("saw %q at version %d, before %d", after.Placements, after.Version, before.Version)
+		if after.Notes[records.Placements] != "one" || after.Version <= before.Version {
+			r.Errorf("saw %q at version %d, before %d", after.Notes[records.Placements], after.Version, before.Version)
 		}
-		if s := r.observe(after.Version); s.Placements != "one" || s.Version != after.Version {
-			r.Errorf("with nothing changed saw %q at version %d, before %d", s.Placements, s.Version, after.Version)
+		if s := r.observe(after.Version); s.Notes[records.Placements] != "one" || s.Version != after.Version {
+			r.Errorf("with nothing changed saw %q at version %d, before %d", s.Notes[records.Placements], s.Version, after.Version)
 		}
 		r.register("b")
-		if s := r.observe(after.Version); s.Placements != "one" {
-			r.Errorf("after another change saw %q", s.Placements)
+		if s := r.observe(after.Version); s.Notes[records.Placements] != "one" {
+			r.Errorf("after another change saw %q", s.Notes[records.Placements])
 		}
 		r.store = r.h.Open(r.T, false)
-		if s := r.observe(0); s.Placements != "one" {
-			r.Errorf("another process saw %q", s.Placements)
+		if s := r.observe(0); s.Notes[records.Placements] != "one" {
+			r.Errorf("another process saw %q", s.Notes[records.Placements])
 		}
 		r.place("one", "", "")
-		if s := r.observe(after.Version); s.Placements != "" {
-			r.Errorf("saw %q when they were gone", s.Placements)
+		if s := r.observe(after.Version); s.Notes[records.Placements] != "" {
+			r.Errorf("saw %q when they were gone", s.Notes[records.Placements])
 		}
 	}},
 	{"PlacementsAreCompared", func(r *run) {
@@ -54,7 +56,7 @@ var placeTests = []test{
 			store := r.h.Open(r.T, false)
 			all.Go(func() {
 				mine := fmt.Sprint("of ", i)
-				now, err := store.Place(r.Context(), "", mine)
+				now, err := store.Replace(r.Context(), records.Placements, "", mine)
 				if err != nil {
 					r.Error(err)
 				}
@@ -73,13 +75,26 @@ var placeTests = []test{
 			r.Errorf("%d writers placed first", n)
 		}
 	}},
+	{"NotesAreApart", func(r *run) {
+		r.begin()
+		before := r.observe(0).Version
+		r.place("", "one", "one")
+		if now, err := r.store.Replace(r.Context(), records.Suspects, "", "two"); err != nil || now != "two" {
+			r.Errorf("the other note: %q, %v", now, err)
+		}
+		for since, want := range map[int64]records.Notes{0: {"one", "two"}, before: {"one", "two"}, before + 1: {"one", "two"}} {
+			if s := r.observe(since); s.Notes != want {
+				r.Errorf("since %d saw %q", since, s.Notes)
+			}
+		}
+	}},
 	{"PlacementsOutliveSessions", func(r *run) {
 		r.begin().register("a")
 		r.place("", "one", "one")
 		r.must(r.store.Release(r.Context(), "a"))
 		r.h.Elapse(2 * r.h.TTL)
-		if s := r.observe(0); s.Placements != "one" {
-			r.Errorf("saw %q", s.Placements)
+		if s := r.observe(0); s.Notes[records.Placements] != "one" {
+			r.Errorf("saw %q", s.Notes[records.Placements])
 		}
 	}},
 }
@@ -87,7 +102,7 @@ var placeTests = []test{
 // place replaces placements, and wants others afterwards.
 func (r *run) place(from, to, want string) {
 	r.Helper()
-	if now, err := r.store.Place(r.Context(), from, to); err != nil || now != want {
+	if now, err := r.store.Replace(r.Context(), records.Placements, from, to); err != nil || now != want {
 		r.Errorf("placing %q for %q: %q, %v; want %q", to, from, now, err, want)
 	}
 }

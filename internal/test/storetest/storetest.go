@@ -27,7 +27,7 @@ type Store interface {
 	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
 	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
 	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
-	Place(ctx context.Context, from, to string) (string, error)
+	Replace(ctx context.Context, note records.Note, from, to string) (string, error)
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
 }

@@ -60,7 +60,19 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 		}
 	}
 	k.won(p, token)
+	guard := k.Guard.Load()
+	if guard != nil {
+		watched, err := guard.Begin(key)
+		if err != nil {
+			p.Unlock(key, token)
+			return Execution{}, err
+		}
+		if !watched {
+			guard = nil
+		}
+	}
 	r := runs.Get().(*run)
+	r.guard = guard
 	r.part, r.parent, r.token, r.cancels = p, ctx, token, cancels
 	if p.sampled(token) {
 		r.noteStart(key, waited)
@@ -209,6 +221,9 @@ func (k *Keys) Release(x Execution) {
 		return
 	}
 	p, token, outer, trace := r.part, r.token, r.outer, r.trace
+	if r.guard != nil {
+		r.guard.End(x.Key)
+	}
 	r.reset()
 	if ctx == nil || !ctx.endExecution() {
 		p.freeKey(x.Key, token, outer)

@@ -137,6 +137,7 @@ type run struct {
 	timeout time.Duration   // how long the execution may take; 0 for no bound
 	policy  *policy.Policy  // of the request's route; nil for none
 	trace   Trace           // nil for none
+	guard   *Guard          // that wants to know of the end; nil for none
 	atApp   *appwork.Record // that counts the execution until its key is free; nil for none
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
@@ -175,7 +176,7 @@ func (r *run) reset() {
 		r.part.keys.Counts.ran(r)
 	}
 	r.atApp.End()
-	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace, r.atApp = nil, nil, nil, nil, 0, 0, nil, nil, nil
+	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace, r.guard, r.atApp = nil, nil, nil, nil, 0, 0, nil, nil, nil, nil
 	runs.Put(r)
 }
 

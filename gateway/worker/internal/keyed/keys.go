@@ -45,6 +45,13 @@ type Owner interface {
 	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
 
+// Guard is asked when an execution is about to begin.
+type Guard struct {
+	// Begin returns why the execution may not begin, or whether End wants to know of its end.
+	Begin func(key string) (watched bool, err error)
+	End   func(key string)
+}
+
 // Keys are the keys of all partitions at one worker. The ownership shell changes Lease, incarnation
 // and Draining; callers change the counters, and each partition has locks of its own.
 type Keys struct {
@@ -67,6 +74,7 @@ type Keys struct {
 	unkeyed     Partition // of requests without a key: only its tally is used
 	loads       loads
 	Counts      Counts
+	Guard       atomic.Pointer[Guard] // nil while every key may have executions
 
 	Confirming func() // called between the two comparisons of confirm; nil but in tests
 }

@@ -71,8 +71,8 @@ type Store interface {
 	// Observe reads what has changed since a version, in one step, with the stamps of suspects.
 	// If there are no suspects and nothing has changed, it may answer by a cheaper look.
 	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
-	// Place replaces the placements, if they are those of from, and returns what they are then.
-	Place(ctx context.Context, from, to string) (string, error)
+	// Replace replaces the text of a note, if it is from, and returns what it is then.
+	Replace(ctx context.Context, note records.Note, from, to string) (string, error)
 	// Watch returns a channel that receives when there is something to
 	// observe, and perhaps when there is not. It is closed when ctx ends.
 	Watch(ctx context.Context) <-chan struct{}
@@ -121,7 +121,8 @@ type Shell struct {
 	inbox []event
 	turn  wake.Round // of run
 
-	calls storeCalls
+	calls  storeCalls
+	Docket *Docket
 
 	// The fields below belong to run, except a part of Moves.
 	view       *ring.View

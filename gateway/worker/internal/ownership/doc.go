@@ -17,6 +17,7 @@
 //	shell.go       the goroutine: what it does in each turn
 //	standing.go    whether the worker is ready and on the ring, what it waits for, how it leaves, and how the store answers
 //	placements.go  which partitions do not go by the ring
+//	docket.go      which keys may have ended workers
 //	agreement.go   whether all members use one store
 //	lives.go       the lives of the worker: what their machines are told, and what they order
 //	moves.go       which partitions have moved, and which of their keys still run at their former owner

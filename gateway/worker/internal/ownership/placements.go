@@ -11,15 +11,15 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// placeTries is how often a change of the placements is tried while others change them too.
-const placeTries = 5
+// noteTries is how often a change of a note is tried while others change it too.
+const noteTries = 5
 
 // seePlacements passes on the placements that the store shows, at first and when they have changed.
 func (s *Shell) seePlacements(snapshot records.Snapshot) {
-	if s.cfg.OnPlacements == nil || s.placed != nil && *s.placed == snapshot.Placements {
+	if s.cfg.OnPlacements == nil || s.placed != nil && *s.placed == snapshot.Notes[records.Placements] {
 		return
 	}
-	s.placed = new(snapshot.Placements)
+	s.placed = new(snapshot.Notes[records.Placements])
 	if err := s.cfg.OnPlacements(*s.placed, snapshot.Version); err != nil {
 		s.cfg.Logger.Error("cannot go by the placements in the store", "worker", s.cfg.Name, "error", err)
 	}
@@ -37,7 +37,7 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	from := view.Placements
-	for range placeTries {
+	for range noteTries {
 		list, err := placement.Decode(from)
 		if err != nil {
 			return fmt.Errorf("worker: the placements in the store: %w", err)
@@ -49,9 +49,8 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 		if len(list) > placement.Most {
 			return fmt.Errorf("worker: %d partitions are placed, and no more can be", placement.Most)
 		}
-		to, began := placement.Encode(list), s.cfg.Keys.Now()
-		now, err := s.cfg.Store.Place(ctx, from, to)
-		s.calls.count(callPlace, s.cfg.Keys.Now()-began, err)
+		to := placement.Encode(list)
+		now, err := s.replace(ctx, records.Placements, from, to)
 		if err != nil {
 			return fmt.Errorf("worker: placing partition %d: %w", partition, err)
 		}
@@ -61,4 +60,12 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 		from = now
 	}
 	return fmt.Errorf("worker: placing partition %d: others change the placements all the time; try again", partition)
+}
+
+// replace replaces the text of a note in the store, if it is from, and returns what it is then.
+func (s *Shell) replace(ctx context.Context, note records.Note, from, to string) (string, error) {
+	began := s.cfg.Keys.Now()
+	now, err := s.cfg.Store.Replace(ctx, note, from, to)
+	s.calls.count(callReplace, s.cfg.Keys.Now()-began, err)
+	return now, err
 }

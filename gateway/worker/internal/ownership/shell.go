@@ -21,6 +21,7 @@ func Start(ctx context.Context, cfg Config) (*Shell, error) {
 	s.outlook.Store(new(handoff.Outlook))
 	cfg.Keys.Owner = s
 	s.agree.rivals = make(map[string]time.Time)
+	s.Docket = newDocket(s)
 	s.Moves.init(&s.cfg)
 	s.appless = cfg.Health(false)
 	s.timeout = handoff.Config{TTL: cfg.Settings.TTL}.CallTimeout()
@@ -29,6 +30,7 @@ func Start(ctx context.Context, cfg Config) (*Shell, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.ended.Go(s.run)
+	s.Go(s.Docket.run)
 	return s, nil
 }
 
@@ -138,6 +140,7 @@ func (s *Shell) handle(e event) {
 			}
 			s.tellWait(e.life, in.Snapshot)
 			s.seePlacements(in.Snapshot)
+			s.Docket.see(in.Snapshot.Notes[records.Suspects], sessions)
 		}
 		if in.Err == nil && in.Generation != "" {
 			in.Err = s.arrive(e.life, e.store)

@@ -25,12 +25,12 @@ const (
 	callClearLocks
 	callWriteLocks
 	callRelease
-	callPlace
+	callReplace
 	storeCallKinds
 )
 
 func (c storeCall) String() string {
-	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "write_locks", "release", "place"}[c]
+	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "write_locks", "release", "replace"}[c]
 }
 
 // storeCalls counts calls to the store, and remembers how they have ended lately.
