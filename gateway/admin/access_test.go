@@ -18,7 +18,7 @@ import (
 // A page can pass for this site's own if its name's owner lets the name resolve to this machine
 // once a browser has loaded the page. It learns nothing then, and nothing is done for it.
 func TestTrapAnotherHost(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	drains := 0
 	cfg := admin.Config{
 		Members: members, Metrics: prometheus.NewRegistry(),
@@ -76,7 +76,7 @@ func TestTrapAnotherHost(t *testing.T) {
 
 // No page of another site has profiles made, by a GET request either. A link to another page works.
 func TestTrapNoProfilesForOtherSites(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	s := httptest.NewServer(admin.New(admin.Config{Members: members}))
 	defer s.Close()
 	for _, tt := range []struct {

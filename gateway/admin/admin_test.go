@@ -10,9 +10,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/internal/status"
-	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -31,7 +31,7 @@ func post(t *testing.T, h http.Handler, target string, header ...string) *httpte
 // What changes something needs the token, if there is one, and comes from no page of
 // another site.
 func TestTrapAdminToken(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	drains := 0
 	cfg := admin.Config{
 		Members: members, Token: "secret",
@@ -68,7 +68,7 @@ func TestTrapAdminToken(t *testing.T) {
 
 // Without a token, what changes something is done for this machine alone.
 func TestTrapAdminWithoutToken(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	drains := 0
 	h := admin.New(admin.Config{
 		Members: members,
@@ -94,7 +94,7 @@ func TestTrapAdminWithoutToken(t *testing.T) {
 
 // Pages that the process has nothing for are not there.
 func TestAdminPages(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	h := admin.New(admin.Config{Members: members})
 	for path, want := range map[string]int{
 		"/": 200, "/nope": 404, "/healthz": 200, "/readyz": 200, "/members": 200, "/ring": 200, "/lookup?key=k": 200, "/openapi.yaml": 200,
@@ -114,7 +114,7 @@ func TestAdminPages(t *testing.T) {
 
 // A profile ends with its request.
 func TestProfilesEndWithTheirRequests(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	h := admin.New(admin.Config{Members: members})
 	ask := func(ctx context.Context) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
@@ -141,8 +141,8 @@ func TestProfilesEndWithTheirRequests(t *testing.T) {
 
 // The request whose key is explained is read from the parameters; mistakes are told.
 func TestExplainRequests(t *testing.T) {
-	site := admintest.New(t, "")
-	site.Start()
+	s := site.NewOperated(t, "")
+	s.Start()
 	for _, tt := range []struct {
 		query  string
 		status int
@@ -160,7 +160,7 @@ func TestExplainRequests(t *testing.T) {
 		{"url=%3A", 400, "missing protocol scheme"},
 		{"url=/x&method=%20", 400, "method"},
 	} {
-		res, body := kit.Fetch(t, site.Admin+"/explain?"+tt.query)
+		res, body := kit.Fetch(t, s.Admin+"/explain?"+tt.query)
 		if res.StatusCode != tt.status || !strings.Contains(body, tt.want) {
 			t.Errorf("%q: %d %s, want %d with %q", tt.query, res.StatusCode, body, tt.status, tt.want)
 		}
@@ -169,7 +169,7 @@ func TestExplainRequests(t *testing.T) {
 
 // An operator's questions do not fill the process.
 func TestQuestionsAreBounded(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	o := &stuckOperator{asked: make(chan struct{}, 100), answer: make(chan struct{})}
 	server := httptest.NewServer(admin.New(admin.Config{Members: members, Operator: o}))
 	defer server.Close()

@@ -18,9 +18,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/status"
-	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -101,18 +101,18 @@ func (e *events) until(ok func(*liveView) bool) liveView {
 
 // The live page shows what a router and its workers tell, and so does that of a worker.
 func TestEvents(t *testing.T) {
-	site := admintest.New(t, "")
-	w1, w2 := site.Start(), site.Start()
+	s := site.NewOperated(t, "")
+	w1, w2 := s.Start(), s.Start()
 	kit.Eventually(t, "both serve", func() bool {
-		return w1.Serving() > 0 && w2.Serving() > 0 && w1.Serving()+w2.Serving() == admintest.Partitions
+		return w1.Serving() > 0 && w2.Serving() > 0 && w1.Serving()+w2.Serving() == site.Partitions
 	})
-	key := site.KeyOf(w1)
-	site.Block(key, 1)
-	kit.Eventually(t, "it runs", func() bool { return site.Running() == 1 })
-	for url, self := range map[string]string{site.Admin: "router-1", w1.Admin: "w1"} {
+	key := s.KeyOf(w1)
+	s.Block(key, 1)
+	kit.Eventually(t, "it runs", func() bool { return s.Running() == 1 })
+	for url, self := range map[string]string{s.Admin: "router-1", w1.Admin: "w1"} {
 		e := watchEvents(t, url)
 		v := e.until(func(v *liveView) bool { return v.Says[0].Text == "Both workers serve; nothing is moving." })
-		if v.Self.Name != self || !v.Self.Asks || v.Partitions != admintest.Partitions || len(v.Workers) != 2 {
+		if v.Self.Name != self || !v.Self.Asks || v.Partitions != site.Partitions || len(v.Workers) != 2 {
 			t.Errorf("%+v", v)
 		}
 		one, two := v.Workers[0], v.Workers[1]
@@ -177,7 +177,7 @@ func TestEventsAreShort(t *testing.T) {
 
 // The page has all that it needs in itself, and its policy says so.
 func TestTrapLivePageIsAlone(t *testing.T) {
-	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
+	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	rec := httptest.NewRecorder()
 	admin.New(admin.Config{Members: members}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil))
 	page, policy := rec.Body.String(), rec.Header().Get("Content-Security-Policy")
@@ -212,10 +212,10 @@ func (o *rowsOperator) Workers(context.Context) []status.WorkerRow { return o.ro
 // firstOf returns the first event of an admin address of such a process.
 func firstOf(t *testing.T, cfg admin.Config, workers ...string) liveView {
 	t.Helper()
-	h := kit.Must(hub.New(ring.Settings{Ring: ring.Config{Partitions: 16}}))
-	cfg.Members = kit.Must(h.Join(ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive}))
+	h := hub.New(ring.Settings{Ring: ring.Config{Partitions: 16}})
+	cfg.Members = h.Join(ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive})
 	for _, name := range workers {
-		kit.Must(h.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateActive, Incarnation: name + "-1", Addr: name + ":80"}))
+		h.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateActive, Incarnation: name + "-1", Addr: name + ":80"})
 	}
 	server := httptest.NewServer(admin.New(cfg))
 	defer server.Close()
@@ -404,7 +404,7 @@ func TestTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counted{worker: status.WorkerStatus{Incarnation: "w1-1", State: "active"}}
 		admin := admin.New(admin.Config{
-			Members:  kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "r", Role: ring.RoleRouter})),
+			Members:  hub.New(ring.Settings{}).Join(ring.Member{Name: "r", Role: ring.RoleRouter}),
 			Metrics:  metrics.NewRegistry(c),
 			Operator: c,
 		})

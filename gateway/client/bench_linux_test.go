@@ -17,9 +17,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // benchRole makes the test's program one of the processes of BenchmarkClientCPU.
@@ -31,7 +31,7 @@ func BenchmarkRole(t *testing.B) {
 	role, owner, _ := strings.Cut(os.Getenv(benchRole), " ")
 	switch role {
 	case "worker":
-		c := workertest.New(t, 4096)
+		c := site.New(t, 4096)
 		w := c.StartReady()
 		answer := []byte(`{"key":"4711","count":1}`)
 		owner = w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -40,9 +40,9 @@ func BenchmarkRole(t *testing.B) {
 			rw.Write(answer)
 		})))
 	case "router":
-		rt := routertest.New(t, router.Config{Members: benchMembers(t, owner), Keys: kit.KeySources(t, "header:X-Key")})
+		rt := site.NewRouter(t, router.Config{Members: benchMembers(t, owner)})
 		l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-		routertest.Serve(t, rt, l)
+		site.ServeRouter(t, rt, l)
 		owner = l.Addr().String()
 	default:
 		t.Skip("a process of BenchmarkClientCPU")
@@ -52,10 +52,10 @@ func BenchmarkRole(t *testing.B) {
 }
 
 // benchMembers is a view of one worker.
-func benchMembers(t testing.TB, addr string) *routertest.Cluster {
-	m := routertest.Member("w1", addr)
+func benchMembers(t testing.TB, addr string) *hub.Handle {
+	m := site.Member("w1", addr)
 	m.Link = true
-	return routertest.NewCluster(t, m)
+	return hub.Of(m)
 }
 
 // startRole starts a process, and returns its id and where it takes requests.

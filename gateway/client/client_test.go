@@ -17,10 +17,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -36,11 +35,11 @@ func TestClientConfigIsChecked(t *testing.T) {
 		"ConnsPerWorker is -1": {ConnsPerWorker: -1},
 		"DialTimeout is -1s":   {DialTimeout: -time.Second},
 	} {
-		if _, err := client.New(client.Config{Members: routertest.NewCluster(t), Limits: limits}); err == nil || !strings.HasPrefix(err.Error(), "client: Limits."+field) {
+		if _, err := client.New(client.Config{Members: hub.Of(), Limits: limits}); err == nil || !strings.HasPrefix(err.Error(), "client: Limits."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	c := clienttest.NewClient(t, client.Config{Members: routertest.NewCluster(t, routertest.Member("a", "a:1"))})
+	c := site.NewClient(t, client.Config{Members: hub.Of(site.Member("a", "a:1"))})
 	if owner, err := c.Owner("k"); owner.Name != "a" || err != nil {
 		t.Errorf("%+v, %v", owner, err)
 	}
@@ -153,7 +152,7 @@ func TestClientKeySources(t *testing.T) {
 	for _, way := range []string{"link", "HTTP", "local"} {
 		cfg := clientWay(t, way, app)
 		cfg.Keys = kit.KeySources(t, "header:X-Key", "path:/orders/{key}", "host")
-		c := clienttest.NewClient(t, cfg)
+		c := site.NewClient(t, cfg)
 		for target, want := range map[string]string{"http://h/orders/4%202": "4%202", "http://Shop.example/": "shop.example"} {
 			if _, text := kit.Do(t, &http.Client{Transport: c}, keyed(t, "GET", target, nil)); text != want {
 				t.Errorf("%s: %s: %q", way, target, text)
@@ -163,17 +162,17 @@ func TestClientKeySources(t *testing.T) {
 }
 
 // bubble runs a test with a client over a network in memory.
-func bubble(t *testing.T, cfg client.Config, test func(t *testing.T, c *client.Client, members *routertest.Cluster, n *clienttest.Pipes)) {
+func bubble(t *testing.T, cfg client.Config, test func(t *testing.T, c *client.Client, members *hub.Handle, n *site.Network)) {
 	synctest.Test(t, func(t *testing.T) {
-		members, n := routertest.NewCluster(t), new(clienttest.Pipes)
+		members, n := hub.Of(), new(site.Network)
 		cfg.Members, cfg.Dial = members, n.Dial
-		test(t, clienttest.NewClient(t, cfg), members, n)
+		test(t, site.NewClient(t, cfg), members, n)
 	})
 }
 
 func TestClientHolds(t *testing.T) {
-	bubble(t, client.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, c *client.Client, members *routertest.Cluster, n *clienttest.Pipes) {
-		n.Serve(t, "a:1", routertest.Answer("a"))
+	bubble(t, client.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, c *client.Client, members *hub.Handle, n *site.Network) {
+		n.Serve(t, "a:1", site.Answer("a"))
 		start := time.Now()
 		_, err := c.RoundTrip(keyed(t, "GET", "/", nil))
 		if took := time.Since(start); took != 15*time.Second || !errors.Is(err, gateway.ErrUnavailable) || errors.Is(err, gateway.ErrMayHaveRun) || !strings.Contains(err.Error(), `key "k /"`) {
@@ -187,7 +186,7 @@ func TestClientHolds(t *testing.T) {
 		if _, err := c.RoundTrip(keyed(t, "GET", "/", nil).WithContext(ctx)); err == nil || !strings.Contains(err.Error(), "enough") || errors.Is(err, gateway.ErrMayHaveRun) {
 			t.Errorf("a context that has ended: %v", err)
 		}
-		time.AfterFunc(3*time.Second, func() { members.Set(t, routertest.Member("a", "a:1")) })
+		time.AfterFunc(3*time.Second, func() { members.Set(site.Member("a", "a:1")) })
 		start = time.Now()
 		var wg sync.WaitGroup
 		for range 3 {
@@ -210,8 +209,8 @@ func TestClientHolds(t *testing.T) {
 
 // Close ends what waits for an owner, and what comes later, at once.
 func TestClientClose(t *testing.T) {
-	bubble(t, client.Config{Limits: gateway.Limits{Hold: time.Hour}}, func(t *testing.T, c *client.Client, members *routertest.Cluster, n *clienttest.Pipes) {
-		members.Set(t, routertest.Member("a", "a:1"))
+	bubble(t, client.Config{Limits: gateway.Limits{Hold: time.Hour}}, func(t *testing.T, c *client.Client, members *hub.Handle, n *site.Network) {
+		members.Set(site.Member("a", "a:1"))
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
@@ -237,13 +236,13 @@ func TestClientClose(t *testing.T) {
 // their bodies, and then answers with the hash of the body.
 func refuser(t *testing.T, refusals int64, r link.RefusedError, reads int64) ring.Member {
 	var hits atomic.Int64
-	return routertest.LinkWorker(t, func(w *link.ResponseWriter, in *link.ServerRequest) {
+	return site.LinkWorker(t, func(w *link.ResponseWriter, in *link.ServerRequest) {
 		if hits.Add(1) <= refusals {
 			io.CopyN(io.Discard, in.Body, reads)
 			w.Refuse(&r)
 			return
 		}
-		fmt.Fprint(w, routertest.Sum(in.Body))
+		fmt.Fprint(w, site.Sum(in.Body))
 	})
 }
 
@@ -258,14 +257,14 @@ func TestClientRepeats(t *testing.T) {
 			first := refuser(t, 1, link.RefusedError{Reason: link.NotOwner, Owner: "owner-life", Epoch: 7}, 0)
 			first.Name = "first"
 			owner.State = ring.StateLeaving
-			c := clienttest.NewClient(t, client.Config{Members: routertest.NewCluster(t, owner, first)})
+			c := site.NewClient(t, client.Config{Members: hub.Of(owner, first)})
 			body := &closedBody{Reader: bytes.NewReader(content)}
 			r := keyed(t, "POST", "/", body)
 			if sized {
 				r.ContentLength = int64(size)
 			}
 			res, text := kit.Do(t, &http.Client{Transport: c}, r)
-			if want := routertest.Sum(bytes.NewReader(content)); res.StatusCode != 200 || text != want {
+			if want := site.Sum(bytes.NewReader(content)); res.StatusCode != 200 || text != want {
 				t.Errorf("%d bytes: %d %q, want the body's hash %q", size, res.StatusCode, text, want)
 			}
 			if n := body.closed.Load(); n != 1 {
@@ -331,25 +330,22 @@ func TestClientMayHaveRun(t *testing.T) {
 func TestClientOfABusyWorker(t *testing.T) {
 	for _, way := range []string{"link", "HTTP", "local"} {
 		hold, running := make(chan struct{}), make(chan struct{}, 2)
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.StartReady(func(cfg *worker.Config) { cfg.QueuePerKey, cfg.Direct = 1, true })
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			running <- struct{}{}
 			<-hold
 		}))
 		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
 		kit.Eventually(t, "it takes the link", func() bool { return w.Member.Self().Link })
 		cfg := client.Config{Members: w.Member}
 		switch way {
 		case "HTTP":
-			cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr))
+			cfg.Members = hub.Of(site.Member("w1", addr))
 		case "local":
 			cfg.Local = w.Local(h)
 		}
-		client := clienttest.NewClient(t, cfg)
+		client := site.NewClient(t, cfg)
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {

@@ -12,14 +12,14 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 func TestDoAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		a, b := s.Start(), s.Start()
+		s := site.NewInBubble(t)
+		a, b := s.StartServing(), s.StartServing()
 		time.Sleep(5 * time.Second)
 		ka, kb := s.KeyOf(a, "b"), s.KeyOf(b, "a")
 		c := s.NewClient()
@@ -32,7 +32,7 @@ func TestDoAll(t *testing.T) {
 			if xs.TokenOf(ka) == 0 || xs.TokenOf(kb) == 0 || xs.TokenOf("other") != 0 {
 				t.Errorf("tokens %d %d %d", xs.TokenOf(ka), xs.TokenOf(kb), xs.TokenOf("other"))
 			}
-			if clienttest.IsFree(t, a, ka) || clienttest.IsFree(t, b, kb) {
+			if a.IsFree(t, ka) || b.IsFree(t, kb) {
 				t.Error("a key is free")
 			}
 			return c.DoAll(xs.Context(), []string{kb, ka}, func(again gateway.Execution) error {
@@ -46,7 +46,7 @@ func TestDoAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if !clienttest.IsFree(t, a, ka) || !clienttest.IsFree(t, b, kb) {
+		if !a.IsFree(t, ka) || !b.IsFree(t, kb) {
 			t.Error("a key is held")
 		}
 		never := func(gateway.Execution) error {
@@ -83,8 +83,8 @@ func TestDoAll(t *testing.T) {
 func TestDoAllTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const accounts, start, transfers, callers = 6, 1000, 60, 8
-		s := clienttest.NewSite(t)
-		s.Start()
+		s := site.NewInBubble(t)
+		s.StartServing()
 		var balance [accounts]int
 		for i := range balance {
 			balance[i] = start
@@ -114,8 +114,8 @@ func TestDoAllTransfers(t *testing.T) {
 				}
 			})
 		}
-		s.Start()
-		s.Start()
+		s.StartServing()
+		s.StartServing()
 		wg.Wait()
 		sum := 0
 		for _, b := range balance {
@@ -131,8 +131,8 @@ func TestDoAllTransfers(t *testing.T) {
 // what holds keys: they nest, and those that wait for each other are found out.
 func TestDoAllAtItsOwnWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		a, b := s.Start(), s.Start()
+		s := site.NewInBubble(t)
+		a, b := s.StartServing(), s.StartServing()
 		time.Sleep(5 * time.Second)
 		ka, kb := s.KeyOf(a, "a"), s.KeyOf(b, "b")
 		c := s.NewClient(func(cfg *client.Config) { cfg.Local = a.Local(a.Handler(nil)) })
@@ -156,7 +156,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if !clienttest.IsFree(t, a, ka) || !clienttest.IsFree(t, b, kb) {
+		if !a.IsFree(t, ka) || !b.IsFree(t, kb) {
 			t.Error("a key is held")
 		}
 		if err := a.Do(t.Context(), ka, func(gateway.Execution) error {
@@ -189,8 +189,8 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 // there, within, runs at once and does not wait for itself.
 func TestTrapHeldKeyComesHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		a, b := s.Start(), s.Start()
+		s := site.NewInBubble(t)
+		a, b := s.StartServing(), s.StartServing()
 		time.Sleep(5 * time.Second)
 		kb := s.KeyOf(b, "b")
 		c := s.NewClient(func(cfg *client.Config) { cfg.Local = a.Local(a.Handler(nil)) })
@@ -225,8 +225,8 @@ func TestTrapHeldKeyComesHome(t *testing.T) {
 // Nobody waits for a key for ever.
 func TestHoldWaitsForMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = 3 * time.Second })
+		s := site.NewInBubble(t)
+		w := s.StartServing(func(cfg *worker.Config) { cfg.MaxWait = 3 * time.Second })
 		c := s.NewClient()
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			began := time.Now()

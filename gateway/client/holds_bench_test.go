@@ -6,20 +6,16 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // BenchmarkHold is a key held over TCP at a worker of the same process, and one held
 // at the process's own worker; DoAll holds two at once. Of the contended one, eight callers for each processor want the key.
 func BenchmarkHold(b *testing.B) {
-	c := workertest.New(b, 16)
+	c := site.New(b, 16)
 	w := c.StartReady()
 	h := w.Handler(nil)
-	addr := w.Listen(b, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		b.Fatal(err)
-	}
+	w.Listen(b, h)
 	for _, way := range []string{"remote", "local"} {
 		cfg := client.Config{Members: w.Member}
 		if way == "local" {

@@ -18,16 +18,15 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		var last int64
 		for range 3 {
@@ -39,14 +38,14 @@ func TestHold(t *testing.T) {
 					t.Errorf("token %d follows %d", token, last)
 				}
 				last = token
-				if clienttest.IsFree(t, w, "k") {
+				if w.IsFree(t, "k") {
 					t.Error("the key is free at its owner")
 				}
 				time.Sleep(3 * kit.TTL) // renewed
 				if ctx.Err() != nil {
 					t.Errorf("cancelled: %v", context.Cause(ctx))
 				}
-				if clienttest.IsFree(t, w, "k") {
+				if w.IsFree(t, "k") {
 					t.Error("the key is free at its owner after a while")
 				}
 				return nil
@@ -55,7 +54,7 @@ func TestHold(t *testing.T) {
 				t.Fatalf("ran: %v, %v", ran, err)
 			}
 			synctest.Wait()
-			if !clienttest.IsFree(t, w, "k") {
+			if !w.IsFree(t, "k") {
 				t.Error("the key is held at its owner after Hold has returned")
 			}
 		}
@@ -68,8 +67,8 @@ func TestHold(t *testing.T) {
 
 func TestHoldErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
+		s := site.NewInBubble(t)
+		w := s.StartServing(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
 		c := s.NewClient(func(cfg *client.Config) { cfg.Hold = time.Second })
 		never := func(gateway.Execution) error {
 			t.Error("the function runs")
@@ -123,27 +122,27 @@ func TestHoldErrors(t *testing.T) {
 func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		end      func(s *clienttest.Site, w *workertest.Worker, store *workertest.CutStore)
+		end      func(s *site.Site, w *site.Worker, store *site.CutStore)
 		min, max time.Duration // until fn's context ends
 	}{
-		{"the owner dies", func(s *clienttest.Site, w *workertest.Worker, _ *workertest.CutStore) { s.Kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot be reached", func(s *clienttest.Site, w *workertest.Worker, _ *workertest.CutStore) { s.Sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store", func(_ *clienttest.Site, _ *workertest.Worker, store *workertest.CutStore) { store.Set(true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store, and dies later", func(s *clienttest.Site, w *workertest.Worker, store *workertest.CutStore) {
+		{"the owner dies", func(s *site.Site, w *site.Worker, _ *site.CutStore) { s.Kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot be reached", func(s *site.Site, w *site.Worker, _ *site.CutStore) { s.Sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store", func(_ *site.Site, _ *site.Worker, store *site.CutStore) { store.Set(true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store, and dies later", func(s *site.Site, w *site.Worker, store *site.CutStore) {
 			store.Set(true)
 			time.Sleep(5 * time.Second)
 			s.Kill(w)
 		}, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner has lost its session", func(s *clienttest.Site, w *workertest.Worker, _ *workertest.CutStore) {
+		{"the owner has lost its session", func(s *site.Site, w *site.Worker, _ *site.CutStore) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 		}, 0, 2500 * time.Millisecond},
 		{"the client is closed", nil, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := clienttest.NewSite(t)
-				store := &workertest.CutStore{Store: s.Store}
-				w := s.Start(func(cfg *worker.Config) { cfg.Store = store })
+				s := site.NewInBubble(t)
+				store := &site.CutStore{Store: s.Store}
+				w := s.StartServing(func(cfg *worker.Config) { cfg.Store = store })
 				c := s.NewClient()
 				err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
 					ctx := x.Context()
@@ -173,8 +172,8 @@ func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 // of when it was last heard of, and not before.
 func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		held := make(chan struct{})
 		var ended atomic.Bool
@@ -201,8 +200,8 @@ func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 // A connection that is lost costs a renewal, not the hold.
 func TestHoldOutlivesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
 			ctx := x.Context()
@@ -216,7 +215,7 @@ func TestHoldOutlivesItsConnection(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is not released")
 		}
 	})
@@ -225,8 +224,8 @@ func TestHoldOutlivesItsConnection(t *testing.T) {
 // Who gives up while he waits holds nothing, and does not keep others waiting.
 func TestTrapGivenUpWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		for _, how := range []string{"cancelled", "cancelled when it is granted", "connection lost"} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -257,7 +256,7 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 			}
 			cancel()
 			synctest.Wait()
-			if !clienttest.IsFree(t, w, "k") {
+			if !w.IsFree(t, "k") {
 				t.Errorf("%s: the key is held", how)
 			}
 		}
@@ -267,8 +266,8 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 // A key that was waited for longer than a lease is held for as long as any other.
 func TestHoldAfterALongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		done := make(chan error, 1)
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
@@ -292,8 +291,8 @@ func TestHoldAfterALongWait(t *testing.T) {
 // gets one meanwhile, and a worker that leaves does not wait for them.
 func TestTrapHoldsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		var wg sync.WaitGroup
 		var holding [64]atomic.Int32
@@ -322,7 +321,7 @@ func TestTrapHoldsMove(t *testing.T) {
 		}
 		for range 3 {
 			time.Sleep(time.Second)
-			next := s.Start()
+			next := s.StartServing()
 			began := time.Now()
 			if err := w.Drain(t.Context()); err != nil {
 				t.Error(err)
@@ -332,7 +331,7 @@ func TestTrapHoldsMove(t *testing.T) {
 			}
 			s.Sever(w, true)
 			w.Close()
-			_ = w.Member.Vanish()
+			w.Member.Vanish()
 			next.AwaitServing(t, 16)
 			if w = next; w.Status().Holds < len(holding) {
 				t.Errorf("%d holds have moved", w.Status().Holds)
@@ -351,8 +350,8 @@ func TestTrapHoldsMove(t *testing.T) {
 func TestTrapHoldComparesItsDeadline(t *testing.T) {
 	ends := func(poll bool) (after time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			s := clienttest.NewSite(t)
-			w := s.Start()
+			s := site.NewInBubble(t)
+			w := s.StartServing()
 			time.Sleep(70 * time.Millisecond)
 			_ = s.NewClient().Do(t.Context(), "k", func(x gateway.Execution) error {
 				ctx := x.Context()
@@ -381,12 +380,12 @@ func TestTrapHoldComparesItsDeadline(t *testing.T) {
 func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 	for _, method := range []string{":acquire", ":renew"} {
 		synctest.Test(t, func(t *testing.T) {
-			s := clienttest.NewSite(t)
-			store := &workertest.CutStore{Store: s.Store}
-			w := s.Start(func(cfg *worker.Config) { cfg.Store = store })
+			s := site.NewInBubble(t)
+			store := &site.CutStore{Store: s.Store}
+			w := s.StartServing(func(cfg *worker.Config) { cfg.Store = store })
 			c := s.NewClient()
 			_ = c.Do(t.Context(), "connected", func(gateway.Execution) error { return nil })
-			s.Delay(method, 1500*time.Millisecond)
+			s.Network.Delay(method, 1500*time.Millisecond)
 			store.Set(true)
 			ended := make(chan time.Time, 1)
 			go func() {
@@ -399,7 +398,7 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
 				ctx := x.Context()
 				if method == ":renew" {
-					time.Sleep(kit.TTL/5 + kit.TTL/50 + s.Slow + kit.TTL/100) // it has been confirmed once
+					time.Sleep(kit.TTL/5 + kit.TTL/50 + 1500*time.Millisecond + kit.TTL/100) // it has been confirmed once
 				}
 				s.Sever(w, true)
 				<-ctx.Done()
@@ -418,7 +417,7 @@ func TestTrapLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const offset = kit.TTL / 100 // the deadline lies between two looks, ttl/50 apart
 		began := time.Now()
-		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		c := site.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			promise, states := holds.Promise{Cancel: kit.TTL, Surrender: kit.TTL}, []holds.State{holds.Held}
 			_ = kit.Must(io.ReadAll(r.Body))
 			switch {
@@ -445,8 +444,8 @@ func TestTrapLateRenewal(t *testing.T) {
 // A grant whose answer is lost is released when its caller gives up.
 func TestTrapLostGrantIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		if err := c.Do(t.Context(), "other", func(gateway.Execution) error { return nil }); err != nil {
 			t.Fatal(err)
@@ -457,7 +456,7 @@ func TestTrapLostGrantIsReleased(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.Do(ctx, "k", func(gateway.Execution) error { return nil }) }()
 		synctest.Wait()
-		if clienttest.IsFree(t, w, "k") {
+		if w.IsFree(t, "k") {
 			t.Fatal("the key was not granted")
 		}
 		cancel()
@@ -465,7 +464,7 @@ func TestTrapLostGrantIsReleased(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held for nobody")
 		}
 	})
@@ -477,8 +476,8 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 	for name, byClient := range map[string]bool{"behind an execution": false, "behind a hold": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := clienttest.NewSite(t)
-				a, b := s.Start(), s.Start()
+				s := site.NewInBubble(t)
+				a, b := s.StartServing(), s.StartServing()
 				time.Sleep(kit.TTL)
 				key := s.KeyOf(a, "k")
 				var at atomic.Int32
@@ -528,7 +527,7 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 						t.Errorf("waiter %d was granted the key %d times", i, n)
 					}
 				}
-				if !clienttest.IsFree(t, b, key) {
+				if !b.IsFree(t, key) {
 					t.Error("the key is held in the end")
 				}
 			})

@@ -17,11 +17,8 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // An answer can be closed while it is read, and before its end: then the handler's
@@ -191,9 +188,9 @@ func TestClientUpgrade(t *testing.T) {
 // An execution that calls for a key along its own chain gets 508 rather than wait
 // for itself, wherever the keys are.
 func TestClientNestedCalls(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	var clients [2]*client.Client
-	var workers [2]*workertest.Worker
+	var workers [2]*site.Worker
 	keys := [2]string{}
 	call := func(ctx context.Context, from int, key, path string) (int, string) {
 		r, _ := http.NewRequestWithContext(ctx, "GET", path, nil)
@@ -219,11 +216,8 @@ func TestClientNestedCalls(t *testing.T) {
 			fmt.Fprintf(rw, "%d ", status)
 			io.WriteString(rw, text)
 		}))
-		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
-		clients[i] = clienttest.NewClient(t, client.Config{Members: w.Member, Local: w.Local(h)})
+		w.Listen(t, h)
+		clients[i] = site.NewClient(t, client.Config{Members: w.Member, Local: w.Local(h)})
 	}
 	kit.Eventually(t, "both serve", func() bool {
 		return workers[0].Serving()+workers[1].Serving() == 16 && workers[0].Serving() > 0 && workers[1].Serving() > 0
@@ -272,7 +266,7 @@ func TestClientNestedCalls(t *testing.T) {
 // and no two of a key run at once.
 func TestClientsWhileWorkersMove(t *testing.T) {
 	kit.NoLeaks(t)
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	var running [8]atomic.Int64
 	app := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		n := &running[r.Header.Get("Keyway-Key")[0]-'0']
@@ -283,20 +277,17 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 		n.Add(-1)
 		rw.Write(body)
 	})
-	start := func() (*workertest.Worker, http.Handler) {
+	start := func() (*site.Worker, http.Handler) {
 		w := c.Start()
 		h := w.Handler(app)
-		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
+		w.Listen(t, h)
 		return w, h
 	}
 	first, h := start()
-	outside := kit.Must(c.Hub.Join(ring.Member{Name: "client", Role: ring.RoleRouter, State: ring.StateActive}))
+	outside := c.Join("client")
 	clients := []*client.Client{
-		clienttest.NewClient(t, client.Config{Members: first.Member, Local: first.Local(h)}),
-		clienttest.NewClient(t, client.Config{Members: outside}),
+		site.NewClient(t, client.Config{Members: first.Member, Local: first.Local(h)}),
+		site.NewClient(t, client.Config{Members: outside}),
 	}
 	var done atomic.Bool
 	var answered atomic.Int64
@@ -331,9 +322,7 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 		}
 		cancel()
 		w.Close()
-		if err := w.Member.Vanish(); err != nil {
-			t.Error(err)
-		}
+		w.Member.Vanish()
 	}
 	done.Store(true)
 	wg.Wait()
@@ -355,9 +344,9 @@ func TestClientOfARogueWorker(t *testing.T) {
 		})
 		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
-			return &routertest.RogueConn{Conn: c, Answered: [2]string{honest, answered}}, err
+			return &site.RogueConn{Conn: c, Answered: [2]string{honest, answered}}, err
 		}
-		res, err := clienttest.NewClient(t, cfg).RoundTrip(keyed(t, "GET", "/", nil))
+		res, err := site.NewClient(t, cfg).RoundTrip(keyed(t, "GET", "/", nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,10 +14,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -25,10 +24,8 @@ import (
 // withOwnWorker runs a test in a bubble with a client whose process owns all keys.
 func withOwnWorker(t *testing.T, app http.HandlerFunc, test func(t *testing.T, c *client.Client)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.AnswerMax = 64 << 10 })
-		w.AwaitServing(t, 16)
-		test(t, clienttest.NewClient(t, client.Config{Members: w.Member, Local: w.Local(w.Handler(app))}))
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.AnswerMax = 64 << 10 })
+		test(t, site.NewClient(t, client.Config{Members: w.Member, Local: w.Local(w.Handler(app))}))
 	})
 }
 
@@ -118,20 +115,20 @@ func TestClientThatLeavesItsOwnWorker(t *testing.T) {
 // A worker of the process that refuses is like any other: the request goes on.
 func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
 	var body atomic.Value
-	other := routertest.NewWorker(t, "other", func(w http.ResponseWriter, r *http.Request) {
+	other := site.NewFake(t, "other", func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		body.Store(string(b))
 		io.WriteString(w, "other")
 	})
-	away := routertest.Leaving(other.Member)
-	own := routertest.Member("own", "own:80")
+	away := site.Leaving(other.Member)
+	own := site.Member("own", "own:80")
 	for _, length := range []int64{4, -1} {
 		var asked atomic.Int64
-		client := clienttest.NewClient(t, client.Config{
-			Members: routertest.NewCluster(t, own, away),
+		client := site.NewClient(t, client.Config{
+			Members: hub.Of(own, away),
 			Local: fakeLocal{nil, own.Incarnation, func(rw http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
-				routertest.NotOwner(away, 7)(rw, r)
+				site.NotOwner(away, 7)(rw, r)
 			}},
 		})
 		r := keyed(t, "POST", "/", io.MultiReader(strings.NewReader("body")))
@@ -163,13 +160,13 @@ func TestClientWhoseOwnWorkerIsSecond(t *testing.T) {
 		own := refuser(t, 0, link.RefusedError{}, 0)
 		own.Name, own.Incarnation, own.State = "own", "own-life", ring.StateLeaving
 		first := refuser(t, 1, link.RefusedError{Reason: link.NotOwner, Owner: "own-life", Epoch: 7}, 100)
-		client := clienttest.NewClient(t, client.Config{
-			Members: routertest.NewCluster(t, own, first),
-			Local:   fakeLocal{nil, own.Incarnation, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, routertest.Sum(r.Body)) }},
+		client := site.NewClient(t, client.Config{
+			Members: hub.Of(own, first),
+			Local:   fakeLocal{nil, own.Incarnation, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, site.Sum(r.Body)) }},
 		})
 		r := keyed(t, "POST", "/", io.MultiReader(bytes.NewReader(content)))
 		r.ContentLength = length
-		if _, text := kit.Do(t, &http.Client{Transport: client}, r); text != routertest.Sum(bytes.NewReader(content)) {
+		if _, text := kit.Do(t, &http.Client{Transport: client}, r); text != site.Sum(bytes.NewReader(content)) {
 			t.Errorf("%d bytes: %q", length, text)
 		}
 	}

@@ -16,30 +16,25 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/lockingtest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // Locks of clients elsewhere, and of the owner's own process, are as all locks are.
 func TestLocker(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady()
 	h := w.Handler(nil)
 	addr := w.Listen(t, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
 	kit.Eventually(t, "it takes the link", func() bool {
 		m, _ := w.Member.View().Find(w.Incarnation())
 		return m.Link && m.Addr == addr
 	})
 	locker := func(at local.Worker) locking.Locker {
-		return locking.Of(clienttest.NewClient(t, client.Config{Members: w.Member, Local: at}))
+		return locking.Of(site.NewClient(t, client.Config{Members: w.Member, Local: at}))
 	}
 	for name, two := range map[string][2]locking.Locker{
 		"elsewhere":            {locker(nil), locker(nil)},
@@ -54,14 +49,14 @@ func TestLocker(t *testing.T) {
 func TestLock(t *testing.T) {
 	for _, term := range []time.Duration{0, kit.TTL / 10} {
 		synctest.Test(t, func(t *testing.T) {
-			s := clienttest.NewSite(t)
-			w := s.Start()
+			s := site.NewInBubble(t)
+			w := s.StartServing()
 			l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(term)))
 			time.Sleep(3 * kit.TTL)
-			if err := l.Context().Err(); err != nil || clienttest.IsFree(t, w, "k") {
+			if err := l.Context().Err(); err != nil || w.IsFree(t, "k") {
 				t.Errorf("TTL %v: after a while: %v", term, context.Cause(l.Context()))
 			}
-			if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
+			if err := l.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 				t.Errorf("TTL %v: Unlock: %v", term, err)
 			}
 		})
@@ -73,8 +68,8 @@ func TestLock(t *testing.T) {
 func TestTrapShortLeaseEnds(t *testing.T) {
 	const term = kit.TTL / 10
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(term)))
 		time.Sleep(kit.TTL)
 		s.Sever(w, true)
@@ -89,20 +84,20 @@ func TestTrapShortLeaseEnds(t *testing.T) {
 // A lock that lasts longer than a session outlives its owner: its holder goes on, and nobody else has it.
 func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		a := s.Start()
+		s := site.NewInBubble(t)
+		a := s.StartServing()
 		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(6*kit.TTL)))
 		time.Sleep(kit.TTL) // it has been renewed
-		b := s.Start()
+		b := s.StartServing()
 		s.Kill(a)
 		b.AwaitServing(t, 16)
 		for range 4 {
-			if l.Context().Err() != nil || clienttest.IsFree(t, b, "k") {
-				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), clienttest.IsFree(t, b, "k"))
+			if l.Context().Err() != nil || b.IsFree(t, "k") {
+				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), b.IsFree(t, "k"))
 			}
 			time.Sleep(2 * kit.TTL)
 		}
-		if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, b, "k") {
+		if err := l.Unlock(t.Context()); err != nil || !b.IsFree(t, "k") {
 			t.Errorf("Unlock: %v", err)
 		}
 	})
@@ -111,8 +106,8 @@ func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
 // Whoever waits longer than a worker lets him goes on to wait.
 func TestLockWaitsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = time.Second })
+		s := site.NewInBubble(t)
+		w := s.StartServing(func(cfg *worker.Config) { cfg.MaxWait = time.Second })
 		c := s.NewClient()
 		var all sync.WaitGroup
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
@@ -135,7 +130,7 @@ func TestLockWaitsOn(t *testing.T) {
 			return nil
 		})
 		all.Wait()
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -144,27 +139,27 @@ func TestLockWaitsOn(t *testing.T) {
 // Unlock says whether the lock was the caller's up to then, or that nobody knows.
 func TestTrapUnlockTellsTheTruth(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before func(s *clienttest.Site, w *workertest.Worker, l *client.Lock)
+		before func(s *site.Site, w *site.Worker, l *client.Lock)
 		want   error
 	}{
-		"held":                   {func(*clienttest.Site, *workertest.Worker, *client.Lock) {}, nil},
-		"its connection is lost": {func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) { s.Sever(w, false) }, nil},
-		"it has expired": {func(s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
+		"held":                   {func(*site.Site, *site.Worker, *client.Lock) {}, nil},
+		"its connection is lost": {func(s *site.Site, w *site.Worker, _ *client.Lock) { s.Sever(w, false) }, nil},
+		"it has expired": {func(s *site.Site, w *site.Worker, l *client.Lock) {
 			s.Sever(w, true)
 			<-l.Context().Done()
 			time.Sleep(kit.TTL)
 			s.Sever(w, false)
 		}, locking.ErrNotOwner},
-		"its owner has lost its session": {func(s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
+		"its owner has lost its session": {func(s *site.Site, w *site.Worker, l *client.Lock) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, locking.ErrNotOwner},
-		"its owner cannot be reached": {func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) { s.Sever(w, true) }, locking.ErrUnlockUnknown},
-		"the answer is lost": {func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
+		"its owner cannot be reached": {func(s *site.Site, w *site.Worker, _ *client.Lock) { s.Sever(w, true) }, locking.ErrUnlockUnknown},
+		"the answer is lost": {func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Mute(w)
 			time.AfterFunc(kit.TTL/4, func() { s.Unmute(w) })
 		}, nil},
-		"the answer is lost, and what its owner knows": {func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
+		"the answer is lost, and what its owner knows": {func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Mute(w)
 			time.AfterFunc(kit.TTL/4, func() {
 				_ = s.Store.Release(s.T.Context(), w.Incarnation())
@@ -175,8 +170,8 @@ func TestTrapUnlockTellsTheTruth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := clienttest.NewSite(t)
-				w := s.Start()
+				s := site.NewInBubble(t)
+				w := s.StartServing()
 				l := kit.Must(s.NewClient().Lock(t.Context(), "k"))
 				tt.before(s, w, l)
 				err := l.Unlock(t.Context())
@@ -191,8 +186,8 @@ func TestTrapUnlockTellsTheTruth(t *testing.T) {
 // A lock is released in the background when its caller does not wait for that.
 func TestUnlockGoesOnInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		l := kit.Must(c.Lock(t.Context(), "k"))
 		s.Sever(w, true)
@@ -203,7 +198,7 @@ func TestUnlockGoesOnInTheBackground(t *testing.T) {
 		}
 		s.Sever(w, false)
 		time.Sleep(kit.TTL / 5)
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held though its owner can be reached again")
 		}
 	})
@@ -212,19 +207,19 @@ func TestUnlockGoesOnInTheBackground(t *testing.T) {
 // A call for a key that is held along the context is a part of what holds it.
 func TestNestedLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		outer := kit.Must(c.Lock(t.Context(), "k"))
 		inner := kit.Must(c.TryLock(outer.Context(), "k"))
 		if inner.Token() != outer.Token() || time.Until(inner.Until()) <= 0 {
 			t.Errorf("tokens %d and %d, until %v", inner.Token(), outer.Token(), inner.Until())
 		}
-		if err := inner.Unlock(t.Context()); err != nil || clienttest.IsFree(t, w, "k") || outer.Context().Err() != nil {
+		if err := inner.Unlock(t.Context()); err != nil || w.IsFree(t, "k") || outer.Context().Err() != nil {
 			t.Errorf("the inner Unlock: %v", err)
 		}
 		late := kit.Must(c.Lock(outer.Context(), "k"))
-		if err := outer.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") || late.Context().Err() == nil {
+		if err := outer.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") || late.Context().Err() == nil {
 			t.Errorf("the outer Unlock: %v, with the inner one at work: %v", err, late.Context().Err() == nil)
 		}
 		if err := late.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
@@ -240,8 +235,8 @@ func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := clienttest.NewSite(t)
-				w := s.Start()
+				s := site.NewInBubble(t)
+				w := s.StartServing()
 				l := kit.Must(s.NewClient().Lock(t.Context(), "k"))
 				if !answered {
 					s.Mute(w)
@@ -271,8 +266,8 @@ func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
 // A lock whose extension had no answer can be extended again.
 func TestExtendAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(kit.TTL/5)))
 		s.Mute(w)
 		ctx, cancel := context.WithTimeout(t.Context(), kit.TTL/50)
@@ -294,8 +289,8 @@ func TestExtendAgain(t *testing.T) {
 // A lock at the process's own worker that is to outlast it is one of its owner, as elsewhere.
 func TestLockAtOnesOwnWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient(func(cfg *client.Config) { cfg.Local = w.Local(w.Handler(nil)) })
 		for term, holds := range map[time.Duration]int{0: 0, kit.TTL: 0, 2 * kit.TTL: 1} {
 			l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(term)))
@@ -305,7 +300,7 @@ func TestLockAtOnesOwnWorker(t *testing.T) {
 			if err := l.Extend(t.Context(), kit.TTL+1); (err == nil) != (holds == 1) || err != nil && !errors.Is(err, locking.ErrOption) {
 				t.Errorf("TTL %v: Extend: %v", term, err)
 			}
-			if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
+			if err := l.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 				t.Errorf("TTL %v: Unlock: %v", term, err)
 			}
 		}
@@ -339,14 +334,14 @@ func (l late) Acquire(ctx context.Context, key string, epoch int64, try bool, wa
 // A context that is done loses against a grant, and leaves nothing locked.
 func TestTrapGrantedWhenGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		reason := errors.New("reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		c := s.NewClient(func(cfg *client.Config) {
 			cfg.Local = late{w.Local(w.Handler(nil)), func() { cancel(reason) }}
 		})
-		if l, err := c.Lock(ctx, "k"); l != nil || !errors.Is(err, reason) || !clienttest.IsFree(t, w, "k") {
+		if l, err := c.Lock(ctx, "k"); l != nil || !errors.Is(err, reason) || !w.IsFree(t, "k") {
 			t.Errorf("%v, %v", l, err)
 		}
 	})
@@ -354,8 +349,8 @@ func TestTrapGrantedWhenGivenUp(t *testing.T) {
 
 func TestLockOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		s.Start()
+		s := site.NewInBubble(t)
+		s.StartServing()
 		c := s.NewClient()
 		for what, opt := range map[string]locking.Option{
 			"a label that is too long for the wire": locking.Label(strings.Repeat("x", 65)),
@@ -377,8 +372,8 @@ func TestLockOptions(t *testing.T) {
 
 func TestMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		m, other := c.NewMutex("k", locking.TTL(kit.TTL/2)), c.NewMutex("k")
 		unlocked := func(m *client.Mutex) {
@@ -407,7 +402,7 @@ func TestMutex(t *testing.T) {
 			if err := m.Extend(t.Context(), kit.TTL); err != nil || time.Until(m.Until()) < kit.TTL/2 {
 				t.Errorf("Extend: %v, until %v", err, time.Until(m.Until()))
 			}
-			if err := m.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, m.Key()) {
+			if err := m.Unlock(t.Context()); err != nil || !w.IsFree(t, m.Key()) {
 				t.Errorf("Unlock: %v", err)
 			}
 			unlocked(m)
@@ -419,8 +414,8 @@ func TestMutex(t *testing.T) {
 // them or within one of their locks.
 func TestRLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		h := w.Handler(nil)
 		a, b := s.NewClient(), s.NewClient(func(cfg *client.Config) { cfg.Local = w.Local(h) })
 		first := kit.Must(a.RLock(t.Context(), "k"))
@@ -440,7 +435,7 @@ func TestRLock(t *testing.T) {
 		if err := within.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
-		next := s.Start()
+		next := s.StartServing()
 		if err := w.LeaveRing(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -450,14 +445,14 @@ func TestRLock(t *testing.T) {
 			t.Errorf("after a move: token %d became %d; %v %v", first.Token(), third.Token(), context.Cause(first.Context()), context.Cause(second.Context()))
 		}
 		for _, l := range []*client.Lock{first, second, third} {
-			if clienttest.IsFree(t, next, "k") {
+			if next.IsFree(t, "k") {
 				t.Error("free beside readers")
 			}
 			if err := l.Unlock(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
-		if !clienttest.IsFree(t, next, "k") {
+		if !next.IsFree(t, "k") {
 			t.Error("held after the last reader")
 		}
 	})
@@ -468,7 +463,7 @@ func TestRLock(t *testing.T) {
 func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		c := site.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			_ = kit.Must(io.ReadAll(r.Body))
 			answer := holds.Grant{Token: 1, Lease: 10 * kit.TTL, Promise: holds.Promise{Cancel: kit.TTL, Surrender: kit.TTL}}.Append(nil)
 			switch {

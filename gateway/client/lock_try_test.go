@@ -11,16 +11,15 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // asks reports whether try asks an owner, whose answers are late.
-func asks(s *clienttest.Site, try func()) bool {
-	s.Delay(holds.Acquire, kit.TTL/100)
-	defer s.Delay("", 0)
+func asks(s *site.Site, try func()) bool {
+	s.Network.Delay(holds.Acquire, kit.TTL/100)
+	defer s.Network.Delay("", 0)
 	began := time.Now()
 	try()
 	return time.Since(began) > 0
@@ -29,8 +28,8 @@ func asks(s *clienttest.Site, try func()) bool {
 // Who does not wait for a key that another caller of the same client has is told so without a call, and by whom.
 func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		s.Start()
+		s := site.NewInBubble(t)
+		s.StartServing()
 		c, other := s.NewClient(), s.NewClient()
 		refused := func(c *client.Client, want bool) {
 			t.Helper()
@@ -81,8 +80,8 @@ func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 // An error of a lock says what it is about, and what to do.
 func TestLockErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		s.Start()
+		s := site.NewInBubble(t)
+		s.StartServing()
 		c := s.NewClient()
 		l := kit.Must(c.Lock(t.Context(), "k", locking.Label("shop 7")))
 		done, cancel := context.WithCancelCause(t.Context())
@@ -135,20 +134,20 @@ func TestLockErrors(t *testing.T) {
 func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
 	for name, tt := range map[string]struct {
 		term   time.Duration // of the lock
-		before func(s *clienttest.Site, w *workertest.Worker, l *client.Lock)
+		before func(s *site.Site, w *site.Worker, l *client.Lock)
 		free   bool
 	}{
-		"it was unlocked": {kit.TTL, func(s *clienttest.Site, _ *workertest.Worker, l *client.Lock) { _ = l.Unlock(s.T.Context()) }, true},
-		"it is lost": {kit.TTL, func(s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
+		"it was unlocked": {kit.TTL, func(s *site.Site, _ *site.Worker, l *client.Lock) { _ = l.Unlock(s.T.Context()) }, true},
+		"it is lost": {kit.TTL, func(s *site.Site, w *site.Worker, l *client.Lock) {
 			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, false},
-		"its time is over": {kit.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
+		"its time is over": {kit.TTL, func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Sever(w, true)
 			time.Sleep(kit.TTL + time.Millisecond)
 			s.Sever(w, false)
 		}, true},
-		"its last renewals have failed": {6 * kit.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
+		"its last renewals have failed": {6 * kit.TTL, func(s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Sever(w, true)
 			time.Sleep(kit.TTL/2 + time.Millisecond) // between two attempts
 			s.Sever(w, false)
@@ -156,8 +155,8 @@ func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := clienttest.NewSite(t)
-				w := s.Start()
+				s := site.NewInBubble(t)
+				w := s.StartServing()
 				c := s.NewClient()
 				l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(tt.term)))
 				tt.before(s, w, l)

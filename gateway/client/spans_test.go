@@ -11,9 +11,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/test/spantest"
 )
 
@@ -29,7 +29,7 @@ func TestSpansOfClients(t *testing.T) {
 			})
 			kept := spantest.New(t)
 			cfg.TracerProvider = kept
-			c := clienttest.NewClient(t, cfg)
+			c := site.NewClient(t, cfg)
 			ctx, caller := kept.Tracer("test").Start(t.Context(), "caller")
 			for _, body := range []int{0, 100_000} {
 				req := keyed(t, "POST", "/orders/1", strings.NewReader(strings.Repeat("x", body)))
@@ -59,7 +59,7 @@ func TestSpansOfClients(t *testing.T) {
 		})
 	}
 	kept := spantest.New(t)
-	c := clienttest.NewClient(t, client.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept})
+	c := site.NewClient(t, client.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept})
 	if _, err := c.RoundTrip(keyed(t, "GET", "/", nil)); err == nil {
 		t.Fatal("a call without workers has an answer")
 	}

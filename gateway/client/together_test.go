@@ -12,16 +12,15 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // pair is two workers, a key of each, and a client. The keys' order is that of the workers.
-func pair(t *testing.T, change ...func(*client.Config, *workertest.Worker)) (s *clienttest.Site, a, b *workertest.Worker, ka, kb string, c *client.Client) {
-	s = clienttest.NewSite(t)
-	a, b = s.Start(), s.Start()
+func pair(t *testing.T, change ...func(*client.Config, *site.Worker)) (s *site.Site, a, b *site.Worker, ka, kb string, c *client.Client) {
+	s = site.NewInBubble(t)
+	a, b = s.StartServing(), s.StartServing()
 	time.Sleep(5 * time.Second)
 	c = s.NewClient(func(cfg *client.Config) {
 		for _, f := range change {
@@ -35,7 +34,7 @@ func pair(t *testing.T, change ...func(*client.Config, *workertest.Worker)) (s *
 func TestLockAll(t *testing.T) {
 	for _, local := range []bool{false, true} { // the second key is at the process's own worker
 		synctest.Test(t, func(t *testing.T) {
-			_, a, b, ka, kb, c := pair(t, func(cfg *client.Config, w *workertest.Worker) {
+			_, a, b, ka, kb, c := pair(t, func(cfg *client.Config, w *site.Worker) {
 				if local {
 					cfg.Local = w.Local(w.Handler(nil))
 				}
@@ -48,7 +47,7 @@ func TestLockAll(t *testing.T) {
 				t.Errorf("%v left", left)
 			}
 			time.Sleep(2 * kit.TTL)
-			if clienttest.IsFree(t, a, ka) || clienttest.IsFree(t, b, kb) || l.Context().Err() != nil {
+			if a.IsFree(t, ka) || b.IsFree(t, kb) || l.Context().Err() != nil {
 				t.Errorf("after a while: %v", context.Cause(l.Context()))
 			}
 			if err := l.Extend(t.Context(), kit.TTL); err != nil || time.Until(l.Until()) < kit.TTL/2 {
@@ -58,7 +57,7 @@ func TestLockAll(t *testing.T) {
 			if within.Token() != l.TokenOf(ka) {
 				t.Error("a lock within has another token")
 			}
-			if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, a, ka) || !clienttest.IsFree(t, b, kb) || l.Context().Err() == nil {
+			if err := l.Unlock(t.Context()); err != nil || !a.IsFree(t, ka) || !b.IsFree(t, kb) || l.Context().Err() == nil {
 				t.Errorf("Unlock: %v", err)
 			}
 			for what, err := range map[string]error{"Unlock": l.Unlock(t.Context()), "Extend": l.Extend(t.Context(), 0)} {
@@ -76,7 +75,7 @@ func TestTrapLockAllOrNone(t *testing.T) {
 		_, a, b, ka, kb, c := pair(t)
 		second := kit.Must(c.Lock(t.Context(), kb, locking.Label("the second")))
 		time.AfterFunc(kit.TTL, func() {
-			if clienttest.IsFree(t, a, ka) {
+			if a.IsFree(t, ka) {
 				t.Error("the first key is free while the second one is waited for")
 			}
 		})
@@ -86,7 +85,7 @@ func TestTrapLockAllOrNone(t *testing.T) {
 			t.Errorf("after %v: %v", d, err)
 		}
 		synctest.Wait()
-		if !clienttest.IsFree(t, a, ka) {
+		if !a.IsFree(t, ka) {
 			t.Fatal("the first key is held")
 		}
 		first := kit.Must(c.Lock(t.Context(), ka))
@@ -96,7 +95,7 @@ func TestTrapLockAllOrNone(t *testing.T) {
 		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || d != 2*kit.TTL {
 			t.Errorf("the first key has come late: after %v: %v", d, err)
 		}
-		if err := second.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, b, kb) {
+		if err := second.Unlock(t.Context()); err != nil || !b.IsFree(t, kb) {
 			t.Error(err)
 		}
 		many := make([]string, 65)
@@ -135,7 +134,7 @@ func TestTrapLockAllLosesOne(t *testing.T) {
 		if !errors.Is(err, locking.ErrNotOwner) || !strings.Contains(err.Error(), ka) || strings.Contains(err.Error(), fmt.Sprintf("%q", kb)) {
 			t.Errorf("Unlock: %v", err)
 		}
-		if !clienttest.IsFree(t, b, kb) {
+		if !b.IsFree(t, kb) {
 			t.Error("the other key is held")
 		}
 	})

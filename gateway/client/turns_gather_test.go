@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Who comes while others have their turns is asked for when the last of these begins, together with those who have come
@@ -29,8 +29,8 @@ func TestTurnsGather(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := clienttest.NewSite(t)
-				w := s.Start()
+				s := site.NewInBubble(t)
+				w := s.StartServing()
 				a := s.NewClient()
 				q := &queue{t: t}
 				_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -62,8 +62,8 @@ func TestTurnsGather(t *testing.T) {
 // When those have given up whose turns a call would wait for, it is made.
 func TestTurnsGatherForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		a := s.NewClient()
 		q := &queue{t: t}
 		ctx, giveUp := context.WithCancel(t.Context())

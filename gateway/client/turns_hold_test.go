@@ -9,8 +9,8 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // hold has a caller come who works while the key is held. It returns when he waits or has it.
@@ -34,8 +34,8 @@ func (q *queue) hold(c *client.Client, name string, work func()) {
 // Functions that hold a key take turns with each other, with locks, and with DoAll.
 func TestHoldsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -61,7 +61,7 @@ func TestHoldsTakeTurns(t *testing.T) {
 			t.Errorf("the owner has granted %v locks, want those of a, of 1, and of 2 to 5 together", n)
 		}
 		synctest.Wait()
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -71,8 +71,8 @@ func TestHoldsTakeTurns(t *testing.T) {
 func TestTrapTurnsOfHoldsEnd(t *testing.T) {
 	const inLine, maxWait = 30 * time.Second, 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = maxWait })
+		s := site.NewInBubble(t)
+		w := s.StartServing(func(cfg *worker.Config) { cfg.MaxWait = maxWait })
 		c := s.NewClient()
 		q := &queue{t: t}
 		never := func(gateway.Execution) error {

@@ -15,10 +15,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -63,7 +62,7 @@ func (q *queue) lock(c *client.Client, name string, work func(*client.Lock), opt
 }
 
 // do has an execution come. It returns when that waits or has run.
-func (q *queue) do(w *workertest.Worker, name string) {
+func (q *queue) do(w *site.Worker, name string) {
 	q.all.Go(func() {
 		_ = w.Do(q.t.Context(), "k", func(x gateway.Execution) error {
 			q.got(name, x.Token())
@@ -81,7 +80,7 @@ func (q *queue) expect(want ...string) {
 	}
 }
 
-func grants(t *testing.T, w *workertest.Worker) float64 {
+func grants(t *testing.T, w *site.Worker) float64 {
 	return metrictest.Gather(t, w)[`keyway_worker_lock_events_total{event="granted"}`]
 }
 
@@ -89,8 +88,8 @@ func grants(t *testing.T, w *workertest.Worker) float64 {
 // lock one after the other. They are behind all who came before that, and before all who come later.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		a, b := s.NewClient(), s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -110,7 +109,7 @@ func TestTurns(t *testing.T) {
 		if n := grants(t, w); n != 5 {
 			t.Errorf("the owner has granted %v locks, want those of a1, b1, a2, a5 and a6", n)
 		}
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -119,8 +118,8 @@ func TestTurns(t *testing.T) {
 // Those who want another lease or label are not of the same turns.
 func TestTurnsAreEqual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
@@ -148,8 +147,8 @@ func TestTurnsAreEqual(t *testing.T) {
 func TestTurnsAreBounded(t *testing.T) {
 	const inLine, alone = 1024, 5
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -172,8 +171,8 @@ func TestTurnsAreBounded(t *testing.T) {
 // Who gives up is left out, wherever he waits, and if all do for whom a call asks it ends.
 func TestTurnsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		q := &queue{t: t}
 		give := func(name string) (up context.CancelFunc) {
@@ -209,7 +208,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			}
 			return nil
 		})
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held for nobody")
 		}
 		var late context.CancelFunc
@@ -225,7 +224,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			return nil
 		})
 		q.expect("1", "2", "3")
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -233,7 +232,7 @@ func TestTurnsGivenUp(t *testing.T) {
 
 // behind has three callers wait, of whom the second has the lock when behind returns, and the third is to have it
 // after him. It returns the lock, and what gets the third's.
-func behind(t *testing.T, w *workertest.Worker, c *client.Client) (second *client.Lock, third <-chan *client.Lock) {
+func behind(t *testing.T, w *site.Worker, c *client.Client) (second *client.Lock, third <-chan *client.Lock) {
 	var got [3]chan *client.Lock
 	_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 		for i := range got {
@@ -253,8 +252,8 @@ func behind(t *testing.T, w *workertest.Worker, c *client.Client) (second *clien
 // What was the caller's before his Unlock is not his any more when another one has it, though that is the same hold.
 func TestTrapPassedLockIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		second, others := behind(t, w, c)
 		inner := kit.Must(c.Lock(second.Context(), "k"))
@@ -280,7 +279,7 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 			t.Errorf("within what has ended: %v, %v", l, err)
 		}
 		time.Sleep(3 * kit.TTL) // it is renewed
-		if err := third.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
+		if err := third.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 			t.Errorf("Unlock of the last: %v", err)
 		}
 	})
@@ -289,28 +288,28 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 // A lock that is not as good as another one is not passed on: the next caller asks for one.
 func TestTrapNotPassedOn(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before func(t *testing.T, s *clienttest.Site, w *workertest.Worker, l *client.Lock)
+		before func(t *testing.T, s *site.Site, w *site.Worker, l *client.Lock)
 		unlock error
 	}{
-		"it was extended": {func(t *testing.T, _ *clienttest.Site, _ *workertest.Worker, l *client.Lock) {
+		"it was extended": {func(t *testing.T, _ *site.Site, _ *site.Worker, l *client.Lock) {
 			if err := l.Extend(t.Context(), 4*kit.TTL); err != nil {
 				t.Error(err)
 			}
 		}, nil},
-		"its renewals fail": {func(_ *testing.T, s *clienttest.Site, w *workertest.Worker, _ *client.Lock) {
+		"its renewals fail": {func(_ *testing.T, s *site.Site, w *site.Worker, _ *client.Lock) {
 			s.Sever(w, true)
 			time.Sleep(kit.TTL * 5 / 10)
 			time.AfterFunc(kit.TTL/100, func() { s.Sever(w, false) })
 		}, nil},
-		"it is lost": {func(t *testing.T, s *clienttest.Site, w *workertest.Worker, l *client.Lock) {
+		"it is lost": {func(t *testing.T, s *site.Site, w *site.Worker, l *client.Lock) {
 			_ = s.Store.Release(t.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, locking.ErrNotOwner},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := clienttest.NewSite(t)
-				w := s.Start()
+				s := site.NewInBubble(t)
+				w := s.StartServing()
 				c := s.NewClient()
 				second, others := behind(t, w, c)
 				tt.before(t, s, w, second)
@@ -324,7 +323,7 @@ func TestTrapNotPassedOn(t *testing.T) {
 				if left := time.Until(third.Until()); left > kit.TTL || left < kit.TTL/2 {
 					t.Errorf("the next one has it for %v", left)
 				}
-				if err := third.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
+				if err := third.Unlock(t.Context()); err != nil || !w.IsFree(t, "k") {
 					t.Errorf("Unlock of the last: %v", err)
 				}
 			})
@@ -335,8 +334,8 @@ func TestTrapNotPassedOn(t *testing.T) {
 // Who waits for his turn does not wait for one who has lost the lock, and works on.
 func TestTurnsGoOnBesideALostOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		second, others := behind(t, w, s.NewClient())
 		_ = s.Store.Release(t.Context(), w.Incarnation())
 		var third *client.Lock
@@ -360,7 +359,7 @@ func TestTrapFewerTurns(t *testing.T) {
 		var token atomic.Int64
 		asked := make(chan int, 10)
 		free := make(chan struct{}, 1) // is full while nobody has the key
-		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		c := site.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			body := kit.Must(io.ReadAll(r.Body))
 			if r.Method != holds.Acquire {
 				free <- struct{}{}
@@ -419,8 +418,8 @@ func (c stopped) Done() <-chan struct{} {
 // meanwhile: it asks for another one, behind those who have the key then.
 func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		ctx := stopped{t.Context(), make(chan time.Duration, 1)}
 		late := make(chan *client.Lock, 1)
@@ -465,8 +464,8 @@ func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
 // A client that is closed has nobody wait for his turn.
 func TestCloseEndsTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		c := s.NewClient()
 		failed := make(chan error, 4)
 		var all sync.WaitGroup
@@ -507,8 +506,8 @@ func TestCloseEndsTurns(t *testing.T) {
 func TestTurnsWhenNobodyIsThere(t *testing.T) {
 	const patience = time.Second
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		s.Sever(w, true)
 		c := s.NewClient(func(cfg *client.Config) { cfg.Hold = patience })
 		var all sync.WaitGroup
@@ -528,8 +527,8 @@ func TestTurnsWhenNobodyIsThere(t *testing.T) {
 // Locks that are passed on exclude each other and rise, while workers come, leave and die.
 func TestTrapTurnsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := clienttest.NewSite(t)
-		w := s.Start()
+		s := site.NewInBubble(t)
+		w := s.StartServing()
 		q := &queue{t: t}
 		var at atomic.Int32
 		var done atomic.Bool
@@ -562,7 +561,7 @@ func TestTrapTurnsMove(t *testing.T) {
 		}
 		for i := range 4 {
 			time.Sleep(kit.TTL)
-			next := s.Start()
+			next := s.StartServing()
 			if i%2 == 0 {
 				_ = w.Drain(t.Context())
 			}

@@ -14,8 +14,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // A client's calls keep bodies that nothing else can open again.
@@ -28,24 +29,24 @@ func TestClientUploads(t *testing.T) {
 		length int64
 		want   string // of the error
 	}{
-		{"unknown length", func() io.Reader { return io.LimitReader(routertest.Zeros{}, size) }, -1, ""},
-		{"known length", func() io.Reader { return io.LimitReader(routertest.Zeros{}, size) }, size, ""},
+		{"unknown length", func() io.Reader { return io.LimitReader(site.Zeros{}, size) }, -1, ""},
+		{"known length", func() io.Reader { return io.LimitReader(site.Zeros{}, size) }, size, ""},
 		{"GetBody", func() io.Reader { return bytes.NewReader(make([]byte, size)) }, size, ""},
-		{"longer than it says", func() io.Reader { return io.LimitReader(routertest.Zeros{}, size) }, size - 1, "longer than"},
-		{"shorter than it says", func() io.Reader { return io.LimitReader(routertest.Zeros{}, size) }, size + 1, "shorter than"},
-		{"too large", func() io.Reader { return io.LimitReader(routertest.Zeros{}, 2*size) }, -1, "too large"},
+		{"longer than it says", func() io.Reader { return io.LimitReader(site.Zeros{}, size) }, size - 1, "longer than"},
+		{"shorter than it says", func() io.Reader { return io.LimitReader(site.Zeros{}, size) }, size + 1, "shorter than"},
+		{"too large", func() io.Reader { return io.LimitReader(site.Zeros{}, 2*size) }, -1, "too large"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var hits atomic.Int64
-			a := routertest.NewWorker(t, "a", func(rw http.ResponseWriter, r *http.Request) {
+			a := site.NewFake(t, "a", func(rw http.ResponseWriter, r *http.Request) {
 				if hits.Add(1) <= 2 {
 					io.CopyN(io.Discard, r.Body, 10)
-					routertest.Refuse("unavailable", 503)(rw, r)
+					site.Refuse("unavailable", 503)(rw, r)
 					return
 				}
-				io.WriteString(rw, routertest.Sum(r.Body))
+				io.WriteString(rw, site.Sum(r.Body))
 			})
-			c := kit.Must(client.New(client.Config{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
+			c := kit.Must(client.New(client.Config{Members: hub.Of(a.Member), Limits: gateway.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
 			defer c.Close()
 			r := kit.Must(http.NewRequestWithContext(t.Context(), "POST", "/", tt.body()))
 			r.ContentLength = tt.length
@@ -61,7 +62,7 @@ func TestClientUploads(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
-			if text, _ := io.ReadAll(res.Body); string(text) != routertest.Sum(io.LimitReader(routertest.Zeros{}, size)) {
+			if text, _ := io.ReadAll(res.Body); string(text) != site.Sum(io.LimitReader(site.Zeros{}, size)) {
 				t.Errorf("the app got %s", text)
 			}
 		})

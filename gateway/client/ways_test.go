@@ -17,11 +17,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // clientWays returns clients of an app's worker: over the link, over HTTP/1.1, and in
@@ -29,7 +27,7 @@ import (
 func clientWays(t *testing.T, app http.HandlerFunc) map[string]*client.Client {
 	ways := map[string]*client.Client{}
 	for _, way := range []string{"link", "HTTP", "local"} {
-		ways[way] = clienttest.NewClient(t, clientWay(t, way, app))
+		ways[way] = site.NewClient(t, clientWay(t, way, app))
 	}
 	return ways
 }
@@ -45,18 +43,15 @@ func eachClientWay(t *testing.T, app http.HandlerFunc, test func(t *testing.T, c
 // clientWay starts an app's worker, and returns what a client needs to reach it.
 func clientWay(t testing.TB, way string, app http.HandlerFunc) (cfg client.Config) {
 	t.Helper()
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.Direct = true }) // for HTTP as to a worker that takes no link
 	h := w.Handler(app)
 	addr := w.Listen(t, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
 	kit.Eventually(t, "it takes the link", func() bool { return w.Member.Self().Link })
 	cfg.Members = w.Member
 	switch way {
 	case "HTTP":
-		cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr))
+		cfg.Members = hub.Of(site.Member("w1", addr))
 	case "local":
 		cfg.Local = w.Local(h)
 	}
@@ -183,8 +178,8 @@ func TestClientAnswers(t *testing.T) {
 		app          http.HandlerFunc
 		want         string
 	}{
-		{"small", "GET", routertest.Answer("text"), `200 OK, length 4, "text", map[Content-Length:[4] Content-Type:[text/plain; charset=utf-8]], map[]`},
-		{"empty", "GET", routertest.Answer(""), `200 OK, length 0, "", map[Content-Length:[0]], map[]`},
+		{"small", "GET", site.Answer("text"), `200 OK, length 4, "text", map[Content-Length:[4] Content-Type:[text/plain; charset=utf-8]], map[]`},
+		{"empty", "GET", site.Answer(""), `200 OK, length 0, "", map[Content-Length:[0]], map[]`},
 		{"head", "HEAD", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "7") }, `200 OK, length 7, "", map[Content-Length:[7]], map[]`},
 		{"head of unknown length", "HEAD", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, `200 OK, length -1, "", map[], map[]`},
 		{"no content", "GET", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, `204 No Content, length 0, "", map[], map[]`},

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +20,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring"
 )
 
 const accounts = 4
@@ -65,100 +63,40 @@ var bank = porcupine.NondeterministicModel{
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %v", in, out) },
 }
 
-// wires are connections in memory between the clients and the workers of a world.
-type wires struct {
-	t     *testing.T
-	app   http.Handler
-	mu    sync.Mutex // guards what follows
-	at    map[string]*pipes
-	conns map[string][]net.Conn // of the members of that name, at either end
-}
-
-type pipes struct {
-	accept chan net.Conn
-	once   sync.Once
-	done   chan struct{}
-}
-
-func (l *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.accept:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipes) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-// serve lets clients reach a worker.
-func (n *wires) serve(w *node) {
-	l := &pipes{accept: make(chan net.Conn), done: make(chan struct{})}
-	n.mu.Lock()
-	n.at[w.member.Self().Addr] = l
-	n.mu.Unlock()
-	server := w.NewServer(w.Handler(n.app))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = server.Serve(l)
-	}()
-	n.t.Cleanup(func() {
-		server.Close()
-		<-ended
-	})
+// links are the connections of a world's clients.
+type links struct {
+	w     *world
+	mu    sync.Mutex            // guards what follows
+	conns map[string][]net.Conn // by client
 }
 
 // dialer returns how the client of that name connects.
-func (n *wires) dialer(name string) func(ctx context.Context, _, addr string) (net.Conn, error) {
-	return func(ctx context.Context, _, addr string) (net.Conn, error) {
-		n.mu.Lock()
-		l := n.at[addr]
-		n.mu.Unlock()
-		if l == nil {
-			return nil, errors.New("nothing there")
+func (l *links) dialer(name string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := l.w.Network.Dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
 		}
-		near, far := net.Pipe()
-		select {
-		case l.accept <- far:
-		case <-l.done:
-			return nil, net.ErrClosed
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.conns[name], n.conns[addr] = append(n.conns[name], near), append(n.conns[addr], near)
-		return near, nil
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.conns[name] = append(l.conns[name], c)
+		return c, nil
 	}
 }
 
-// sever ends the connections of a member, which are made again.
-func (n *wires) sever(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, c := range n.conns[name] {
+// sever ends the connections of a client, which are made again.
+func (l *links) sever(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns[name] {
 		c.Close()
 	}
-	n.conns[name] = nil
+	l.conns[name] = nil
 }
 
-// crash ends a worker as the death of its process does.
-func (n *wires) crash(w *world, victim *node) {
-	addr := victim.member.Self().Addr
-	n.mu.Lock()
-	if l := n.at[addr]; l != nil {
-		l.Close()
-	}
-	delete(n.at, addr)
-	n.mu.Unlock()
-	n.sever(addr)
-	w.crash(victim)
+// serve lets clients reach a worker.
+func (w *world) serve(n *node) {
+	n.Serve(w.t, w.Network.Listen(n.Member.Self().Addr), n.Handler(w.App))
 }
 
 // lock is the way of one key at which the client takes its lock.
@@ -172,11 +110,11 @@ func TestDoAll(t *testing.T) { bubble(t, testDoAll) }
 func testDoAll(t *testing.T) {
 	const clients, calls = 8, 60
 	w := newWorld(t, accounts)
-	n := &wires{t: t, app: http.NotFoundHandler(), at: make(map[string]*pipes), conns: make(map[string][]net.Conn)}
+	l := &links{w: w, conns: make(map[string][]net.Conn)}
 	r := &run{world: w}
 	w.started = func(x *node) {
-		n.serve(x)
-		x.batcher = kit.Must(worker.NewBatcher(x.Worker, worker.BatchConfig{}, r.batch))
+		w.serve(x)
+		x.batcher = kit.Must(worker.NewBatcher(x.Worker.Worker, worker.BatchConfig{}, r.batch))
 	}
 	for range 3 {
 		w.start()
@@ -204,23 +142,23 @@ func testDoAll(t *testing.T) {
 					moves.Add(1)
 				}
 			case 1:
-				n.crash(w, victim)
+				w.Sever(victim.Worker, true)
+				w.crash(victim)
 				w.start()
 			case 2:
 				victim.store.cut.Store(1)
 				time.Sleep(time.Duration(random.Int64N(int64(2 * ttl))))
 				victim.store.cut.Store(0)
 			case 3:
-				n.sever(victim.member.Self().Addr)
+				w.Sever(victim.Worker, false)
 			default:
-				n.sever(fmt.Sprint("client", random.IntN(clients)))
+				l.sever(fmt.Sprint("client", random.IntN(clients)))
 			}
 		}
 	})
 	for id := range clients {
 		name := fmt.Sprint("client", id)
-		member := kit.Must(w.hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
-		c := kit.Must(client.New(client.Config{Members: member, Dial: n.dialer(name), Limits: gateway.Limits{Hold: 4 * ttl}}))
+		c := kit.Must(client.New(client.Config{Members: w.Join(name), Dial: l.dialer(name), Limits: gateway.Limits{Hold: 4 * ttl}}))
 		random := rand.New(rand.NewPCG(seed, uint64(id)))
 		all.Go(func() {
 			defer done.Add(1)

@@ -145,7 +145,7 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 		return n, err
 	},
 	read: func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
-		n, _, err = worker.Share(ctx, at.Worker, keyName(key), "read", func(x gateway.Execution) (int64, error) {
+		n, _, err = worker.Share(ctx, at.Worker.Worker, keyName(key), "read", func(x gateway.Execution) (int64, error) {
 			n := r.values[key].Load()
 			if !r.work(x.Context()) {
 				return 0, errGivenUp
@@ -259,7 +259,7 @@ func testKeys(t *testing.T, offered []string) {
 	r := &run{world: newWorld(t, keys)}
 	r.started = func(n *node) {
 		var err error
-		if n.batcher, err = worker.NewBatcher(n.Worker, worker.BatchConfig{MaxItems: 4}, r.batch); err != nil {
+		if n.batcher, err = worker.NewBatcher(n.Worker.Worker, worker.BatchConfig{MaxItems: 4}, r.batch); err != nil {
 			t.Error(err)
 		}
 	}

@@ -26,7 +26,7 @@ func TestOrder(t *testing.T) {
 		w := newWorld(t, 1)
 		n := w.start()
 		defer w.stop(n)
-		batcher, err := worker.NewBatcher(n.Worker, worker.BatchConfig{MaxItems: 5}, func(_ gateway.Execution, items []*worker.Item[int, int]) error {
+		batcher, err := worker.NewBatcher(n.Worker.Worker, worker.BatchConfig{MaxItems: 5}, func(_ gateway.Execution, items []*worker.Item[int, int]) error {
 			for _, item := range items {
 				ran = append(ran, item.In)
 				item.Out = answer(item.In)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -17,14 +16,12 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
-// site is an app behind workers, whose POST adds one to a counter and whose GET reads
+// visits is an app behind workers, whose POST adds one to a counter and whose GET reads
 // it.
-type site struct {
+type visits struct {
 	*run
 	runs, shared atomic.Int64 // executions, and answers of those that others have had before
 
@@ -34,7 +31,7 @@ type site struct {
 }
 
 // ServeHTTP implements [http.Handler].
-func (s *site) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (s *visits) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	token, _ := strconv.ParseInt(r.Header.Get(gateway.HeaderToken), 10, 64)
 	s.mu.Lock()
 	c := s.calls[r.Header.Get("X-Call")]
@@ -62,7 +59,7 @@ func (s *site) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // ask sends a request. An error means that nobody knows what became of it.
-func (s *site) ask(ctx context.Context, rt http.Handler, in input, id string) (n int64, err error) {
+func (s *visits) ask(ctx context.Context, rt http.Handler, in input, id string) (n int64, err error) {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	r.Header.Set("X-Key", keyName(in.key))
 	if in.way != read {
@@ -98,16 +95,13 @@ func TestRequestsThatShare(t *testing.T) { bubble(t, testRequestsThatShare) }
 
 func testRequestsThatShare(t *testing.T) {
 	const clients, keys = 12, 3
-	s := &site{run: &run{world: newWorld(t, keys)}, calls: make(map[string]*call), answered: make(map[string]bool)}
-	n := &wires{t: t, app: s, at: make(map[string]*pipes), conns: make(map[string][]net.Conn)}
-	s.started = n.serve
+	s := &visits{run: &run{world: newWorld(t, keys)}, calls: make(map[string]*call), answered: make(map[string]bool)}
+	s.App, s.started = s, s.serve
 	s.start()
 	s.start()
-	rt := kit.Must(router.New(router.Config{
-		Members: kit.Must(s.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive})),
-		Routes:  routertest.Routes(t, `name: a, key: "header:X-Key", mode: share`), Dial: n.dialer("router"), Limits: gateway.Limits{Hold: 4 * ttl},
-	}))
-	defer rt.Close()
+	rt := s.NewRouter(router.Config{
+		Routes: site.Routes(t, `name: a, key: "header:X-Key", mode: share`), Dial: s.Network.Dial, Limits: gateway.Limits{Hold: 4 * ttl},
+	})
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 

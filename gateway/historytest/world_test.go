@@ -1,7 +1,6 @@
 package historytest
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,9 +13,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/hub"
-	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 const (
@@ -35,9 +32,8 @@ func bubble(t *testing.T, f func(*testing.T)) {
 // world is a cluster of workers that come and go, and the resource that their
 // executions read and write.
 type world struct {
+	*site.Site
 	t       *testing.T
-	hub     *hub.Hub
-	store   *memstore.Store
 	clock   atomic.Int64 // orders calls and returns: a bubble's time stands still between them
 	long    atomic.Bool  // many executions take as long as they may
 	started func(*node)  // is told of each worker before it serves
@@ -55,22 +51,13 @@ type world struct {
 
 func newWorld(t *testing.T, keys int) *world {
 	t.Helper()
-	settings := ring.Settings{Ring: ring.Config{Partitions: partitions}, TTL: ttl}
-	h, err := hub.New(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &world{
-		t: t, hub: h, store: memstore.New(memstore.Config{Settings: settings, NewCluster: true}),
-		values: make([]atomic.Int64, keys), tokens: make([]atomic.Int64, keys),
-	}
+	return &world{Site: site.New(t, partitions), t: t, values: make([]atomic.Int64, keys), tokens: make([]atomic.Int64, keys)}
 }
 
 // node is a worker with its place among the members.
 type node struct {
-	*worker.Worker
+	*site.Worker
 	batcher *worker.Batcher[*call, int64]
-	member  *hub.Handle
 	store   *farStore
 }
 
@@ -80,24 +67,12 @@ func (w *world) start() *node {
 	w.named++
 	name := fmt.Sprintf("w%d", w.named)
 	w.mu.Unlock()
-	n := &node{store: &farStore{Store: w.store}}
-	var err error
-	n.member, err = w.hub.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: name + ":80"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	n.Worker, err = worker.Start(w.t.Context(), worker.Config{
-		Members: n.member, Store: n.store, NewCluster: true, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	n := &node{store: &farStore{Store: w.Store}}
+	n.Worker = w.StartNamed(name, func(cfg *worker.Config) { cfg.Store, cfg.Logger = n.store, slog.New(slog.DiscardHandler) })
 	if w.started != nil {
 		w.started(n)
 	}
-	for n.Serving() == 0 {
-		time.Sleep(10 * time.Millisecond) // of the bubble's clock
-	}
+	n.AwaitServing(w.t, 1)
 	w.mu.Lock()
 	w.here = append(w.here, n)
 	w.mu.Unlock()
@@ -122,18 +97,20 @@ func (w *world) stop(n *node) {
 		w.t.Error(err)
 	}
 	w.remove(n)
-	if err := errors.Join(n.Close(), n.member.Vanish()); err != nil {
+	if err := n.Close(); err != nil {
 		w.t.Error(err)
 	}
+	n.Member.Vanish()
 }
 
 // crash ends a worker that hands nothing over.
 func (w *world) crash(n *node) {
 	w.remove(n)
 	n.store.cut.Store(1)
-	if err := errors.Join(n.Close(), n.member.Vanish()); err != nil {
+	if err := n.Close(); err != nil {
 		w.t.Error(err)
 	}
+	n.Member.Vanish()
 }
 
 // live lets workers come and go, so many times.

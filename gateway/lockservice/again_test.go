@@ -10,13 +10,12 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // loseAnswer lets the answers that a worker gives in a moment be lost, with their connections.
-func (s *lockSite) loseAnswer(w *workertest.Worker) {
+func (s *lockSite) loseAnswer(w *site.Worker) {
 	s.Mute(w)
 	time.AfterFunc(kit.TTL/20, func() { s.Unmute(w) })
 }
@@ -26,10 +25,10 @@ func TestTrapLockServiceGivesBackWhatItAskedForTwice(t *testing.T) {
 	for _, lease := range []string{"5s", "24h"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLockSite(t)
-			w := s.Start()
+			w := s.StartServing()
 			last := s.must(200, "POST", "/v1/locks/b")
 			s.loseAnswer(w)
-			if s.must(423, "POST", "/v1/locks?key=a&key=b&ttl="+lease, "Idempotency-Key", "x"); !clienttest.IsFree(t, w, "a") {
+			if s.must(423, "POST", "/v1/locks?key=a&key=b&ttl="+lease, "Idempotency-Key", "x"); !w.IsFree(t, "a") {
 				t.Errorf("ttl=%s: a key is held for a request that has not got all of them", lease)
 			}
 			s.must(204, "DELETE", "/v1/locks/b?lease="+last.Lease)
@@ -43,11 +42,11 @@ func TestTrapLockServiceGivesBackWhatComesTooLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
-				w := s.Start()
-				s.Delay(":acquire", 1200*time.Millisecond)
+				w := s.StartServing()
+				s.Network.Delay(":acquire", 1200*time.Millisecond)
 				s.must(410, "POST", "/v1/locks?key=a&key=b&ttl=2s&wait=60s", field...)
-				s.Delay("", 0)
-				if !clienttest.IsFree(t, w, "b") {
+				s.Network.Delay("", 0)
+				if !w.IsFree(t, "b") {
 					t.Error("a key is held for a request that was answered with 410")
 				}
 				time.Sleep(kit.TTL)
@@ -61,7 +60,7 @@ func TestTrapLockServiceGivesBackWhatComesTooLate(t *testing.T) {
 func TestTrapUnlockAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a := s.Start()
+		a := s.StartServing()
 		unlock := func(code int, key string) {
 			t.Helper()
 			s.must(code, "DELETE", "/v1/locks/"+key, "Idempotency-Key", "x")
@@ -77,7 +76,7 @@ func TestTrapUnlockAgain(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		unlock(410, "k") // for the lock that has ended
 		unlock(410, "k")
-		b := s.Start()
+		b := s.StartServing()
 		key := s.KeyOf(a, "moves")
 		s.must(200, "POST", "/v1/locks/"+key, "Idempotency-Key", "x")
 		unlock(204, key)
@@ -96,8 +95,8 @@ func TestTrapUnlockAgain(t *testing.T) {
 func TestTrapUnlockIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a := s.Start()
-		b := s.Start()
+		a := s.StartServing()
+		b := s.StartServing()
 		key := s.KeyOf(a, "moves")
 		post := func(code int, keys, id string) {
 			t.Helper()
@@ -132,7 +131,7 @@ func TestTrapUnlockIsFinal(t *testing.T) {
 func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 8 })
+		w := s.StartServing(func(cfg *worker.Config) { cfg.QueuePerKey = 8 })
 		service := lockservice.New(s.router, lockservice.Config{Token: "s3cret"})
 		ask := func(client, target string) int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
@@ -164,7 +163,7 @@ func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
 func TestTrapLockServiceOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
+		s.StartServing()
 		done := make(chan bool)
 		for _, keys := range []string{"key=a&key=b", "key=b&key=a"} {
 			go func() {
@@ -184,7 +183,7 @@ func TestTrapLockServiceOrder(t *testing.T) {
 func TestLockServiceReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		first := s.must(200, "POST", "/v1/locks/k?mode=read&label=one&ttl=2s")
 		second := s.must(200, "POST", "/v1/locks/k?mode=read&label=two&ttl=4s")
 		if first.Token != second.Token || first.Lease == second.Lease {
@@ -198,7 +197,7 @@ func TestLockServiceReaders(t *testing.T) {
 			t.Errorf("one is left: %s", a.body)
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+first.Lease)
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("held after both have unlocked it")
 		}
 		s.must(400, "POST", "/v1/locks/k?mode=shared")

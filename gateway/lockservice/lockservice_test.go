@@ -15,22 +15,21 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // lockSite is a lock service of a site, to which requests are made without a connection.
 type lockSite struct {
-	*clienttest.Site
+	*site.Site
 	router  *router.Router
 	service *lockservice.Service
 }
 
 func newLockSite(t *testing.T, change ...func(*router.Config)) *lockSite {
-	s := &lockSite{Site: clienttest.NewSite(t)}
-	member := kit.Must(s.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	cfg := router.Config{Members: member, Dial: s.Dial, Keys: kit.KeySources(t, "header:X-Key")}
+	s := &lockSite{Site: site.NewInBubble(t)}
+	member := s.Join("router")
+	cfg := router.Config{Members: member, Dial: s.Network.Dial, Keys: kit.KeySources(t, "header:X-Key")}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -72,7 +71,7 @@ func (s *lockSite) ask(ctx context.Context, method, target string, field ...stri
 	return replyOf(s.T, w.Code, w.Header(), w.Body.String())
 }
 
-func replyOf(t *testing.T, code int, h http.Header, body string) (a lockReply) {
+func replyOf(t testing.TB, code int, h http.Header, body string) (a lockReply) {
 	t.Helper()
 	if strings.HasSuffix(h.Get("Content-Type"), "json") {
 		if err := json.Unmarshal([]byte(body), &a); err != nil {
@@ -96,7 +95,7 @@ func (s *lockSite) must(code int, method, target string, field ...string) lockRe
 func TestLockService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		if a := s.must(200, "GET", "/v1/locks/k"); a.Held || a.Key != "k" || a.Kind != "" {
 			t.Errorf("a free key: %s", a.body)
 		}
@@ -111,18 +110,18 @@ func TestLockService(t *testing.T) {
 		if a := s.must(200, "GET", "/v1/locks/k"); !a.Held || a.Holder != "cron-7" || a.Token != lock.Token || a.TTL != 3000 {
 			t.Errorf("its state: %s", a.body)
 		}
-		if clienttest.IsFree(t, w, "k") {
+		if w.IsFree(t, "k") {
 			t.Error("a key that is locked is free at its owner")
 		}
 		if a := s.must(200, "PUT", "/v1/locks/k?ttl=8s&lease="+lock.Lease); a.Token != lock.Token || a.TTL != 8000 || a.Lease != lock.Lease {
 			t.Errorf("extended: %s", a.body)
 		}
 		time.Sleep(7 * time.Second)
-		if clienttest.IsFree(t, w, "k") {
+		if w.IsFree(t, "k") {
 			t.Error("a lock that was extended has ended")
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("a key that was unlocked is not free")
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
@@ -133,7 +132,7 @@ func TestLockService(t *testing.T) {
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
 		time.Sleep(kit.TTL)
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("a lock that nobody renews does not end")
 		}
 		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -149,7 +148,7 @@ func TestLockService(t *testing.T) {
 func TestLockServiceRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
+		s.StartServing()
 		for _, tt := range []struct {
 			code           int
 			method, target string
@@ -208,7 +207,7 @@ func manyKeys(n int) string {
 func TestTrapLockServiceAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
+		s.StartServing()
 		try := func(service *lockservice.Service, remote string, field ...string) int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/locks/k", nil)
 			r.RemoteAddr = remote
@@ -251,7 +250,7 @@ func TestTrapLockServiceAccess(t *testing.T) {
 func TestLockServiceWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		lock := s.must(200, "POST", "/v1/locks/k?ttl=9s&label=first")
 		began := time.Now()
 		if a := s.must(423, "POST", "/v1/locks/k?wait=2s"); a.Holder != "first" {
@@ -269,7 +268,7 @@ func TestLockServiceWaits(t *testing.T) {
 				}
 				order <- fmt.Sprint("w", i)
 				time.Sleep(time.Duration(a.TTL-10) * time.Millisecond)
-				if clienttest.IsFree(t, w, "k") {
+				if w.IsFree(t, "k") {
 					t.Errorf("w%d does not hold the key for as long as it read", i)
 				}
 				s.must(204, "DELETE", "/v1/locks/k?lease="+a.Lease)
@@ -284,7 +283,7 @@ func TestLockServiceWaits(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(kit.TTL)
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("the key is held in the end")
 		}
 	})
@@ -295,7 +294,7 @@ func TestTrapLockServiceClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, field := range [][]string{nil, {"Idempotency-Key", "x"}} {
 			s := newLockSite(t)
-			w := s.Start()
+			w := s.StartServing()
 			lock := s.must(200, "POST", "/v1/locks/k")
 			ctx, leave := context.WithCancel(t.Context())
 			done := make(chan int)
@@ -311,7 +310,7 @@ func TestTrapLockServiceClientLeaves(t *testing.T) {
 				t.Errorf("%d wait for a client that has left", n)
 			}
 			s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-			if !clienttest.IsFree(t, w, "k") {
+			if !w.IsFree(t, "k") {
 				t.Error("a client that has left holds the key")
 			}
 		}
@@ -322,8 +321,8 @@ func TestTrapLockServiceClientLeaves(t *testing.T) {
 func TestTrapLockServiceGrantForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
-		s.Delay(":acquire", 100*time.Millisecond)
+		w := s.StartServing()
+		s.Network.Delay(":acquire", 100*time.Millisecond)
 		for _, chosen := range []bool{false, true} {
 			var field []string
 			if chosen {
@@ -333,7 +332,7 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 			time.AfterFunc(50*time.Millisecond, leave)
 			s.ask(ctx, "POST", "/v1/locks/k", field...)
 			time.Sleep(time.Second)
-			switch free := clienttest.IsFree(t, w, "k"); {
+			switch free := w.IsFree(t, "k"); {
 			case !chosen && !free:
 				t.Error("nobody can unlock the key")
 			case chosen && free:
@@ -341,7 +340,7 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * kit.TTL)
-		if !clienttest.IsFree(t, w, "k") {
+		if !w.IsFree(t, "k") {
 			t.Error("a key that its client has not come back for is held")
 		}
 	})
@@ -352,12 +351,12 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 func TestTrapLockServiceGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		last := s.must(200, "POST", "/v1/locks/c")
 		try := func(code int, wait string) {
 			s.must(code, "POST", "/v1/locks?key=a&key=b&key=c&wait="+wait, "Idempotency-Key", "x")
 		}
-		if try(423, "0s"); !clienttest.IsFree(t, w, "a") || !clienttest.IsFree(t, w, "b") {
+		if try(423, "0s"); !w.IsFree(t, "a") || !w.IsFree(t, "b") {
 			t.Error("keys are held for a request that has not got all of them")
 		}
 		done := make(chan struct{})
@@ -371,7 +370,7 @@ func TestTrapLockServiceGivesBack(t *testing.T) {
 			s.must(204, "DELETE", "/v1/locks/c?lease="+last.Lease)
 		}()
 		try(200, "8s")
-		if <-done; clienttest.IsFree(t, w, "a") || clienttest.IsFree(t, w, "b") || clienttest.IsFree(t, w, "c") {
+		if <-done; w.IsFree(t, "a") || w.IsFree(t, "b") || w.IsFree(t, "c") {
 			t.Error("the request that came first has freed what the other one has found")
 		}
 		s.must(204, "DELETE", "/v1/locks?key=a&key=b&key=c", "Idempotency-Key", "x")
@@ -382,8 +381,8 @@ func TestTrapLockServiceGivesBack(t *testing.T) {
 func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a := s.Start()
-		b := s.Start()
+		a := s.StartServing()
+		b := s.StartServing()
 		key := s.KeyOf(a, "a")
 		last := s.must(200, "POST", "/v1/locks/z")
 		done := make(chan struct{})
@@ -397,7 +396,7 @@ func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
 			t.Error(err)
 		}
 		<-done
-		if clienttest.IsFree(t, b, key) {
+		if b.IsFree(t, key) {
 			t.Error("a lock that a client was told of is gone")
 		}
 		s.must(204, "DELETE", "/v1/locks/z?lease="+last.Lease)
@@ -408,7 +407,7 @@ func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
 func TestLockServiceIdempotencyKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
+		s.StartServing()
 		first := s.must(200, "POST", "/v1/locks/k", "Idempotency-Key", `"4b0e"`)
 		if again := s.must(200, "POST", "/v1/locks/k?wait=1s", "Idempotency-Key", "4b0e"); again.Token != first.Token || again.Lease != first.Lease {
 			t.Errorf("%s, and again %s", first.body, again.body)
@@ -432,7 +431,7 @@ func TestLockServiceIdempotencyKey(t *testing.T) {
 func TestTrapLockServiceOtherRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		for mode, other := range map[string]string{"read": "write", "write": "read"} {
 			s.must(200, "POST", "/v1/locks/k?mode="+mode, "Idempotency-Key", mode)
 			if a := s.must(422, "POST", "/v1/locks/k?mode="+other, "Idempotency-Key", mode); a.Type != "urn:keyway:problem:lock-other" || a.Token != 0 || !strings.Contains(a.body, other[:3]) {
@@ -440,7 +439,7 @@ func TestTrapLockServiceOtherRequest(t *testing.T) {
 			}
 			s.must(422, "POST", "/v1/locks?key=a&key=k&mode="+other, "Idempotency-Key", mode)
 			s.must(200, "POST", "/v1/locks/k?mode="+mode, "Idempotency-Key", mode)
-			if s.must(204, "DELETE", "/v1/locks/k", "Idempotency-Key", mode); !clienttest.IsFree(t, w, "k") || !clienttest.IsFree(t, w, "a") {
+			if s.must(204, "DELETE", "/v1/locks/k", "Idempotency-Key", mode); !w.IsFree(t, "k") || !w.IsFree(t, "a") {
 				t.Error("a key is held in the end")
 			}
 		}
@@ -451,7 +450,7 @@ func TestTrapLockServiceOtherRequest(t *testing.T) {
 func TestLockServiceSeveralKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a, b := s.Start(), s.Start()
+		a, b := s.StartServing(), s.StartServing()
 		for a.Serving() == 16 || b.Serving() == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -511,7 +510,7 @@ func TestLockServiceSeveralKeys(t *testing.T) {
 func TestTrapLockServiceLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		lock := s.must(200, "POST", "/v1/locks/k")
 		done := make(chan lockReply)
 		go func() { done <- s.ask(t.Context(), "POST", "/v1/locks/k?wait=20s") }()
@@ -535,7 +534,7 @@ func TestTrapLockServiceLeaves(t *testing.T) {
 func TestLockServiceBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t, func(cfg *router.Config) { cfg.MaxHeld = 2 })
-		s.Start()
+		s.StartServing()
 		s.must(200, "POST", "/v1/locks/k")
 		for range 2 {
 			go func() { s.must(423, "POST", "/v1/locks/k?wait=1s") }()
@@ -553,9 +552,9 @@ func TestLockServiceBounds(t *testing.T) {
 func TestLockServiceFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a := s.Start()
+		a := s.StartServing()
 		lock := s.must(200, "POST", "/v1/locks/k?ttl=10s")
-		b := s.Start()
+		b := s.StartServing()
 		if err := a.LeaveRing(t.Context()); err != nil {
 			t.Fatal(err)
 		}

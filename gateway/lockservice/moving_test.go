@@ -10,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -47,11 +47,11 @@ func TestTrapUnlockOfALongLockThatMoves(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
 				store := &slowStore{}
-				a := s.Start(func(cfg *worker.Config) {
+				a := s.StartServing(func(cfg *worker.Config) {
 					store.Store = cfg.Store
 					cfg.Store = store
 				})
-				s.Start()
+				s.StartServing()
 				unlock := lock(s, s.KeyOf(a, "k"))
 				store.slow = 2 * time.Second
 				unlocked := make(chan struct{})
@@ -82,8 +82,8 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
-				store := &workertest.CutStore{}
-				a := s.Start(func(cfg *worker.Config) {
+				store := &site.CutStore{}
+				a := s.StartServing(func(cfg *worker.Config) {
 					store.Store = cfg.Store
 					cfg.Store = store
 				})
@@ -102,8 +102,8 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 				synctest.Wait()
 				s.Mute(a)
 				store.Set(true)
-				_ = a.Member.Vanish()
-				b := s.Start()
+				a.Member.Vanish()
+				b := s.StartServing()
 				b.AwaitServing(t, 16)
 				<-locked
 				if took := time.Since(stopped); took > 5*kit.TTL/2 {

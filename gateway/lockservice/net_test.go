@@ -14,15 +14,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // lockNet is a lock service over a network, beside a front for requests to an app.
 type lockNet struct {
 	t      *testing.T
-	front  *routertest.Site
-	worker *workertest.Worker
+	front  *site.Front
+	worker *site.Worker
 	proxy  *netproxy.Proxy // between clients and the lock service
 	client *http.Client    // with a connection for each request
 }
@@ -30,8 +29,8 @@ type lockNet struct {
 func newLockNet(t *testing.T, app http.Handler) *lockNet {
 	kit.NoLeaks(t)
 	n := &lockNet{t: t}
-	n.front, n.worker = routertest.InFrontOf(t, workertest.Serve(t, app).URL)
-	server := lockservice.New(n.front.Router, lockservice.Config{}).NewServer(routertest.NetServer())
+	n.front, n.worker = site.InFrontOf(t, site.Serve(t, app).URL)
+	server := lockservice.New(n.front.Router, lockservice.Config{}).NewServer(site.NetServer())
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
@@ -201,7 +200,7 @@ func TestTrapLocksAndRequestsExclude(t *testing.T) {
 	defer all.Wait()
 	defer close(x.over)
 	request := func() {
-		if res, body := routertest.Get(t, n.front, key); res.StatusCode != 200 {
+		if res, body := site.Get(t, n.front, key); res.StatusCode != 200 {
 			t.Errorf("request: %d %s", res.StatusCode, body)
 		}
 	}

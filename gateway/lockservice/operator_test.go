@@ -24,7 +24,7 @@ func TestTrapForcedRelease(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var log bytes.Buffer
 					s := newLockSite(t)
-					w := s.Start(func(cfg *worker.Config) {
+					w := s.StartServing(func(cfg *worker.Config) {
 						cfg.MaxLease, cfg.Logger = 24*time.Hour, slog.New(slog.NewTextHandler(&log, nil))
 					})
 					o := s.router.Operator()
@@ -60,8 +60,8 @@ func TestTrapForcedRelease(t *testing.T) {
 func TestLockPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
-		s.Start()
+		s.StartServing()
+		s.StartServing()
 		const locked = 2*status.MaxLockRows + 50
 		for i := range locked {
 			s.must(200, "POST", fmt.Sprintf("/v1/locks/k%d?mode=read&label=first", i))

@@ -17,10 +17,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/test/spantest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -31,14 +30,14 @@ const tracingCaller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 type tracedLocks struct {
 	*lockSite
 	*spantest.Spans
-	worker *workertest.Worker
+	worker *site.Worker
 	client *client.Client
 }
 
 func newTracedLocks(t *testing.T) *tracedLocks {
 	kept := spantest.New(t)
 	s := &tracedLocks{Spans: kept, lockSite: newLockSite(t, func(cfg *router.Config) { cfg.TracerProvider = kept })}
-	s.worker = s.Start(func(cfg *worker.Config) { cfg.TracerProvider = kept })
+	s.worker = s.StartServing(func(cfg *worker.Config) { cfg.TracerProvider = kept })
 	s.client = s.lockSite.NewClient(func(cfg *client.Config) { cfg.TracerProvider = kept })
 	return s
 }
@@ -83,7 +82,7 @@ func TestSpansOfLocks(t *testing.T) {
 		}
 		refused := map[string]any{"error.type": "key-held", "keyway.token": nil}
 		spantest.Expect(t, s.Await(t, "internal lock", "client acquire", "internal lock")[2], refused) // without a call
-		elsewhere := s.Site.NewClient()
+		elsewhere := s.NewClient()
 		second := kit.Must(elsewhere.Lock(t.Context(), "k2"))
 		if _, err := s.client.TryLock(ctx, "k2"); !errors.Is(err, locking.ErrLocked) {
 			t.Fatal(err)
@@ -276,8 +275,8 @@ func TestSpanOfALockThatExpires(t *testing.T) {
 // A key of the node's own has the spans of an execution within that of the call.
 func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	kept := spantest.New(t)
-	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.TracerProvider = kept })
-	c := clienttest.NewClient(t, client.Config{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.TracerProvider = kept })
+	c := site.NewClient(t, client.Config{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
 	if err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +292,7 @@ func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	if !spans[1].Is(spans[0]) || spans[0].Get("keyway.token") != spans[1].Get("keyway.token") {
 		t.Errorf("the spans do not belong to each other: %+v", spans)
 	}
-	if err := clienttest.NewClient(t, client.Config{Members: w.Member, Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
+	if err := site.NewClient(t, client.Config{Members: w.Member, Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
 		t.Fatal(err)
 	}
 	if all := kept.Ended(); len(all) > 0 {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -16,26 +15,26 @@ func TestTrapLockServiceTellsTheTimeThatIsLeft(t *testing.T) {
 	const late = 900 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		keep := func(a lockReply, keys ...string) {
 			t.Helper()
-			s.Delay("", 0)
+			s.Network.Delay("", 0)
 			if a.TTL > 5000-late.Milliseconds() || a.TTL < 3000 {
 				t.Errorf("%s of 5 s", a.body)
 			}
 			time.Sleep(time.Duration(a.TTL-10) * time.Millisecond)
 			for _, key := range keys {
-				if clienttest.IsFree(t, w, key) {
+				if w.IsFree(t, key) {
 					t.Errorf("%s is free within what was told: %s", key, a.body)
 				}
 			}
 		}
-		s.Delay(holds.Acquire, late)
+		s.Network.Delay(holds.Acquire, late)
 		keep(s.must(200, "POST", "/v1/locks/k?ttl=5s"), "k")
-		s.Delay(holds.Acquire, late)
+		s.Network.Delay(holds.Acquire, late)
 		keep(s.must(200, "POST", "/v1/locks?key=a&key=b&ttl=5s"), "a", "b")
 		one := s.must(200, "POST", "/v1/locks/one?ttl=5s")
-		s.Delay(holds.Extend, late)
+		s.Network.Delay(holds.Extend, late)
 		keep(s.must(200, "PUT", "/v1/locks/one?ttl=5s&lease="+one.Lease), "one")
 	})
 }
@@ -44,7 +43,7 @@ func TestTrapLockServiceTellsTheTimeThatIsLeft(t *testing.T) {
 func TestTrapExtendNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.Start()
+		w := s.StartServing()
 		a := s.must(200, "POST", "/v1/locks/k?ttl=8s")
 		s.must(200, "PUT", "/v1/locks/k?ttl=1s&lease="+a.Lease)
 		l := kit.Must(s.NewClient().Lock(t.Context(), "long", locking.TTL(6*kit.TTL)))
@@ -53,7 +52,7 @@ func TestTrapExtendNeverShortens(t *testing.T) {
 			t.Errorf("Extend: %v, until %v, and %v before", err, l.Until(), until)
 		}
 		time.Sleep(7 * time.Second)
-		if clienttest.IsFree(t, w, "k") {
+		if w.IsFree(t, "k") {
 			t.Error("a PUT has taken what was left")
 		}
 		if l.Until().Before(until) || l.Context().Err() != nil {

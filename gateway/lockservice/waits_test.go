@@ -18,7 +18,7 @@ import (
 func TestTrapReadersBehindAWriterThatGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
+		s.StartServing()
 		c := s.NewClient()
 		first := s.must(200, "POST", "/v1/locks/k?mode=read&ttl=5m")
 		go s.ask(t.Context(), "POST", "/v1/locks/k?wait=1s")
@@ -68,15 +68,15 @@ func TestTrapWaitIncludesTheOwner(t *testing.T) {
 func TestTrapWaitAtASilentOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
+		s.StartServing()
 		s.must(200, "POST", "/v1/locks/other")
-		s.Delay(holds.Acquire, 4*kit.TTL)
+		s.Network.Delay(holds.Acquire, 4*kit.TTL)
 		began := time.Now()
 		s.must(503, "POST", "/v1/locks/k?wait=1s", "Idempotency-Key", "1")
 		if took := time.Since(began); took > time.Second+kit.TTL/5 {
 			t.Errorf("answered after %v", took)
 		}
-		s.Delay("", 0)
+		s.Network.Delay("", 0)
 		time.Sleep(8 * kit.TTL)
 	})
 }
@@ -85,7 +85,7 @@ func TestTrapWaitAtASilentOwner(t *testing.T) {
 func TestLeastTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.Start()
+		s.StartServing()
 		a := s.must(400, "POST", "/v1/locks/k?ttl=1ms")
 		if !strings.Contains(a.body, "10ms") {
 			t.Errorf("it does not say how much it wants: %s", a.body)

@@ -10,13 +10,12 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // What the lock service takes and answers is as its description says.
 func TestLocksAreAsDescribed(t *testing.T) {
-	front, _ := routertest.InFrontOf(t, workertest.Serve(t, http.NotFoundHandler()).URL)
+	front, _ := site.InFrontOf(t, site.Serve(t, http.NotFoundHandler()).URL)
 	site := httptest.NewServer(lockservice.New(front.Router, lockservice.Config{}))
 	defer site.Close()
 	secret := httptest.NewServer(lockservice.New(front.Router, lockservice.Config{Token: "s3cret"}))

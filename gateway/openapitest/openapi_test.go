@@ -18,41 +18,41 @@ import (
 
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/suspects"
-	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Requests and real answers are as the description says, at a router and at a worker.
 func TestAnswersAreAsDescribed(t *testing.T) {
-	site := admintest.New(t, "")
-	w1, w2 := site.Start(), site.Start()
+	s := site.NewOperated(t, "")
+	w1, w2 := s.Start(), s.Start()
 	kit.Eventually(t, "both serve", func() bool {
-		return w1.Serving() > 0 && w2.Serving() > 0 && w1.Serving()+w2.Serving() == admintest.Partitions
+		return w1.Serving() > 0 && w2.Serving() > 0 && w1.Serving()+w2.Serving() == site.Partitions
 	})
 	book := suspects.Book{Cases: []suspects.Case{{Key: "deadly", Since: time.Now().Unix(), Workers: [2]string{"gone", "lost"}}}}
-	kit.Must(site.Store.Replace(t.Context(), records.Suspects, "", book.String()))
+	kit.Must(s.Store.Replace(t.Context(), records.Suspects, "", book.String()))
 	kit.Eventually(t, "the worker knows of it", func() bool { return len(w1.Status().Quarantined) == 1 && len(w2.Status().Quarantined) == 1 })
-	key := site.KeyOf(w1)
+	key := s.KeyOf(w1)
 	for range 3 {
-		site.Block(key, 1)
+		s.Block(key, 1)
 	}
 	kit.Eventually(t, "two wait", func() bool { return w1.Queued(key) == 2 })
-	d := describedAt(t, site.Admin+"/openapi.yaml")
+	d := describedAt(t, s.Admin+"/openapi.yaml")
 	for _, tt := range []struct {
 		method, url string
 		status      int
 	}{
-		{"GET", site.Admin + "/", 200}, {"GET", site.Admin + "/events", 200}, {"GET", site.Admin + "/healthz", 200}, {"GET", site.Admin + "/readyz", 200}, {"GET", site.Admin + "/members", 200},
-		{"GET", site.Admin + "/ring", 200}, {"GET", site.Admin + "/lookup?key=k", 200}, {"GET", site.Admin + "/explain?key=" + key, 200},
-		{"GET", site.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", site.Admin + "/explain", 400}, {"GET", site.Admin + "/explain?key=deadly", 200},
-		{"GET", site.Admin + "/workers", 200}, {"GET", site.Admin + "/moves", 200}, {"GET", site.Admin + "/hot", 200}, {"GET", site.Admin + "/hot?n=x", 400}, {"GET", site.Admin + "/loads", 200}, {"GET", site.Admin + "/routes", 200},
-		{"GET", site.Admin + "/locks", 200}, {"GET", site.Admin + "/locks?after=k", 200}, {"POST", site.Admin + "/unlock?key=free", 404}, {"POST", site.Admin + "/unlock", 400},
-		{"POST", site.Admin + "/release?key=deadly", 200}, {"POST", site.Admin + "/release?key=free", 404}, {"POST", site.Admin + "/release", 400},
-		{"GET", site.Admin + "/metrics", 200}, {"GET", site.Admin + "/debug/pprof/heap", 200}, {"GET", site.Admin + "/debug/pprof/goroutine?debug=1", 200},
-		{"GET", site.Admin + "/debug/pprof/nope", 404}, {"GET", site.Admin + "/openapi.yaml", 200},
-		{"POST", site.Admin + "/place?partition=1&worker=w2", 200}, {"POST", site.Admin + "/place?partition=1", 400}, {"POST", site.Admin + "/place?partition=1&worker=w9", 409}, {"GET", site.Admin + "/ring", 200},
-		{"POST", site.Admin + "/unplace?partition=1", 200}, {"POST", site.Admin + "/unplace", 400},
-		{"POST", site.Admin + "/drain?worker=w2", 200}, {"POST", site.Admin + "/undrain?worker=w2", 200}, {"POST", site.Admin + "/drain?worker=w9", 404}, {"POST", site.Admin + "/drain", 400},
+		{"GET", s.Admin + "/", 200}, {"GET", s.Admin + "/events", 200}, {"GET", s.Admin + "/healthz", 200}, {"GET", s.Admin + "/readyz", 200}, {"GET", s.Admin + "/members", 200},
+		{"GET", s.Admin + "/ring", 200}, {"GET", s.Admin + "/lookup?key=k", 200}, {"GET", s.Admin + "/explain?key=" + key, 200},
+		{"GET", s.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", s.Admin + "/explain", 400}, {"GET", s.Admin + "/explain?key=deadly", 200},
+		{"GET", s.Admin + "/workers", 200}, {"GET", s.Admin + "/moves", 200}, {"GET", s.Admin + "/hot", 200}, {"GET", s.Admin + "/hot?n=x", 400}, {"GET", s.Admin + "/loads", 200}, {"GET", s.Admin + "/routes", 200},
+		{"GET", s.Admin + "/locks", 200}, {"GET", s.Admin + "/locks?after=k", 200}, {"POST", s.Admin + "/unlock?key=free", 404}, {"POST", s.Admin + "/unlock", 400},
+		{"POST", s.Admin + "/release?key=deadly", 200}, {"POST", s.Admin + "/release?key=free", 404}, {"POST", s.Admin + "/release", 400},
+		{"GET", s.Admin + "/metrics", 200}, {"GET", s.Admin + "/debug/pprof/heap", 200}, {"GET", s.Admin + "/debug/pprof/goroutine?debug=1", 200},
+		{"GET", s.Admin + "/debug/pprof/nope", 404}, {"GET", s.Admin + "/openapi.yaml", 200},
+		{"POST", s.Admin + "/place?partition=1&worker=w2", 200}, {"POST", s.Admin + "/place?partition=1", 400}, {"POST", s.Admin + "/place?partition=1&worker=w9", 409}, {"GET", s.Admin + "/ring", 200},
+		{"POST", s.Admin + "/unplace?partition=1", 200}, {"POST", s.Admin + "/unplace", 400},
+		{"POST", s.Admin + "/drain?worker=w2", 200}, {"POST", s.Admin + "/undrain?worker=w2", 200}, {"POST", s.Admin + "/drain?worker=w9", 404}, {"POST", s.Admin + "/drain", 400},
 		{"GET", w1.Admin + "/workers", 200}, {"GET", w1.Admin + "/explain?key=" + key, 200}, {"POST", w2.Admin + "/undrain", 200},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tt.method, tt.url, nil)

@@ -19,9 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // slowApp is an app that works on requests for /slow until it is released, also
@@ -56,13 +54,13 @@ func TestTrapAbandonedRequestsCountForTheirConnection(t *testing.T) {
 	const most = 2 * 250 // what a connection may have under way, twice
 	theirs := newSlowApp()
 	defer theirs.free()
-	s, _ := routertest.NetHTTP(t, theirs, 0)
+	s, _ := site.NetHTTP(t, theirs, 0)
 	theirRefused := rapidReset(t, theirs, newRawH2(t, s.URL), 3*most)
 	for name, more := range map[string][]string{"short way": nil, "net/http": {"expect", "100-continue"}} {
 		t.Run(name, func(t *testing.T) {
 			app := newSlowApp()
 			defer app.free()
-			s, _ := routertest.InFrontOf(t, workertest.Serve(t, app).URL)
+			s, _ := site.InFrontOf(t, site.Serve(t, app).URL)
 			attacker := newRawH2(t, s.URL)
 			refused := rapidReset(t, app, attacker, 3*most, more...)
 			t.Logf("of %d requests %d were refused, net/http: %d; %d run at the app, net/http: %d", 3*most, refused, theirRefused, app.most.Load(), theirs.most.Load())
@@ -70,7 +68,7 @@ func TestTrapAbandonedRequestsCountForTheirConnection(t *testing.T) {
 				t.Errorf("the app worked on %d abandoned requests of a connection, want at most %d, or %d as with net/http; %d were refused", n, most, theirs.most.Load(), refused)
 			}
 			for i := range 20 {
-				if res, body := routertest.Get(t, s, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
+				if res, body := site.Get(t, s, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
 					t.Fatalf("another client: %d %q", res.StatusCode, body)
 				}
 			}
@@ -109,7 +107,7 @@ func rapidReset(t *testing.T, app *slowApp, attacker *rawH2, requests int, more 
 func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
 	theirs := newSlowApp()
 	defer theirs.free()
-	s, under := routertest.NetHTTP(t, theirs, 0)
+	s, under := site.NetHTTP(t, theirs, 0)
 	giveUp(t, theirs, s, "", func(int64) bool { return under.Load() == 0 })
 	t.Run("addresses", func(t *testing.T) {
 		other := http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
@@ -130,7 +128,7 @@ const (
 
 // giveUp makes the attack, with a further header field. left reports whether the
 // gateway knows that so many clients have left.
-func giveUp(t *testing.T, app *slowApp, s *routertest.Site, field string, left func(clients int64) bool) {
+func giveUp(t *testing.T, app *slowApp, s *site.Front, field string, left func(clients int64) bool) {
 	t.Helper()
 	var readers sync.WaitGroup
 	defer readers.Wait()
@@ -166,15 +164,11 @@ func testAbandonedRequestsHaveAShare(t *testing.T, trusted []netip.Prefix, field
 	const share = abandonedStreams / 16
 	app := newSlowApp()
 	defer app.free()
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.StreamsPerLink = abandonedStreams })
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, app).URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := routertest.New(t, router.Config{Members: members, TrustedProxies: trusted})
-	s := routertest.ThroughServer(t, rt)
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, app).URL)))))
+	rt := c.NewRouter(router.Config{TrustedProxies: trusted})
+	s := site.ThroughServer(t, rt)
 
 	giveUp(t, app, s, field, func(clients int64) bool { return rt.Stats().ClientGone == clients })
 	t.Logf("the app works on %d of %d requests that were given up, with net/http on %d", app.most.Load(), abandonedRequests, theirs)
@@ -187,16 +181,16 @@ func testAbandonedRequestsHaveAShare(t *testing.T, trusted []netip.Prefix, field
 		if name, value, ok := strings.Cut(strings.TrimSpace(field), ": "); ok {
 			req.Header.Set(name, value)
 		}
-		res, _ := kit.Do(t, s.Client(), req)
+		res, _ := kit.Do(t, s.HTTP, req)
 		return res
 	}
 	if res := again(); res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
 		t.Errorf("who gave up is answered %d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
 	}
 	defer other.CloseIdleConnections()
-	others := &routertest.Site{URL: s.URL, HTTP: other}
+	others := &site.Front{URL: s.URL, HTTP: other}
 	for i := range abandonedRequests {
-		if res, body := routertest.Get(t, others, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
+		if res, body := site.Get(t, others, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
 			t.Fatalf("another client: %d %q", res.StatusCode, body)
 		}
 	}

@@ -14,8 +14,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // timedApp answers by path, and notes when it last worked for somebody else than the
@@ -52,10 +51,10 @@ func (a *timedApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // abuseBench is what a bad client does to a good one, once.
 type abuseBench struct {
-	*routertest.Site
+	*site.Front
 	b         *testing.B
 	app       *timedApp
-	worker    *workertest.Worker
+	worker    *site.Worker
 	bad, good *http.Client
 }
 
@@ -153,7 +152,7 @@ func BenchmarkAbuse(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			app := new(timedApp)
-			s, w := routertest.InFrontOf(b, workertest.Serve(b, app).URL, func(cfg *worker.Config) {
+			s, w := site.InFrontOf(b, site.Serve(b, app).URL, func(cfg *worker.Config) {
 				if bench.name == "silent app" {
 					cfg.Timeout = appTimeout
 				}

@@ -16,8 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // abusedApp answers by path, for who asks.
@@ -53,8 +52,8 @@ func (a *abusedApp) ran() []string {
 
 // abuse is a router, a sidecar and an app, and two clients at addresses of their own.
 type abuse struct {
-	*routertest.Site
-	worker    *workertest.Worker
+	*site.Front
+	worker    *site.Worker
 	app       *abusedApp
 	bad, good *http.Client
 }
@@ -87,7 +86,7 @@ func TestTrapAbuse(t *testing.T) {
 		} {
 			t.Run(proto+", "+name, func(t *testing.T) {
 				app := &abusedApp{turn: make(chan struct{})}
-				s, w := routertest.InFrontOf(t, workertest.Serve(t, app).URL, func(cfg *worker.Config) {
+				s, w := site.InFrontOf(t, site.Serve(t, app).URL, func(cfg *worker.Config) {
 					if name == "silent app" {
 						cfg.Timeout = time.Second
 					}

@@ -20,10 +20,10 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/accesslog"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -62,9 +62,9 @@ func (l *accessLog) next(t *testing.T) (fields map[string]any) {
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-func TestAccessLog(t *testing.T) { routertest.EachWay(t, testAccessLog) }
+func TestAccessLog(t *testing.T) { site.EachWay(t, testAccessLog) }
 
-func testAccessLog(t *testing.T, front routertest.Way) {
+func testAccessLog(t *testing.T, front site.Way) {
 	app := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		switch r.URL.Path {
@@ -80,21 +80,21 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 	log := newAccessLog(t)
 	config := func(c *router.Config) {
 		c.AccessLog, c.Keys = log.Log, nil
-		c.Routes = routertest.Routes(t, "name: orders, match: {path: '/orders/{rest...}'}, key: 'header:X-Key'")
+		c.Routes = site.Routes(t, "name: orders, match: {path: '/orders/{rest...}'}, key: 'header:X-Key'")
 	}
 	linked, _ := throughLink(t, app, config)
-	second := routertest.NewWorker(t, "second", app)
-	plainConfig := router.Config{Members: routertest.NewCluster(t, second.Member)}
+	second := site.NewFake(t, "second", app)
+	plainConfig := router.Config{Members: hub.Of(second.Member)}
 	config(&plainConfig)
-	plain := routertest.New(t, plainConfig)
-	c := workertest.New(t, 16)
+	plain := site.NewRouter(t, plainConfig)
+	c := site.New(t, 16)
 	w := c.StartReady()
-	timedConfig := router.Config{Members: routertest.NewCluster(t, ring.Member{Name: "timed", Addr: workertest.Serve(t, w.Handler(http.HandlerFunc(app))).Listener.Addr().String(), Role: ring.RoleWorker, State: ring.StateActive, Incarnation: w.Incarnation()})}
+	timedConfig := router.Config{Members: hub.Of(ring.Member{Name: "timed", Addr: site.Serve(t, w.Handler(http.HandlerFunc(app))).Listener.Addr().String(), Role: ring.RoleWorker, State: ring.StateActive, Incarnation: w.Incarnation()})}
 	config(&timedConfig)
-	timed := routertest.New(t, timedConfig)
-	none := router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}
+	timed := site.NewRouter(t, timedConfig)
+	none := router.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}
 	config(&none)
-	deserted := routertest.New(t, none)
+	deserted := site.NewRouter(t, none)
 
 	for name, tt := range map[string]struct {
 		rt                  *router.Router
@@ -134,7 +134,7 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 			if tt.trace != "" {
 				req.Header.Set("Traceparent", tt.trace)
 			}
-			res, _ := kit.Do(t, s.Client(), req)
+			res, _ := kit.Do(t, s.HTTP, req)
 			if len(res.Trailer) > 0 {
 				t.Errorf("the client gets trailers: %v", res.Trailer)
 			}
@@ -167,29 +167,25 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 func TestAccessLogOfSharedAnswers(t *testing.T) {
 	log := newAccessLog(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "POST" {
 			close(entered)
 			<-leave
 		}
 		io.WriteString(w, "hello")
 	}))
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady()
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	s := routertest.ThroughServer(t, routertest.New(t, router.Config{
-		Members: gate, AccessLog: log.Log, Routes: routertest.Routes(t, "name: reads, match: {path: '/{rest...}'}, key: 'header:X-Key', mode: share"),
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
+	s := site.ThroughServer(t, c.NewRouter(router.Config{
+		AccessLog: log.Log, Routes: site.Routes(t, "name: reads, match: {path: '/{rest...}'}, key: 'header:X-Key', mode: share"),
 	}))
 	var all sync.WaitGroup
 	send := func(method string) {
 		all.Go(func() {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), method, s.URL, nil))
 			req.Header.Set("X-Key", "k")
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 			}
 		})
@@ -218,14 +214,14 @@ func TestAccessLogOfSharedAnswers(t *testing.T) {
 // A request that a worker has refused, and one that waits for its key, say so.
 func TestAccessLogOfWaits(t *testing.T) {
 	log := newAccessLog(t)
-	first, second := routertest.NewWorker(t, "a", nil), routertest.NewWorker(t, "b", routertest.Answer("b"))
-	first.Set(routertest.NotOwner(second.Member, 2))
-	cluster := routertest.NewCluster(t, first.Member)
-	rt := routertest.New(t, router.Config{Members: cluster, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log})
-	cluster.Set(t, first.Member, second.Member)
-	s := routertest.ThroughServer(t, rt)
+	first, second := site.NewFake(t, "a", nil), site.NewFake(t, "b", site.Answer("b"))
+	first.Set(site.NotOwner(second.Member, 2))
+	cluster := hub.Of(first.Member)
+	rt := site.NewRouter(t, router.Config{Members: cluster, AccessLog: log.Log})
+	cluster.Set(first.Member, second.Member)
+	s := site.ThroughServer(t, rt)
 	for key := range strings.SplitSeq("k l m n o p q r s t", " ") { // some of them are a's
-		routertest.Get(t, s, key)
+		site.Get(t, s, key)
 		got := log.next(t)
 		if got["owner"] != "b" || got["tries"] != 1. && got["tries"] != 2. {
 			t.Errorf("key %s: %v", key, got)
@@ -233,25 +229,22 @@ func TestAccessLogOfWaits(t *testing.T) {
 	}
 
 	entered, leave := make(chan struct{}), make(chan struct{})
-	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/first" {
 			close(entered)
 			<-leave
 		}
 	}))
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady()
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	sidecar := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log}))
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
+	gate := c.Join("router")
+	sidecar := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: gate, AccessLog: log.Log}))
 	ended := make(chan struct{}, 2)
 	get := func(path string) {
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", sidecar.URL+path, nil))
 		req.Header.Set("X-Key", "k")
-		if res, err := sidecar.Client().Do(req); err == nil {
+		if res, err := sidecar.HTTP.Do(req); err == nil {
 			res.Body.Close()
 		}
 		ended <- struct{}{}
@@ -277,7 +270,7 @@ func TestAccessLogOfWaits(t *testing.T) {
 func TestAccessLogOfBatches(t *testing.T) {
 	log := newAccessLog(t)
 	const work = 5 * time.Millisecond
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady()
 	first := make(chan struct{})
 	batcher := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(_ gateway.Execution, items []*worker.Item[string, int]) error {
@@ -295,18 +288,14 @@ func TestAccessLogOfBatches(t *testing.T) {
 		}
 		return r.URL.Path[1:], nil
 	}, func(rw http.ResponseWriter, _ int, _ error) { rw.WriteHeader(http.StatusNoContent) }))
-	addr := w.Listen(t, w.Handler(mux))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log}))
+	w.Listen(t, w.Handler(mux))
+	s := site.ThroughServer(t, c.NewRouter(router.Config{AccessLog: log.Log}))
 	var all sync.WaitGroup
 	send := func(path string) {
 		all.Go(func() {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+path, nil))
 			req.Header.Set("X-Key", "k")
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 			}
 		})

@@ -12,8 +12,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/suspects"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -35,7 +36,7 @@ func mortal(t *testing.T, name string, heard chan<- string, before func()) ring.
 	})
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
-	m := routertest.Member(name, l.Addr().String())
+	m := site.Member(name, l.Addr().String())
 	m.Link = true
 	return m
 }
@@ -43,13 +44,13 @@ func mortal(t *testing.T, name string, heard chan<- string, before func()) ring.
 // A router tells another worker which keys were under way at a worker whose connection broke, unless that worker leaves.
 func TestAccusations(t *testing.T) {
 	heard := make(chan string, 10)
-	var c *routertest.Cluster
+	var c *hub.Handle
 	var leaves, dies, lives ring.Member
-	leaves = mortal(t, "leaves", heard, func() { c.Set(t, routertest.Leaving(leaves), dies, lives) })
+	leaves = mortal(t, "leaves", heard, func() { c.Set(site.Leaving(leaves), dies, lives) })
 	dies = mortal(t, "dies", heard, func() {})
 	lives = mortal(t, "lives", heard, func() {})
-	c = routertest.NewCluster(t, leaves, dies, lives)
-	rt := routertest.New(t, router.Config{Members: c})
+	c = hub.Of(leaves, dies, lives)
+	rt := site.NewRouter(t, router.Config{Members: c})
 	next := 0
 	kill := func(name string) (key string) {
 		for ; ; next++ {

@@ -17,8 +17,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -26,13 +27,13 @@ import (
 // and one for a worker that takes plain HTTP.
 func workerKinds(t *testing.T, app http.HandlerFunc, change func(*router.Config)) map[string]*router.Router {
 	linked, _ := throughLink(t, app, change)
-	cfg := router.Config{Members: routertest.NewCluster(t, routertest.NewWorker(t, "a", app).Member)}
+	cfg := router.Config{Members: hub.Of(site.NewFake(t, "a", app).Member)}
 	change(&cfg)
-	return map[string]*router.Router{"link": linked, "plain": routertest.New(t, cfg)}
+	return map[string]*router.Router{"link": linked, "plain": site.NewRouter(t, cfg)}
 }
 
 // slowBody sends a request whose body never comes to its end.
-func slowBody(t *testing.T, s *routertest.Site, announced int, body string) net.Conn {
+func slowBody(t *testing.T, s *site.Front, announced int, body string) net.Conn {
 	t.Helper()
 	c := kit.Must(kit.Connect(s.URL))
 	t.Cleanup(func() { c.Close() })
@@ -41,7 +42,7 @@ func slowBody(t *testing.T, s *routertest.Site, announced int, body string) net.
 }
 
 // slowBodies sends as many of them as go on one connection of HTTP/2.
-func slowBodies(t *testing.T, s *routertest.Site, requests, announced int, body string) {
+func slowBodies(t *testing.T, s *site.Front, requests, announced int, body string) {
 	t.Helper()
 	head := h2Head(false, ":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/", "x-key", "slow", "content-length", fmt.Sprint(announced))[9:]
 	c := kit.Must(kit.Connect(s.URL))
@@ -63,9 +64,9 @@ func slowBodies(t *testing.T, s *routertest.Site, requests, announced int, body 
 
 // Bodies that are announced take no memory before they come, and what comes of
 // them never so much that those of others do not get through.
-func TestBodiesOfOthersGetThrough(t *testing.T) { routertest.EachWay(t, testBodiesOfOthersGetThrough) }
+func TestBodiesOfOthersGetThrough(t *testing.T) { site.EachWay(t, testBodiesOfOthersGetThrough) }
 
-func testBodiesOfOthersGetThrough(t *testing.T, front routertest.Way) {
+func testBodiesOfOthersGetThrough(t *testing.T, front site.Way) {
 	const clients, announced = 40, 64 << 10
 	for sent, body := range map[string]string{"nothing": "", "almost all": strings.Repeat("x", announced-1)} {
 		kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -92,7 +93,7 @@ func testBodiesOfOthersGetThrough(t *testing.T, front routertest.Way) {
 					for _, size := range []int{10, 10_000, 64 << 10} {
 						req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", size))))
 						req.Header.Set("X-Key", fmt.Sprint(i))
-						if res, got := kit.Do(t, s.Client(), req); res.StatusCode != 200 || got != fmt.Sprint(size, nil) {
+						if res, got := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || got != fmt.Sprint(size, nil) {
 							t.Fatalf("another client's POST of %d bytes: %d %q", size, res.StatusCode, got)
 						}
 					}
@@ -110,18 +111,18 @@ func testBodiesOfOthersGetThrough(t *testing.T, front routertest.Way) {
 func TestOneClientHasAShareOfTheBudget(t *testing.T) {
 	const announced = 64 << 10
 	refusals := make(chan struct{}, 1)
-	a := routertest.NewWorker(t, "a", func(rw http.ResponseWriter, r *http.Request) {
+	a := site.NewFake(t, "a", func(rw http.ResponseWriter, r *http.Request) {
 		select {
 		case <-refusals:
 			io.Copy(io.Discard, r.Body)
-			routertest.Refuse("unavailable", 503)(rw, r)
+			site.Refuse("unavailable", 503)(rw, r)
 		default:
 			n, err := io.Copy(io.Discard, r.Body)
 			fmt.Fprint(rw, n, err)
 		}
 	})
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{ReplayBytes: 1 << 20}})
-	s := routertest.ThroughServer(t, rt)
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member), Limits: gateway.Limits{ReplayBytes: 1 << 20}})
+	s := site.ThroughServer(t, rt)
 	for range 40 {
 		slowBody(t, s, announced, strings.Repeat("x", announced-1))
 	}
@@ -142,13 +143,13 @@ func TestOneClientHasAShareOfTheBudget(t *testing.T) {
 // A streamed body that was not kept is not sent once more, and its client told to.
 func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 	var hits atomic.Int64
-	m := routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+	m := site.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 		hits.Add(1)
 		io.CopyN(io.Discard, r.Body, 20_000)
 		w.Refuse(&link.RefusedError{Reason: link.Unavailable})
 	})
 	m.GRPC = true
-	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, m), Limits: gateway.Limits{ReplayBytes: 1, Hold: time.Second}}))
+	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: hub.Of(m), Limits: gateway.Limits{ReplayBytes: 1, Hold: time.Second}}))
 	body, w := io.Pipe()
 	defer body.Close()
 	go io.WriteString(w, strings.Repeat("x", 64<<10-1))
@@ -162,9 +163,9 @@ func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 }
 
 // A client that sends its body byte by byte is given up, whatever the framing.
-func TestSlowBodiesAreGivenUp(t *testing.T) { routertest.EachWay(t, testSlowBodiesAreGivenUp) }
+func TestSlowBodiesAreGivenUp(t *testing.T) { site.EachWay(t, testSlowBodiesAreGivenUp) }
 
-func testSlowBodiesAreGivenUp(t *testing.T, front routertest.Way) {
+func testSlowBodiesAreGivenUp(t *testing.T, front site.Way) {
 	kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 	}, func(c *router.Config) { c.ClientTimeout, c.MinBodyRate = 400*time.Millisecond, 1<<20 })
@@ -227,14 +228,14 @@ func drip(f func() error) (stop func()) {
 }
 
 // dripH2 is a POST over HTTP/2 whose body comes byte by byte.
-func dripH2(t *testing.T, s *routertest.Site, framing string) (status int) {
+func dripH2(t *testing.T, s *site.Front, framing string) (status int) {
 	t.Helper()
 	r, w := io.Pipe()
 	stop := drip(func() error { _, err := io.WriteString(w, "x"); return err })
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, r))
 	req.ContentLength = map[string]int64{"small": 60_000, "large": 6_000_000, "chunked": -1}[framing]
 	req.Header.Set("X-Key", "k")
-	res, _ := kit.Do(t, s.Client(), req)
+	res, _ := kit.Do(t, s.HTTP, req)
 	r.Close()
 	stop()
 	return res.StatusCode
@@ -260,7 +261,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 	} {
 		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
-			return &routertest.RogueConn{Conn: c, Asked: [2]string{"HEAD", "POST"}, Answered: [2]string{honest, tt.answered}}, err
+			return &site.RogueConn{Conn: c, Asked: [2]string{"HEAD", "POST"}, Answered: [2]string{honest, tt.answered}}, err
 		}
 		linked, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Length", "41")
@@ -278,7 +279,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 				}()
 			}
 		}()
-		plain := routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("a", l.Addr().String()))})
+		plain := site.NewRouter(t, router.Config{Members: hub.Of(site.Member("a", l.Addr().String()))})
 		for kind, rt := range map[string]*router.Router{"link": linked, "plain": plain} {
 			if tt.short || name == "longer" && kind == "link" {
 				t.Run(fmt.Sprint(name, " ", kind, " h2"), func(t *testing.T) {
@@ -289,7 +290,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 					}
 				})
 			}
-			for over, front := range map[string]routertest.Way{"server": routertest.ThroughNetHTTP, "front": routertest.ThroughServer} {
+			for over, front := range map[string]site.Way{"server": site.ThroughNetHTTP, "front": site.ThroughServer} {
 				t.Run(fmt.Sprint(name, " ", kind, " ", over), func(t *testing.T) {
 					c := kit.Must(kit.Connect(front(t, rt).URL))
 					defer c.Close()
@@ -361,7 +362,7 @@ func TestClientLeavesAfterSendingMore(t *testing.T) {
 // A client that connects and says nothing is not kept for long.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	t.Parallel()
-	base, _ := frontOf(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t)}))
+	base, _ := frontOf(t, site.NewRouter(t, router.Config{Members: hub.Of()}))
 	c := kit.Must(kit.Connect(base))
 	defer c.Close()
 	c.SetReadDeadline(time.Now().Add(time.Minute))

@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // No client can make a call between members: no way in takes its method, and
@@ -37,7 +38,7 @@ func TestTrapNoClientMakesACall(t *testing.T) {
 	}
 	// A program's own server may take any method.
 	linked, _ := throughLink(t, app)
-	for name, rt := range map[string]http.Handler{"link": linked, "plain": routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.NewWorker(t, "a", app).Member)})} {
+	for name, rt := range map[string]http.Handler{"link": linked, "plain": site.NewRouter(t, router.Config{Members: hub.Of(site.NewFake(t, "a", app).Member)})} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Method = ":acquire"
 		r.Header.Set("X-Key", "k")

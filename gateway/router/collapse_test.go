@@ -11,7 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Equal reads of a route that shares, which wait for their key, run once, whichever
@@ -27,7 +27,7 @@ func TestEqualReadsRunOnce(t *testing.T) {
 		}
 		fmt.Fprint(rw, "run ", runs.Add(1))
 	}
-	table := routertest.Routes(t, `name: a, key: "header:X-Key", mode: share`)
+	table := site.Routes(t, `name: a, key: "header:X-Key", mode: share`)
 	for _, e := range entrances(t, app, func(rc *router.Config, _ *worker.Config) { rc.Keys, rc.Routes = nil, table }) {
 		if !strings.Contains(e.name, ", link") {
 			continue // what does not come from a member has no route that says how it runs

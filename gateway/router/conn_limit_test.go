@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Connections over the bound are accepted when others end.
@@ -67,7 +67,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			app := &kit.Blocking{Release: make(chan struct{})}
 			rt, _ := throughLink(t, app.ServeHTTP, func(c *router.Config) { c.MaxConnections = 3 })
 			l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-			server := routertest.NetServer()
+			server := site.NetServer()
 			server.Protocols.SetHTTP2(true)
 			f := router.NewServer(rt, server)
 			done := make(chan struct{})

@@ -13,8 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // A request that has both lengths, or chunks in HTTP/1.0, is answered with 400
@@ -23,11 +22,11 @@ import (
 func TestAmbiguousFraming(t *testing.T) {
 	app := func(rw http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	rt, _ := throughLink(t, app)
-	own := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Direct = true })
+	own := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Direct = true })
 	front, _ := frontOf(t, rt)
 	secure := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	cert, key, trusted := kit.Certificate(t)
-	f := routertest.Serve(t, rt, kit.Must(net.Listen("tcp", "127.0.0.1:0")))
+	f := site.ServeRouter(t, rt, kit.Must(net.Listen("tcp", "127.0.0.1:0")))
 	done := make(chan error, 1)
 	go func() { done <- f.ServeTLS(secure, cert, key) }()
 	t.Cleanup(func() { secure.Close(); <-done })

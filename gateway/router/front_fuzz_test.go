@@ -15,8 +15,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // FuzzFront sends bytes to a router, and compares what the worker's app gets to see
@@ -35,9 +36,9 @@ func FuzzFront(f *testing.F) {
 		f.Add([]byte(head))
 	}
 	seen := sightings{list: make(map[string][]string)}
-	w := routertest.NewWorker(f, "w1", seen.ServeHTTP)
-	rt := routertest.New(f, router.Config{Members: routertest.NewCluster(f, w.Member), Keys: kit.KeySources(f, "host")})
-	addr := routertest.ThroughServer(f, rt).Listener.Addr().String()
+	w := site.NewFake(f, "w1", seen.ServeHTTP)
+	rt := site.NewRouter(f, router.Config{Members: hub.Of(w.Member), Keys: kit.KeySources(f, "host")})
+	addr := site.ThroughServer(f, rt).Listener.Addr().String()
 	f.Fuzz(func(t *testing.T, head []byte) {
 		raw := append(bytes.Clone(head), "Connection: close\r\n\r\n"...)
 		want, whole := reads(raw)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // grpcApp answers as servers of gRPC do: over HTTP/2 without TLS, with the status in
@@ -82,14 +82,14 @@ func (a *grpcApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func startGRPC(t *testing.T, change ...func(*worker.Config)) (*grpcApp, *routertest.Site, *http.Client) {
+func startGRPC(t *testing.T, change ...func(*worker.Config)) (*grpcApp, *site.Front, *http.Client) {
 	app := &grpcApp{make(chan string, 10), make(chan string, 10)}
 	server := httptest.NewUnstartedServer(app)
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(server.Close)
-	s, _ := routertest.InFrontOf(t, "h2c://"+server.Listener.Addr().String(), func(cfg *worker.Config) {
+	s, _ := site.InFrontOf(t, "h2c://"+server.Listener.Addr().String(), func(cfg *worker.Config) {
 		for _, f := range change {
 			f(cfg)
 		}
@@ -100,7 +100,7 @@ func startGRPC(t *testing.T, change ...func(*worker.Config)) (*grpcApp, *routert
 	return app, s, &http.Client{Transport: h2}
 }
 
-func grpcCall(ctx context.Context, s *routertest.Site, path string, body io.Reader) *http.Request {
+func grpcCall(ctx context.Context, s *site.Front, path string, body io.Reader) *http.Request {
 	req := kit.Must(http.NewRequestWithContext(ctx, "POST", s.URL+path, body))
 	req.Header = http.Header{"X-Key": {"k"}, "Content-Type": {"application/grpc"}, "Te": {"trailers"}, "Grpc-Timeout": {"5S"}}
 	return req
@@ -214,7 +214,7 @@ func TestGRPCTakesTooLong(t *testing.T) {
 func TestTrapNoBodyStreamsByItsTypeAlone(t *testing.T) {
 	app := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) }))
 	defer app.Close()
-	s, _ := routertest.InFrontOf(t, app.URL)
+	s, _ := site.InFrontOf(t, app.URL)
 	client := kit.Client(t, "HTTP/2")
 	r, w := io.Pipe()
 	defer w.Close()

@@ -17,18 +17,18 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/internal/test/clienttest"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // inBubble runs a test with a router over a network in memory.
-func inBubble(t *testing.T, cfg router.Config, test func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes)) {
+func inBubble(t *testing.T, cfg router.Config, test func(t *testing.T, rt *router.Router, c *hub.Handle, n *site.Network)) {
 	synctest.Test(t, func(t *testing.T) {
-		c, n := routertest.NewCluster(t), new(clienttest.Pipes)
+		c, n := hub.Of(), new(site.Network)
 		cfg.Members, cfg.Dial = c, n.Dial
-		test(t, routertest.New(t, cfg), c, n)
+		test(t, site.NewRouter(t, cfg), c, n)
 	})
 }
 
@@ -42,7 +42,7 @@ func send(ctx context.Context, rt *router.Router, key string) *httptest.Response
 }
 
 func TestHoldEndsAtTheDeadline(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *clienttest.Pipes) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, _ *hub.Handle, _ *site.Network) {
 		start := time.Now()
 		w := send(t.Context(), rt, "k")
 		if took := time.Since(start); took != 15*time.Second {
@@ -58,10 +58,10 @@ func TestHoldEndsAtTheDeadline(t *testing.T) {
 }
 
 func TestHeldRequestWakesWhenAWorkerJoins(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
-		n.Serve(t, "a:1", routertest.Answer("a"))
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *hub.Handle, n *site.Network) {
+		n.Serve(t, "a:1", site.Answer("a"))
 		start := time.Now()
-		time.AfterFunc(3*time.Second, func() { c.Set(t, routertest.Member("a", "a:1")) })
+		time.AfterFunc(3*time.Second, func() { c.Set(site.Member("a", "a:1")) })
 		w := send(t.Context(), rt, "k")
 		if w.Code != 200 || time.Since(start) != 3*time.Second {
 			t.Errorf("%d after %v", w.Code, time.Since(start))
@@ -70,8 +70,8 @@ func TestHeldRequestWakesWhenAWorkerJoins(t *testing.T) {
 }
 
 func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
-		c.Set(t, routertest.Member("a", "a:1"))
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *hub.Handle, n *site.Network) {
+		c.Set(site.Member("a", "a:1"))
 		const crowd = 20
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -87,13 +87,13 @@ func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
 		if d := n.Dials.Load(); d > crowd+15 {
 			t.Errorf("%d dials of a worker that is down", d)
 		}
-		n.Serve(t, "a:1", routertest.Answer("a"))
+		n.Serve(t, "a:1", site.Answer("a"))
 		wg.Wait()
 	})
 }
 
 func TestHeldRequestsAreBounded(t *testing.T) {
-	inBubble(t, router.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *clienttest.Pipes) {
+	inBubble(t, router.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, rt *router.Router, _ *hub.Handle, _ *site.Network) {
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() { send(t.Context(), rt, fmt.Sprint(i)) })
@@ -120,10 +120,10 @@ func TestSlowBodies(t *testing.T) {
 
 func testSlowBodies(t *testing.T, rate int, piece int64, goes, stalls time.Duration) {
 	t.Helper()
-	inBubble(t, router.Config{MinBodyRate: rate}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
+	inBubble(t, router.Config{MinBodyRate: rate}, func(t *testing.T, rt *router.Router, c *hub.Handle, n *site.Network) {
 		n.Serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
 		n.Serve(t, "front:1", rt.ServeHTTP)
-		c.Set(t, routertest.Member("a", "a:1"))
+		c.Set(site.Member("a", "a:1"))
 		client := &http.Transport{DialContext: n.Dial}
 		defer client.CloseIdleConnections()
 		for _, tt := range []struct {
@@ -189,15 +189,15 @@ func TestStreamsHaveALeastRate(t *testing.T) {
 }
 
 func testSilentBody(t *testing.T, server, call bool, kind, key, want string) {
-	cfg := router.Config{Routes: routertest.Routes(t, `name: a, key: "header:X-Key", without-key: any, body: {buffer: false}`)}
-	inBubble(t, cfg, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
+	cfg := router.Config{Routes: site.Routes(t, `name: a, key: "header:X-Key", without-key: any, body: {buffer: false}`)}
+	inBubble(t, cfg, func(t *testing.T, rt *router.Router, c *hub.Handle, n *site.Network) {
 		const addr = "127.0.0.1:1"
 		client := &http.Transport{DialContext: n.Dial, Protocols: new(http.Protocols)}
 		defer client.CloseIdleConnections()
 		url := "http://" + addr
 		if server {
 			cert, key, trusted := kit.Certificate(t)
-			settings := routertest.NetServer()
+			settings := site.NetServer()
 			settings.Protocols.SetHTTP2(true)
 			f := router.NewServer(rt, settings)
 			go f.ServeTLS(n.Listen(addr), cert, key)
@@ -218,9 +218,9 @@ func testSilentBody(t *testing.T, server, call bool, kind, key, want string) {
 			}
 			io.Copy(rw, r.Body)
 		})
-		m := routertest.Member("a", "a:1")
+		m := site.Member("a", "a:1")
 		m.GRPC = call
-		c.Set(t, m)
+		c.Set(m)
 		body, w := io.Pipe()
 		defer body.Close()
 		answered := make(chan struct{})
@@ -251,12 +251,12 @@ func testSilentBody(t *testing.T, server, call bool, kind, key, want string) {
 }
 
 func TestReady(t *testing.T) {
-	c := routertest.NewCluster(t, ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive})
-	rt := routertest.New(t, router.Config{Members: c})
+	c := hub.Of(ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive})
+	rt := site.NewRouter(t, router.Config{Members: c})
 	if rt.Ready() == nil {
 		t.Error("ready without a worker")
 	}
-	c.Set(t, routertest.Member("a", "a:1"))
+	c.Set(site.Member("a", "a:1"))
 	if err := rt.Ready(); err != nil {
 		t.Error(err)
 	}
@@ -266,13 +266,12 @@ func TestReady(t *testing.T) {
 // which. One whose store is not known counts as of any.
 func TestReadyNeedsWorkersOfTheStore(t *testing.T) {
 	of := func(name string, store ring.StoreID) ring.Member {
-		m := routertest.Member(name, name+":1")
+		m := site.Member(name, name+":1")
 		m.StoreID = store
 		return m
 	}
-	c := routertest.NewCluster(t)
-	c.Store = 7
-	rt := routertest.New(t, router.Config{Members: c})
+	c := hub.New(ring.Settings{}).Join(ring.Member{Name: "router", Role: ring.RoleRouter, StoreID: 7})
+	rt := site.NewRouter(t, router.Config{Members: c})
 	for _, tt := range []struct {
 		workers []ring.Member
 		ready   bool
@@ -282,7 +281,7 @@ func TestReadyNeedsWorkersOfTheStore(t *testing.T) {
 		{[]ring.Member{of("a", 8), of("b", 0)}, true},
 		{[]ring.Member{of("a", 6), of("b", 8)}, false},
 	} {
-		c.Set(t, tt.workers...)
+		c.Set(tt.workers...)
 		err := rt.Ready()
 		if tt.ready != (err == nil) {
 			t.Errorf("with %v: %v", tt.workers, err)
@@ -296,7 +295,7 @@ func TestReadyNeedsWorkersOfTheStore(t *testing.T) {
 			}
 		}
 	}
-	c.Set(t, routertest.Leaving(of("a", 8)))
+	c.Set(site.Leaving(of("a", 8)))
 	if err := rt.Ready(); err == nil || errors.Is(err, ring.ErrSettings) {
 		t.Errorf("with nobody active: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // h2Head makes HEADERS of fields, which are given as name and value in turn.
@@ -101,7 +101,7 @@ func TestFrontAnswersHTTP2AsServerDoes(t *testing.T) {
 	rt, _ := throughLink(t, echo)
 	fast, _ := frontOf(t, rt)
 	server := httptest.NewUnstartedServer(rt)
-	server.Config = routertest.NetServer()
+	server.Config = site.NetServer()
 	server.Config.Handler = rt
 	server.Start()
 	t.Cleanup(server.Close)

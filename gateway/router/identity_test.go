@@ -11,13 +11,14 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // identityRoutes has a key in each part of a request, in front of a route that takes the rest without one.
 func identityRoutes(t testing.TB) *routes.Table {
-	return routertest.Routes(t,
+	return site.Routes(t,
 		`name: orders, match: {path: "/orders/{order}/"}, key: path:order`,
 		`name: rooms, match: {path: /room}, key: query:room`,
 		`name: carts, match: {path: /cart}, key: cookie:cart`,
@@ -27,17 +28,17 @@ func identityRoutes(t testing.TB) *routes.Table {
 
 // Whichever way a request comes, the app gets the spelling of which the key was read, or
 // the client gets 400.
-func TestTheKeyIsWhatTheAppReads(t *testing.T) { routertest.EachWay(t, testTheKeyIsWhatTheAppReads) }
+func TestTheKeyIsWhatTheAppReads(t *testing.T) { site.EachWay(t, testTheKeyIsWhatTheAppReads) }
 
-func testTheKeyIsWhatTheAppReads(t *testing.T, front routertest.Way) {
-	w := routertest.NewWorker(t, "w", func(w http.ResponseWriter, r *http.Request) {
+func testTheKeyIsWhatTheAppReads(t *testing.T, front site.Way) {
+	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%q of %s", r.Header.Get(gateway.HeaderKey), r.RequestURI)
 	})
-	members := routertest.NewCluster(t, w.Member)
-	all := front(t, routertest.New(t, router.Config{Members: members, Routes: identityRoutes(t)}))
-	path := front(t, routertest.New(t, router.Config{Members: members, Routes: routes.ForKeys(kit.KeySources(t, "path:/orders/{key}"), routes.WithoutKey{Any: true})}))
+	members := hub.Of(w.Member)
+	all := front(t, site.NewRouter(t, router.Config{Members: members, Routes: identityRoutes(t)}))
+	path := front(t, site.NewRouter(t, router.Config{Members: members, Routes: routes.ForKeys(kit.KeySources(t, "path:/orders/{key}"), routes.WithoutKey{Any: true})}))
 	for _, tt := range []struct {
-		site                 *routertest.Site
+		site                 *site.Front
 		method, target, body string
 		fields               []string
 		want                 string
@@ -82,7 +83,7 @@ func testTheKeyIsWhatTheAppReads(t *testing.T, front routertest.Way) {
 		if want != "400" {
 			want = fmt.Sprintf("%q of %s", url.PathEscape(want), tt.target)
 		}
-		res, err := tt.site.Client().Do(req)
+		res, err := tt.site.HTTP.Do(req)
 		if err != nil {
 			t.Errorf("%s %s: %v", tt.method, tt.target, err)
 			continue

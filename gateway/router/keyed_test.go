@@ -13,8 +13,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -25,11 +26,11 @@ func echoKey(w http.ResponseWriter, r *http.Request) {
 }
 
 // Keys of every kind reach the worker, and so does the body in which one stands.
-func TestKeysOfEveryKind(t *testing.T) { routertest.EachWay(t, testKeysOfEveryKind) }
+func TestKeysOfEveryKind(t *testing.T) { site.EachWay(t, testKeysOfEveryKind) }
 
-func testKeysOfEveryKind(t *testing.T, front routertest.Way) {
-	w := routertest.NewWorker(t, "w", echoKey)
-	members := routertest.NewCluster(t, w.Member)
+func testKeysOfEveryKind(t *testing.T, front site.Way) {
+	w := site.NewFake(t, "w", echoKey)
+	members := hub.Of(w.Member)
 	padded := `{"order": {"id": 42}}` + strings.Repeat(" ", 50_000)
 	for _, tt := range []struct {
 		spec, path, body string
@@ -45,7 +46,7 @@ func testKeysOfEveryKind(t *testing.T, front routertest.Way) {
 		{"path:/o/{id}", "/o/42/", "", nil, "42 0 <nil>"},
 		{"path:/o/{id}", "/o//42/", "", nil, "400"},
 	} {
-		s := front(t, routertest.New(t, router.Config{Members: members, Keys: kit.KeySources(t, tt.spec)}))
+		s := front(t, site.NewRouter(t, router.Config{Members: members, Keys: kit.KeySources(t, tt.spec)}))
 		for _, chunked := range []bool{false, true} {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+tt.path, strings.NewReader(tt.body)))
 			if req.Header.Set("Content-Type", "application/json"); chunked && tt.body != "" {
@@ -54,7 +55,7 @@ func testKeysOfEveryKind(t *testing.T, front routertest.Way) {
 			for i := 0; i < len(tt.header); i += 2 {
 				req.Header.Set(tt.header[i], tt.header[i+1])
 			}
-			res, got := kit.Do(t, s.Client(), req)
+			res, got := kit.Do(t, s.HTTP, req)
 			if res.StatusCode != 200 {
 				got = fmt.Sprint(res.StatusCode)
 			}
@@ -66,15 +67,15 @@ func testKeysOfEveryKind(t *testing.T, front routertest.Way) {
 }
 
 func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		w := routertest.NewWorker(t, "w", echoKey)
-		s := front(t, routertest.New(t, router.Config{
-			Members: routertest.NewCluster(t, w.Member), Keys: kit.KeySources(t, "client"),
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		w := site.NewFake(t, "w", echoKey)
+		s := front(t, site.NewRouter(t, router.Config{
+			Members: hub.Of(w.Member), Keys: kit.KeySources(t, "client"),
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")},
 		}))
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 		req.Header.Set("X-Forwarded-For", "192.0.2.7, 192.0.2.8, 10.0.0.1")
-		if _, got := kit.Do(t, s.Client(), req); got != "192.0.2.8 0 <nil>" {
+		if _, got := kit.Do(t, s.HTTP, req); got != "192.0.2.8 0 <nil>" {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -83,16 +84,16 @@ func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
 // A client that does not send the body in which its key stands is not waited for
 // longer than for any body.
 func TestABodyWithAKeyThatDoesNotCome(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		w := routertest.NewWorker(t, "w", echoKey)
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Keys: kit.KeySources(t, "json:/id"), ClientTimeout: 100 * time.Millisecond})
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		w := site.NewFake(t, "w", echoKey)
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Keys: kit.KeySources(t, "json:/id"), ClientTimeout: 100 * time.Millisecond})
 		s := front(t, rt)
 		body, write := io.Pipe()
 		defer write.Close()
 		go io.WriteString(write, `{"id":`)
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
 		req.Header.Set("Content-Type", "application/json")
-		if res, err := s.Client().Do(req); err == nil {
+		if res, err := s.HTTP.Do(req); err == nil {
 			defer res.Body.Close()
 			if res.StatusCode != http.StatusRequestTimeout {
 				t.Errorf("status %d", res.StatusCode)
@@ -111,7 +112,7 @@ func TestABodyWithAKeyThatDoesNotCome(t *testing.T) {
 func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
 	overLink := func(t *testing.T, refusals int64) ring.Member {
 		var asked atomic.Int64
-		return routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		return site.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			if asked.Add(1) <= refusals {
 				w.Refuse(&link.RefusedError{Reason: link.Unavailable})
 				return
@@ -126,16 +127,16 @@ func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
 		memory int
 		fast   bool
 	}{
-		{"HTTP/1.1", func(t *testing.T) ring.Member { return routertest.NewWorker(t, "w", echoKey).Member }, 0, true},
+		{"HTTP/1.1", func(t *testing.T) ring.Member { return site.NewFake(t, "w", echoKey).Member }, 0, true},
 		{"link", func(t *testing.T) ring.Member { return overLink(t, 0) }, 0, true},
 		{"refused", func(t *testing.T) ring.Member { return overLink(t, 2) }, 0, true},
 		{"no memory", func(t *testing.T) ring.Member { return overLink(t, 1) }, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var handed atomic.Int64
-			general := routertest.NetServer()
+			general := site.NetServer()
 			general.ConnState = func(net.Conn, http.ConnState) { handed.Add(1) }
-			rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, tt.worker(t)), Keys: kit.KeySources(t, "json:/id"), Limits: gateway.Limits{ReplayBytes: tt.memory}})
+			rt := site.NewRouter(t, router.Config{Members: hub.Of(tt.worker(t)), Keys: kit.KeySources(t, "json:/id"), Limits: gateway.Limits{ReplayBytes: tt.memory}})
 			s := router.NewServer(rt, general)
 			l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 			go s.Serve(l)
@@ -159,10 +160,10 @@ func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
 // what was read of it is not there for anybody else.
 func TestABodyThatBreaksOffBeforeItsKey(t *testing.T) {
 	var handed atomic.Int64
-	general := routertest.NetServer()
+	general := site.NetServer()
 	general.ConnState = func(net.Conn, http.ConnState) { handed.Add(1) }
-	w := routertest.NewWorker(t, "w", echoKey)
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Routes: routertest.Routes(t, `name: a, key: "json:/id", body: {buffer: false}`), ClientTimeout: 100 * time.Millisecond})
+	w := site.NewFake(t, "w", echoKey)
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, `name: a, key: "json:/id", body: {buffer: false}`), ClientTimeout: 100 * time.Millisecond})
 	s := router.NewServer(rt, general)
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	go s.Serve(l)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -15,9 +15,8 @@ import (
 // BenchmarkHandlerOverLink is a request that a router sends to a worker's
 // http.Handler, both ends of the link together.
 func BenchmarkHandlerOverLink(b *testing.B) {
-	c := workertest.New(b, 16)
-	w := c.Start()
-	w.AwaitServing(b, 16)
+	c := site.New(b, 16)
+	w := c.StartOwner()
 	answer := []byte(`{"key":"4711","count":1}`)
 	addr := w.Listen(b, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(gateway.HeaderKey) != "4711" {

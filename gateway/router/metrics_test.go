@@ -16,9 +16,10 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // counts tells what do has changed in the router's metrics, once that is what is wanted
@@ -45,10 +46,10 @@ func requests(route, code, way string) string {
 }
 
 func TestMetricsOfRequests(t *testing.T) {
-	routertest.EachWay(t, testMetricsOfRequests)
+	site.EachWay(t, testMetricsOfRequests)
 }
 
-func testMetricsOfRequests(t *testing.T, front routertest.Way) {
+func testMetricsOfRequests(t *testing.T, front site.Way) {
 	app := func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		status := http.StatusOK
@@ -58,25 +59,25 @@ func testMetricsOfRequests(t *testing.T, front routertest.Way) {
 			fmt.Fprintf(w, "got %d", len(body))
 		}
 	}
-	up := routertest.NewWorker(t, "upstream", app)
+	up := site.NewFake(t, "upstream", app)
 	config := func(c *router.Config) {
-		c.Keys, c.Routes = nil, routertest.Routes(t,
+		c.Keys, c.Routes = nil, site.Routes(t,
 			"name: orders, match: {path: '/{status}/orders'}, key: 'header:X-Key'",
 			"name: few, match: {path: /few}, key: 'header:X-Key', rate: {per-route: 1/h}",
 			"name: site, match: {path: '/site/{rest...}'}, key: 'header:X-Key', without-key: '"+up.URL+"'",
 		)
 	}
 	linked, _ := throughLink(t, app, config)
-	plainWorker := routertest.NewWorker(t, "plain", app)
-	cfg := router.Config{Members: routertest.NewCluster(t, plainWorker.Member)}
+	plainWorker := site.NewFake(t, "plain", app)
+	cfg := router.Config{Members: hub.Of(plainWorker.Member)}
 	config(&cfg)
-	plain := routertest.New(t, cfg)
-	send := func(t *testing.T, s *routertest.Site, method, path, key string, body io.Reader) {
+	plain := site.NewRouter(t, cfg)
+	send := func(t *testing.T, s *site.Front, method, path, key string, body io.Reader) {
 		req := kit.Must(http.NewRequestWithContext(t.Context(), method, s.URL+path, body))
 		if key != "" {
 			req.Header.Set("X-Key", key)
 		}
-		kit.Do(t, s.Client(), req)
+		kit.Do(t, s.HTTP, req)
 	}
 	for name, tt := range map[string]struct {
 		rt           *router.Router
@@ -140,15 +141,15 @@ func testMetricsOfRequests(t *testing.T, front routertest.Way) {
 // A table that takes the place of another one goes on counting where that has stopped.
 func TestMetricsOutliveTables(t *testing.T) {
 	rt, _ := throughLink(t, echo, func(c *router.Config) {
-		c.Keys, c.Routes = nil, routertest.Routes(t, "name: a, key: 'header:X-Key'")
+		c.Keys, c.Routes = nil, site.Routes(t, "name: a, key: 'header:X-Key'")
 	})
-	s := routertest.ThroughServer(t, rt)
+	s := site.ThroughServer(t, rt)
 	counts(t, rt, func() {
-		routertest.Get(t, s, "k")
-		if err := rt.SetRoutes(routertest.Routes(t, "name: a, key: 'header:X-Key', hold: 1s")); err != nil {
+		site.Get(t, s, "k")
+		if err := rt.SetRoutes(site.Routes(t, "name: a, key: 'header:X-Key', hold: 1s")); err != nil {
 			t.Fatal(err)
 		}
-		routertest.Get(t, s, "k")
+		site.Get(t, s, "k")
 	}, metrictest.Values{requests("a", "2xx", "link"): 2})
 	if n := rt.Stats().Requests; n != 2 {
 		t.Errorf("%d requests by Stats, want 2", n)
@@ -158,14 +159,14 @@ func TestMetricsOutliveTables(t *testing.T) {
 // Whatever clients send, there are no more series than the routes make.
 func TestMetricsAreBounded(t *testing.T) {
 	rt, _ := throughLink(t, echo)
-	for _, front := range []routertest.Way{routertest.ThroughServer, routertest.ThroughNetHTTP} {
+	for _, front := range []site.Way{site.ThroughServer, site.ThroughNetHTTP} {
 		s := front(t, rt)
 		send := func(i int) {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), fmt.Sprintf("M%d", i), fmt.Sprintf("%s/%d?q=%d", s.URL, i, i), nil))
 			req.Host = fmt.Sprintf("h%d.example", i)
 			req.Header.Set("X-Key", fmt.Sprint(i))
 			req.Header.Set("User-Agent", fmt.Sprint(i))
-			kit.Do(t, s.Client(), req)
+			kit.Do(t, s.HTTP, req)
 		}
 		answered := requests("default", "2xx", "link")
 		counts(t, rt, func() { send(0) }, metrictest.Values{answered: 1})
@@ -182,7 +183,7 @@ func TestMetricsAreBounded(t *testing.T) {
 }
 
 func TestMetricsOfClientsThatLeave(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
 		entered := make(chan struct{})
 		rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 			close(entered)
@@ -195,7 +196,7 @@ func TestMetricsOfClientsThatLeave(t *testing.T) {
 			req.Header.Set("X-Key", "k")
 			defer cancel()
 			go func() { <-entered; cancel() }()
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 				t.Error("the request was answered")
 			}
@@ -206,20 +207,20 @@ func TestMetricsOfClientsThatLeave(t *testing.T) {
 // The way of requests to their owners: refusals, hints, attempts that have not started,
 // and waiting.
 func TestMetricsOfRouting(t *testing.T) {
-	b := routertest.NewWorker(t, "b", routertest.Answer("b"))
-	a := routertest.NewWorker(t, "a", routertest.NotOwner(b.Member, 7))
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(b.Member))})
-	s := routertest.ThroughServer(t, rt)
-	counts(t, rt, func() { routertest.Get(t, s, "k") }, metrictest.Values{
+	b := site.NewFake(t, "b", site.Answer("b"))
+	a := site.NewFake(t, "a", site.NotOwner(b.Member, 7))
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member, site.Leaving(b.Member))})
+	s := site.ThroughServer(t, rt)
+	counts(t, rt, func() { site.Get(t, s, "k") }, metrictest.Values{
 		"keyway_router_misroutes_total":      1,
 		"keyway_router_hints_followed_total": 1,
 	})
 
-	gone := routertest.NewWorker(t, "gone", routertest.Answer(""))
+	gone := site.NewFake(t, "gone", site.Answer(""))
 	gone.Close()
-	rt = routertest.New(t, router.Config{Members: routertest.NewCluster(t, gone.Member), Limits: gateway.Limits{NoHold: true}})
-	s = routertest.ThroughServer(t, rt)
-	counts(t, rt, func() { routertest.Get(t, s, "k") }, metrictest.Values{
+	rt = site.NewRouter(t, router.Config{Members: hub.Of(gone.Member), Limits: gateway.Limits{NoHold: true}})
+	s = site.ThroughServer(t, rt)
+	counts(t, rt, func() { site.Get(t, s, "k") }, metrictest.Values{
 		"keyway_router_retries_total":                   1,
 		`keyway_router_problems_total{kind="no-owner"}`: 1,
 		requests("default", "5xx", "router"):            1,
@@ -228,7 +229,7 @@ func TestMetricsOfRouting(t *testing.T) {
 
 func TestMetricsOfHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: time.Second}})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: time.Second}})
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -308,14 +309,14 @@ func TestMetricsOfLinks(t *testing.T) {
 // Metrics can be collected at any time.
 func TestMetricsWhileServing(t *testing.T) {
 	rt, _ := throughLink(t, echo)
-	s := routertest.ThroughServer(t, rt)
+	s := site.ThroughServer(t, rt)
 	var clients sync.WaitGroup
 	for i := range 50 {
 		clients.Go(func() {
 			for range 20 {
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 				req.Header.Set("X-Key", fmt.Sprint(i))
-				res, err := s.Client().Do(req)
+				res, err := s.HTTP.Do(req)
 				if err != nil {
 					t.Error(err)
 					return

@@ -20,13 +20,14 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // manyOnOne sends requests of the client at that address on one connection of HTTP/2, and returns
 // how many were answered with which status. They go on until the connection is closed.
-func manyOnOne(t *testing.T, s *routertest.Site, client string, requests int, fields ...string) (statuses map[string]int, conn net.Conn) {
+func manyOnOne(t *testing.T, s *site.Front, client string, requests int, fields ...string) (statuses map[string]int, conn net.Conn) {
 	t.Helper()
 	conn = kit.Dial(t, s.URL)
 	var out strings.Builder
@@ -77,10 +78,10 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 	defer upstream.Close()
 	upload := []string{":method", "POST", ":scheme", "http", ":path", "/", ":authority", "shop.example"}
 	var log kit.Buffer
-	w := routertest.NewWorker(t, "a", routertest.Answer("served"))
-	s := routertest.ThroughServer(t, routertest.New(t, router.Config{
-		Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: gateway.Limits{Hold: time.Second},
-		Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
+	w := site.NewFake(t, "a", site.Answer("served"))
+	s := site.ThroughServer(t, site.NewRouter(t, router.Config{
+		Members: hub.Of(w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: gateway.Limits{Hold: time.Second},
+		Routes:        site.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
 		ProxyProtocol: loopback, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}))
 	var first net.Conn
@@ -130,10 +131,10 @@ func TestTrapIdleConnectionsOnwardMakeRoom(t *testing.T) {
 	upstream.Start()
 	defer upstream.Close()
 	app := newTunnelApp()
-	w := routertest.NewWorker(t, "a", app.ServeHTTP)
-	s := routertest.ThroughServer(t, routertest.New(t, router.Config{
-		Members: routertest.NewCluster(t, w.Member), MaxConnections: most,
-		Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
+	w := site.NewFake(t, "a", app.ServeHTTP)
+	s := site.ThroughServer(t, site.NewRouter(t, router.Config{
+		Members: hub.Of(w.Member), MaxConnections: most,
+		Routes:        site.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
 		ProxyProtocol: loopback,
 	}))
 	statuses, conn := manyOnOne(t, s, "192.0.2.1", most, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "h")
@@ -160,7 +161,7 @@ func TestTrapAWorkerWithoutRoomIsWaitedFor(t *testing.T) {
 		defer far.Close()
 		go func() { io.Copy(io.Discard, far) }() // the worker never answers
 		rt := kit.Must(router.New(router.Config{
-			Members: routertest.NewCluster(t, routertest.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{ConnsPerWorker: 1},
+			Members: hub.Of(site.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{ConnsPerWorker: 1},
 			Dial:   func(context.Context, string, string) (net.Conn, error) { return at, nil },
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		}))

@@ -11,8 +11,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -21,10 +22,10 @@ import (
 // connection, or what trusted proxies say of it, whichever way the request goes,
 // and never by what a client says itself.
 func TestWorkersTellClientsApart(t *testing.T) {
-	plain := routertest.NewWorker(t, "plain", func(w http.ResponseWriter, r *http.Request) {
+	plain := site.NewFake(t, "plain", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header[hop.HeaderClient], r.Header[hop.HeaderPolicy])
 	})
-	linked := routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+	linked := site.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 		var policies []string
 		for name, value := range r.Fields.All() {
 			if strings.EqualFold(name, hop.HeaderPolicy) || strings.EqualFold(name, hop.HeaderClient) {
@@ -34,7 +35,7 @@ func TestWorkersTellClientsApart(t *testing.T) {
 		_, _ = w.Write(fmt.Append(nil, []string{strconv.FormatUint(r.Client, 10)}, policies))
 	})
 	trusted := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
 		for _, tt := range []struct {
 			name    string
 			proxies []netip.Prefix
@@ -50,14 +51,14 @@ func TestWorkersTellClientsApart(t *testing.T) {
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				for kind, m := range map[string]ring.Member{"plain": plain.Member, "link": linked} {
-					s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, m), TrustedProxies: tt.proxies}))
+					s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(m), TrustedProxies: tt.proxies}))
 					for _, body := range []string{"", strings.Repeat("x", 70_000)} {
 						req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body)))
 						for name, value := range map[string]string{"X-Key": "k", "X-Forwarded-For": tt.from, hop.HeaderClient: "1", hop.HeaderPolicy: "AQ"} {
 							req.Header.Set(name, value)
 						}
 						want := fmt.Sprint([]string{strconv.FormatUint(hop.ClientID(tt.want), 10)}, []string{})
-						if _, got := kit.Do(t, s.Client(), req); got != want {
+						if _, got := kit.Do(t, s.HTTP, req); got != want {
 							t.Errorf("%s, %d bytes of body: the worker is told %s, want %s", kind, len(body), got, want)
 						}
 					}
@@ -65,7 +66,7 @@ func TestWorkersTellClientsApart(t *testing.T) {
 			})
 		}
 		t.Run("another address", func(t *testing.T) {
-			s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, linked)}))
+			s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(linked)}))
 			other := &http.Transport{TLSClientConfig: kit.Untrusted(), DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
 			defer other.CloseIdleConnections()
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))

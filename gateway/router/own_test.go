@@ -21,24 +21,23 @@ import (
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // door is a worker with a router in its process.
 type door struct {
-	*workertest.Worker
-	*routertest.Site
+	*site.Worker
+	*site.Front
 	name string
 }
 
 // newDoors starts workers with a router each, whose app names the worker. A router that goes to its
 // own worker over the network fails the test.
-func newDoors(t *testing.T, n int, peers *gateway.PeerTLS, app func(name string) http.HandlerFunc, front routertest.Way) (c *workertest.Cluster, all []*door) {
+func newDoors(t *testing.T, n int, peers *gateway.PeerTLS, app func(name string) http.HandlerFunc, front site.Way) (c *site.Site, all []*door) {
 	t.Helper()
-	c = workertest.NewWith(t, ring.Settings{TTL: time.Second, Ring: ring.Config{Partitions: 16}, PeerTLS: peers != nil})
+	c = site.NewWith(t, ring.Settings{TTL: time.Second, Ring: ring.Config{Partitions: 16}, PeerTLS: peers != nil})
 	for i := range n {
 		d := &door{name: fmt.Sprint("w", i+1)}
 		d.Worker = c.StartNamed(d.name, func(cfg *worker.Config) {
@@ -46,16 +45,13 @@ func newDoors(t *testing.T, n int, peers *gateway.PeerTLS, app func(name string)
 			cfg.Members.(*hub.Handle).Keys = [][]byte{[]byte(strings.Repeat("k", 32))}
 		})
 		addr := d.Listen(t, d.Handler(app(d.name)))
-		if err := d.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
-		rt := routertest.New(t, router.Config{Members: d.Member, PeerTLS: peers, Own: d.Server.Dial, Dial: func(ctx context.Context, network, to string) (net.Conn, error) {
+		rt := site.NewRouter(t, router.Config{Members: d.Member, PeerTLS: peers, Own: d.Worker.Server.Dial, Dial: func(ctx context.Context, network, to string) (net.Conn, error) {
 			if to == addr {
 				t.Errorf("%s goes to its own worker over the network", d.name)
 			}
 			return new(net.Dialer).DialContext(ctx, network, to)
 		}})
-		d.Site = front(t, rt)
+		d.Front = front(t, rt)
 		all = append(all, d)
 	}
 	kit.Eventually(t, "all partitions are served", func() bool {
@@ -76,20 +72,20 @@ func (d *door) ask(t *testing.T, method, path, key string, body io.Reader, heade
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	return kit.Do(t, d.Client(), req)
+	return kit.Do(t, d.HTTP, req)
 }
 
 // Each door takes the keys of all workers, in every form of a request, and only those of others cross
 // the network, whether the members use TLS or not.
 func TestOwnKeysStayInTheProcess(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
 		for name, peers := range map[string]*gateway.PeerTLS{"plain": nil, "TLS": kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)} {
 			t.Run(name, func(t *testing.T) { testOwnKeysStayInTheProcess(t, peers, front) })
 		}
 	})
 }
 
-func testOwnKeysStayInTheProcess(t *testing.T, peers *gateway.PeerTLS, front routertest.Way) {
+func testOwnKeysStayInTheProcess(t *testing.T, peers *gateway.PeerTLS, front site.Way) {
 	_, doors := newDoors(t, 3, peers, func(name string) http.HandlerFunc {
 		return func(rw http.ResponseWriter, r *http.Request) {
 			key, _ := gateway.KeyFromHeader(r.Header)
@@ -158,9 +154,9 @@ func testOwnKeysStayInTheProcess(t *testing.T, peers *gateway.PeerTLS, front rou
 
 // What marks a request as a member's cannot come from a client, at no entrance, and an app that
 // passes on all that it gets marks no request of its own.
-func TestTrapMarksOfMembersAreNotTaken(t *testing.T) { routertest.EachWay(t, testMarksAreNotTaken) }
+func TestTrapMarksOfMembersAreNotTaken(t *testing.T) { site.EachWay(t, testMarksAreNotTaken) }
 
-func testMarksAreNotTaken(t *testing.T, front routertest.Way) {
+func testMarksAreNotTaken(t *testing.T, front site.Way) {
 	var nested atomic.Pointer[door] // through which the app calls
 	_, doors := newDoors(t, 2, nil, func(name string) http.HandlerFunc {
 		return func(rw http.ResponseWriter, r *http.Request) {
@@ -173,7 +169,7 @@ func testMarksAreNotTaken(t *testing.T, front routertest.Way) {
 			req := kit.Must(http.NewRequestWithContext(r.Context(), "GET", d.URL+"/", nil))
 			req.Header = r.Header.Clone()
 			req.Header.Set("X-Key", r.Header.Get("X-Inner"))
-			res, err := d.Client().Do(req)
+			res, err := d.HTTP.Do(req)
 			if err != nil {
 				t.Error(err)
 				return
@@ -241,7 +237,7 @@ func TestDoorsWhileOwnersMove(t *testing.T) {
 			delete(running, key)
 			fmt.Fprint(rw, name)
 		}
-	}, routertest.ThroughServer)
+	}, site.ThroughServer)
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for i := range 12 {
@@ -271,9 +267,7 @@ func TestDoorsWhileOwnersMove(t *testing.T) {
 	}
 	dying.Store(true)
 	doors[2].Worker.Close()
-	if err := doors[2].Member.Vanish(); err != nil {
-		t.Error(err)
-	}
+	doors[2].Member.Vanish()
 	kit.Eventually(t, "the others take over", func() bool { return doors[0].Serving()+doors[1].Serving() == c.Ring.Partitions })
 	stop()
 	clients.Wait()

@@ -16,8 +16,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // rawWorker is a worker of which the test holds the connections.
@@ -64,10 +65,10 @@ func rawWorker(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) (
 // A connection that was in use before dies under the request, which
 // http.Transport would send once more if it is a GET or has an Idempotency-Key.
 func TestARequestThatMayHaveStartedIsNotRepeated(t *testing.T) {
-	routertest.EachWay(t, testARequestThatMayHaveStartedIsNotRepeated)
+	site.EachWay(t, testARequestThatMayHaveStartedIsNotRepeated)
 }
 
-func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front routertest.Way) {
+func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front site.Way) {
 	endings := map[string]func(net.Conn){
 		"closed":       func(net.Conn) {},
 		"reset":        func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) },
@@ -79,13 +80,13 @@ func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front routertest.
 		for _, method := range []string{"GET", "HEAD", "DELETE", "OPTIONS", "PUT", "POST", "QUERY"} {
 			t.Run(name+" "+method, func(t *testing.T) {
 				addr, requests := rawWorker(t, func(_ int64, c net.Conn, _ *bufio.Reader) { end(c) })
-				rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("a", addr))})
+				rt := site.NewRouter(t, router.Config{Members: hub.Of(site.Member("a", addr))})
 				s := front(t, rt)
 				for i, want := range []int{200, 502} {
 					req, _ := http.NewRequestWithContext(t.Context(), method, s.URL, nil)
 					req.Header.Set("X-Key", "k")
 					req.Header.Set("Idempotency-Key", "1")
-					if res, body := kit.Do(t, s.Client(), req); res.StatusCode != want {
+					if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != want {
 						t.Errorf("request %d: %d %q, want %d", i, res.StatusCode, body, want)
 					}
 				}
@@ -100,16 +101,16 @@ func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front routertest.
 	}
 }
 
-func TestABodySentIsNotRepeated(t *testing.T) { routertest.EachWay(t, testABodySentIsNotRepeated) }
+func TestABodySentIsNotRepeated(t *testing.T) { site.EachWay(t, testABodySentIsNotRepeated) }
 
-func testABodySentIsNotRepeated(t *testing.T, front routertest.Way) {
+func testABodySentIsNotRepeated(t *testing.T, front site.Way) {
 	for _, size := range []int{10, 1 << 20} {
 		addr, requests := rawWorker(t, func(int64, net.Conn, *bufio.Reader) {})
-		s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("a", addr))}))
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(site.Member("a", addr))}))
 		for _, want := range []int{200, 502} {
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", size)))
 			req.Header.Set("X-Key", "k")
-			if res, _ := kit.Do(t, s.Client(), req); res.StatusCode != want {
+			if res, _ := kit.Do(t, s.HTTP, req); res.StatusCode != want {
 				t.Errorf("%d bytes: %d, want %d", size, res.StatusCode, want)
 			}
 		}
@@ -121,14 +122,14 @@ func testABodySentIsNotRepeated(t *testing.T, front routertest.Way) {
 
 // A worker that closes a connection which is idle is no reason to fail.
 func TestIdleConnectionsThatEndAreReplaced(t *testing.T) {
-	routertest.EachWay(t, testIdleConnectionsThatEndAreReplaced)
+	site.EachWay(t, testIdleConnectionsThatEndAreReplaced)
 }
 
-func testIdleConnectionsThatEndAreReplaced(t *testing.T, front routertest.Way) {
-	a := routertest.NewWorker(t, "a", routertest.Answer("a"))
-	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member)}))
+func testIdleConnectionsThatEndAreReplaced(t *testing.T, front site.Way) {
+	a := site.NewFake(t, "a", site.Answer("a"))
+	s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(a.Member)}))
 	for range 20 {
-		if res, _ := routertest.Get(t, s, "k"); res.StatusCode != 200 {
+		if res, _ := site.Get(t, s, "k"); res.StatusCode != 200 {
 			t.Fatal(res.StatusCode)
 		}
 		a.CloseClientConnections()
@@ -136,20 +137,20 @@ func testIdleConnectionsThatEndAreReplaced(t *testing.T, front routertest.Way) {
 }
 
 func TestARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T) {
-	routertest.EachWay(t, testARefusedDialIsRetriedAtTheOwnerByTheRing)
+	site.EachWay(t, testARefusedDialIsRetriedAtTheOwnerByTheRing)
 }
 
-func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front routertest.Way) {
-	a := routertest.NewWorker(t, "a", nil)
-	gone := routertest.Member("b", kit.FreeAddr(t))
-	a.Set(routertest.NotOwner(gone, 7))
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(gone)), Limits: gateway.Limits{NoHold: true}})
+func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front site.Way) {
+	a := site.NewFake(t, "a", nil)
+	gone := site.Member("b", kit.FreeAddr(t))
+	a.Set(site.NotOwner(gone, 7))
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member, site.Leaving(gone)), Limits: gateway.Limits{NoHold: true}})
 	s := front(t, rt)
-	if res, _ := routertest.Get(t, s, "k"); res.StatusCode != 503 {
+	if res, _ := site.Get(t, s, "k"); res.StatusCode != 503 {
 		t.Errorf("%d", res.StatusCode)
 	}
-	a.Set(routertest.Answer("a"))
-	if res, body := routertest.Get(t, s, "k"); res.StatusCode != 200 || body != "a" {
+	a.Set(site.Answer("a"))
+	if res, body := site.Get(t, s, "k"); res.StatusCode != 200 || body != "a" {
 		t.Errorf("%d %q", res.StatusCode, body)
 	}
 }
@@ -157,11 +158,11 @@ func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front routertest
 // The connection is made, but the first write fails: nothing has left, so the
 // request is sent again.
 func TestARequestThatWasNotWrittenIsSentAgain(t *testing.T) {
-	routertest.EachWay(t, testARequestThatWasNotWrittenIsSentAgain)
+	site.EachWay(t, testARequestThatWasNotWrittenIsSentAgain)
 }
 
-func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front routertest.Way) {
-	a := routertest.NewWorker(t, "a", routertest.Answer("a"))
+func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front site.Way) {
+	a := site.NewFake(t, "a", site.Answer("a"))
 	var dials atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -172,10 +173,10 @@ func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front routertest.Way
 	}
 	for _, method := range []string{"GET", "POST"} {
 		dials.Store(0)
-		s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Dial: dial}))
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(a.Member), Dial: dial}))
 		req, _ := http.NewRequestWithContext(t.Context(), method, s.URL, strings.NewReader("body"))
 		req.Header.Set("X-Key", "k")
-		if res, body := kit.Do(t, s.Client(), req); res.StatusCode != 200 || body != "a" {
+		if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || body != "a" {
 			t.Errorf("%s: %d %q", method, res.StatusCode, body)
 		}
 	}
@@ -186,11 +187,11 @@ type deadConn struct{ net.Conn }
 func (c deadConn) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestConnectionsToMembersThatLeftAreClosed(t *testing.T) {
-	routertest.EachWay(t, testConnectionsToMembersThatLeftAreClosed)
+	site.EachWay(t, testConnectionsToMembersThatLeftAreClosed)
 }
 
-func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front routertest.Way) {
-	a, b := routertest.NewWorker(t, "a", routertest.Answer("a")), routertest.NewWorker(t, "b", routertest.Answer("b"))
+func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front site.Way) {
+	a, b := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b"))
 	var open atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -200,14 +201,14 @@ func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front routertest.Wa
 		}
 		return c, err
 	}
-	c := routertest.NewCluster(t, a.Member)
-	s := front(t, routertest.New(t, router.Config{Members: c, Dial: dial}))
-	routertest.Get(t, s, "k")
+	c := hub.Of(a.Member)
+	s := front(t, site.NewRouter(t, router.Config{Members: c, Dial: dial}))
+	site.Get(t, s, "k")
 	if open.Load() != 1 {
 		t.Fatalf("%d connections to a", open.Load())
 	}
-	c.Set(t, b.Member)
-	routertest.Get(t, s, "k")
+	c.Set(b.Member)
+	site.Get(t, s, "k")
 	kit.Eventually(t, "the connection to a closes", func() bool { return open.Load() == 0 })
 }
 
@@ -223,23 +224,23 @@ func (c *closeCounter) Close() error {
 }
 
 func TestConnectionsToAWorkerAreBounded(t *testing.T) {
-	routertest.EachWay(t, testConnectionsToAWorkerAreBounded)
+	site.EachWay(t, testConnectionsToAWorkerAreBounded)
 }
 
-func testConnectionsToAWorkerAreBounded(t *testing.T, front routertest.Way) {
+func testConnectionsToAWorkerAreBounded(t *testing.T, front site.Way) {
 	var now, most atomic.Int64
 	release := make(chan struct{})
-	a := routertest.NewWorker(t, "a", func(w http.ResponseWriter, _ *http.Request) {
+	a := site.NewFake(t, "a", func(w http.ResponseWriter, _ *http.Request) {
 		n := now.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		<-release
 		now.Add(-1)
 	})
-	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{ConnsPerWorker: 3}}))
+	s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(a.Member), Limits: gateway.Limits{ConnsPerWorker: 3}}))
 	var wg sync.WaitGroup
 	for i := range 10 {
-		wg.Go(func() { routertest.Get(t, s, fmt.Sprint(i)) })
+		wg.Go(func() { site.Get(t, s, fmt.Sprint(i)) })
 	}
 	kit.Eventually(t, "three requests run", func() bool { return now.Load() == 3 })
 	close(release)
@@ -250,27 +251,27 @@ func testConnectionsToAWorkerAreBounded(t *testing.T, front routertest.Way) {
 }
 
 func TestClientDisconnectCancelsTheRequest(t *testing.T) {
-	routertest.EachWay(t, testClientDisconnectCancelsTheRequest)
+	site.EachWay(t, testClientDisconnectCancelsTheRequest)
 }
 
-func testClientDisconnectCancelsTheRequest(t *testing.T, front routertest.Way) {
+func testClientDisconnectCancelsTheRequest(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
 	for _, body := range []string{"", "small", strings.Repeat("x", 100<<10)} {
 		started, cancelled := make(chan struct{}), make(chan struct{})
-		a := routertest.NewWorker(t, "a", func(_ http.ResponseWriter, r *http.Request) {
+		a := site.NewFake(t, "a", func(_ http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			close(started)
 			<-r.Context().Done()
 			close(cancelled)
 		})
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member)})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member)})
 		s := front(t, rt)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			req, _ := http.NewRequestWithContext(ctx, "POST", s.URL, strings.NewReader(body))
 			req.Header.Set("X-Key", "k")
-			if res, err := s.Client().Do(req); err == nil {
+			if res, err := s.HTTP.Do(req); err == nil {
 				res.Body.Close()
 				t.Errorf("answered %d", res.StatusCode)
 			}

@@ -21,8 +21,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -30,15 +29,12 @@ import (
 // clients of the same worker.
 func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.PeerTLS) (rt *router.Router, newClient func() *client.Client) {
 	t.Helper()
-	c := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 16}, PeerTLS: true})
+	c := site.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 16}, PeerTLS: true})
 	w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker })
 	s := httptest.NewServer(app)
 	t.Cleanup(s.Close)
-	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(s.URL)))))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(s.URL)))))
+	members := c.Join("router")
 	keys := kit.KeySources(t, "header:X-Key")
 	rt = kit.Must(router.New(router.Config{Members: members, Keys: keys, PeerTLS: atRouter, Limits: gateway.Limits{NoHold: true}}))
 	t.Cleanup(func() { rt.Close() })
@@ -51,9 +47,9 @@ func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.Pee
 
 // Requests, streams both ways, large bodies and changes of protocol go through as they
 // do without TLS.
-func TestPeerTLSCarriesHTTP(t *testing.T) { routertest.EachWay(t, testPeerTLSCarriesHTTP) }
+func TestPeerTLSCarriesHTTP(t *testing.T) { site.EachWay(t, testPeerTLSCarriesHTTP) }
 
-func testPeerTLSCarriesHTTP(t *testing.T, front routertest.Way) {
+func testPeerTLSCarriesHTTP(t *testing.T, front site.Way) {
 	peers := kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)
 	step := make(chan struct{})
 	rt, client := overTLS(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -79,7 +75,7 @@ func testPeerTLSCarriesHTTP(t *testing.T, front routertest.Way) {
 	}, peers, peers)
 	s := front(t, rt)
 	body := strings.Repeat("x", 1<<20)
-	for name, via := range map[string]*http.Client{"router": s.Client(), "client": {Transport: client()}} {
+	for name, via := range map[string]*http.Client{"router": s.HTTP, "client": {Transport: client()}} {
 		base := map[string]string{"router": s.URL, "client": "http://app"}[name]
 		for range 2 {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", base+"/", strings.NewReader(body)))
@@ -126,10 +122,10 @@ func TestTrapPeerTLSIsNotGivenUp(t *testing.T) {
 	theirs := kit.PeerTLS(t, kit.Must(certs.NewCA(dir, "theirs")), nil)
 	var ran atomic.Int64
 	app := func(http.ResponseWriter, *http.Request) { ran.Add(1) }
-	plain := routertest.NewWorker(t, "plain", app)
+	plain := site.NewFake(t, "plain", app)
 	for name, addr := range map[string]string{"another CA": "", "a worker without TLS": plain.Addr} {
 		t.Run(name, func(t *testing.T) {
-			c := workertest.NewWith(t, ring.Settings{PeerTLS: true})
+			c := site.NewWith(t, ring.Settings{PeerTLS: true})
 			w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = theirs })
 			if own := w.Listen(t, w.Handler(http.HandlerFunc(app))); addr == "" {
 				addr = own
@@ -138,11 +134,10 @@ func TestTrapPeerTLSIsNotGivenUp(t *testing.T) {
 				if err := w.Member.Announce(func(self *ring.Member) { self.Addr, self.Link = addr, link }); err != nil {
 					t.Fatal(err)
 				}
-				members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-				rt := kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), PeerTLS: ours, Limits: gateway.Limits{NoHold: true}}))
+				rt := c.NewRouter(router.Config{PeerTLS: ours, Limits: gateway.Limits{NoHold: true}})
 				defer rt.Close()
-				s := routertest.ThroughServer(t, rt)
-				if res, text := routertest.Get(t, s, "k"); res.StatusCode != 503 || ran.Load() != 0 {
+				s := site.ThroughServer(t, rt)
+				if res, text := site.Get(t, s, "k"); res.StatusCode != 503 || ran.Load() != 0 {
 					t.Errorf("link %v: %d %q, ran %d times", link, res.StatusCode, text, ran.Load())
 				}
 			}
@@ -157,14 +152,14 @@ func TestPeerTLSRollsOver(t *testing.T) {
 	old, young := kit.Must(certs.NewCA(dir, "old")), kit.Must(certs.NewCA(dir, "young"))
 	atRouter, atWorker := kit.NewPeerTLSFiles(t, old), kit.NewPeerTLSFiles(t, old)
 	rt, client := overTLS(t, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "ran") }, atRouter.PeerTLS, atWorker.PeerTLS)
-	s := routertest.ThroughServer(t, rt)
+	s := site.ThroughServer(t, rt)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var sent atomic.Int64
 	for i := range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if res, text := routertest.Get(t, s, fmt.Sprint(i)); res.StatusCode != 200 || text != "ran" {
+				if res, text := site.Get(t, s, fmt.Sprint(i)); res.StatusCode != 200 || text != "ran" {
 					t.Errorf("%d %q", res.StatusCode, text)
 					return
 				}
@@ -219,18 +214,18 @@ func TestTrapPeerTLSConnectionsEndWithTheirCA(t *testing.T) {
 				}
 				io.WriteString(rw, "ran")
 			}, atRouter.PeerTLS, atWorker.PeerTLS)
-			s := routertest.ThroughServer(t, rt)
+			s := site.ThroughServer(t, rt)
 			slow := make(chan string, 1)
 			go func() {
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL+"/slow", nil))
 				req.Header.Set("X-Key", "slow")
-				res, text := kit.Do(t, s.Client(), req)
+				res, text := kit.Do(t, s.HTTP, req)
 				slow <- fmt.Sprint(res.StatusCode, " ", text)
 			}()
 			<-begun
 			map[string]*kit.PeerTLSFiles{"router": atRouter, "worker": atWorker}[end].Use(t, young)
 			kit.Eventually(t, "no request comes through any more", func() bool {
-				res, _ := routertest.Get(t, s, "k")
+				res, _ := site.Get(t, s, "k")
 				return res.StatusCode == http.StatusServiceUnavailable
 			})
 			close(finish)
@@ -252,19 +247,19 @@ func TestTrapOptionalPeerTLS(t *testing.T) {
 	}
 	optional := kit.Must(gateway.LoadPeerTLS(gateway.PeerTLSConfig{CertFile: cert, KeyFile: key, CAFile: ca.File, Optional: true}))
 	for _, announced := range []bool{false, true} {
-		c := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 16}, PeerTLS: true, PeerTLSOptional: true})
+		c := site.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 16}, PeerTLS: true, PeerTLSOptional: true})
 		w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = optional })
 		addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "ran") })))
 		if err := w.Member.Announce(func(self *ring.Member) { self.Addr, self.TLS = addr, announced }); err != nil {
 			t.Fatal(err)
 		}
-		members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+		members := c.Join("router")
 		var secure atomic.Bool
-		rt := routertest.New(t, router.Config{Members: members, PeerTLS: optional, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		rt := site.NewRouter(t, router.Config{Members: members, PeerTLS: optional, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			return &firstByte{Conn: conn, is: func(b byte) { secure.Store(b == 22) }}, err // of a handshake of TLS
 		}})
-		if res, text := routertest.Get(t, routertest.ThroughServer(t, rt), "k"); res.StatusCode != 200 || secure.Load() != announced {
+		if res, text := site.Get(t, site.ThroughServer(t, rt), "k"); res.StatusCode != 200 || secure.Load() != announced {
 			t.Errorf("announced %v: %d %s, over TLS %v", announced, res.StatusCode, text, secure.Load())
 		}
 	}

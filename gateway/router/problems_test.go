@@ -7,7 +7,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/hub"
 )
 
 // What a router or a worker says itself is the same on all ways, in the form that
@@ -15,7 +15,7 @@ import (
 func TestOwnAnswers(t *testing.T) {
 	app := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	all := entrances(t, app, nil)
-	lonely := routerEntrances(t, "no worker", router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{NoHold: true}})
+	lonely := routerEntrances(t, "no worker", router.Config{Members: hub.Of(), Limits: gateway.Limits{NoHold: true}})
 	const noAnswer = "the app did not answer"
 	tests := []struct {
 		name   string

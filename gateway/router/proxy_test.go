@@ -3,6 +3,7 @@ package router_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,37 +17,38 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // route starts a router in front of one worker.
-func route(t testing.TB, front routertest.Way, h http.HandlerFunc, change ...func(*router.Config)) (*routertest.Site, *router.Router, *routertest.Worker) {
-	w := routertest.NewWorker(t, "a", h)
-	cfg := router.Config{Members: routertest.NewCluster(t, w.Member)}
+func route(t testing.TB, front site.Way, h http.HandlerFunc, change ...func(*router.Config)) (*site.Front, *router.Router, *site.Fake) {
+	w := site.NewFake(t, "a", h)
+	cfg := router.Config{Members: hub.Of(w.Member)}
 	for _, c := range change {
 		c(&cfg)
 	}
-	rt := routertest.New(t, cfg)
+	rt := site.NewRouter(t, cfg)
 	return front(t, rt), rt, w
 }
 
 // takesGRPC configures the one worker of route for gRPC.
 func takesGRPC(t testing.TB) func(*router.Config) {
 	return func(cfg *router.Config) {
-		c := cfg.Members.(*routertest.Cluster)
+		c := cfg.Members.(*hub.Handle)
 		m := c.View().Members[0]
 		m.GRPC = true
-		c.Set(t, m)
+		c.Set(m)
 	}
 }
 
 func TestTheRequestArrivesAsItWasSent(t *testing.T) {
-	routertest.EachWay(t, testTheRequestArrivesAsItWasSent)
+	site.EachWay(t, testTheRequestArrivesAsItWasSent)
 }
 
-func testTheRequestArrivesAsItWasSent(t *testing.T, front routertest.Way) {
+func testTheRequestArrivesAsItWasSent(t *testing.T, front site.Way) {
 	var got *http.Request
 	var body []byte
 	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +80,7 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front routertest.Way) {
 		req.Header.Del("X-Secret")
 		req.Header.Set("Te", "trailers")
 	}
-	res, text := kit.Do(t, s.Client(), req)
+	res, text := kit.Do(t, s.HTTP, req)
 	if res.StatusCode != http.StatusTeapot || text != "tea" || res.Header.Get("X-App") != "1" || res.Header.Get("X-Hop") != "" || res.Header.Get("Via") != "1.1 keyway" {
 		t.Errorf("answer: %d %q %v", res.StatusCode, text, res.Header)
 	}
@@ -104,10 +106,10 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestBadRequests(t *testing.T) { routertest.EachWay(t, testBadRequests) }
+func TestBadRequests(t *testing.T) { site.EachWay(t, testBadRequests) }
 
-func testBadRequests(t *testing.T, front routertest.Way) {
-	s, rt, w := route(t, front, routertest.Answer("a"))
+func testBadRequests(t *testing.T, front site.Way) {
+	s, rt, w := route(t, front, site.Answer("a"))
 	for name, lines := range map[string]string{
 		"no key":           "",
 		"empty key":        "X-Key: \r\n",
@@ -127,10 +129,10 @@ func testBadRequests(t *testing.T, front routertest.Way) {
 			t.Errorf("%s: %d", name, status)
 		}
 	}
-	if _, body := routertest.Get(t, s, ""); !strings.Contains(body, "header:X-Key") {
+	if _, body := site.Get(t, s, ""); !strings.Contains(body, "header:X-Key") {
 		t.Errorf("the answer does not name the source: %q", body)
 	}
-	if res, _ := routertest.Get(t, s, strings.Repeat("k", 4096)); res.StatusCode != 200 {
+	if res, _ := site.Get(t, s, strings.Repeat("k", 4096)); res.StatusCode != 200 {
 		t.Errorf("a key of 4 KiB: %d", res.StatusCode)
 	}
 	if w.Hits.Load() != 1 || rt.Stats().BadRequests == 0 {
@@ -142,7 +144,7 @@ func testBadRequests(t *testing.T, front routertest.Way) {
 }
 
 // rawStatus sends bytes and returns the status of the answer.
-func rawStatus(t *testing.T, s *routertest.Site, request string) int {
+func rawStatus(t *testing.T, s *site.Front, request string) int {
 	t.Helper()
 	c, err := kit.Connect(s.URL)
 	if err != nil {
@@ -158,9 +160,9 @@ func rawStatus(t *testing.T, s *routertest.Site, request string) int {
 	return res.StatusCode
 }
 
-func TestAnswersStream(t *testing.T) { routertest.EachWay(t, testAnswersStream) }
+func TestAnswersStream(t *testing.T) { site.EachWay(t, testAnswersStream) }
 
-func testAnswersStream(t *testing.T, front routertest.Way) {
+func testAnswersStream(t *testing.T, front site.Way) {
 	next := make(chan string)
 	s, _, _ := route(t, front, func(w http.ResponseWriter, _ *http.Request) {
 		for text := range next {
@@ -171,7 +173,7 @@ func testAnswersStream(t *testing.T, front routertest.Way) {
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL, nil)
 	req.Header.Set("X-Key", "k")
 	go func() { next <- "first" }()
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,9 +195,9 @@ func testAnswersStream(t *testing.T, front routertest.Way) {
 }
 
 // A body of gRPC goes to the app as it comes: the two sides of a call may talk.
-func TestBodiesStream(t *testing.T) { routertest.EachWay(t, testBodiesStream) }
+func TestBodiesStream(t *testing.T) { site.EachWay(t, testBodiesStream) }
 
-func testBodiesStream(t *testing.T, front routertest.Way) {
+func testBodiesStream(t *testing.T, front site.Way) {
 	got := make(chan string)
 	s, _, _ := route(t, front, func(_ http.ResponseWriter, r *http.Request) {
 		buf := make([]byte, 100)
@@ -238,9 +240,9 @@ func testBodiesStream(t *testing.T, front routertest.Way) {
 
 // Every way of sending a body, to a worker that takes it at once, and to one
 // that first refuses.
-func TestBodiesArriveWhole(t *testing.T) { routertest.EachWay(t, testBodiesArriveWhole) }
+func TestBodiesArriveWhole(t *testing.T) { site.EachWay(t, testBodiesArriveWhole) }
 
-func testBodiesArriveWhole(t *testing.T, front routertest.Way) {
+func testBodiesArriveWhole(t *testing.T, front site.Way) {
 	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 3 << 20} {
 		for _, framing := range []string{"length", "chunked"} {
 			for _, proto := range []string{"HTTP/1.1", "HTTP/2"} {
@@ -254,14 +256,14 @@ func testBodiesArriveWhole(t *testing.T, front routertest.Way) {
 	}
 }
 
-func testBody(t *testing.T, front routertest.Way, size int, framing, proto string, refusals int64) {
+func testBody(t *testing.T, front site.Way, size int, framing, proto string, refusals int64) {
 	var hits atomic.Int64
 	s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) <= refusals {
-			routertest.Refuse("unavailable", 503)(w, r)
+			site.Refuse("unavailable", 503)(w, r)
 			return
 		}
-		h := routertest.Sum(r.Body)
+		h := site.Sum(r.Body)
 		fmt.Fprint(w, h)
 	})
 	content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
@@ -272,7 +274,7 @@ func testBody(t *testing.T, front routertest.Way, size int, framing, proto strin
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, body)
 	req.Header.Set("X-Key", "k")
 	res, text := kit.Do(t, kit.Client(t, proto), req)
-	if want := routertest.Sum(bytes.NewReader(content)); res.StatusCode != 200 || text != want || !strings.HasPrefix(res.Proto, proto) {
+	if want := site.Sum(bytes.NewReader(content)); res.StatusCode != 200 || text != want || !strings.HasPrefix(res.Proto, proto) {
 		t.Errorf("%d %q over %s, want the body's hash %q", res.StatusCode, text, res.Proto, want)
 	}
 	kit.Eventually(t, "no bytes are kept", func() bool { return rt.Stats().BodyBytes == 0 })
@@ -282,43 +284,43 @@ func testBody(t *testing.T, front routertest.Way, size int, framing, proto strin
 // after they have read of it. Only one that streams is not: the rest of its body alone
 // must not go to anybody.
 func TestARefusalAfterTheBodyHasBegun(t *testing.T) {
-	routertest.EachWay(t, testARefusalAfterTheBodyHasBegun)
+	site.EachWay(t, testARefusalAfterTheBodyHasBegun)
 }
 
-func testARefusalAfterTheBodyHasBegun(t *testing.T, front routertest.Way) {
+func testARefusalAfterTheBodyHasBegun(t *testing.T, front site.Way) {
 	for _, tt := range []struct {
 		name   string
 		size   int
 		read   int64 // by a worker that then refuses
 		kind   string
-		client func(s *routertest.Site) *http.Client
+		client *http.Client // nil for that of the front
 		hits   int64
 		want   int
 	}{
-		{"small", 100, 10, "text/plain", (*routertest.Site).Client, 3, 200},
-		{"large", 1 << 20, 10, "text/plain", (*routertest.Site).Client, 3, 200},
-		{"large, gRPC by its name only", 1 << 20, 10, "application/grpcx", (*routertest.Site).Client, 3, 200},
-		{"large, streamed", 1 << 20, 128 << 10, "application/grpc", func(*routertest.Site) *http.Client { return kit.Client(t, "HTTP/2") }, 1, 502},
+		{"small", 100, 10, "text/plain", nil, 3, 200},
+		{"large", 1 << 20, 10, "text/plain", nil, 3, 200},
+		{"large, gRPC by its name only", 1 << 20, 10, "application/grpcx", nil, 3, 200},
+		{"large, streamed", 1 << 20, 128 << 10, "application/grpc", kit.Client(t, "HTTP/2"), 1, 502},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var hits atomic.Int64
 			s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 				if hits.Add(1) < 3 {
 					io.CopyN(io.Discard, r.Body, tt.read)
-					routertest.Refuse("unavailable", 503)(w, r)
+					site.Refuse("unavailable", 503)(w, r)
 					return
 				}
-				io.WriteString(w, routertest.Sum(r.Body))
+				io.WriteString(w, site.Sum(r.Body))
 			}, takesGRPC(t))
 			body := strings.Repeat("x", tt.size)
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body))
 			req.Header.Set("X-Key", "k")
 			req.Header.Set("Content-Type", tt.kind)
-			res, text := kit.Do(t, tt.client(s), req)
+			res, text := kit.Do(t, cmp.Or(tt.client, s.HTTP), req)
 			if res.StatusCode != tt.want || hits.Load() != tt.hits {
 				t.Errorf("%d after %d requests, want %d after %d", res.StatusCode, hits.Load(), tt.want, tt.hits)
 			}
-			if want := routertest.Sum(strings.NewReader(body)); tt.want == 200 && text != want {
+			if want := site.Sum(strings.NewReader(body)); tt.want == 200 && text != want {
 				t.Errorf("the app got %s, want %s", text, want)
 			}
 			if tt.want == 502 && rt.Stats().Broken != 1 {
@@ -330,14 +332,14 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front routertest.Way) {
 
 // What memory does not hold goes to files, and can still be sent elsewhere.
 func TestBodiesBeyondTheBudgetGoToFiles(t *testing.T) {
-	routertest.EachWay(t, testBodiesBeyondTheBudgetGoToFiles)
+	site.EachWay(t, testBodiesBeyondTheBudgetGoToFiles)
 }
 
-func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front routertest.Way) {
+func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front site.Way) {
 	var hits atomic.Int64
 	s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) == 1 {
-			routertest.Refuse("unavailable", 503)(w, r)
+			site.Refuse("unavailable", 503)(w, r)
 			return
 		}
 		body, _ := io.ReadAll(r.Body)
@@ -346,7 +348,7 @@ func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front routertest.Way) {
 	body := strings.Repeat("four", 2000)
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body))
 	req.Header.Set("X-Key", "k")
-	if res, text := kit.Do(t, s.Client(), req); res.StatusCode != 200 || text != body {
+	if res, text := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || text != body {
 		t.Errorf("%d, %d bytes", res.StatusCode, len(text))
 	}
 	if b := rt.Stats().BodyBytes; b != 0 {
@@ -354,9 +356,9 @@ func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestUpgrades(t *testing.T) { routertest.EachWay(t, testUpgrades) }
+func TestUpgrades(t *testing.T) { site.EachWay(t, testUpgrades) }
 
-func testUpgrades(t *testing.T, front routertest.Way) {
+func testUpgrades(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
 	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
@@ -392,9 +394,9 @@ func testUpgrades(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestABodyThatStopsHalfway(t *testing.T) { routertest.EachWay(t, testABodyThatStopsHalfway) }
+func TestABodyThatStopsHalfway(t *testing.T) { site.EachWay(t, testABodyThatStopsHalfway) }
 
-func testABodyThatStopsHalfway(t *testing.T, front routertest.Way) {
+func testABodyThatStopsHalfway(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
 	tests := map[string]struct {
 		head string
@@ -408,7 +410,7 @@ func testABodyThatStopsHalfway(t *testing.T, front routertest.Way) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, rt, w := route(t, front, routertest.Answer("a"))
+			s, rt, w := route(t, front, site.Answer("a"))
 			c, err := kit.Connect(s.URL)
 			if err != nil {
 				t.Fatal(err)
@@ -434,9 +436,9 @@ func testABodyThatStopsHalfway(t *testing.T, front routertest.Way) {
 }
 
 // A client that does not read must not hold the worker for ever.
-func TestSlowReaders(t *testing.T) { routertest.EachWay(t, testSlowReaders) }
+func TestSlowReaders(t *testing.T) { site.EachWay(t, testSlowReaders) }
 
-func testSlowReaders(t *testing.T, front routertest.Way) {
+func testSlowReaders(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
 	ended := make(chan struct{})
 	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
@@ -462,10 +464,10 @@ func testSlowReaders(t *testing.T, front routertest.Way) {
 }
 
 func TestAnAnswerThatBreaksOffBreaksOff(t *testing.T) {
-	routertest.EachWay(t, testAnAnswerThatBreaksOffBreaksOff)
+	site.EachWay(t, testAnAnswerThatBreaksOffBreaksOff)
 }
 
-func testAnAnswerThatBreaksOffBreaksOff(t *testing.T, front routertest.Way) {
+func testAnAnswerThatBreaksOffBreaksOff(t *testing.T, front site.Way) {
 	s, _, _ := route(t, front, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "half")
 		w.(http.Flusher).Flush()
@@ -473,7 +475,7 @@ func testAnAnswerThatBreaksOffBreaksOff(t *testing.T, front routertest.Way) {
 	})
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL, nil)
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -25,7 +26,7 @@ func TestRouterConfigIsChecked(t *testing.T) {
 	if _, err := router.New(router.Config{Keys: kit.KeySources(t, "host")}); err == nil || !strings.Contains(err.Error(), "Members") {
 		t.Error(err)
 	}
-	if _, err := router.New(router.Config{Members: routertest.NewCluster(t)}); err == nil || !strings.Contains(err.Error(), "Keys") {
+	if _, err := router.New(router.Config{Members: hub.Of()}); err == nil || !strings.Contains(err.Error(), "Keys") {
 		t.Error(err)
 	}
 	for field, cfg := range map[string]router.Config{
@@ -38,12 +39,12 @@ func TestRouterConfigIsChecked(t *testing.T) {
 		"Config.MaxConnections is -20": {MaxConnections: -20},
 		"Limits.DialTimeout is -1s":    {Limits: gateway.Limits{DialTimeout: -time.Second}},
 	} {
-		cfg.Members, cfg.Keys = routertest.NewCluster(t), kit.KeySources(t, "host")
+		cfg.Members, cfg.Keys = hub.Of(), kit.KeySources(t, "host")
 		if _, err := router.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "router: "+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t)})
+	rt := site.NewRouter(t, router.Config{Members: hub.Of()})
 	for range 2 {
 		if err := rt.Close(); err != nil {
 			t.Errorf("Close is not idempotent: %v", err)
@@ -52,11 +53,11 @@ func TestRouterConfigIsChecked(t *testing.T) {
 }
 
 // Thousands of clients that have sent half a request hold nobody up.
-func TestSlowClientsHurtNobody(t *testing.T) { routertest.EachWay(t, testSlowClientsHurtNobody) }
+func TestSlowClientsHurtNobody(t *testing.T) { site.EachWay(t, testSlowClientsHurtNobody) }
 
-func testSlowClientsHurtNobody(t *testing.T, front routertest.Way) {
+func testSlowClientsHurtNobody(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
-	s, rt, w := route(t, front, routertest.Answer("a"))
+	s, rt, w := route(t, front, site.Answer("a"))
 	const slow = 500
 	var conns []net.Conn
 	defer func() {
@@ -78,7 +79,7 @@ func testSlowClientsHurtNobody(t *testing.T, front routertest.Way) {
 	}
 	kit.Eventually(t, "the slow bodies have begun", func() bool { return rt.Stats().Requests == slow/2 })
 	for i := range 100 {
-		if res, _ := routertest.Get(t, s, fmt.Sprint(i)); res.StatusCode != 200 {
+		if res, _ := site.Get(t, s, fmt.Sprint(i)); res.StatusCode != 200 {
 			t.Fatalf("request %d: %d", i, res.StatusCode)
 		}
 	}
@@ -90,13 +91,13 @@ func testSlowClientsHurtNobody(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestManyClientsAtOnce(t *testing.T) { routertest.EachWay(t, testManyClientsAtOnce) }
+func TestManyClientsAtOnce(t *testing.T) { site.EachWay(t, testManyClientsAtOnce) }
 
-func testManyClientsAtOnce(t *testing.T, front routertest.Way) {
+func testManyClientsAtOnce(t *testing.T, front site.Way) {
 	kit.NoLeaks(t)
-	ws := []*routertest.Worker{routertest.NewWorker(t, "a", routertest.Answer("a")), routertest.NewWorker(t, "b", routertest.Answer("b")), routertest.NewWorker(t, "d", routertest.Answer("d"))}
-	c := routertest.NewCluster(t, ws[0].Member, ws[1].Member, ws[2].Member)
-	s := front(t, routertest.New(t, router.Config{Members: c}))
+	ws := []*site.Fake{site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b")), site.NewFake(t, "d", site.Answer("d"))}
+	c := hub.Of(ws[0].Member, ws[1].Member, ws[2].Member)
+	s := front(t, site.NewRouter(t, router.Config{Members: c}))
 	var mu sync.Mutex
 	owners := make(map[string]string)
 	var wg sync.WaitGroup
@@ -104,7 +105,7 @@ func testManyClientsAtOnce(t *testing.T, front routertest.Way) {
 		wg.Go(func() {
 			for j := range 50 {
 				key := fmt.Sprint("key-", (i+j)%20)
-				_, body := routertest.Get(t, s, key)
+				_, body := site.Get(t, s, key)
 				mu.Lock()
 				if o, ok := owners[key]; ok && o != body {
 					t.Errorf("%s went to %s and %s", key, o, body)
@@ -117,11 +118,11 @@ func testManyClientsAtOnce(t *testing.T, front routertest.Way) {
 	wg.Wait()
 }
 
-func TestAnAttackOnTheMarkers(t *testing.T) { routertest.EachWay(t, testAnAttackOnTheMarkers) }
+func TestAnAttackOnTheMarkers(t *testing.T) { site.EachWay(t, testAnAttackOnTheMarkers) }
 
-func testAnAttackOnTheMarkers(t *testing.T, front routertest.Way) {
-	b := routertest.NewWorker(t, "b", routertest.Answer("b"))
-	s, rt, _ := route(t, front, routertest.Answer("a"))
+func testAnAttackOnTheMarkers(t *testing.T, front site.Way) {
+	b := site.NewFake(t, "b", site.Answer("b"))
+	s, rt, _ := route(t, front, site.Answer("a"))
 	c, err := kit.Connect(s.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -136,8 +137,8 @@ func testAnAttackOnTheMarkers(t *testing.T, front routertest.Way) {
 
 func TestAdmin(t *testing.T) {
 	gate := ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive, Addr: "r:1", Gossip: "r:2"}
-	c := routertest.NewCluster(t, gate)
-	rt := routertest.New(t, router.Config{Members: c})
+	c := hub.Of(gate)
+	rt := site.NewRouter(t, router.Config{Members: c})
 	pages := admin.New(admin.Config{Members: c, Ready: rt.Ready, Lookup: rt.Lookup})
 	ask := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -150,8 +151,8 @@ func TestAdmin(t *testing.T) {
 	if w := ask("/readyz"); w.Code != 503 || !strings.Contains(w.Body.String(), "no worker") {
 		t.Errorf("readyz without workers: %d %s", w.Code, w.Body)
 	}
-	a, b := routertest.Member("a", "a:1"), routertest.Member("b", "b:1")
-	c.Set(t, gate, a, b)
+	a, b := site.Member("a", "a:1"), site.Member("b", "b:1")
+	c.Set(gate, a, b)
 	if w := ask("/readyz"); w.Code != 200 {
 		t.Errorf("readyz: %d %s", w.Code, w.Body)
 	}

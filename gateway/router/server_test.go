@@ -16,24 +16,21 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // frontOf serves the router that throughLink started through a [router.Server], too.
 func frontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
-	t.Helper()
-	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	return "http://" + l.Addr().String(), routertest.Serve(t, rt, l)
+	s := site.ThroughServer(t, rt)
+	return s.URL, s.Server
 }
 
 // secureFrontOf is frontOf with TLS.
 func secureFrontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
-	t.Helper()
-	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	return "https://" + l.Addr().String(), routertest.ServeTLS(t, rt, l)
+	s := site.ThroughTLS(t, rt)
+	return s.URL, s.Server
 }
 
 type frontWay func(testing.TB, *router.Router) (base string, f *router.Server)
@@ -51,7 +48,7 @@ func testFrontAnswersAsServerDoes(t *testing.T, frontOf frontWay) {
 	rt, _ := throughLink(t, echo)
 	fast, _ := frontOf(t, rt)
 	server := httptest.NewUnstartedServer(rt)
-	server.Config.MaxHeaderBytes = routertest.NetServer().MaxHeaderBytes
+	server.Config.MaxHeaderBytes = site.NetServer().MaxHeaderBytes
 	if strings.HasPrefix(fast, "https") {
 		server.StartTLS()
 	} else {
@@ -278,7 +275,7 @@ func testFrontCloseEndsRequests(t *testing.T, frontOf frontWay) {
 				if hop == "link" {
 					rt, _ = throughLink(t, app)
 				} else {
-					rt = routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("w1", workertest.Serve(t, http.HandlerFunc(app)).URL))})
+					rt = site.NewRouter(t, router.Config{Members: hub.Of(site.Member("w1", site.Serve(t, http.HandlerFunc(app)).URL))})
 				}
 				base, f := frontOf(t, rt)
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", base, nil))
@@ -379,13 +376,13 @@ func testRequestsMeetTheEnd(t *testing.T, frontOf frontWay) {
 // A front that has not served yet has started nothing, and ends at once.
 func TestFrontEndsBeforeItServes(t *testing.T) {
 	kit.NoLeaks(t)
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t)})
-	router.NewServer(rt, routertest.NetServer())
+	rt := site.NewRouter(t, router.Config{Members: hub.Of()})
+	router.NewServer(rt, site.NetServer())
 	for _, end := range []func(*router.Server) error{
 		(*router.Server).Close,
 		func(f *router.Server) error { return f.Shutdown(t.Context()) },
 	} {
-		f := router.NewServer(rt, routertest.NetServer())
+		f := router.NewServer(rt, site.NetServer())
 		if err := errors.Join(end(f), end(f)); err != nil {
 			t.Error(err)
 		}
@@ -396,9 +393,8 @@ func TestFrontEndsBeforeItServes(t *testing.T) {
 }
 
 func TestFrontHolds(t *testing.T) {
-	c := workertest.New(t, 16)
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{Hold: 200 * time.Millisecond}}))
+	c := site.New(t, 16)
+	rt := c.NewRouter(router.Config{Limits: gateway.Limits{Hold: 200 * time.Millisecond}})
 	defer rt.Close()
 	base, _ := frontOf(t, rt)
 	res, body := kit.Fetch(t, base, "X-Key", "k")

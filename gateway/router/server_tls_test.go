@@ -10,8 +10,9 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 func TestFrontServesTLS(t *testing.T) {
@@ -20,7 +21,7 @@ func TestFrontServesTLS(t *testing.T) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		io.WriteString(rw, strings.Repeat(r.Header.Get("X-Forwarded-Proto"), int(n)))
 	})
-	server := routertest.NetServer()
+	server := site.NetServer()
 	server.Protocols.SetHTTP2(true)
 	f := router.NewServer(rt, server)
 	cert, key, trusted := kit.Certificate(t)
@@ -72,9 +73,9 @@ func TestFrontServesTLS(t *testing.T) {
 func TestRoutersShareTickets(t *testing.T) {
 	cache := tls.NewLRUClientSessionCache(1)
 	for i := range 2 {
-		members := routertest.NewCluster(t)
+		members := hub.Of()
 		members.Keys = [][]byte{[]byte(strings.Repeat("k", 32))}
-		base, _ := secureFrontOf(t, routertest.New(t, router.Config{Members: members}))
+		base, _ := secureFrontOf(t, site.NewRouter(t, router.Config{Members: members}))
 		conn := kit.Must(tls.Dial("tcp", strings.TrimPrefix(base, "https://"), &tls.Config{ServerName: "h", InsecureSkipVerify: true, ClientSessionCache: cache}))
 		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 		io.Copy(io.Discard, conn)

@@ -15,23 +15,17 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // throughSmallLink is throughLink with a worker that takes streams requests at once on a link.
-func throughSmallLink(t *testing.T, streams int, app http.HandlerFunc) (rt *router.Router, w *workertest.Worker) {
+func throughSmallLink(t *testing.T, streams int, app http.HandlerFunc) (rt *router.Router, w *site.Worker) {
 	t.Helper()
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w = c.StartReady(func(cfg *worker.Config) { cfg.StreamsPerLink = streams })
-	addr := w.Listen(t, w.Handler(app))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
-	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt = kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{Hold: time.Second}}))
+	w.Listen(t, w.Handler(app))
+	rt = c.NewRouter(router.Config{Limits: gateway.Limits{Hold: time.Second}})
 	t.Cleanup(func() { rt.Close() })
 	return rt, w
 }
@@ -39,7 +33,7 @@ func throughSmallLink(t *testing.T, streams int, app http.HandlerFunc) (rt *rout
 // crowd is requests that have not been answered yet.
 type crowd struct {
 	t  *testing.T
-	s  *routertest.Site
+	s  *site.Front
 	wg sync.WaitGroup
 
 	mu     sync.Mutex
@@ -51,7 +45,7 @@ func (c *crowd) send(path, key string) {
 	c.wg.Go(func() {
 		req, _ := http.NewRequestWithContext(c.t.Context(), "GET", c.s.URL+path, nil)
 		req.Header.Set("X-Key", key)
-		res, err := c.s.Client().Do(req)
+		res, err := c.s.HTTP.Do(req)
 		if err != nil {
 			c.t.Error(err)
 			return
@@ -80,7 +74,7 @@ func (c *crowd) answered(status int) int {
 // is the yardstick: a gateway with as many connections to its app has none left,
 // and one without a bound leaves all that wait to the app.
 func TestTrapWaitersLeaveRoomForOtherKeys(t *testing.T) {
-	routertest.EachWay(t, testWaitersLeaveRoom)
+	site.EachWay(t, testWaitersLeaveRoom)
 	t.Run("yardstick", testYardstickOfWaiters)
 }
 
@@ -108,7 +102,7 @@ func crowdOut(t *testing.T, c *crowd, settled, stuck func() bool) (answered int)
 	return c.answered(http.StatusOK)
 }
 
-func testWaitersLeaveRoom(t *testing.T, front routertest.Way) {
+func testWaitersLeaveRoom(t *testing.T, front site.Way) {
 	app := newSlowApp()
 	rt, w := throughSmallLink(t, crowdStreams, app.ServeHTTP)
 	c := &crowd{t: t, s: front(t, rt)}
@@ -160,7 +154,7 @@ func testYardstickOfWaiters(t *testing.T) {
 			for i := range crowdKeys {
 				keys[fmt.Sprint("busy", i)] = make(chan struct{}, 1)
 			}
-			s, under := routertest.NetHTTP(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			s, under := site.NetHTTP(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if key := keys[r.Header.Get("X-Key")]; key != nil {
 					waiting.Add(1)
 					key <- struct{}{}
@@ -192,14 +186,14 @@ func TestFullWorkerIsSaidAtOnce(t *testing.T) {
 		begun.Add(1)
 		<-release
 	})
-	c := &crowd{t: t, s: routertest.ThroughServer(t, rt)}
+	c := &crowd{t: t, s: site.ThroughServer(t, rt)}
 	defer c.wg.Wait()
 	defer close(release)
 	for i := range streams {
 		c.send("/", fmt.Sprint("key", i))
 		kit.Eventually(t, "it has begun", func() bool { return begun.Load() == int64(i+1) })
 	}
-	res, body := routertest.Get(t, c.s, "one more")
+	res, body := site.Get(t, c.s, "one more")
 	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "full") {
 		t.Errorf("%d %q, Retry-After %q", res.StatusCode, body, res.Header.Get("Retry-After"))
 	}
@@ -225,7 +219,7 @@ func TestTrapUnreadAnswersLeaveRoom(t *testing.T) {
 			}
 		}
 	})
-	s := routertest.ThroughServer(t, rt)
+	s := site.ThroughServer(t, rt)
 	var refused atomic.Int64 // that came before others were stuck
 	sent := int64(0)
 	send := func() {
@@ -251,7 +245,7 @@ func TestTrapUnreadAnswersLeaveRoom(t *testing.T) {
 	}
 	for i := range 2 * streams {
 		kit.Eventually(t, "another client is served", func() bool {
-			res, body := routertest.Get(t, s, fmt.Sprint("other", i))
+			res, body := site.Get(t, s, fmt.Sprint("other", i))
 			return res.StatusCode == 200 && body == "ok"
 		})
 	}

@@ -10,9 +10,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/tracing"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // BenchmarkTraces is a request through a router, over the link, and through a worker: without spans, with
@@ -34,14 +33,10 @@ func BenchmarkTraces(b *testing.B) {
 			}
 			spans := kit.Must(tracing.Environment("bench")).Start(io.Discard, slog.New(slog.DiscardHandler))
 			b.Cleanup(spans.Close)
-			c := workertest.New(b, 16)
+			c := site.New(b, 16)
 			w := c.StartReady(func(cfg *worker.Config) { cfg.TracerProvider = spans.TracerProvider() })
-			addr := w.Listen(b, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "hello") })))
-			if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-				b.Fatal(err)
-			}
-			gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-			rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(b, "header:X-Key"), TracerProvider: spans.TracerProvider()}))
+			w.Listen(b, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "hello") })))
+			rt := c.NewRouter(router.Config{TracerProvider: spans.TracerProvider()})
 			b.Cleanup(func() { rt.Close() })
 			b.ReportAllocs()
 			for b.Loop() {

@@ -15,19 +15,18 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/test/spantest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // tracedSite is a router and a worker whose spans are kept in one place.
 type tracedSite struct {
 	*spantest.Spans
 	app    chan http.Header // of requests as the app gets them
-	worker *workertest.Worker
+	worker *site.Worker
 	addr   string // the worker's
 	router *router.Router
 	log    *accessLog
@@ -36,32 +35,29 @@ type tracedSite struct {
 // newTracedSite makes a router in front of a worker that takes the link, or only plain HTTP.
 func newTracedSite(t *testing.T, linked, keys bool, answer http.HandlerFunc) *tracedSite {
 	s := &tracedSite{Spans: spantest.New(t), app: make(chan http.Header, 8)}
-	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.app <- r.Header.Clone()
 		answer(w, r)
 	}))
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	s.worker = c.StartReady(func(cfg *worker.Config) {
 		cfg.TracerProvider, cfg.TraceKeys, cfg.Direct = s.Spans, keys, !linked
 	})
 	s.addr = s.worker.Listen(t, kit.Must(sidecar.New(s.worker.Worker, kit.Must(url.Parse(app.URL)))))
-	if err := s.worker.Member.Announce(func(self *ring.Member) { self.Addr = s.addr }); err != nil {
-		t.Fatal(err)
-	}
-	var members gateway.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	var members gateway.Members = c.Join("router")
 	if !linked {
-		members = routertest.NewCluster(t, routertest.Member("w1", s.addr))
+		members = hub.Of(site.Member("w1", s.addr))
 	}
 	s.log = newAccessLog(t)
-	s.router = routertest.New(t, router.Config{
+	s.router = site.NewRouter(t, router.Config{
 		Members: members, AccessLog: s.log.Log, TracerProvider: s.Spans, TraceKeys: keys,
-		Routes: routertest.Routes(t, "name: orders, match: {path: '/orders/{rest...}'}, key: 'header:X-Key'"),
+		Routes: site.Routes(t, "name: orders, match: {path: '/orders/{rest...}'}, key: 'header:X-Key'"),
 	})
 	return s
 }
 
 // sendTraced sends a request of the trace that traceparent names.
-func sendTraced(t *testing.T, s *routertest.Site, method, target, key, trace string, body int) *http.Response {
+func sendTraced(t *testing.T, s *site.Front, method, target, key, trace string, body int) *http.Response {
 	t.Helper()
 	req := kit.Must(http.NewRequestWithContext(t.Context(), method, s.URL+target, strings.NewReader(strings.Repeat("x", body))))
 	req.Header.Set("X-Key", key)
@@ -69,13 +65,13 @@ func sendTraced(t *testing.T, s *routertest.Site, method, target, key, trace str
 		req.Header.Set("Traceparent", trace)
 		req.Header.Set("Tracestate", "vendor=value")
 	}
-	res, _ := kit.Do(t, s.Client(), req)
+	res, _ := kit.Do(t, s.HTTP, req)
 	return res
 }
 
-func TestSpans(t *testing.T) { routertest.EachWay(t, testSpans) }
+func TestSpans(t *testing.T) { site.EachWay(t, testSpans) }
 
-func testSpans(t *testing.T, front routertest.Way) {
+func testSpans(t *testing.T, front site.Way) {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		io.WriteString(w, "hello")
@@ -157,22 +153,22 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // A trace of which the client keeps no spans has none here, and says so to the app.
 func TestSpansOfUnsampledTraces(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
 		for name, linked := range map[string]bool{"link": true, "HTTP": false} {
 			t.Run(name, func(t *testing.T) {
-				site := newTracedSite(t, linked, false, routertest.Answer("hello"))
-				s := front(t, site.router)
+				traced := newTracedSite(t, linked, false, site.Answer("hello"))
+				s := front(t, traced.router)
 				unsampled := strings.TrimSuffix(traceparent, "01") + "00"
 				for _, body := range []int{0, 100_000} {
 					sendTraced(t, s, "POST", "/orders/1", "k", unsampled, body)
-					got := (<-site.app).Get("Traceparent")
+					got := (<-traced.app).Get("Traceparent")
 					if !strings.HasPrefix(got, unsampled[:36]) || !strings.HasSuffix(got, "-00") {
 						t.Errorf("the app gets Traceparent %q, want one of the trace %s", got, unsampled)
 					}
 				}
 				sendTraced(t, s, "POST", "/orders/1", "k", traceparent, 0)
-				<-site.app
-				site.Await(t, "server POST orders", "client POST", "server execution") // and no other
+				<-traced.app
+				traced.Await(t, "server POST orders", "client POST", "server execution") // and no other
 			})
 		}
 	})
@@ -180,28 +176,28 @@ func TestSpansOfUnsampledTraces(t *testing.T) {
 
 // Without a provider of spans the Trace Context goes from the client to the app as it is.
 func TestTraceContextWithoutSpans(t *testing.T) {
-	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Header.Get("Traceparent")+" "+r.Header.Get("Tracestate"))
 	}))
-	s, _ := routertest.InFrontOf(t, app.URL)
+	s, _ := site.InFrontOf(t, app.URL)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
 	req.Header.Set("Traceparent", traceparent)
 	req.Header.Set("Tracestate", "vendor=value")
-	if _, text := kit.Do(t, s.Client(), req); text != traceparent+" vendor=value" {
+	if _, text := kit.Do(t, s.HTTP, req); text != traceparent+" vendor=value" {
 		t.Errorf("the app gets %q", text)
 	}
 }
 
 // Each attempt is a span of its own, and the wait for an owner is one.
 func TestSpansOfAttempts(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
 		kept := spantest.New(t)
-		first, second := routertest.NewWorker(t, "a", nil), routertest.NewWorker(t, "b", routertest.Answer("b"))
-		first.Set(routertest.NotOwner(second.Member, 2))
-		cluster := routertest.NewCluster(t, first.Member)
-		rt := routertest.New(t, router.Config{Members: cluster, TracerProvider: kept})
-		cluster.Set(t, first.Member, second.Member)
+		first, second := site.NewFake(t, "a", nil), site.NewFake(t, "b", site.Answer("b"))
+		first.Set(site.NotOwner(second.Member, 2))
+		cluster := hub.Of(first.Member)
+		rt := site.NewRouter(t, router.Config{Members: cluster, TracerProvider: kept})
+		cluster.Set(first.Member, second.Member)
 		key := ""
 		for i := 0; key == ""; i++ {
 			if m, _ := cluster.View().Owner(kit.Must(rt.Lookup(decimal(int64(i)))).Partition); m.Name == "a" {
@@ -209,7 +205,7 @@ func TestSpansOfAttempts(t *testing.T) {
 			}
 		}
 		s := front(t, rt)
-		routertest.Get(t, s, key)
+		site.Get(t, s, key)
 		spans := kept.Await(t, "server GET default", "client GET", "client GET")
 		request, refused, taken := spans[0], spans[1], spans[2]
 		if !refused.Is(request) || !taken.Is(request) {
@@ -222,14 +218,14 @@ func TestSpansOfAttempts(t *testing.T) {
 			t.Errorf("the statuses are %v, %v and %v", refused.Status, taken.Status, request.Status)
 		}
 
-		cluster.Set(t)
+		cluster.Set()
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			routertest.Get(t, s, key)
+			site.Get(t, s, key)
 		}()
 		kit.Eventually(t, "the request is held", func() bool { return rt.Stats().Holding == 1 })
-		cluster.Set(t, second.Member)
+		cluster.Set(second.Member)
 		<-answered
 		spans = kept.Await(t, "server GET default", "internal hold", "client GET")
 		request, hold, taken := spans[0], spans[1], spans[2]
@@ -244,9 +240,9 @@ func TestSpansOfAttempts(t *testing.T) {
 
 // A span that waits to be sent has nothing of the memory of its request, in which the next one stands.
 func TestSpansKeepWhatTheySay(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		site := newTracedSite(t, true, true, routertest.Answer("hello"))
-		s := front(t, site.router)
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		traced := newTracedSite(t, true, true, site.Answer("hello"))
+		s := front(t, traced.router)
 		const requests = 20
 		var names []string
 		for i := range requests {
@@ -255,11 +251,11 @@ func TestSpansKeepWhatTheySay(t *testing.T) {
 			req.Header.Set("X-Key", "key-"+n)
 			req.Header.Set("Traceparent", traceparent)
 			req.Header.Set("Tracestate", "n="+n)
-			kit.Do(t, s.Client(), req)
-			<-site.app
+			kit.Do(t, s.HTTP, req)
+			<-traced.app
 			names = append(names, "server HTTP orders", "client HTTP", "server execution")
 		}
-		for i, span := range site.Await(t, names...) {
+		for i, span := range traced.Await(t, names...) {
 			n := decimal(int64(i/3 + 10))
 			if got := span.SpanContext.TraceState().String(); got != "n="+n {
 				t.Errorf("%q, number %s: the trace's state is %s", span.Name, n, got)
@@ -273,29 +269,29 @@ func TestSpansKeepWhatTheySay(t *testing.T) {
 
 // What fails says how.
 func TestSpansOfFailures(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
 		kept := spantest.New(t)
-		broken := routertest.NewWorker(t, "a", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-		failing := routertest.NewWorker(t, "a", routertest.Refuse("", http.StatusInternalServerError))
-		through := func(cfg router.Config) *routertest.Site {
+		broken := site.NewFake(t, "a", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		failing := site.NewFake(t, "a", site.Refuse("", http.StatusInternalServerError))
+		through := func(cfg router.Config) *site.Front {
 			cfg.TracerProvider = kept
-			return front(t, routertest.New(t, cfg))
+			return front(t, site.NewRouter(t, cfg))
 		}
 		for name, tt := range map[string]struct {
-			site     *routertest.Site
+			site     *site.Front
 			key      string
 			status   int
 			names    []string
 			failures []any
 		}{
-			"502":     {through(router.Config{Members: routertest.NewCluster(t, broken.Member)}), "k", 502, []string{"server GET default", "client GET"}, []any{"may-have-run", "may-have-run"}},
-			"503":     {through(router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}), "k", 503, []string{"server GET default", "internal hold"}, []any{"no-owner", nil}},
-			"at once": {through(router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{NoHold: true}}), "k", 503, []string{"server GET default"}, []any{"no-owner"}},
-			"500":     {through(router.Config{Members: routertest.NewCluster(t, failing.Member)}), "k", 500, []string{"server GET default", "client GET"}, []any{"500", "500"}},
-			"no key":  {through(router.Config{Members: routertest.NewCluster(t)}), "", 400, []string{"server GET default"}, []any{nil}},
+			"502":     {through(router.Config{Members: hub.Of(broken.Member)}), "k", 502, []string{"server GET default", "client GET"}, []any{"may-have-run", "may-have-run"}},
+			"503":     {through(router.Config{Members: hub.Of(), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}), "k", 503, []string{"server GET default", "internal hold"}, []any{"no-owner", nil}},
+			"at once": {through(router.Config{Members: hub.Of(), Limits: gateway.Limits{NoHold: true}}), "k", 503, []string{"server GET default"}, []any{"no-owner"}},
+			"500":     {through(router.Config{Members: hub.Of(failing.Member)}), "k", 500, []string{"server GET default", "client GET"}, []any{"500", "500"}},
+			"no key":  {through(router.Config{Members: hub.Of()}), "", 400, []string{"server GET default"}, []any{nil}},
 		} {
 			t.Run(name, func(t *testing.T) {
-				res, _ := routertest.Get(t, tt.site, tt.key)
+				res, _ := site.Get(t, tt.site, tt.key)
 				if res.StatusCode != tt.status {
 					t.Errorf("status %d, want %d", res.StatusCode, tt.status)
 				}
@@ -316,13 +312,13 @@ func TestSpansOfFailures(t *testing.T) {
 // The wait for a key at the worker is a span, beside the execution.
 func TestSpansOfWaits(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	site := newTracedSite(t, true, false, func(_ http.ResponseWriter, r *http.Request) {
+	traced := newTracedSite(t, true, false, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/orders/first" {
 			close(entered)
 			<-leave
 		}
 	})
-	s := routertest.ThroughServer(t, site.router)
+	s := site.ThroughServer(t, traced.router)
 	done := make(chan struct{}, 2)
 	get := func(path string) {
 		sendTraced(t, s, "GET", path, "k", "", 0)
@@ -331,11 +327,13 @@ func TestSpansOfWaits(t *testing.T) {
 	go get("/orders/first")
 	<-entered
 	go get("/orders/second")
-	kit.Eventually(t, "the second request waits", func() bool { return metrictest.Gather(t, site.worker.Worker)[`keyway_worker_waiting{for="key"}`] == 1 })
+	kit.Eventually(t, "the second request waits", func() bool {
+		return metrictest.Gather(t, traced.worker.Worker)[`keyway_worker_waiting{for="key"}`] == 1
+	})
 	close(leave)
 	<-done
 	<-done
-	spans := site.Await(t, "server GET orders", "client GET", "server execution", "server GET orders", "client GET", "internal queue wait", "server execution")
+	spans := traced.Await(t, "server GET orders", "client GET", "server execution", "server GET orders", "client GET", "internal queue wait", "server execution")
 	wait, execution := spans[5], spans[6]
 	if !wait.Is(spans[4]) || !execution.Is(spans[4]) {
 		t.Errorf("the spans do not belong to each other: %+v", spans)

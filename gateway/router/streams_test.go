@@ -15,9 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // streamApp answers with a stream whose form its path names, and goes on with it
@@ -90,11 +88,11 @@ func TestStreamsHoldNoKey(t *testing.T) {
 // What a client asks for frees no key: its answer has to be a stream. One whose
 // route serializes holds it to its end.
 func TestTrapClientsCannotLetKeysGo(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) {
 		cfg.Direct, cfg.Keys, cfg.AbandonedTimeout = true, kit.KeySources(t, "header:X-Key"), 50*time.Millisecond
 	})
-	app := workertest.Serve(t, http.HandlerFunc(streamApp))
+	app := site.Serve(t, http.HandlerFunc(streamApp))
 	for name, h := range map[string]http.Handler{
 		"sidecar":           kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))),
 		"sidecar, net/http": kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL+"/?app=1")))),
@@ -119,9 +117,9 @@ func TestTrapClientsCannotLetKeysGo(t *testing.T) {
 // A partition that is given away ends its streams so that their clients connect
 // again, and no sooner: event streams in order, WebSockets with their connections.
 func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
-	c := workertest.New(t, 1)
+	c := site.New(t, 1)
 	first := c.StartReady(func(cfg *worker.Config) { cfg.Direct, cfg.Keys = true, kit.KeySources(t, "header:X-Key") })
-	app := workertest.Serve(t, http.HandlerFunc(streamApp))
+	app := site.Serve(t, http.HandlerFunc(streamApp))
 	var ends []func()
 	for name, h := range map[string]http.Handler{
 		"sidecar":           kit.Must(sidecar.New(first.Worker, kit.Must(url.Parse(app.URL)))),
@@ -129,10 +127,7 @@ func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
 		"handler":           first.Handler(http.HandlerFunc(streamApp)),
 	} {
 		addr := first.Listen(t, h)
-		if err := first.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
-		members := kit.Must(c.Hub.Join(ring.Member{Name: "router " + name, Role: ring.RoleRouter, State: ring.StateActive}))
+		members := c.Join("router " + name)
 		for _, e := range append(routerEntrances(t, name, router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key")}), entrance{name: name + ", own port", base: "http://" + addr}) {
 			if e.http2 {
 				continue
@@ -189,7 +184,7 @@ func TestStreamsOfBodiesThatAreTooLarge(t *testing.T) {
 		fmt.Fprint(rw, "whole")
 	}
 	const most = 100 << 10
-	table := routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", body: {max: %d, buffer: false}`, most))
+	table := site.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", body: {max: %d, buffer: false}`, most))
 	for _, e := range entrances(t, app, func(rc *router.Config, _ *worker.Config) { rc.Keys, rc.Routes = nil, table }) {
 		if !strings.Contains(e.name, ", link") {
 			continue // there a worker, or the app, is not asked for less than the whole

@@ -16,8 +16,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -35,18 +36,18 @@ func told(h http.Header, key, encoded string) string {
 	return fmt.Sprintf("key %q, %v, %v, route %q %s", key, p.Mode, p.Timeout, p.Route, h.Get("X-App"))
 }
 
-func TestRoutesOfRequests(t *testing.T) { routertest.EachWay(t, testRoutesOfRequests) }
+func TestRoutesOfRequests(t *testing.T) { site.EachWay(t, testRoutesOfRequests) }
 
-func testRoutesOfRequests(t *testing.T, front routertest.Way) {
-	plain := routertest.NewWorker(t, "plain", func(w http.ResponseWriter, r *http.Request) {
+func testRoutesOfRequests(t *testing.T, front site.Way) {
+	plain := site.NewFake(t, "plain", func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		key, err := strconv.Unquote(`"` + r.Header.Get(gateway.HeaderKey) + `"`)
 		fmt.Fprint(w, told(r.Header, key, r.Header.Get(hop.HeaderPolicy)), err)
 	})
-	linked := routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+	linked := site.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 		_, _ = w.Write([]byte(told(nil, r.Key, policy.Text(r.Policy)) + "<nil>"))
 	})
-	upstream := routertest.NewWorker(t, "upstream", func(w http.ResponseWriter, r *http.Request) {
+	upstream := site.NewFake(t, "upstream", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		ours := 0
 		for name := range r.Header {
@@ -56,7 +57,7 @@ func testRoutesOfRequests(t *testing.T, front routertest.Way) {
 		}
 		fmt.Fprintf(w, "upstream %s %d bytes, %d of ours, for %s", r.URL, len(body), ours, r.Header.Get("X-Forwarded-For"))
 	})
-	table := routertest.Routes(t,
+	table := site.Routes(t,
 		`name: orders, match: {path: "/orders/{id}", methods: [POST]}, key: path:id, prefix: "o:", timeout: 3s`,
 		`name: reads, match: {path: "/orders/", methods: [GET]}, key: header:X-Key, mode: serialize, rate: {per-key: 5/s}`,
 		`name: carts, match: {path: "/carts"}, key: header:X-Key, without-key: any`,
@@ -65,7 +66,7 @@ func testRoutesOfRequests(t *testing.T, front routertest.Way) {
 	)
 	large := strings.Repeat("x", 70_000)
 	for kind, m := range map[string]ring.Member{"plain": plain.Member, "link": linked} {
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, m), Routes: table})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(m), Routes: table})
 		s := front(t, rt)
 		for _, tt := range []struct {
 			method, target, body string
@@ -94,7 +95,7 @@ func testRoutesOfRequests(t *testing.T, front routertest.Way) {
 			for i := 0; i < len(tt.header); i += 2 {
 				req.Header.Set(tt.header[i], tt.header[i+1])
 			}
-			res, got := kit.Do(t, s.Client(), req)
+			res, got := kit.Do(t, s.HTTP, req)
 			if res.StatusCode != 200 {
 				got = strconv.Itoa(res.StatusCode)
 			}
@@ -107,16 +108,16 @@ func testRoutesOfRequests(t *testing.T, front routertest.Way) {
 
 // Preflights pass where keys are said by flags, too; other requests without a key do not.
 func TestPreflightsOfFlags(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		w := routertest.NewWorker(t, "w", routertest.Answer("app"))
-		s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member)}))
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		w := site.NewFake(t, "w", site.Answer("app"))
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(w.Member)}))
 		for asked, want := range map[string]int{"POST": 200, "": 400} {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "OPTIONS", s.URL, nil))
 			req.Header.Set("Origin", "http://shop.example")
 			if asked != "" {
 				req.Header.Set("Access-Control-Request-Method", asked)
 			}
-			if res, body := kit.Do(t, s.Client(), req); res.StatusCode != want {
+			if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != want {
 				t.Errorf("asked for %q: %d %s", asked, res.StatusCode, body)
 			}
 		}
@@ -126,11 +127,11 @@ func TestPreflightsOfFlags(t *testing.T) {
 // A request without a key goes to each of the workers in turn, past one that cannot be
 // reached, and waits while there is none.
 func TestRequestsWithoutAKey(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		a, b := routertest.NewWorker(t, "a", routertest.Answer("a")), routertest.NewWorker(t, "b", routertest.Answer("b"))
-		dead := routertest.Member("dead", kit.FreeAddr(t))
-		c := routertest.NewCluster(t)
-		rt := routertest.New(t, router.Config{Members: c, Routes: routertest.Routes(t,
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		a, b := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b"))
+		dead := site.Member("dead", kit.FreeAddr(t))
+		c := hub.Of()
+		rt := site.NewRouter(t, router.Config{Members: c, Routes: site.Routes(t,
 			`name: now, match: {path: /now}, without-key: any, hold: 0s`, `name: rest, without-key: any`)})
 		s := front(t, rt)
 		if res, _ := kit.Fetch(t, s.URL+"/now"); res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
@@ -142,7 +143,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 			held <- body
 		}()
 		kit.Eventually(t, "a request is held", func() bool { return rt.Stats().Holding == 1 })
-		c.Set(t, a.Member, b.Member, dead)
+		c.Set(a.Member, b.Member, dead)
 		if got := <-held; got != "a" && got != "b" {
 			t.Errorf("the held request: %q", got)
 		}
@@ -158,15 +159,15 @@ func TestRequestsWithoutAKey(t *testing.T) {
 }
 
 func TestRateOfARoute(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		w := routertest.NewWorker(t, "w", routertest.Answer("app"))
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		w := site.NewFake(t, "w", site.Answer("app"))
 		lines := []string{`name: few, match: {path: /few}, key: header:X-Key, rate: {per-route: 3/h}`, `name: rest, key: header:X-Key`}
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Routes: routertest.Routes(t, lines...)})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, lines...)})
 		s := front(t, rt)
 		send := func(path string) *http.Response {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+path, strings.NewReader("body")))
 			req.Header.Set("X-Key", "k")
-			res, _ := kit.Do(t, s.Client(), req)
+			res, _ := kit.Do(t, s.HTTP, req)
 			return res
 		}
 		for i := range 3 {
@@ -175,7 +176,7 @@ func TestRateOfARoute(t *testing.T) {
 			}
 		}
 		// A reload does not give the route what it has had.
-		if err := rt.SetRoutes(routertest.Routes(t, lines...)); err != nil {
+		if err := rt.SetRoutes(site.Routes(t, lines...)); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -191,8 +192,8 @@ func TestRateOfARoute(t *testing.T) {
 }
 
 func TestUpgradesOfARoute(t *testing.T) {
-	w := routertest.NewWorker(t, "w", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Upgrade")) })
-	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Routes: routertest.Routes(t,
+	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Upgrade")) })
+	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t,
 		`name: none, match: {path: /none}, key: header:X-Key, upgrade: none`, `name: own, match: {path: /own}, key: header:X-Key, upgrade: [own]`, `name: rest, key: header:X-Key`)}))
 	for path, want := range map[string]string{"/none": "", "/own": "own", "/": "websocket"} {
 		_, got := kit.Fetch(t, s.URL+path, "X-Key", "k", "Connection", "Upgrade", "Upgrade", "own, websocket")
@@ -204,8 +205,8 @@ func TestUpgradesOfARoute(t *testing.T) {
 
 // An upstream that cannot be reached has not got the request.
 func TestAnUpstreamThatIsDown(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t), Routes: routertest.Routes(t, `name: a, without-key: "http://`+kit.FreeAddr(t)+`"`)}))
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(), Routes: site.Routes(t, `name: a, without-key: "http://`+kit.FreeAddr(t)+`"`)}))
 		if res, body := kit.Fetch(t, s.URL); res.StatusCode != 503 || strings.Contains(body, "127.0.0.1") {
 			t.Errorf("%d %s", res.StatusCode, body)
 		}
@@ -214,7 +215,7 @@ func TestAnUpstreamThatIsDown(t *testing.T) {
 
 // No request fails while the routes change, and each has the policy of one table.
 func TestRoutesChangeUnderLoad(t *testing.T) {
-	w := routertest.NewWorker(t, "w", func(w http.ResponseWriter, r *http.Request) {
+	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, told(r.Header, r.Header.Get(gateway.HeaderKey), r.Header.Get(hop.HeaderPolicy)))
 	})
 	lines := func(i int) []string {
@@ -224,8 +225,8 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 		}
 		return out
 	}
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Routes: routertest.Routes(t, lines(0)...)})
-	s := routertest.ThroughServer(t, rt)
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, lines(0)...)})
+	s := site.ThroughServer(t, rt)
 	var sent atomic.Int64
 	var clients sync.WaitGroup
 	done := make(chan struct{})
@@ -248,7 +249,7 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 	}
 	for i := range 100 {
 		before := sent.Load()
-		if err := rt.SetRoutes(routertest.Routes(t, lines(i)...)); err != nil {
+		if err := rt.SetRoutes(site.Routes(t, lines(i)...)); err != nil {
 			t.Fatal(err)
 		}
 		kit.Eventually(t, "a request came through", func() bool { return sent.Load() > before+1 })
@@ -259,29 +260,29 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 
 // Routes by which a request could have two keys are not put in force, and those before stay.
 func TestRoutesThatChangeKeysAreRefused(t *testing.T) {
-	w := routertest.NewWorker(t, "w", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get(gateway.HeaderKey)) })
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Routes: routertest.Routes(t, `name: a, key: query:a`)})
-	s, source := routertest.ThroughServer(t, rt), rt.KeySource()
-	err := rt.SetRoutes(routertest.Routes(t, `name: a, key: query:b`))
+	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get(gateway.HeaderKey)) })
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, `name: a, key: query:a`)})
+	s, source := site.ThroughServer(t, rt), rt.KeySource()
+	err := rt.SetRoutes(site.Routes(t, `name: a, key: query:b`))
 	if err == nil || !strings.Contains(err.Error(), `route 1, "a"`) {
 		t.Errorf("another key: %v", err)
 	}
 	if _, got := kit.Fetch(t, s.URL+"?a=1&b=2"); got != "1" || rt.KeySource() != source {
 		t.Errorf("key %q, key source %s", got, rt.KeySource())
 	}
-	if err := rt.SetRoutes(routertest.Routes(t, `name: other, key: query:a, timeout: 1s`)); err != nil || rt.KeySource() != source || rt.Routes().Routes()[0].Name != "other" {
+	if err := rt.SetRoutes(site.Routes(t, `name: other, key: query:a, timeout: 1s`)); err != nil || rt.KeySource() != source || rt.Routes().Routes()[0].Name != "other" {
 		t.Errorf("another name and time: %v", err)
 	}
 }
 
 // A route bounds its bodies, and says whether they are read first.
 func TestBodiesOfARoute(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		w := routertest.NewWorker(t, "w", func(w http.ResponseWriter, r *http.Request) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
 			fmt.Fprint(w, n, err)
 		})
-		s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Routes: routertest.Routes(t,
+		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t,
 			`name: small, match: {path: /small}, key: header:X-Key, body: {max: 1000}`,
 			`name: large, match: {path: /large}, key: header:X-Key, body: {max: 100KiB}`,
 			`name: stream, match: {path: /stream}, key: header:X-Key, body: {max: 100KiB, buffer: false}`,
@@ -302,7 +303,7 @@ func TestBodiesOfARoute(t *testing.T) {
 			if req.Header.Set("X-Key", "k"); !tt.known {
 				req.ContentLength = -1
 			}
-			res, body := kit.Do(t, s.Client(), req)
+			res, body := kit.Do(t, s.HTTP, req)
 			if res.StatusCode != tt.want || tt.want == 200 && body != fmt.Sprint(tt.size, nil) {
 				t.Errorf("%s with %d bytes (known: %v): %d %s", tt.path, tt.size, tt.known, res.StatusCode, body)
 			}
@@ -323,7 +324,7 @@ func TestBodiesOfARoute(t *testing.T) {
 		}()
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+"/stream", in))
 		req.Header.Set("X-Key", "k")
-		if res, body := kit.Do(t, s.Client(), req); res.StatusCode != 200 || body != "11" {
+		if res, body := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || body != "11" {
 			t.Errorf("a body that streams: %d %s", res.StatusCode, body)
 		}
 	})
@@ -332,10 +333,10 @@ func TestBodiesOfARoute(t *testing.T) {
 // A router that another one's keys conflict with sends nothing, also of what it has held
 // until then, and is not ready; a load balancer may go elsewhere.
 func TestTrapRouterStandsAside(t *testing.T) {
-	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
-		w := routertest.NewWorker(t, "w", routertest.Answer("app"))
-		c := routertest.NewCluster(t)
-		rt := routertest.New(t, router.Config{Members: c, Limits: gateway.Limits{Hold: time.Minute}, Routes: routertest.Routes(t,
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		w := site.NewFake(t, "w", site.Answer("app"))
+		c := hub.Of()
+		rt := site.NewRouter(t, router.Config{Members: c, Limits: gateway.Limits{Hold: time.Minute}, Routes: site.Routes(t,
 			`name: any, match: {path: /any}, key: header:X-Key, without-key: any`, `name: rest, key: header:X-Key`)})
 		s := front(t, rt)
 		ask := func(path, key string) string {
@@ -343,7 +344,7 @@ func TestTrapRouterStandsAside(t *testing.T) {
 			if key != "" {
 				req.Header.Set("X-Key", key)
 			}
-			res, body := kit.Do(t, s.Client(), req)
+			res, body := kit.Do(t, s.HTTP, req)
 			return fmt.Sprint(res.StatusCode) + " " + res.Header.Get("Retry-After") + " " + strings.TrimSpace(body)
 		}
 		const aside = "503 1 this router takes no requests at the moment, try another one"
@@ -358,7 +359,7 @@ func TestTrapRouterStandsAside(t *testing.T) {
 				t.Errorf("a request that was held: %s", got)
 			}
 		}
-		c.Set(t, w.Member)
+		c.Set(w.Member)
 		c.Conflict(conflict)
 		for _, got := range []string{ask("/", "k"), ask("/any", "")} {
 			if got != aside {

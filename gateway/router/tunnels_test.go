@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // tunnelApp changes to the protocol that it is asked for, returns what then comes
@@ -63,7 +63,7 @@ func expect(t *testing.T, in io.Reader, want []byte) {
 func TestShutdownEndsTunnels(t *testing.T) {
 	kit.NoLeaks(t)
 	app := newTunnelApp()
-	_, rt, _ := route(t, routertest.ThroughServer, app.ServeHTTP, func(c *router.Config) { c.Upgrades = []string{"chat", "websocket"} })
+	_, rt, _ := route(t, site.ThroughServer, app.ServeHTTP, func(c *router.Config) { c.Upgrades = []string{"chat", "websocket"} })
 	base, f := frontOf(t, rt)
 	for _, protocol := range []string{"chat", "WebSocket"} {
 		conn, in := openTunnel(t, base, protocol)

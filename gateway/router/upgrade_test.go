@@ -15,9 +15,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
@@ -109,7 +109,7 @@ func attackByUpgrade(t *testing.T, base string, lines ...string) string {
 // send requests with any key and token, past the lock.
 func TestTrapNoTunnelAroundTheLock(t *testing.T) {
 	app := eagerApp(t)
-	yardstick := workertest.Serve(t, httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(workertest.Serve(t, app).URL))))
+	yardstick := site.Serve(t, httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(site.Serve(t, app).URL))))
 	t.Logf("net/http/httputil.ReverseProxy lets it through: %s", attackByUpgrade(t, yardstick.URL, "Connection: Upgrade", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"))
 
 	const untouched = `200 Connection[] Upgrade[] Http2-Settings[] Http2_settings[] `
@@ -205,7 +205,7 @@ func TestUnaskedSwitchIsABadGateway(t *testing.T) {
 
 func TestUpgradesThatCannotBeAllowed(t *testing.T) {
 	for _, protocol := range []string{"", "h2c", "H2C", "h2", "HTTP/2.0", "tls/1.0", "a b", "a/", "a,b"} {
-		cfg := router.Config{Members: routertest.NewCluster(t), Keys: kit.KeySources(t, "host"), Upgrades: []string{protocol}}
+		cfg := router.Config{Members: hub.Of(), Keys: kit.KeySources(t, "host"), Upgrades: []string{protocol}}
 		if _, err := router.New(cfg); err == nil {
 			t.Errorf("%q may be allowed", protocol)
 		}

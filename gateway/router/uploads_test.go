@@ -15,15 +15,16 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Nobody is asked for the key before the whole body is there, and another request for
 // the key is not held up by one whose body does not come.
-func TestTrapASlowUploadHoldsNoKey(t *testing.T) { routertest.EachWay(t, testASlowUploadHoldsNoKey) }
+func TestTrapASlowUploadHoldsNoKey(t *testing.T) { site.EachWay(t, testASlowUploadHoldsNoKey) }
 
-func testASlowUploadHoldsNoKey(t *testing.T, front routertest.Way) {
+func testASlowUploadHoldsNoKey(t *testing.T, front site.Way) {
 	const size = 300_000
 	for kind, rt := range workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -40,7 +41,7 @@ func testASlowUploadHoldsNoKey(t *testing.T, front routertest.Way) {
 				}
 				answered := make(chan string, 1)
 				go func() {
-					res, err := s.Client().Do(slow)
+					res, err := s.HTTP.Do(slow)
 					if err != nil {
 						answered <- err.Error()
 						return
@@ -55,7 +56,7 @@ func testASlowUploadHoldsNoKey(t *testing.T, front routertest.Way) {
 				kit.Eventually(t, "what has come is in memory and in a file", func() bool {
 					return rt.Stats().BodyBytes == 64<<10 && rt.Stats().BodyFiles > 0
 				})
-				if _, text := routertest.Get(t, s, "k"); text != "GET 0 <nil>" {
+				if _, text := site.Get(t, s, "k"); text != "GET 0 <nil>" {
 					t.Errorf("a request that came meanwhile: %q", text)
 				}
 				select {
@@ -78,26 +79,26 @@ func testASlowUploadHoldsNoKey(t *testing.T, front routertest.Way) {
 
 // The app gets the same bytes of a body that is larger than anything in memory, its
 // length, and the trailers. No file is left.
-func TestLargeUploads(t *testing.T) { routertest.EachWay(t, testLargeUploads) }
+func TestLargeUploads(t *testing.T) { site.EachWay(t, testLargeUploads) }
 
-func testLargeUploads(t *testing.T, front routertest.Way) {
+func testLargeUploads(t *testing.T, front site.Way) {
 	const size = 20 << 20
 	before := openFiles(t)
 	for kind, rt := range workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
-		text := routertest.Sum(r.Body)
+		text := site.Sum(r.Body)
 		fmt.Fprint(rw, r.ContentLength, " ", text, r.Trailer)
 	}, func(c *router.Config) { c.BodyDir = t.TempDir() }) {
 		for _, trailer := range []http.Header{nil, {"X-Check": {"sum"}}} {
 			s := front(t, rt)
-			req := kit.Must(http.NewRequestWithContext(t.Context(), "PUT", s.URL, io.LimitReader(routertest.Zeros{}, size)))
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "PUT", s.URL, io.LimitReader(site.Zeros{}, size)))
 			req.Trailer = trailer
 			req.Header.Set("X-Key", "k")
 			length := int64(size)
 			if trailer != nil {
 				length = -1 // only a chunked body has them in HTTP/1.1
 			}
-			want := fmt.Sprint(length, " ", routertest.Sum(io.LimitReader(routertest.Zeros{}, size)), trailer)
-			if res, got := kit.Do(t, s.Client(), req); got != want {
+			want := fmt.Sprint(length, " ", site.Sum(io.LimitReader(site.Zeros{}, size)), trailer)
+			if res, got := kit.Do(t, s.HTTP, req); got != want {
 				t.Errorf("%s: %d, the app got %s, want %s", kind, res.StatusCode, got, want)
 			}
 			kit.Eventually(t, "nothing is kept", func() bool { return rt.Stats().BodyBytes+rt.Stats().BodyFiles == 0 })
@@ -123,27 +124,27 @@ func openFiles(t *testing.T) (n int) {
 func TestLargeUploadIsHeld(t *testing.T) {
 	const size = 1 << 20
 	var hits atomic.Int64
-	a := routertest.NewWorker(t, "a", func(rw http.ResponseWriter, r *http.Request) {
+	a := site.NewFake(t, "a", func(rw http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) <= 3 {
-			routertest.Refuse("unavailable", 503)(rw, r)
+			site.Refuse("unavailable", 503)(rw, r)
 			return
 		}
-		io.WriteString(rw, routertest.Sum(r.Body))
+		io.WriteString(rw, site.Sum(r.Body))
 	})
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member)})
-	s := routertest.ThroughServer(t, rt)
-	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(routertest.Zeros{}, size)))
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member)})
+	s := site.ThroughServer(t, rt)
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(site.Zeros{}, size)))
 	req.Header.Set("X-Key", "k")
-	res, text := kit.Do(t, s.Client(), req)
-	if want := routertest.Sum(io.LimitReader(routertest.Zeros{}, size)); text != want || rt.Stats().Held != 1 {
+	res, text := kit.Do(t, s.HTTP, req)
+	if want := site.Sum(io.LimitReader(site.Zeros{}, size)); text != want || rt.Stats().Held != 1 {
 		t.Errorf("%d, the app got %s, want %s; %d requests were held", res.StatusCode, text, want, rt.Stats().Held)
 	}
 }
 
 // What is too large, and what there is no room for, is refused and not sent to anybody.
-func TestBodiesThatAreNotTaken(t *testing.T) { routertest.EachWay(t, testBodiesThatAreNotTaken) }
+func TestBodiesThatAreNotTaken(t *testing.T) { site.EachWay(t, testBodiesThatAreNotTaken) }
 
-func testBodiesThatAreNotTaken(t *testing.T, front routertest.Way) {
+func testBodiesThatAreNotTaken(t *testing.T, front site.Way) {
 	for _, tt := range []struct {
 		name   string
 		change func(c *router.Config)
@@ -160,14 +161,14 @@ func testBodiesThatAreNotTaken(t *testing.T, front routertest.Way) {
 	} {
 		for _, known := range []bool{true, false} {
 			t.Run(fmt.Sprint(tt.name, ", length known: ", known), func(t *testing.T) {
-				s, rt, w := route(t, front, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, routertest.Sum(r.Body)) }, tt.change)
+				s, rt, w := route(t, front, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, site.Sum(r.Body)) }, tt.change)
 				var body io.Reader = bytes.NewReader(make([]byte, tt.size))
 				if !known {
 					body = io.MultiReader(body)
 				}
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
 				req.Header.Set("X-Key", "k")
-				res, err := s.Client().Do(req)
+				res, err := s.HTTP.Do(req)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -188,10 +189,10 @@ func testBodiesThatAreNotTaken(t *testing.T, front routertest.Way) {
 // A length that is too large is answered at once, and the connection closed: nothing
 // of the body is read, nor asked for.
 func TestTooLargeLengthIsAnsweredAtOnce(t *testing.T) {
-	for name, way := range map[string]routertest.Way{"server": routertest.ThroughNetHTTP, "front": routertest.ThroughServer} {
+	for name, way := range map[string]site.Way{"server": site.ThroughNetHTTP, "front": site.ThroughServer} {
 		for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
 			t.Run(name+" "+expect, func(t *testing.T) {
-				s, _, w := route(t, way, routertest.Answer("a"), func(c *router.Config) { c.MaxBody = 100_000 })
+				s, _, w := route(t, way, site.Answer("a"), func(c *router.Config) { c.MaxBody = 100_000 })
 				c := kit.Must(kit.Connect(s.URL))
 				defer c.Close()
 				_ = c.SetDeadline(time.Now().Add(time.Minute))
@@ -211,11 +212,11 @@ func TestTooLargeLengthIsAnsweredAtOnce(t *testing.T) {
 }
 
 // Who waits to be asked for a body is asked when the router reads it.
-func TestExpectedBodiesAreAskedFor(t *testing.T) { routertest.EachWay(t, testExpectedBodies) }
+func TestExpectedBodiesAreAskedFor(t *testing.T) { site.EachWay(t, testExpectedBodies) }
 
-func testExpectedBodies(t *testing.T, front routertest.Way) {
+func testExpectedBodies(t *testing.T, front site.Way) {
 	s, _, _ := route(t, front, func(rw http.ResponseWriter, r *http.Request) {
-		io.WriteString(rw, routertest.Sum(r.Body))
+		io.WriteString(rw, site.Sum(r.Body))
 	})
 	transport := &http.Transport{ExpectContinueTimeout: time.Minute, TLSClientConfig: kit.Untrusted(), Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(!s.HTTP2)
@@ -225,7 +226,7 @@ func testExpectedBodies(t *testing.T, front routertest.Way) {
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader(make([]byte, size))))
 		req.Header.Set("X-Key", "k")
 		req.Header.Set("Expect", "100-continue")
-		if _, text := kit.Do(t, &http.Client{Transport: transport}, req); text != routertest.Sum(bytes.NewReader(make([]byte, size))) {
+		if _, text := kit.Do(t, &http.Client{Transport: transport}, req); text != site.Sum(bytes.NewReader(make([]byte, size))) {
 			t.Errorf("%d bytes: the app got %s", size, text)
 		}
 	}
@@ -238,7 +239,7 @@ func TestADiskThatFails(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s, _, w := route(t, routertest.ThroughServer, routertest.Answer("a"), func(c *router.Config) {
+	s, _, w := route(t, site.ThroughServer, site.Answer("a"), func(c *router.Config) {
 		c.BodyDir, c.Logger = dir, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	if err := os.Remove(dir); err != nil {
@@ -248,7 +249,7 @@ func TestADiskThatFails(t *testing.T) {
 		w.Hits.Store(0)
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader(make([]byte, size))))
 		req.Header.Set("X-Key", "k")
-		if res, _ := kit.Do(t, s.Client(), req); res.StatusCode != want || w.Hits.Load() > 0 != (want == 200) {
+		if res, _ := kit.Do(t, s.HTTP, req); res.StatusCode != want || w.Hits.Load() > 0 != (want == 200) {
 			t.Errorf("%d bytes: %d after %d requests, want %d", size, res.StatusCode, w.Hits.Load(), want)
 		}
 	}

@@ -16,22 +16,17 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // throughLink makes a router in front of a worker that takes the link.
-func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Config)) (rt *router.Router, w *workertest.Worker) {
+func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Config)) (rt *router.Router, w *site.Worker) {
 	t.Helper()
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w = c.StartReady()
-	addr := w.Listen(t, w.Handler(app))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
+	w.Listen(t, w.Handler(app))
 	kit.Eventually(t, "the worker takes the link", func() bool { return w.Member.Self().Link })
-	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	front := c.Join("router")
 	cfg := router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}
 	for _, f := range change {
 		f(&cfg)
@@ -41,9 +36,9 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Conf
 	return rt, w
 }
 
-func TestLinkCarriesHTTP(t *testing.T) { routertest.EachWay(t, testLinkCarriesHTTP) }
+func TestLinkCarriesHTTP(t *testing.T) { site.EachWay(t, testLinkCarriesHTTP) }
 
-func testLinkCarriesHTTP(t *testing.T, front routertest.Way) {
+func testLinkCarriesHTTP(t *testing.T, front site.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		h := rw.Header()
@@ -78,7 +73,7 @@ func testLinkCarriesHTTP(t *testing.T, front routertest.Way) {
 		req.Header.Set("X-Hop", "1")
 		req.Header.Set("Te", "trailers, deflate")
 	}
-	res, body := kit.Do(t, s.Client(), req)
+	res, body := kit.Do(t, s.HTTP, req)
 	if want := `PUT shop.example /a%20b?x=1&y=%2F "body" "sum"`; res.StatusCode != http.StatusAccepted || body != want {
 		t.Errorf("%d, %s\nwant %s", res.StatusCode, body, want)
 	}
@@ -87,9 +82,9 @@ func testLinkCarriesHTTP(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestLinkStreams(t *testing.T) { routertest.EachWay(t, testLinkStreams) }
+func TestLinkStreams(t *testing.T) { site.EachWay(t, testLinkStreams) }
 
-func testLinkStreams(t *testing.T, front routertest.Way) {
+func testLinkStreams(t *testing.T, front site.Way) {
 	step := make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(rw).Flush()
@@ -102,7 +97,7 @@ func testLinkStreams(t *testing.T, front routertest.Way) {
 	s := front(t, rt)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +111,9 @@ func testLinkStreams(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestLinkUploads(t *testing.T) { routertest.EachWay(t, testLinkUploads) }
+func TestLinkUploads(t *testing.T) { site.EachWay(t, testLinkUploads) }
 
-func testLinkUploads(t *testing.T, front routertest.Way) {
+func testLinkUploads(t *testing.T, front site.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(rw, n, err)
@@ -132,7 +127,7 @@ func testLinkUploads(t *testing.T, front routertest.Way) {
 			}
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
 			req.Header.Set("X-Key", "k")
-			if res, got := kit.Do(t, s.Client(), req); got != fmt.Sprint(size, nil) {
+			if res, got := kit.Do(t, s.HTTP, req); got != fmt.Sprint(size, nil) {
 				t.Errorf("%d bytes, length known: %v: %d, the app got %q", size, known, res.StatusCode, got)
 			}
 		}
@@ -142,9 +137,9 @@ func testLinkUploads(t *testing.T, front routertest.Way) {
 
 // A body that is larger than what the router may keep goes through it in little
 // memory, however slowly the app reads.
-func TestUploadsStreamInConstantMemory(t *testing.T) { routertest.EachWay(t, testUploadsStream) }
+func TestUploadsStreamInConstantMemory(t *testing.T) { site.EachWay(t, testUploadsStream) }
 
-func testUploadsStream(t *testing.T, front routertest.Way) {
+func testUploadsStream(t *testing.T, front site.Way) {
 	const size, bound = 64 << 20, 8 << 20
 	heap := func() int64 {
 		runtime.GC()
@@ -171,14 +166,14 @@ func testUploadsStream(t *testing.T, front routertest.Way) {
 	}
 	rt, _ := throughLink(t, app)
 	plain, _, _ := route(t, front, app)
-	for name, s := range map[string]*routertest.Site{"over the link": front(t, rt), "over HTTP/1.1": plain} {
+	for name, s := range map[string]*site.Front{"over the link": front(t, rt), "over HTTP/1.1": plain} {
 		for _, known := range []bool{true, false} {
-			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(routertest.Zeros{}, size)))
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(site.Zeros{}, size)))
 			req.Header.Set("X-Key", "k")
 			if known {
 				req.ContentLength = size
 			}
-			if res, got := kit.Do(t, s.Client(), req); got != fmt.Sprint(size, io.EOF) {
+			if res, got := kit.Do(t, s.HTTP, req); got != fmt.Sprint(size, io.EOF) {
 				t.Errorf("%s, length known: %v: %d, the app got %q", name, known, res.StatusCode, got)
 			}
 		}
@@ -186,9 +181,9 @@ func testUploadsStream(t *testing.T, front routertest.Way) {
 }
 
 // An answer that breaks off must not look whole.
-func TestLinkBrokenAnswer(t *testing.T) { routertest.EachWay(t, testLinkBrokenAnswer) }
+func TestLinkBrokenAnswer(t *testing.T) { site.EachWay(t, testLinkBrokenAnswer) }
 
-func testLinkBrokenAnswer(t *testing.T, front routertest.Way) {
+func testLinkBrokenAnswer(t *testing.T, front site.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		rw.Write(make([]byte, 100<<10))
 		http.NewResponseController(rw).Flush()
@@ -197,7 +192,7 @@ func testLinkBrokenAnswer(t *testing.T, front routertest.Way) {
 	s := front(t, rt)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,9 +202,9 @@ func testLinkBrokenAnswer(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestLinkClientLeaves(t *testing.T) { routertest.EachWay(t, testLinkClientLeaves) }
+func TestLinkClientLeaves(t *testing.T) { site.EachWay(t, testLinkClientLeaves) }
 
-func testLinkClientLeaves(t *testing.T, front routertest.Way) {
+func testLinkClientLeaves(t *testing.T, front site.Way) {
 	entered, left := make(chan struct{}), make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
@@ -224,7 +219,7 @@ func testLinkClientLeaves(t *testing.T, front routertest.Way) {
 		<-entered
 		leave()
 	}()
-	if res, err := s.Client().Do(req); err == nil {
+	if res, err := s.HTTP.Do(req); err == nil {
 		t.Errorf("answered %s", res.Status)
 		res.Body.Close()
 	}
@@ -233,11 +228,10 @@ func testLinkClientLeaves(t *testing.T, front routertest.Way) {
 
 // Requests wait for a worker, and go on when it has come.
 func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
-	c := workertest.New(t, 16)
-	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
+	c := site.New(t, 16)
+	rt := c.NewRouter(router.Config{})
 	defer rt.Close()
-	base := workertest.Serve(t, rt).URL
+	base := site.Serve(t, rt).URL
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
@@ -250,23 +244,18 @@ func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
 	}
 	kit.Eventually(t, "all are held", func() bool { return rt.Stats().Holding == 20 })
 	w := c.Start()
-	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })))
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
+	w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })))
 	wg.Wait()
 }
 
 func TestCrossingBusy(t *testing.T) {
 	release := make(chan struct{})
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
-	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
-	_ = w.Member.Announce(func(self *ring.Member) { self.Addr = addr })
-	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
+	w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
+	rt := c.NewRouter(router.Config{})
 	defer rt.Close()
-	base := workertest.Serve(t, rt).URL
+	base := site.Serve(t, rt).URL
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer close(release)

@@ -10,10 +10,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // entrance is one of the ways on which requests reach an app.
@@ -21,7 +20,7 @@ type entrance struct {
 	name   string
 	base   string
 	http2  bool
-	worker *workertest.Worker // nil for a router alone
+	worker *site.Worker // nil for a router alone
 }
 
 // send sends a request and returns the answer in a form that can be compared.
@@ -50,10 +49,10 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 	if change == nil {
 		change = func(*router.Config, *worker.Config) {}
 	}
-	server := workertest.Serve(t, app)
+	server := site.Serve(t, app)
 	keys := kit.KeySources(t, "header:X-Key")
 	for _, kind := range []string{"sidecar", "sidecar, net/http", "handler"} {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.StartReady(func(cfg *worker.Config) {
 			cfg.Direct, cfg.Keys = true, keys
 			change(&router.Config{}, cfg)
@@ -68,17 +67,14 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 			h = w.Handler(app)
 		}
 		addr := w.Listen(t, h)
-		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-			t.Fatal(err)
-		}
 		all = append(all, entrance{kind + ", own port", "http://" + addr, false, w})
 		for _, hop := range []string{"link", "HTTP", "link in memory"} {
 			cfg := router.Config{Keys: keys}
 			switch hop {
 			case "link":
-				cfg.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+				cfg.Members = c.Join("router")
 			case "HTTP":
-				cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr))
+				cfg.Members = hub.Of(site.Member("w1", addr))
 			default:
 				cfg.Members, cfg.Own = w.Member, w.Server.Dial
 			}
@@ -89,7 +85,7 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 			}
 		}
 	}
-	cfg := router.Config{Keys: keys, Members: routertest.NewCluster(t, routertest.Member("w1", server.URL))}
+	cfg := router.Config{Keys: keys, Members: hub.Of(site.Member("w1", server.URL))}
 	change(&cfg, &worker.Config{})
 	return append(all, routerEntrances(t, "router alone", cfg)...)
 }
@@ -97,14 +93,14 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 // routerEntrances returns the ways into a router.
 func routerEntrances(t *testing.T, name string, cfg router.Config) []entrance {
 	t.Helper()
-	return routerEntrancesOf(t, name, routertest.New(t, cfg))
+	return routerEntrancesOf(t, name, site.NewRouter(t, cfg))
 }
 
 func routerEntrancesOf(t *testing.T, name string, rt *router.Router) []entrance {
 	t.Helper()
 	front, _ := frontOf(t, rt)
 	return []entrance{
-		{name: name + ", net/http", base: routertest.ThroughNetHTTP(t, rt).URL},
+		{name: name + ", net/http", base: site.ThroughNetHTTP(t, rt).URL},
 		{name: name + ", front", base: front},
 		{name: name + ", h2", base: front, http2: true},
 	}

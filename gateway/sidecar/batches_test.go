@@ -16,8 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // batchApp is an app behind a sidecar that takes batches.
@@ -70,17 +69,17 @@ func TestSidecarBatch(t *testing.T) {
 	for _, way := range []string{"HTTP", "link"} {
 		t.Run(way, func(t *testing.T) {
 			app := new(batchApp)
-			s, w := routertest.InFrontOf(t, workertest.Serve(t, app).URL, func(cfg *worker.Config) { cfg.Batch = "/batch" })
-			base, client := s.URL, s.Client()
+			s, w := site.InFrontOf(t, site.Serve(t, app).URL, func(cfg *worker.Config) { cfg.Batch = "/batch" })
+			base, client := s.URL, s.HTTP
 			if way == "HTTP" {
-				h := kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, app).URL))))
-				base, client = workertest.Serve(t, h).URL, http.DefaultClient
+				h := kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, app).URL))))
+				base, client = site.Serve(t, h).URL, http.DefaultClient
 			}
 			wait := w.HoldKey(t, 4)
 			var wg sync.WaitGroup
 			for i := range 3 {
 				wg.Go(func() {
-					status, header, body := workertest.Post(t, client, fmt.Sprintf("%s/stock/%d?x=%%20", base, i), "application/json; charset=utf-8", fmt.Sprintf(`{"n": %d}`, i))
+					status, header, body := site.Post(t, client, fmt.Sprintf("%s/stock/%d?x=%%20", base, i), "application/json; charset=utf-8", fmt.Sprintf(`{"n": %d}`, i))
 					if status != 201 || body != fmt.Sprintf(`{"you":{"n": %d}}`, i) || header.Get("Content-Type") != "application/json" ||
 						header.Get("X-Target") != fmt.Sprintf("/stock/%d?x=%%20", i) || header.Get("X-Host") != strings.TrimPrefix(base, "http://") {
 						t.Errorf("%d: %d, %q, %v", i, status, body, header)
@@ -89,7 +88,7 @@ func TestSidecarBatch(t *testing.T) {
 			}
 			kit.Eventually(t, "the items wait", func() bool { return w.Queued("k") == 3 })
 			wg.Go(func() {
-				if status, _, body := workertest.Post(t, client, base+"/", "text/plain", "{}"); status != 200 || body != "POST alone" {
+				if status, _, body := site.Post(t, client, base+"/", "text/plain", "{}"); status != 200 || body != "POST alone" {
 					t.Errorf("no JSON: %d, %q", status, body)
 				}
 			})
@@ -99,13 +98,13 @@ func TestSidecarBatch(t *testing.T) {
 				t.Errorf("batches of %v, %d alone", sizes, single)
 			}
 			for _, body := range []string{`{"a":`, "\"\xff\"", strings.Repeat("[", 100) + strings.Repeat("]", 100), strings.Repeat("1", 100), `"\ud800"`, `{"buy":1e999}`} {
-				if status, _, got := workertest.Post(t, client, base+"/", "application/json", body); status != 400 {
+				if status, _, got := site.Post(t, client, base+"/", "application/json", body); status != 400 {
 					t.Errorf("body %.20q: %d, %q", body, status, got)
 				}
 			}
 			for _, own := range []string{"/batch", "/batch?x=1", "/%62atch", "/Batch", "/x/../batch/", "/batch;x"} {
 				for _, of := range []string{"text/plain", "application/json"} {
-					if status, _, got := workertest.Post(t, client, base+own, of, `[{}]`); status != 404 {
+					if status, _, got := site.Post(t, client, base+own, of, `[{}]`); status != 404 {
 						t.Errorf("%s: %d, %q", own, status, got)
 					}
 				}
@@ -144,14 +143,14 @@ func TestSidecarBatchAnswers(t *testing.T) {
 				fmt.Fprint(rw, tt.answer)
 				return true
 			}}
-			w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Batch = "/batch" })
-			s := workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, app).URL)))))
+			w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Batch = "/batch" })
+			s := site.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, app).URL)))))
 			wait := w.HoldKey(t, 2)
 			var wg sync.WaitGroup
 			for i, want := range tt.want {
 				kit.Eventually(t, "the one before waits", func() bool { return w.Queued("k") == i })
 				wg.Go(func() {
-					status, header, body := workertest.Post(t, http.DefaultClient, s.URL, "application/json", `1`)
+					status, header, body := site.Post(t, http.DefaultClient, s.URL, "application/json", `1`)
 					if status != want || (status == 502) != strings.Contains(body, "may have run") || header.Get("Keyway-Epoch") != "" {
 						t.Errorf("request %d: %d, %q, %v; want %d", i, status, body, header, want)
 					}
@@ -166,7 +165,7 @@ func TestSidecarBatchAnswers(t *testing.T) {
 // TestSidecarBatchConfig: a bad path is an error.
 func TestSidecarBatchConfig(t *testing.T) {
 	for _, app := range []worker.App{{Batch: "batch"}, {Batch: "/a b"}, {Batch: "/"}, {Batch: "/a/../b"}, {Batch: "/batch", Batches: worker.BatchConfig{MaxItems: -1}}} {
-		w := workertest.New(t, 16).Start(func(c *worker.Config) { c.App = app })
+		w := site.New(t, 16).Start(func(c *worker.Config) { c.App = app })
 		if _, err := sidecar.New(w.Worker, kit.Must(url.Parse("http://127.0.0.1:1"))); err == nil {
 			t.Errorf("%+v: no error", app)
 		}
@@ -181,7 +180,7 @@ func TestSidecarBatchAbandoned(t *testing.T) {
 			began, end := make(chan struct{}), make(chan struct{})
 			app := &batchApp{}
 			gone := make(chan struct{})
-			server := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			server := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				close(began)
 				select {
@@ -195,8 +194,8 @@ func TestSidecarBatchAbandoned(t *testing.T) {
 			if !ends {
 				abandoned = 100 * time.Millisecond
 			}
-			w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Batch, cfg.AbandonedTimeout = "/batch", abandoned })
-			s := workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(server.URL)))))
+			w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Batch, cfg.AbandonedTimeout = "/batch", abandoned })
+			s := site.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(server.URL)))))
 			ctx, leave := context.WithCancel(t.Context())
 			left := make(chan struct{})
 			go func() {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -52,9 +52,8 @@ func benchmarkSidecar(b *testing.B, asked []byte) {
 
 // newSidecarBench starts a sidecar before an app and returns what makes a request.
 func newSidecarBench(b *testing.B, asked []byte) func(context.Context) error {
-	c := workertest.New(b, 16)
-	w := c.Start()
-	w.AwaitServing(b, 16)
+	c := site.New(b, 16)
+	w := c.StartOwner()
 	socket := filepath.Join(b.TempDir(), "app")
 	app, err := net.Listen("unix", socket)
 	if err != nil {

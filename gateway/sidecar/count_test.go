@@ -11,7 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/appwork"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -50,7 +50,7 @@ func TestTrapCountOfWhatIsAtTheApp(t *testing.T) {
 				var running atomic.Int64
 				app := startStubbornApp(t)
 				app.answer = tt.answer
-				s := startSidecar(t, workertest.New(t, 16), app, func(cfg *worker.Config) {
+				s := startSidecar(t, site.New(t, 16), app, func(cfg *worker.Config) {
 					cfg.AtApp, cfg.Batch = appwork.NewRecord(&running, nil), "/batch"
 				})
 				s.AwaitServing(t, 16)

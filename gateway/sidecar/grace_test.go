@@ -15,7 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -163,7 +163,7 @@ func cancelled(ask asks) asks {
 // that was, what the app did of the key, the next request of which came at
 // once, and the worker's log. With drain the worker is drained at once.
 func afterGivingUp(t *testing.T, tt use, work time.Duration, drain, obeys bool) (at time.Time, visits []visit, logs string) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	app := startStubbornApp(t)
 	app.answer, app.chatter, app.obeys = tt.answer, tt.chatter, obeys
 	a := startSidecar(t, c, app)
@@ -277,13 +277,10 @@ func TestSidecarHalfClosesWhatItGivesUp(t *testing.T) {
 func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
 	for _, grace := range []time.Duration{0, 1500 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			c := workertest.New(t, 16)
-			dead := c.Start()
-			dead.AwaitServing(t, 16)
+			c := site.New(t, 16)
+			dead := c.StartOwner()
 			dead.Close()
-			if err := dead.Member.Vanish(); err != nil {
-				t.Fatal(err)
-			}
+			dead.Member.Vanish()
 			start := time.Now()
 			w := c.Start(func(cfg *worker.Config) {
 				cfg.Previous, cfg.AwaitApp = map[string]time.Duration{dead.Incarnation(): grace}, true
@@ -415,7 +412,7 @@ func (b lateBody) Read(p []byte) (int, error) {
 func TestTrapSidecarSendsNothingOfALostOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := startStubbornApp(t)
-		s := startSidecar(t, workertest.New(t, 16), app)
+		s := startSidecar(t, site.New(t, 16), app)
 		s.AwaitServing(t, 16)
 		come := make(chan struct{})
 		body := io.NopCloser(lateBody{strings.NewReader("hello"), come})

@@ -19,7 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // switchedApp is an app in memory that takes connections while it is up. What it has
@@ -69,7 +69,7 @@ var errNoListener = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 // while the app is down, and requests that come nevertheless are told so.
 func TestTrapRingFollowsTheApp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		app := newSwitchedApp()
 		a := c.StartReady()
 		h := kit.Must(sidecar.Over(a.Worker, app.dial))
@@ -83,7 +83,7 @@ func TestTrapRingFollowsTheApp(t *testing.T) {
 		}
 		kit.Eventually(t, "the other one has all partitions", func() bool { return b.Serving() == 16 && a.Serving() == 0 })
 		kit.Eventually(t, "it names the other one", func() bool {
-			rec := workertest.Ask(t, h, "/", "k")
+			rec := site.Ask(t, h, "/", "k")
 			return rec.Header().Get("Keyway-Refused") == "not-owner" && rec.Header().Get("Keyway-Owner") == b.Incarnation()
 		})
 		incarnation := a.Incarnation()
@@ -100,13 +100,13 @@ func TestTrapRingFollowsTheApp(t *testing.T) {
 func TestOnlyWorkerWithoutItsApp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newSwitchedApp()
-		a := workertest.New(t, 16).StartReady()
+		a := site.New(t, 16).StartReady()
 		h := kit.Must(sidecar.Over(a.Worker, app.dial))
 		for range 3 { // it may crash as it likes, if nobody else serves
 			app.set(errNoListener)
 			kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 			dials := app.dials.Load()
-			if rec := workertest.Ask(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" || a.Serving() != 16 {
+			if rec := site.Ask(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" || a.Serving() != 16 {
 				t.Errorf("%d %v %s; serves %d partitions", rec.Code, rec.Header(), rec.Body, a.Serving())
 			}
 			if app.dials.Load() != dials {
@@ -118,7 +118,7 @@ func TestOnlyWorkerWithoutItsApp(t *testing.T) {
 			if took := time.Since(began); took > 200*time.Millisecond {
 				t.Errorf("it is back after %v", took)
 			}
-			if rec := workertest.Ask(t, h, "/", "k"); rec.Body.String() != "served" {
+			if rec := site.Ask(t, h, "/", "k"); rec.Body.String() != "served" {
 				t.Errorf("%d %s", rec.Code, rec.Body)
 			}
 		}
@@ -129,20 +129,20 @@ func TestOnlyWorkerWithoutItsApp(t *testing.T) {
 // for the worker that has its partition now.
 func TestTrapDyingAppHoldsItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		dying, app := newSwitchedApp(), newSwitchedApp()
 		a := c.StartReady()
 		h := kit.Must(sidecar.Over(a.Worker, dying.dial))
 		first := make(chan *httptest.ResponseRecorder, 1)
-		go func() { first <- workertest.Ask(t, h, "/hold", "k") }()
+		go func() { first <- site.Ask(t, h, "/hold", "k") }()
 		<-dying.held
 		b := c.Start()
 		next := kit.Must(sidecar.Over(b.Worker, app.dial))
 		dying.set(errNoListener)
 		kit.Eventually(t, "the other one has all partitions", func() bool { return b.Serving() == 16 })
 		second := make(chan *httptest.ResponseRecorder, 1)
-		go func() { second <- workertest.Ask(t, next, "/", "k") }()
-		if rec := workertest.Ask(t, next, "/", "other"); rec.Body.String() != "served" {
+		go func() { second <- site.Ask(t, next, "/", "k") }()
+		if rec := site.Ask(t, next, "/", "other"); rec.Body.String() != "served" {
 			t.Errorf("another key: %d %s", rec.Code, rec.Body)
 		}
 		time.Sleep(5 * time.Second)
@@ -164,7 +164,7 @@ func TestTrapDyingAppHoldsItsKeys(t *testing.T) {
 // worker joins the others.
 func TestCrashLoopsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		app := newSwitchedApp()
 		a := c.StartReady()
 		kit.Must(sidecar.Over(a.Worker, app.dial))
@@ -198,19 +198,19 @@ func TestCrashLoopsWait(t *testing.T) {
 func TestOneFailureIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newSwitchedApp()
-		a := workertest.New(t, 16).StartReady()
+		a := site.New(t, 16).StartReady()
 		h := kit.Must(sidecar.Over(a.Worker, app.dial))
 		time.Sleep(500 * time.Millisecond) // between two probes
 		for range 100 {
 			app.set(errNoListener)
 			for range 20 { // together they are one failure
-				if rec := workertest.Ask(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" {
+				if rec := site.Ask(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" {
 					t.Errorf("%d %v", rec.Code, rec.Header())
 				}
 			}
 			synctest.Wait()
 			app.set(nil)
-			if rec := workertest.Ask(t, h, "/", "k"); rec.Body.String() != "served" || !a.IsActive() {
+			if rec := site.Ask(t, h, "/", "k"); rec.Body.String() != "served" || !a.IsActive() {
 				t.Fatalf("%d %s", rec.Code, rec.Body)
 			}
 			time.Sleep(time.Second)
@@ -225,7 +225,7 @@ func TestOneFailureIsNone(t *testing.T) {
 		}
 		app.set(errNoListener)
 		began := time.Now()
-		workertest.Ask(t, h, "/", "k")
+		site.Ask(t, h, "/", "k")
 		kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 		if took := time.Since(began); took > 150*time.Millisecond {
 			t.Errorf("it leaves the ring %v after a connection was refused", took)
@@ -238,7 +238,7 @@ func TestAwaitApp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newSwitchedApp()
 		app.set(errNoListener)
-		a := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.AwaitApp = true })
+		a := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.AwaitApp = true })
 		time.Sleep(time.Minute)
 		if a.IsActive() || !errors.Is(a.Ready(), worker.ErrAppDown) {
 			t.Errorf("on the ring before there is an app: %v", a.Ready())
@@ -252,7 +252,7 @@ func TestAwaitApp(t *testing.T) {
 		if err := a.Await(t.Context()); err != nil || a.Ready() != nil {
 			t.Errorf("with an app: %v, %v", err, a.Ready())
 		}
-		if rec := workertest.Ask(t, h, "/", "k"); rec.Body.String() != "served" {
+		if rec := site.Ask(t, h, "/", "k"); rec.Body.String() != "served" {
 			t.Errorf("%d %s", rec.Code, rec.Body)
 		}
 	})
@@ -285,7 +285,7 @@ func TestUpstreamHealth(t *testing.T) {
 			if network == "tcp" {
 				at = app.URL
 			}
-			a := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "/up" })
+			a := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "/up" })
 			kit.Must(sidecar.New(a.Worker, kit.Must(url.Parse(at))))
 			for _, s := range []int{503, 204, 404, 302, 500, 200} {
 				status.Store(int64(s))
@@ -293,7 +293,7 @@ func TestUpstreamHealth(t *testing.T) {
 			}
 		})
 	}
-	a := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "up" })
+	a := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "up" })
 	if _, err := sidecar.New(a.Worker, kit.Must(url.Parse("http://127.0.0.1:1"))); err == nil || !strings.Contains(err.Error(), "UpstreamHealth") {
 		t.Errorf("a path without a slash: %v", err)
 	}
@@ -303,7 +303,7 @@ func TestUpstreamHealth(t *testing.T) {
 func TestSilentAppIsDown(t *testing.T) {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
-	a := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "/up" })
+	a := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "/up" })
 	kit.Must(sidecar.New(a.Worker, kit.Must(url.Parse("http://"+l.Addr().String()))))
 	kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Requests for which the app has no connection left wait, and fail with 503.
@@ -27,7 +26,7 @@ func TestAppConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		logs := new(kit.Buffer)
-		w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {
+		w := site.New(t, 1).StartReady(func(cfg *worker.Config) {
 			cfg.AppConnections, cfg.Keys, cfg.Logger = 1, kit.KeySources(t, "header:X-Key"), slog.New(slog.NewTextHandler(logs, nil))
 		})
 		h := kit.Must(sidecar.Over(w.Worker, func(context.Context) (net.Conn, error) {
@@ -71,13 +70,13 @@ func TestAppConnectionsAreBounded(t *testing.T) {
 // So do those that come over the link, within a bound of their own.
 func TestAppConnectionsForLinksAreBounded(t *testing.T) {
 	entered, release := make(chan struct{}, 2), make(chan struct{})
-	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		entered <- struct{}{}
 		<-release
 		io.WriteString(rw, "served")
 	}))
 	logs := new(kit.Buffer)
-	s, _ := routertest.InFrontOf(t, app.URL, func(cfg *worker.Config) {
+	s, _ := site.InFrontOf(t, app.URL, func(cfg *worker.Config) {
 		cfg.AppConnections, cfg.Logger = 1, slog.New(slog.NewTextHandler(logs, nil))
 	})
 	var running sync.WaitGroup

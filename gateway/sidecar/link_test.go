@@ -13,8 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -22,7 +21,7 @@ import (
 // What goes to the app on the short way, and what goes by net/http, looks the
 // same to it and to the client.
 func TestSidecarOverLink(t *testing.T) {
-	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		for _, name := range []string{"Keyway-Token", "Keyway-Epoch", "Keyway-Partition", "X-Forwarded-For", "Forwarded"} {
 			if len(r.Header[name]) != 1 || r.Header.Get(name) == "" {
@@ -53,7 +52,7 @@ func TestSidecarOverLink(t *testing.T) {
 		fmt.Fprintf(rw, "%s %s %s %s %s %d %v", r.Method, r.Host, r.RequestURI, r.Header.Get("Keyway-Key"), r.Header.Get("Baggage"), len(body), err)
 	}))
 	for _, base := range []string{"", "/base"} { // with a path it is net/http's way
-		s, _ := routertest.InFrontOf(t, app.URL+base)
+		s, _ := site.InFrontOf(t, app.URL+base)
 		tests := []struct {
 			method, target string
 			body           int // -1 for one of unknown length
@@ -88,7 +87,7 @@ func TestSidecarOverLink(t *testing.T) {
 				req.Header.Set("X-Key", "a key")
 				req.Header.Set("Baggage", "tenant=7")
 				req.Header.Set("Keyway-Token", "forged")
-				res, got := kit.Do(t, s.Client(), req)
+				res, got := kit.Do(t, s.HTTP, req)
 				want, _, _ := strings.Cut(tt.want, " shop")
 				if got := fmt.Sprint(res.StatusCode, " ", got); !strings.HasPrefix(got, want) {
 					t.Errorf("%q, want %q", got, tt.want)
@@ -111,10 +110,10 @@ func TestSidecarOverLink(t *testing.T) {
 			})
 		}
 	}
-	s, _ := routertest.InFrontOf(t, app.URL)
+	s, _ := site.InFrontOf(t, app.URL)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL+"/large", nil))
 	req.Header.Set("X-Key", "k")
-	if _, got := kit.Do(t, s.Client(), req); len(got) != 1<<20 {
+	if _, got := kit.Do(t, s.HTTP, req); len(got) != 1<<20 {
 		t.Errorf("%d bytes, want 1 MiB", len(got))
 	}
 }
@@ -128,17 +127,17 @@ func heldHash(answer string) string {
 
 func TestSidecarOverLinkStreams(t *testing.T) {
 	step := make(chan struct{})
-	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		for i := range 3 {
 			fmt.Fprintf(rw, "line %d\n", i)
 			http.NewResponseController(rw).Flush()
 			<-step
 		}
 	}))
-	s, _ := routertest.InFrontOf(t, app.URL)
+	s, _ := site.InFrontOf(t, app.URL)
 	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
+	res, err := s.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,16 +153,16 @@ func TestSidecarOverLinkStreams(t *testing.T) {
 
 // An answer of the app that breaks off must not look whole.
 func TestSidecarOverLinkBrokenAnswer(t *testing.T) {
-	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Write(make([]byte, 100<<10))
 		http.NewResponseController(rw).Flush()
 		panic(http.ErrAbortHandler)
 	}))
-	s, _ := routertest.InFrontOf(t, app.URL)
+	s, _ := site.InFrontOf(t, app.URL)
 	for _, size := range []int{0, 100 << 10} { // by net/http with a large body
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader(make([]byte, size))))
 		req.Header.Set("X-Key", "k")
-		res, err := s.Client().Do(req)
+		res, err := s.HTTP.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,9 +182,9 @@ func TestSidecarOverLinkAppClosesConnections(t *testing.T) {
 	})}
 	go app.Serve(l)
 	defer app.Close()
-	s, _ := routertest.InFrontOf(t, "unix://"+l.Addr().String())
+	s, _ := site.InFrontOf(t, "unix://"+l.Addr().String())
 	for i := range 20 {
-		if res, body := routertest.Get(t, s, "k"); res.StatusCode != 200 || body != "ok" {
+		if res, body := site.Get(t, s, "k"); res.StatusCode != 200 || body != "ok" {
 			t.Fatalf("request %d: %d %q", i, res.StatusCode, body)
 		}
 	}
@@ -194,10 +193,10 @@ func TestSidecarOverLinkAppClosesConnections(t *testing.T) {
 // What only Keyway may say, and what concerns one connection, does not reach
 // the app even if the other end of the link lets it pass.
 func TestSidecarOverLinkDropsForgedFields(t *testing.T) {
-	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(rw, r.Header["Keyway-Forged"], r.Header["Keyway-Key"], r.Header["Keep-Alive"], r.Header["Upgrade"], r.Header["X-Kept"])
 	}))
-	w := workertest.New(t, 16).StartReady()
+	w := site.New(t, 16).StartReady()
 	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
 	client := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest()}}
 	defer client.Close()

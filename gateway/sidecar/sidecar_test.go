@@ -14,11 +14,11 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 func TestSidecarOverUnixSocket(t *testing.T) {
-	w := workertest.New(t, 16).StartReady()
+	w := site.New(t, 16).StartReady()
 	path := t.TempDir() + "/app.sock"
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestSidecarOverUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := workertest.Serve(t, h)
+	s := site.Serve(t, h)
 	r := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/orders/1?x=a%20b", strings.NewReader("body")))
 	r.Host = "shop.example"
 	r.Header.Set(gateway.HeaderKey, "k")
@@ -53,7 +53,7 @@ func TestSidecarOverUnixSocket(t *testing.T) {
 }
 
 func TestSidecarWithoutApp(t *testing.T) {
-	w := workertest.New(t, 16).StartReady()
+	w := site.New(t, 16).StartReady()
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	addr := l.Addr().String()
 	l.Close()
@@ -61,7 +61,7 @@ func TestSidecarWithoutApp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, body := kit.Fetch(t, workertest.Serve(t, h).URL, gateway.HeaderKey, "k")
+	res, body := kit.Fetch(t, site.Serve(t, h).URL, gateway.HeaderKey, "k")
 	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Keyway-Refused") != "unavailable" || res.Header.Get("Retry-After") == "" || strings.Contains(body, addr) {
 		t.Errorf("status %d, %v, %q; want a refusal, and nothing of the inside", res.StatusCode, res.Header, body)
 	}
@@ -72,8 +72,8 @@ func TestSidecarWithoutApp(t *testing.T) {
 
 // Protocol upgrades pass the worker, with the key held until they end.
 func TestSidecarUpgrade(t *testing.T) {
-	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Upgrades = []string{"echo"} })
-	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Upgrades = []string{"echo"} })
+	app := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		conn, buf, err := http.NewResponseController(rw).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -88,7 +88,7 @@ func TestSidecarUpgrade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := kit.Must(net.Dial("tcp", strings.TrimPrefix(workertest.Serve(t, h).URL, "http://")))
+	conn := kit.Must(net.Dial("tcp", strings.TrimPrefix(site.Serve(t, h).URL, "http://")))
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: k\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", gateway.HeaderKey)
 	in := bufio.NewReader(conn)

@@ -21,7 +21,7 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -35,7 +35,7 @@ type visit struct {
 // it is told to stop, whatever becomes of the connection, and on each other one
 // for no time.
 type stubbornApp struct {
-	workertest.MemoryListener
+	site.Listener
 	answer  string        // to the first request, at once
 	chatter time.Duration // how often it writes on then; 0 for never
 	chat    string        // what it writes; default "x"
@@ -49,7 +49,7 @@ type stubbornApp struct {
 }
 
 func startStubbornApp(t *testing.T) *stubbornApp {
-	a := &stubbornApp{MemoryListener: workertest.NewMemoryListener(), entered: make(chan struct{}, 10), stop: make(chan struct{})}
+	a := &stubbornApp{Listener: site.NewListener(), entered: make(chan struct{}, 10), stop: make(chan struct{})}
 	t.Cleanup(func() { a.Close() })
 	go func() {
 		for {
@@ -114,7 +114,7 @@ func (a *stubbornApp) insist(c net.Conn) {
 
 // goneStore is a store whose worker's session can be gone.
 type goneStore struct {
-	workertest.CutStore
+	site.CutStore
 	mu      sync.Mutex
 	gone    bool
 	renewed time.Time // when the last renewal that worked was sent
@@ -163,16 +163,16 @@ func (s *goneStore) awaitLease(t *testing.T, d time.Duration) {
 
 // sidecarSite is a worker with a sidecar of an app, all in memory.
 type sidecarSite struct {
-	*workertest.Worker
+	*site.Worker
 	store *goneStore
-	front workertest.MemoryListener
+	front site.Listener
 	links *link.Client
 	logs  *kit.Buffer
 }
 
-func startSidecar(t *testing.T, c *workertest.Cluster, app *stubbornApp, change ...func(*worker.Config)) *sidecarSite {
+func startSidecar(t *testing.T, c *site.Site, app *stubbornApp, change ...func(*worker.Config)) *sidecarSite {
 	kit.EmptyPools(t)
-	s := &sidecarSite{store: &goneStore{CutStore: workertest.CutStore{Store: c.Store}}, front: workertest.NewMemoryListener(), logs: new(kit.Buffer)}
+	s := &sidecarSite{store: &goneStore{CutStore: site.CutStore{Store: c.Store}}, front: site.NewListener(), logs: new(kit.Buffer)}
 	s.Worker = c.Start(append(change, func(cfg *worker.Config) {
 		cfg.Direct, cfg.Timeout = true, cmp.Or(cfg.Timeout, time.Hour)
 		cfg.Store, cfg.Logger = s.store, slog.New(slog.NewTextHandler(s.logs, nil))

@@ -20,7 +20,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // typedApp decodes a batch into typed requests before it does anything, as an app in Go or
@@ -80,14 +80,14 @@ func TestSidecarBatchSplits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.status, tt.says), func(t *testing.T) {
 			app := &typedApp{status: tt.status, says: tt.says}
-			w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Batch = "/batch" })
-			s := workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, app).URL)))))
+			w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Batch = "/batch" })
+			s := site.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, app).URL)))))
 			wait := w.HoldKey(t, 4)
 			var wg sync.WaitGroup
 			for i, buy := range []string{"1", `"two"`, "3", "4"} {
 				kit.Eventually(t, "the one before waits", func() bool { return w.Queued("k") == i })
 				wg.Go(func() {
-					status, _, body := workertest.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`)
+					status, _, body := site.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`)
 					want := 200
 					if buy == `"two"` {
 						want = tt.bad
@@ -108,7 +108,7 @@ func TestSidecarBatchSplits(t *testing.T) {
 			if !slices.Equal(app.sizes, sizes) || !slices.Equal(app.bought, bought) {
 				t.Errorf("batches of %v, bought %v; want %v, %v", app.sizes, app.bought, sizes, bought)
 			}
-			if status, _, _ := workertest.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":5}`); status != 200 {
+			if status, _, _ := site.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":5}`); status != 200 {
 				t.Errorf("the next one: %d", status)
 			}
 			if !slices.IsSorted(app.tokens) || len(slices.Compact(slices.Clone(app.tokens))) != len(app.tokens) {
@@ -124,11 +124,11 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 	tests := []struct {
 		name  string
 		at    int // the batch during which the worker ends, or loses the key's partition
-		leave func(w *workertest.Worker, givenUp <-chan struct{})
+		leave func(w *site.Worker, givenUp <-chan struct{})
 		want  [3]int
 	}{
-		{"closed", 2, func(w *workertest.Worker, givenUp <-chan struct{}) { w.Close(); <-givenUp }, [3]int{502, 503, 503}},
-		{"moved", 1, func(w *workertest.Worker, _ <-chan struct{}) {
+		{"closed", 2, func(w *site.Worker, givenUp <-chan struct{}) { w.Close(); <-givenUp }, [3]int{502, 503, 503}},
+		{"moved", 1, func(w *site.Worker, _ <-chan struct{}) {
 			go func() { _ = w.LeaveRing(t.Context()) }()
 			kit.Eventually(t, "the partitions have moved", func() bool { return w.Serving() == 0 })
 		}, [3]int{503, 503, 503}},
@@ -136,13 +136,13 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			app := &typedApp{status: 400}
-			c := workertest.New(t, 1)
+			c := site.New(t, 1)
 			w := c.StartReady(func(cfg *worker.Config) { cfg.Batch = "/batch" })
 			if tt.name == "moved" {
 				c.Start()
 			}
 			batches := 0
-			s := workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			s := site.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				body := kit.Must(io.ReadAll(r.Body)) // the server looks for the end of the connection from then on
 				r.Body = io.NopCloser(bytes.NewReader(body))
 				if batches++; batches == tt.at {
@@ -156,7 +156,7 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 			for i, buy := range []string{"1", `"two"`, "3"} {
 				kit.Eventually(t, "the one before waits", func() bool { return w.Queued("k") == i })
 				wg.Go(func() {
-					if status, _, body := workertest.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`); status != tt.want[i] {
+					if status, _, body := site.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`); status != tt.want[i] {
 						t.Errorf("buy %s: %d, %q; want %d", buy, status, body, tt.want[i])
 					}
 				})
@@ -175,11 +175,10 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 func TestTrapSplitBatchNeedsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kit.EmptyPools(t)
-		c := workertest.New(t, 1)
-		cut := &workertest.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Batch, cfg.Store = "/batch", cut })
-		w.AwaitServing(t, 1)
-		app, front := &typedApp{status: 400}, workertest.NewMemoryListener()
+		c := site.New(t, 1)
+		cut := &site.CutStore{Store: c.Store}
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Batch, cfg.Store = "/batch", cut })
+		app, front := &typedApp{status: 400}, site.NewListener()
 		server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Keyway-Batch") == "2" {
 				cut.Set(true)

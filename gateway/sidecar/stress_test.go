@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -26,7 +26,7 @@ import (
 func TestUploadsBrokenOffDoNotOverlap(t *testing.T) {
 	var mu sync.Mutex
 	running, entered := make(map[string]int), 0
-	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	app := site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get(gateway.HeaderKey)
 		mu.Lock()
 		if running[key]++; running[key] > 1 {
@@ -42,7 +42,7 @@ func TestUploadsBrokenOffDoNotOverlap(t *testing.T) {
 		running[key]--
 		mu.Unlock()
 	}))
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.Direct = true })
 	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
 	links := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: c.Settings.Digest()}}

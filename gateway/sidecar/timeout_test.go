@@ -12,7 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -70,7 +70,7 @@ func TestTrapSilentAppIsGivenUp(t *testing.T) {
 						if tt.chat == "" {
 							app.chatter = 0
 						}
-						s := startSidecar(t, workertest.New(t, 16), app, func(cfg *worker.Config) { cfg.Timeout = timeout })
+						s := startSidecar(t, site.New(t, 16), app, func(cfg *worker.Config) { cfg.Timeout = timeout })
 						s.AwaitServing(t, 16)
 						var wg sync.WaitGroup
 						wg.Go(func() {

@@ -19,8 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // lateApp is an app that listens when it is told to.
@@ -79,7 +78,7 @@ func TestTrapRequestsWaitForTheApp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			app := &lateApp{addr: kit.FreeAddr(t)}
-			s, _ := routertest.InFrontOf(t, "http://"+app.addr, func(cfg *worker.Config) { cfg.Batch = tt.batch })
+			s, _ := site.InFrontOf(t, "http://"+app.addr, func(cfg *worker.Config) { cfg.Batch = tt.batch })
 			conn := kit.Dial(t, s.URL)
 			if _, err := io.WriteString(conn, tt.request); err != nil {
 				t.Fatal(err)
@@ -115,7 +114,7 @@ func (w *tryingWriter) WriteHeader(status int) {
 // The key of a request that has not reached the app is free when the refusal goes
 // out: it may come back at once.
 func TestUnsentRequestHoldsNoKey(t *testing.T) {
-	w := workertest.New(t, 16).StartReady()
+	w := site.New(t, 16).StartReady()
 	h := kit.Must(sidecar.Over(w.Worker, func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }))
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header.Set(gateway.HeaderKey, "k")

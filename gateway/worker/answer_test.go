@@ -15,23 +15,23 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // answerSite is a worker whose requests h answers, by itself or behind a sidecar,
 // all in memory: a client that does not read takes nothing.
 type answerSite struct {
-	*workertest.Worker
-	front workertest.MemoryListener
+	*site.Worker
+	front site.Listener
 	links *link.Client
 }
 
 func startAnswers(t *testing.T, h http.Handler, behind bool, change ...func(*worker.Config)) *answerSite {
 	kit.EmptyPools(t)
-	c := workertest.New(t, 16)
-	s := &answerSite{Worker: c.Start(append(change, direct)...), front: workertest.NewMemoryListener()}
-	app := workertest.NewMemoryListener()
+	c := site.New(t, 16)
+	s := &answerSite{Worker: c.Start(append(change, direct)...), front: site.NewListener()}
+	app := site.NewListener()
 	apps := &http.Server{Handler: h}
 	go apps.Serve(app)
 	served := s.Handler(h)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // BenchmarkBatch has callers of one key, each of which comes back when it has its
@@ -51,10 +51,8 @@ func benchmarkBatch(b *testing.B, callers int, work func()) {
 	b.ReportMetric(float64(b.N)/float64(batches.Load()), "items/batch")
 }
 
-func benchmarkWorker(b *testing.B) *workertest.Worker {
-	c := workertest.New(b, 16)
-	w := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
-	w.AwaitServing(b, 16)
+func benchmarkWorker(b *testing.B) *site.Worker {
+	w := site.New(b, 16).StartOwner(func(cfg *worker.Config) { cfg.Logger = nil })
 	return w
 }
 

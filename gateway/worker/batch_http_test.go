@@ -13,9 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // sale is an item of the tests' batches.
@@ -67,16 +65,13 @@ func shop(t *testing.T, w *worker.Worker, seen func(items []*worker.Item[sale, i
 
 // inFront makes a router in front of workers that serve what handler returns for
 // them, over the link.
-func inFront(t *testing.T, c *workertest.Cluster, w *workertest.Worker, h http.Handler) {
-	addr := w.Listen(t, h)
-	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
-		t.Fatal(err)
-	}
+func inFront(t *testing.T, c *site.Site, w *site.Worker, h http.Handler) {
+	w.Listen(t, h)
 }
 
-func newSite(t *testing.T, c *workertest.Cluster) *routertest.Site {
-	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	return routertest.ThroughServer(t, routertest.New(t, router.Config{Members: gate}))
+func newSite(t *testing.T, c *site.Site) *site.Front {
+	gate := c.Join("router")
+	return site.ThroughServer(t, site.NewRouter(t, router.Config{Members: gate}))
 }
 
 // TestBatchHandler: in one mux beside handlers that hold their key, straight to the
@@ -84,24 +79,24 @@ func newSite(t *testing.T, c *workertest.Cluster) *routertest.Site {
 func TestBatchHandler(t *testing.T) {
 	for _, way := range []string{"HTTP", "link"} {
 		t.Run(way, func(t *testing.T) {
-			c := workertest.New(t, 16)
+			c := site.New(t, 16)
 			w := c.StartReady()
 			seen := make(chan []*worker.Item[sale, int], 100)
 			h := w.Handler(shop(t, w.Worker, func(items []*worker.Item[sale, int]) { seen <- items }))
 			var base string
 			client := http.DefaultClient
 			if way == "HTTP" {
-				base = workertest.Serve(t, h).URL
+				base = site.Serve(t, h).URL
 			} else {
 				inFront(t, c, w, h)
 				s := newSite(t, c)
-				base, client = s.URL, s.Client()
+				base, client = s.URL, s.HTTP
 			}
 			wait := w.HoldKey(t, 3)
 			var wg sync.WaitGroup
 			for _, sends := range []string{"rich", "poor", "rich again"} {
 				wg.Go(func() {
-					status, header, body := workertest.Post(t, client, base+"/stock/42?x=1", "text/plain", sends)
+					status, header, body := site.Post(t, client, base+"/stock/42?x=1", "text/plain", sends)
 					want, text := 200, "sold with 2"
 					if sends == "poor" {
 						want, text = 402, "no money\n"
@@ -116,10 +111,10 @@ func TestBatchHandler(t *testing.T) {
 			if items := <-seen; len(seen) != 0 || len(items) != 3 || items[0].In.SKU != "42" || items[0].In.Key != "k" {
 				t.Errorf("a batch of %d, and %d more", len(items), len(seen))
 			}
-			if status, _, body := workertest.Post(t, client, base+"/stock/42", "text/plain", "bad"); status != 400 || body != "the request cannot be handled: bad sale\n" {
+			if status, _, body := site.Post(t, client, base+"/stock/42", "text/plain", "bad"); status != 400 || body != "the request cannot be handled: bad sale\n" {
 				t.Errorf("bad item: %d, %q", status, body)
 			}
-			if status, _, body := workertest.Post(t, client, base+"/stock/42", "text/plain", strings.Repeat("x", 1<<20+1)); status != 413 {
+			if status, _, body := site.Post(t, client, base+"/stock/42", "text/plain", strings.Repeat("x", 1<<20+1)); status != 413 {
 				t.Errorf("large item: %d, %q", status, body)
 			}
 			req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/stock/42", nil))
@@ -134,21 +129,21 @@ func TestBatchHandler(t *testing.T) {
 
 // TestBatchHandlerRefuses as Handler does.
 func TestBatchHandlerRefuses(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	other := c.StartReady()
 	w := c.Start(func(cfg *worker.Config) { cfg.Members = frozen{cfg.Members} })
 	ran := false
 	mux := shop(t, w.Worker, func([]*worker.Item[sale, int]) { ran = true })
-	s := workertest.Serve(t, w.Handler(mux))
+	s := site.Serve(t, w.Handler(mux))
 	kit.Eventually(t, "the worker knows the owner", func() bool {
-		status, header, _ := workertest.Post(t, http.DefaultClient, s.URL+"/stock/42", "text/plain", "rich")
+		status, header, _ := site.Post(t, http.DefaultClient, s.URL+"/stock/42", "text/plain", "rich")
 		return status == 421 && header.Get("Keyway-Owner") == other.Incarnation() && header.Get("Keyway-Epoch") != ""
 	})
 	req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/stock/42", strings.NewReader("rich")))
 	if res, body := kit.Do(t, http.DefaultClient, req); res.StatusCode != 400 || !strings.Contains(body, gateway.HeaderKey) {
 		t.Errorf("no key: %d, %q", res.StatusCode, body)
 	}
-	nested := workertest.Serve(t, other.Handler(shop(t, other.Worker, func([]*worker.Item[sale, int]) { ran = true })))
+	nested := site.Serve(t, other.Handler(shop(t, other.Worker, func([]*worker.Item[sale, int]) { ran = true })))
 	req = kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, nested.URL+"/stock/42", strings.NewReader("rich")))
 	req.Header.Set(gateway.HeaderKey, "k")
 	req.Header.Set("Baggage", "keyway-held="+kit.Must(heldMember(t, other)))
@@ -161,8 +156,8 @@ func TestBatchHandlerRefuses(t *testing.T) {
 }
 
 // heldMember returns the hash by which baggage names the key k.
-func heldMember(t *testing.T, w *workertest.Worker) (hash string, err error) {
-	s := workertest.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+func heldMember(t *testing.T, w *site.Worker) (hash string, err error) {
+	s := site.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, hash, _ = strings.Cut(r.Header.Get("Baggage"), "keyway-held=")
 	})))
 	kit.Fetch(t, s.URL, gateway.HeaderKey, "k")
@@ -175,9 +170,9 @@ func heldMember(t *testing.T, w *workertest.Worker) (hash string, err error) {
 // TestBatchHandlerFails: without a result the client is told that its request may
 // have run.
 func TestBatchHandlerFails(t *testing.T) {
-	w := workertest.New(t, 16).StartReady()
-	s := workertest.Serve(t, w.Handler(shop(t, w.Worker, func([]*worker.Item[sale, int]) { panic("secret") })))
-	if status, _, body := workertest.Post(t, http.DefaultClient, s.URL+"/stock/42", "text/plain", "rich"); status != 500 || !strings.Contains(body, "may have run") || strings.Contains(body, "secret") {
+	w := site.New(t, 16).StartReady()
+	s := site.Serve(t, w.Handler(shop(t, w.Worker, func([]*worker.Item[sale, int]) { panic("secret") })))
+	if status, _, body := site.Post(t, http.DefaultClient, s.URL+"/stock/42", "text/plain", "rich"); status != 500 || !strings.Contains(body, "may have run") || strings.Contains(body, "secret") {
 		t.Errorf("%d, %q", status, body)
 	}
 }
@@ -185,11 +180,11 @@ func TestBatchHandlerFails(t *testing.T) {
 // TestBatchHandlerMoves: while partitions move each request runs once, also one
 // whose body was read before the worker found that the key is another's.
 func TestBatchHandlerMoves(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	var mu sync.Mutex
 	ran := map[string]int{}
-	workers := map[*workertest.Worker]bool{}
-	start := func() *workertest.Worker {
+	workers := map[*site.Worker]bool{}
+	start := func() *site.Worker {
 		w := c.Start()
 		inFront(t, c, w, w.Handler(shop(t, w.Worker, func(items []*worker.Item[sale, int]) {
 			mu.Lock()
@@ -217,7 +212,7 @@ func TestBatchHandlerMoves(t *testing.T) {
 				id := fmt.Sprintf("%d-%d", g, n)
 				req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/stock/42", strings.NewReader(id+" "+strings.Repeat("x", 60<<10))))
 				req.Header.Set("X-Key", fmt.Sprint(n%32))
-				res, err := s.Client().Do(req)
+				res, err := s.HTTP.Do(req)
 				if err != nil {
 					t.Error(err)
 					return
@@ -246,10 +241,10 @@ func TestBatchHandlerMoves(t *testing.T) {
 // TestBatchHandlerInHandler: a handler that holds the key and is no mux runs the
 // item by itself.
 func TestBatchHandlerInHandler(t *testing.T) {
-	w := workertest.New(t, 16).StartReady()
+	w := site.New(t, 16).StartReady()
 	mux := shop(t, w.Worker, nil)
-	s := workertest.Serve(t, w.Handler(http.HandlerFunc(mux.ServeHTTP)))
-	if status, _, body := workertest.Post(t, http.DefaultClient, s.URL+"/stock/42", "text/plain", "rich"); status != 200 || body != "sold with 0" {
+	s := site.Serve(t, w.Handler(http.HandlerFunc(mux.ServeHTTP)))
+	if status, _, body := site.Post(t, http.DefaultClient, s.URL+"/stock/42", "text/plain", "rich"); status != 200 || body != "sold with 0" {
 		t.Errorf("%d, %q", status, body)
 	}
 }

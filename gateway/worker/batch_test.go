@@ -15,7 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // batches is a batcher of strings whose handler writes down what it gets, answers
@@ -23,7 +23,7 @@ import (
 type batches struct {
 	*worker.Batcher[string, string]
 	t    *testing.T
-	w    *workertest.Worker
+	w    *site.Worker
 	hook func(x gateway.Execution, items []*worker.Item[string, string]) error // runs first, unless it is nil
 
 	mu  sync.Mutex
@@ -31,7 +31,7 @@ type batches struct {
 	wg  sync.WaitGroup
 }
 
-func newBatches(t *testing.T, w *workertest.Worker, cfg worker.BatchConfig) *batches {
+func newBatches(t *testing.T, w *site.Worker, cfg worker.BatchConfig) *batches {
 	b := &batches{t: t, w: w}
 	var err error
 	b.Batcher, err = worker.NewBatcher(w.Worker, cfg, b.handle)
@@ -123,7 +123,7 @@ func (b *batches) hold() (free func()) {
 
 func TestBatchOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{})
+		b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{})
 		free := b.hold()
 		var last int64
 		b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
@@ -165,7 +165,7 @@ func TestBatchBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBatches(t, workertest.New(t, 1).StartReady(), test.cfg)
+				b := newBatches(t, site.New(t, 1).StartReady(), test.cfg)
 				free := b.hold()
 				b.submit(t.Context(), nil, strings.Fields(test.items)...)
 				free()
@@ -174,7 +174,7 @@ func TestBatchBounds(t *testing.T) {
 			})
 		})
 	}
-	w := workertest.New(t, 1).Start()
+	w := site.New(t, 1).Start()
 	handler := func(gateway.Execution, []*worker.Item[int, int]) error { return nil }
 	for _, cfg := range []worker.BatchConfig{{MaxItems: -1}, {MaxBytes: -1}, {Linger: -1}} {
 		if _, err := worker.NewBatcher(w.Worker, cfg, handler); err == nil {
@@ -192,7 +192,7 @@ func TestBatchBounds(t *testing.T) {
 // TestBatchSize: Size says how large an item is.
 func TestBatchSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{MaxBytes: 100})
+		b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{MaxBytes: 100})
 		b.Size = func(in string) int { return 50 }
 		free := b.hold()
 		b.submit(t.Context(), nil, "a", "b", "c")
@@ -204,7 +204,7 @@ func TestBatchSize(t *testing.T) {
 
 func TestBatchRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(func(cfg *worker.Config) { cfg.QueuePerKey = 2 }), worker.BatchConfig{})
+		b := newBatches(t, site.New(t, 1).StartReady(func(cfg *worker.Config) { cfg.QueuePerKey = 2 }), worker.BatchConfig{})
 		if _, err := b.Do(t.Context(), "", "a"); !hasNotRun(gateway.ErrNoKey)(err) {
 			t.Errorf("no key: %v", err)
 		}
@@ -222,7 +222,7 @@ func TestBatchRefused(t *testing.T) {
 // TestBatchLeaves: whoever leaves before the batch has not run, and is told so.
 func TestBatchLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{Linger: time.Second})
+		b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{Linger: time.Second})
 		free := b.hold()
 		reason := errors.New("reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -275,7 +275,7 @@ func (lateContext) Done() <-chan struct{} { return nil }
 // left out even if its caller has not noticed yet.
 func TestBatchWithoutTheLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{})
+		b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{})
 		free := b.hold()
 		ctx, cancel := context.WithCancel(t.Context())
 		b.submit(t.Context(), nil, "a")
@@ -292,7 +292,7 @@ func TestBatchWithoutTheLate(t *testing.T) {
 // run; the others get their results, and the batch's context ends with the last.
 func TestBatchAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{})
+		b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{})
 		type valueKey struct{}
 		reason := errors.New("reason")
 		for name, stays := range map[string]bool{"one stays": true, "all leave": false} {
@@ -343,7 +343,7 @@ func TestBatchFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{})
+				b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{})
 				b.hook = test.hook
 				b.submit(t.Context(), test.check, "alone")
 				free := b.hold()
@@ -364,8 +364,8 @@ func TestBatchLosesOwnership(t *testing.T) {
 	for name, fails := range map[string]bool{"with an error": true, "with results": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := workertest.New(t, 1)
-				store := &workertest.CutStore{Store: c.Store}
+				c := site.New(t, 1)
+				store := &site.CutStore{Store: c.Store}
 				b := newBatches(t, c.StartReady(func(cfg *worker.Config) { cfg.Store = store }), worker.BatchConfig{})
 				reason := errors.New("reason")
 				b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
@@ -397,7 +397,7 @@ func TestBatchLosesOwnership(t *testing.T) {
 // TestBatchDrain: Drain waits for a batch that has begun, and what waits is sent away.
 func TestBatchDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{})
+		b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{})
 		end := make(chan struct{})
 		b.hook = func(gateway.Execution, []*worker.Item[string, string]) error { <-end; return nil }
 		free := b.hold()
@@ -426,7 +426,7 @@ func TestBatchDrain(t *testing.T) {
 // TestBatchLingers: a batch waits for more for as long as that can bring any.
 func TestBatchLingers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBatches(t, workertest.New(t, 1).StartReady(), worker.BatchConfig{MaxItems: 3, Linger: time.Second})
+		b := newBatches(t, site.New(t, 1).StartReady(), worker.BatchConfig{MaxItems: 3, Linger: time.Second})
 		began := time.Now()
 		took := func(want time.Duration) {
 			t.Helper()
@@ -454,7 +454,7 @@ func TestBatchLingers(t *testing.T) {
 // TestBatchUnderLoad: with callers that come, leave and come back each item has
 // exactly one result, and what is said not to have run has not.
 func TestBatchUnderLoad(t *testing.T) {
-	w := workertest.New(t, 4).StartReady()
+	w := site.New(t, 4).StartReady()
 	var mu sync.Mutex
 	ran := map[int]int{} // how often
 	inside := map[string]bool{}

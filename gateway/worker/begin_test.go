@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -60,7 +61,7 @@ type crowd struct {
 
 func newCrowd(t *testing.T, h func(w *worker.Worker) http.Handler) *crowd {
 	t.Helper()
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	c := &crowd{server: w.NewServer(h(w.Worker))}
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	c.wg.Go(func() { _ = c.server.Serve(l) })

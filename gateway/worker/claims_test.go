@@ -12,8 +12,7 @@ import (
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // says is an app that says it worked on the keys of the path's query.
@@ -44,23 +43,23 @@ func TestKeyMismatches(t *testing.T) {
 		{"says=a+key&says=a+key", 1},
 		{"says=a+key,a+key", 1},
 	}
-	app := workertest.Serve(t, says)
-	ways := map[string]func(t *testing.T) (url string, w *workertest.Worker){
-		"link": func(t *testing.T) (string, *workertest.Worker) {
-			s, w := routertest.InFrontOf(t, app.URL)
+	app := site.Serve(t, says)
+	ways := map[string]func(t *testing.T) (url string, w *site.Worker){
+		"link": func(t *testing.T) (string, *site.Worker) {
+			s, w := site.InFrontOf(t, app.URL)
 			return s.URL + "/", w
 		},
-		"proxy": func(t *testing.T) (string, *workertest.Worker) {
-			s, w := routertest.InFrontOf(t, app.URL+"/base")
+		"proxy": func(t *testing.T) (string, *site.Worker) {
+			s, w := site.InFrontOf(t, app.URL+"/base")
 			return s.URL + "/", w
 		},
-		"sidecar": func(t *testing.T) (string, *workertest.Worker) {
-			w := startServing(t)
-			return workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL))))).URL + "/", w
+		"sidecar": func(t *testing.T) (string, *site.Worker) {
+			w := site.New(t, 16).StartReady()
+			return site.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL))))).URL + "/", w
 		},
-		"handler": func(t *testing.T) (string, *workertest.Worker) {
-			w := startServing(t)
-			return workertest.Serve(t, w.Handler(says)).URL + "/", w
+		"handler": func(t *testing.T) (string, *site.Worker) {
+			w := site.New(t, 16).StartReady()
+			return site.Serve(t, w.Handler(says)).URL + "/", w
 		},
 	}
 	for name, way := range ways {
@@ -83,7 +82,7 @@ func TestKeyMismatches(t *testing.T) {
 // A mismatch stands in the explanation of both keys, and an app that names a key without
 // having one is one.
 func TestKeyMismatchIsExplained(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	h := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { rw.Header().Set("Keyway-Key", "order%3A42") }))
 	askBy(t, h, "order:42", policy.Policy{Route: "orders"})
 	if s := kit.Must(w.Explain("order:42")); s.Mismatch != nil {

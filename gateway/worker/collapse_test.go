@@ -18,13 +18,13 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // crowdOf is requests of one key whose route shares, and what the app made of them.
 type crowdOf struct {
 	t   *testing.T
-	w   *workertest.Worker
+	w   *site.Worker
 	app http.HandlerFunc
 	wg  sync.WaitGroup
 
@@ -35,9 +35,8 @@ type crowdOf struct {
 // sharing has a worker serve app, and requests come.
 func sharing(t *testing.T, app http.HandlerFunc, come func(c *crowdOf), change ...func(*worker.Config)) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := workertest.New(t, 16)
-		w := cluster.Start(change...)
-		w.AwaitServing(t, 16)
+		cluster := site.New(t, 16)
+		w := cluster.StartOwner(change...)
 		c := &crowdOf{t: t, w: w, app: app}
 		come(c)
 		c.wg.Wait()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // However an execution's context is used before, it says why it ended.
@@ -31,10 +31,9 @@ func TestExecutionContextEnds(t *testing.T) {
 	for name, use := range uses {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := workertest.New(t, 16)
-				store := &workertest.CutStore{Store: c.Store}
-				w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-				w.AwaitServing(t, 16)
+				c := site.New(t, 16)
+				store := &site.CutStore{Store: c.Store}
+				w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 				check := func(what string, ctx context.Context, want expectation) {
 					t.Helper()
 					if err, cause := ctx.Err(), context.Cause(ctx); err != want.err || !errors.Is(cause, want.cause) {
@@ -98,9 +97,7 @@ func TestExecutionContextEnds(t *testing.T) {
 // An execution's context that is asked for while the execution ends, or later,
 // when another one has its place, is its own and has ended.
 func TestContextAskedForTooLate(t *testing.T) {
-	c := workertest.New(t, 8)
-	w := c.Start()
-	w.AwaitServing(t, 8)
+	w := site.New(t, 8).StartOwner()
 	var askers sync.WaitGroup
 	for i := range 2000 {
 		got := make(chan context.Context, 3)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // chain is an execution that, once it was told to, asks for keys within one another.
@@ -22,7 +22,7 @@ type chain struct {
 }
 
 // hold has an execution hold key first, and ask for others when its goOn is closed.
-func hold(t *testing.T, w *workertest.Worker, first string, others ...string) chain {
+func hold(t *testing.T, w *site.Worker, first string, others ...string) chain {
 	c := chain{make(chan struct{}), make(chan error, 1)}
 	go func() {
 		err := w.Do(t.Context(), first, func(x gateway.Execution) error {
@@ -40,7 +40,7 @@ func hold(t *testing.T, w *workertest.Worker, first string, others ...string) ch
 }
 
 // within asks for keys, each within the execution of the one before.
-func within(w *workertest.Worker, x gateway.Execution, keys []string) error {
+func within(w *site.Worker, x gateway.Execution, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -61,9 +61,8 @@ func TestDeadlockFailsTheYounger(t *testing.T) {
 	for _, last := range []string{"older", "younger"} {
 		t.Run("the "+last+" asks last", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := workertest.New(t, 16)
-				w := c.Start()
-				w.AwaitServing(t, 16)
+				c := site.New(t, 16)
+				w := c.StartOwner()
 				older, younger := hold(t, w, "a", "b"), hold(t, w, "b", "a")
 				order := []chain{older, younger}
 				if last == "older" {
@@ -95,9 +94,8 @@ func TestDeadlockFailsTheYounger(t *testing.T) {
 // only queue, and chains that lead into the circle, wait on.
 func TestDeadlockOfThree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		w := c.StartOwner()
 		var queued sync.WaitGroup
 		chains := []chain{hold(t, w, "a", "b"), hold(t, w, "b", "inner", "c"), hold(t, w, "c", "a")}
 		aside := hold(t, w, "d", "a")
@@ -128,9 +126,8 @@ func TestDeadlockOfThree(t *testing.T) {
 // waits for something that it does not hold.
 func TestNoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		w := c.StartOwner()
 		err := w.Do(t.Context(), "free", func(free gateway.Execution) error {
 			first, second, third := hold(t, w, "a", "b"), hold(t, w, "b", "free"), hold(t, w, "c", "b")
 			for _, c := range []chain{first, second, third} {
@@ -161,9 +158,7 @@ func TestNoDeadlock(t *testing.T) {
 // that began in it waits on.
 func TestNoDeadlockWithWhatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		b := hold(t, w, "b", "a")
 		var wg sync.WaitGroup
 		_ = w.Do(t.Context(), "a", func(x gateway.Execution) error {
@@ -192,9 +187,7 @@ func TestNoDeadlockWithWhatHasEnded(t *testing.T) {
 // function may wait for what the caller holds.
 func TestDeadlockThroughShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		goOn := make(chan struct{})
 		read := func(x gateway.Execution) (int, error) {
 			_ = x.Context()
@@ -227,9 +220,7 @@ func TestDeadlockThroughBatch(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		t.Run(fmt.Sprint("the caller leads: ", leads), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := workertest.New(t, 16)
-				w := c.Start()
-				w.AwaitServing(t, 16)
+				w := site.New(t, 16).StartOwner()
 				b := newBatches(t, w, worker.BatchConfig{})
 				b.hook = func(x gateway.Execution, _ []*worker.Item[string, string]) error {
 					return w.Do(x.Context(), "held", ok)
@@ -265,9 +256,7 @@ func TestDeadlockThroughBatch(t *testing.T) {
 // Whatever chains wait for, all of them end, and none fails but for a deadlock.
 func TestDeadlockStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = time.Hour })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.MaxWait = time.Hour })
 		began := time.Now()
 		var wg sync.WaitGroup
 		var mu sync.Mutex

@@ -12,8 +12,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // A bound that needs more files than the process may have open is warned of.
@@ -30,10 +31,10 @@ func TestTooFewFilesAreWarnedOf(t *testing.T) {
 	}{{0, false}, {left, false}, {left + 1, true}} {
 		for name, start := range map[string]func(*slog.Logger){
 			"router": func(l *slog.Logger) {
-				routertest.New(t, router.Config{Members: routertest.NewCluster(t), Keys: kit.KeySources(t, "header:X-Key"), MaxConnections: tt.bound, Logger: l})
+				site.NewRouter(t, router.Config{Members: hub.Of(), MaxConnections: tt.bound, Logger: l})
 			},
 			"worker": func(l *slog.Logger) {
-				startServing(t, func(cfg *worker.Config) { cfg.MaxConnections, cfg.Logger = tt.bound, l })
+				site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.MaxConnections, cfg.Logger = tt.bound, l })
 			},
 		} {
 			logs := new(kit.Buffer)

@@ -10,15 +10,15 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // newBehindCluster returns a cluster whose store can lose everything and come
 // back with its clock an hour behind.
-func newBehindCluster(t *testing.T, partitions int) (c *workertest.Cluster, lose func()) {
+func newBehindCluster(t *testing.T, partitions int) (c *site.Site, lose func()) {
 	var behind atomic.Int64
-	c = workertest.New(t, partitions)
+	c = site.New(t, partitions)
 	st := memstore.New(memstore.Config{
 		Settings:   c.Settings,
 		NewCluster: true,
@@ -31,7 +31,7 @@ func newBehindCluster(t *testing.T, partitions int) (c *workertest.Cluster, lose
 	}
 }
 
-func tokenOf(t *testing.T, w *workertest.Worker, key string) (token int64) {
+func tokenOf(t *testing.T, w *site.Worker, key string) (token int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -66,7 +66,7 @@ func (m silentMembers) Announce(change func(*ring.Member)) error {
 func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, lose := newBehindCluster(t, 64)
-		store := &workertest.CutStore{Store: c.Store}
+		store := &site.CutStore{Store: c.Store}
 		silent := func(cfg *worker.Config) { cfg.Members = silentMembers{cfg.Members} }
 		w := c.Start(silent, func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 64)
@@ -76,7 +76,7 @@ func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 		for i := range 26 {
 			key := string(rune('a' + i))
 			for before[key] == 0 {
-				for _, v := range []*workertest.Worker{w, other} {
+				for _, v := range []*site.Worker{w, other} {
 					_ = v.Do(t.Context(), key, func(x gateway.Execution) error {
 						before[key] = x.Token()
 						return nil
@@ -94,7 +94,7 @@ func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		other.Close()
-		_ = other.Member.Vanish()
+		other.Member.Vanish()
 		lose()
 		store.Set(false)
 		for key, before := range before {
@@ -110,7 +110,7 @@ func TestTrapTokensRiseInTheNextLifeOfAProcess(t *testing.T) {
 func TestTrapTokensRiseAtAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, lose := newBehindCluster(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
+		store := &site.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
 		w.AwaitServing(t, 16)
 		before := tokenOf(t, w, "k")

@@ -14,23 +14,16 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // direct makes a worker take requests of anybody.
 func direct(cfg *worker.Config) { cfg.Direct = true }
 
-// startServing starts a worker on a real clock, owning everything.
-func startServing(t *testing.T, change ...func(*worker.Config)) *workertest.Worker {
-	t.Helper()
-	c := workertest.New(t, 16)
-	return c.StartReady(change...)
-}
-
 func TestHandlerPassesKeyAndToken(t *testing.T) {
-	w := startServing(t)
-	s := workertest.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := site.New(t, 16).StartReady()
+	s := site.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key, err := gateway.KeyFromHeader(r.Header)
 		if err != nil {
 			t.Error(err)
@@ -62,14 +55,14 @@ func TestHandlerPassesKeyAndToken(t *testing.T) {
 }
 
 func TestHandlerRefusals(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	other := c.StartReady()
 	w := c.Start(func(cfg *worker.Config) {
 		cfg.Keys = gateway.KeySources{kit.Must(gateway.ParseKeySource("query:id"))}
 		cfg.Members = frozen{cfg.Members}
 	})
 	ran := false
-	s := workertest.Serve(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })))
+	s := site.Serve(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })))
 	kit.Eventually(t, "the worker knows the owner", func() bool {
 		res, _ := kit.Fetch(t, s.URL+"?id=k")
 		return res.Header.Get("Keyway-Owner") != ""
@@ -113,9 +106,9 @@ func (frozen) Announce(func(*ring.Member)) error { return nil }
 // A chain of calls that comes back to a key that it holds fails, also over
 // HTTP, if the app passes the baggage on.
 func TestTrapNestedCallFailsFast(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	var s *httptest.Server
-	s = workertest.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	s = site.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key, _ := gateway.KeyFromHeader(r.Header)
 		if next := map[string]string{"a": "b", "b": "a"}[key]; r.URL.Path == "/chain" {
 			res, body := kit.Fetch(t, s.URL+"/chain", gateway.HeaderKey, next, "Baggage", r.Header.Get("Baggage"))

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,7 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -36,51 +34,16 @@ type caller struct {
 }
 
 // newCaller connects to a server of w whose app must get nothing.
-func newCaller(t *testing.T, w *workertest.Worker) *caller {
+func newCaller(t *testing.T, w *site.Worker) *caller {
 	kit.EmptyPools(t)
-	l := oneListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
-	s := w.NewServer(w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the app got a request") })))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = s.Serve(&l)
-	}()
+	l := site.NewListener()
+	w.Serve(t, l, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the app got a request") })))
 	c := &caller{t: t, ring: w.Ring, key: make(map[holds.ID]string)}
 	c.Config = hop.LinkConfig(w.Member, hop.MaxHeaderBytes, nil)
-	c.Dial = func(context.Context) (net.Conn, error) {
-		near, far := net.Pipe()
-		l.conns <- far
-		return near, nil
-	}
-	t.Cleanup(func() {
-		c.Close()
-		s.Close()
-		<-ended
-	})
+	c.Dial = l.Dial
+	t.Cleanup(func() { c.Close() })
 	return c
 }
-
-type oneListener struct {
-	conns chan net.Conn
-	once  sync.Once
-	done  chan struct{}
-}
-
-func (l *oneListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *oneListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // call makes a call and returns the answer.
 func (c *caller) call(ctx context.Context, method, key string, body []byte, baggage ...string) (status int, answer []byte, err error) {
@@ -166,7 +129,7 @@ func sameAs(c ring.Config, key string) string {
 }
 
 // free reports whether nobody holds a key.
-func free(t *testing.T, w *workertest.Worker, key string) bool {
+func free(t *testing.T, w *site.Worker, key string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	return w.Do(ctx, key, ok) == nil
@@ -174,7 +137,7 @@ func free(t *testing.T, w *workertest.Worker, key string) bool {
 
 func TestCallsMayBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		id, other := holds.NewID(), holds.NewID()
@@ -244,7 +207,7 @@ func TestCallsMayBeRepeated(t *testing.T) {
 
 func TestCallsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxHolds = 2 })
+		w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxHolds = 2 })
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		ask := func() []byte { return holds.Request{ID: holds.NewID()}.Append(nil) }
@@ -305,10 +268,9 @@ func (discard) WriteHeader(int)             {}
 // What a worker promises ends with its own lease.
 func TestTrapPromisesEndWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller := newCaller(t, w)
 		id := holds.NewID()
 		caller.acquire("k", id)
@@ -366,7 +328,7 @@ func TestTrapHoldsAreNoted(t *testing.T) {
 			{"not noted", func(string) error { fails.Store(true); return errors.New("disk full") }, false},
 			{"not to be noted", nil, false},
 		} {
-			w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.OnIncarnation, cfg.OnHold = id, tt.onHold })
+			w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.OnIncarnation, cfg.OnHold = id, tt.onHold })
 			w.AwaitServing(t, 16)
 			c := newCaller(t, w)
 			for range 3 {
@@ -391,7 +353,7 @@ func TestTrapHoldsAreNoted(t *testing.T) {
 // A worker that is closed promises nothing, and lets go of who waits.
 func TestCloseEndsHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		id := holds.NewID()
@@ -420,7 +382,7 @@ func TestCloseEndsHolds(t *testing.T) {
 func TestTrapGivenUpWhenGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var giveUp atomic.Pointer[context.CancelFunc]
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.OnConfirming(func() {
 			if f := giveUp.Swap(nil); f != nil {
 				(*f)()

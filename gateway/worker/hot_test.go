@@ -12,10 +12,10 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/status"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
-func hotOf(w *workertest.Worker, key string) (h status.HotKey, rank int) {
+func hotOf(w *site.Worker, key string) (h status.HotKey, rank int) {
 	for i, h := range w.HotKeys(100) {
 		if h.Key == key {
 			return h, i
@@ -27,7 +27,7 @@ func hotOf(w *workertest.Worker, key string) (h status.HotKey, rank int) {
 // Requests and calls for a key that is taken are counted each, as they come, with who waits now.
 func TestHotKeysOfThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		if hot := w.HotKeys(10); len(hot) != 0 {
 			t.Errorf("%+v before anything has come", hot)
@@ -58,7 +58,7 @@ func TestHotKeysOfThoseWhoWait(t *testing.T) {
 // Those count, too, who are told that the key is taken, or that too many wait for it.
 func TestHotKeysOfThoseWhoAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
+		w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
 		w.AwaitServing(t, 16)
 		time.Sleep(time.Minute)
 		release := occupy(t, w, "k")
@@ -85,7 +85,7 @@ func TestHotKeysOfThoseWhoAreRefused(t *testing.T) {
 // A key that nobody asks for any more stays among the hot ones while somebody waits for it.
 func TestHotKeysWhoseHolderIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxWait = time.Hour })
+		w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxWait = time.Hour })
 		w.AwaitServing(t, 16)
 		release, releaseOther := occupy(t, w, "stuck"), occupy(t, w, "other")
 		var calls sync.WaitGroup
@@ -117,7 +117,7 @@ func TestHotKeysWhoseHolderIsStuck(t *testing.T) {
 // Where thousands wait, some of them stand for the others, until the next window.
 func TestHotKeysOfVeryMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		time.Sleep(time.Minute)
 		release, releaseOther := occupy(t, w, "hot"), occupy(t, w, "warm")
@@ -151,7 +151,7 @@ func TestHotKeysOfVeryMany(t *testing.T) {
 // partition.
 func TestHotKeysAreSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 1).Start()
+		w := site.New(t, 1).Start()
 		w.AwaitServing(t, 1)
 		const seconds, rate = 20, 2000 // of each of the two hot keys
 		for i := range seconds * rate {
@@ -177,7 +177,7 @@ func TestHotKeysAreSampled(t *testing.T) {
 // Batches count each of their items.
 func TestHotKeysOfBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		b := newBatches(t, w, worker.BatchConfig{})
 		time.Sleep(time.Minute)

@@ -9,16 +9,14 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Requests of a route that holds no key run beside whoever holds it, and have no
 // token; those without a key have none of a key's fields.
 func TestRequestsWithoutTheirKeysHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 4)
-		w := c.Start()
-		w.AwaitServing(t, 4)
+		w := site.New(t, 4).StartOwner()
 		h := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			_, hasToken := worker.TokenFrom(r.Context())
 			fmt.Fprint(rw, r.Header[gateway.HeaderKey], len(r.Header[gateway.HeaderPartition]), r.Header[gateway.HeaderToken], r.Header[gateway.HeaderEpoch], hasToken, r.Header["Baggage"])

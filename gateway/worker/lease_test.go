@@ -11,7 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -20,10 +20,9 @@ import (
 // runs at 0.8. It works again once the store is back.
 func TestTrapStoppedBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		time.Sleep(5 * time.Second)
 		store.Set(true)
 		cut := time.Now()
@@ -90,10 +89,9 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 // With ServeWithoutStore the worker goes on while its view stays the same.
 func TestServeWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.ServeWithoutStore = store, true })
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store, cfg.ServeWithoutStore = store, true })
 		time.Sleep(5 * time.Second)
 		store.Set(true)
 		for range 60 {
@@ -102,9 +100,7 @@ func TestServeWithoutStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := c.Hub.Join(ring.Member{Name: "w9", Incarnation: "x", Role: ring.RoleWorker, State: ring.StateActive}); err != nil {
-			t.Fatal(err)
-		}
+		c.Hub.Join(ring.Member{Name: "w9", Incarnation: "x", Role: ring.RoleWorker, State: ring.StateActive})
 		time.Sleep(10 * time.Second)
 		if err := w.Do(t.Context(), "k", ok); err == nil {
 			t.Error("it serves on though the view has changed")
@@ -115,9 +111,7 @@ func TestServeWithoutStore(t *testing.T) {
 // The epoch moves on before a partition's sequence of tokens runs out.
 func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		w := c.Start()
-		w.AwaitServing(t, 1)
+		w := site.New(t, 1).StartOwner()
 		var last int64
 		epochs := make(map[int64]bool)
 		for i := range 1<<20 + 1<<19 {
@@ -186,8 +180,8 @@ func TestTrapStoppedBetweenMutexAndStart(t *testing.T) {
 // stoppedWinner is a worker at which a caller of key "k" has won the key's
 // mutex and stands still.
 type stoppedWinner struct {
-	*workertest.Worker
-	store   *workertest.CutStore
+	*site.Worker
+	store   *site.CutStore
 	resume  chan struct{}
 	outcome chan error
 	won     int64 // the token of what the caller has won
@@ -195,8 +189,8 @@ type stoppedWinner struct {
 }
 
 func stopWinner(t *testing.T, waits bool) *stoppedWinner {
-	c := workertest.New(t, 16)
-	s := &stoppedWinner{store: &workertest.CutStore{Store: c.Store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
+	c := site.New(t, 16)
+	s := &stoppedWinner{store: &site.CutStore{Store: c.Store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
 	s.Worker = c.Start(func(cfg *worker.Config) { cfg.Store = s.store })
 	s.AwaitServing(t, 16)
 	var stop atomic.Bool

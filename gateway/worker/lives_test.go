@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // releasedStore notes which sessions its worker has released.
@@ -37,10 +37,9 @@ func (s *releasedStore) has(incarnation string) bool {
 // and only then releases its session.
 func TestTheLifeBeforeIsReleasedWithItsLastExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
+		c := site.New(t, 1)
 		store := &releasedStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		first := w.Incarnation()
 		end, ended := make(chan struct{}), make(chan struct{})
 		go func() {
@@ -78,11 +77,11 @@ func (hintless) Watch(context.Context) <-chan struct{} { return nil }
 // A worker that has released the life before it claims its partitions at once, whether or not a hint comes.
 func TestAReleasedLifeIsSucceededAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		w := c.StartNamed("w", func(cfg *worker.Config) { cfg.Store = hintless{c.Store} })
 		w.AwaitServing(t, 16)
 		w.Close()
-		_ = w.Member.Vanish()
+		w.Member.Vanish()
 		died := time.Now()
 		next := c.StartNamed("w", func(cfg *worker.Config) {
 			cfg.Store, cfg.Previous = hintless{c.Store}, map[string]time.Duration{w.Incarnation(): 0}

@@ -17,11 +17,11 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // loadOf returns the work of the partition of key.
-func loadOf(w *workertest.Worker, key string) status.Work {
+func loadOf(w *site.Worker, key string) status.Work {
 	for _, p := range w.Loads().Partitions {
 		if p.Partition == w.Ring.Partition(key) {
 			return p.Work
@@ -39,7 +39,7 @@ func about(t *testing.T, what string, got, want, part float64) {
 }
 
 // keysApart returns keys of n partitions.
-func keysApart(w *workertest.Worker, n int) (keys []string) {
+func keysApart(w *site.Worker, n int) (keys []string) {
 	seen := make(map[int]bool)
 	for i := 0; len(keys) < n; i++ {
 		key := fmt.Sprint("key-", i)
@@ -52,7 +52,7 @@ func keysApart(w *workertest.Worker, n int) (keys []string) {
 }
 
 // call calls for key n times, every 10 ms, for that long each.
-func call(t *testing.T, w *workertest.Worker, key string, n int, took time.Duration) {
+func call(t *testing.T, w *site.Worker, key string, n int, took time.Duration) {
 	for range n {
 		time.Sleep(10*time.Millisecond - took)
 		if err := w.Do(t.Context(), key, func(gateway.Execution) error { time.Sleep(took); return nil }); err != nil {
@@ -64,7 +64,7 @@ func call(t *testing.T, w *workertest.Worker, key string, n int, took time.Durat
 // Averages are right from the first second on, follow a step within their time constant, and decay.
 func TestLoadAverages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 1).Start()
+		w := site.New(t, 1).Start()
 		w.AwaitServing(t, 1)
 		expect := func(when string, rate, part float64) {
 			t.Helper()
@@ -98,7 +98,7 @@ func TestLoadAverages(t *testing.T) {
 // Without questions for long, the answer is the average since the last one.
 func TestLoadAfterASilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 1).Start()
+		w := site.New(t, 1).Start()
 		w.AwaitServing(t, 1)
 		call(t, w, "k", 6000, 5*time.Millisecond)
 		about(t, "the first answer", loadOf(w, "k").Running, 0.5, 0.02)
@@ -111,7 +111,7 @@ func TestLoadAfterASilence(t *testing.T) {
 // Whoever asks within a second gets the same answer.
 func TestLoadIsMadeOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 1).Start()
+		w := site.New(t, 1).Start()
 		w.AwaitServing(t, 1)
 		call(t, w, "k", 500, time.Millisecond)
 		first := w.Loads()
@@ -135,7 +135,7 @@ func TestLoadIsMadeOnceASecond(t *testing.T) {
 // Of calls that are sampled each partition has its own time, and the worker's mean until it has samples.
 func TestLoadOfSampledCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		keys := keysApart(w, 3)
 		var calls sync.WaitGroup
@@ -154,7 +154,7 @@ func TestLoadOfSampledCalls(t *testing.T) {
 // All requests are timed. What waits for a hot key queues.
 func TestLoadOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) }))
 		keys := keysApart(w, 2)
@@ -163,9 +163,9 @@ func TestLoadOfRequests(t *testing.T) {
 		for second := range 60 {
 			var requests sync.WaitGroup
 			for range 4 {
-				requests.Go(func() { workertest.Ask(t, h, "/", keys[0]) })
+				requests.Go(func() { site.Ask(t, h, "/", keys[0]) })
 			}
-			requests.Go(func() { workertest.Ask(t, h, "/", keys[1]) })
+			requests.Go(func() { site.Ask(t, h, "/", keys[1]) })
 			requests.Go(func() { askBy(t, h, "", policy.Policy{Route: "r", Mode: policy.Unkeyed}) })
 			requests.Wait()
 			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
@@ -193,7 +193,7 @@ func TestLoadOfRequests(t *testing.T) {
 // Keys that other members hold count as executions, and not as time in which something runs here.
 func TestLoadOfHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 1).Start()
+		w := site.New(t, 1).Start()
 		w.AwaitServing(t, 1)
 		call(t, w, "k", 1000, 9*time.Millisecond) // so that calls have a mean
 		for range 2 {
@@ -219,13 +219,12 @@ func TestLoadOfHolds(t *testing.T) {
 // A partition that was given away begins anew when it comes back, at its full rate.
 func TestLoadOfAPartitionThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		a := c.Start()
-		a.AwaitServing(t, 1)
+		c := site.New(t, 1)
+		a := c.StartOwner()
 		call(t, a, "k", 6000, 5*time.Millisecond)
 		about(t, "before", loadOf(a, "k").Executions, 100, 0.02)
 		b := c.Start()
-		leave := func(w, other *workertest.Worker) {
+		leave := func(w, other *site.Worker) {
 			for !other.IsActive() {
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -234,7 +233,7 @@ func TestLoadOfAPartitionThatComesBack(t *testing.T) {
 			}
 		}
 		h := a.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
-		workertest.Ask(t, h, "/", "k")
+		site.Ask(t, h, "/", "k")
 		call(t, a, "k", 100, 5*time.Millisecond) // what nobody asks for any more
 		leave(a, b)
 		b.AwaitServing(t, 1)
@@ -263,12 +262,12 @@ func TestLoadOfAPartitionThatComesBack(t *testing.T) {
 func TestLoadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 600
-		w := workertest.New(t, partitions).Start(func(cfg *worker.Config) { cfg.Weight = 2.5 })
+		w := site.New(t, partitions).Start(func(cfg *worker.Config) { cfg.Weight = 2.5 })
 		w.AwaitServing(t, partitions)
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Millisecond) }))
 		for i, key := range keysApart(w, partitions) {
 			for range 1 + i%2 {
-				workertest.Ask(t, h, "/", key)
+				site.Ask(t, h, "/", key)
 			}
 		}
 		time.Sleep(time.Second)
@@ -296,12 +295,12 @@ func TestLoadsAreBounded(t *testing.T) {
 
 func TestMetricsOfLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
 		keys := keysApart(w, 2)
 		for _, key := range []string{keys[0], keys[0], keys[1]} {
-			workertest.Ask(t, h, "/", key)
+			site.Ask(t, h, "/", key)
 		}
 		now := metrictest.Gather(t, w)
 		about(t, "the busiest one's part", now["keyway_worker_load_busiest_partition"]/now["keyway_worker_load"], 2.0/3, 0.01)

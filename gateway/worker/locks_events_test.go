@@ -11,14 +11,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // What becomes of locks is logged, and how long they were waited for is counted.
 func TestLocksAreToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log kit.Buffer
-		w := workertest.New(t, 16).Start(func(cfg *worker.Config) {
+		w := site.New(t, 16).Start(func(cfg *worker.Config) {
 			cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
 		w.AwaitServing(t, 16)

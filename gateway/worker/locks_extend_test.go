@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -31,7 +31,7 @@ func (c *caller) extend(key string, e holds.Extension) holds.Grant {
 // left.
 func TestExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c, id := newCaller(t, w), holds.NewID()
 		first := c.acquireAs("k", holds.Request{ID: id, Lease: 2 * time.Second})

@@ -13,12 +13,12 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/records"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// islandStore is a workertest.CutStore that keeps its worker from moving partitions too.
-type islandStore struct{ workertest.CutStore }
+// islandStore is a site.CutStore that keeps its worker from moving partitions too.
+type islandStore struct{ site.CutStore }
 
 func (s *islandStore) Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
 	if err := s.Reach(ctx); err != nil {
@@ -78,7 +78,7 @@ func TestTrapLostLockShadowsNoOther(t *testing.T) {
 // Calls that name one lock are for the same key and the same mode; otherwise they are told what differs.
 func TestTrapSameLockIsTheSameRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		other := sameAs(c.ring, "k")
@@ -184,10 +184,9 @@ func TestReleasesAreBounded(t *testing.T) {
 // its key is kept to the end of its lease, and who asks again by its id waits for that as others do.
 func TestTrapCancelledLockIsNobodys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller, id, life := newCaller(t, w), holds.NewID(), w.Incarnation()
 		lost := caller.acquire("k", id)
 		store.Set(true)
@@ -216,9 +215,8 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 // A lock of a lost life keeps its key to the end of its lease, however many lives are lost meanwhile.
 func TestTrapLostLocksStayLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		w := c.Start()
-		w.AwaitServing(t, 1)
+		c := site.New(t, 1)
+		w := c.StartOwner()
 		caller, id := newCaller(t, w), holds.NewID()
 		caller.acquire("k", id)
 		granted := time.Now()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -34,7 +34,7 @@ func parseOccupancy(t *testing.T, body []byte) holds.Occupancy {
 // Who has a key is said to those who ask, and to those who do not get it.
 func TestInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		if o := c.inspect("k"); o != (holds.Occupancy{}) {

@@ -8,13 +8,13 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // overrun has a worker lose its session while an execution of it holds keys[0], which goes on past its
 // cancellation: the next owner grants a lock of the key then, and the partition comes back. It returns that
 // lock's grant, and what ends the execution.
-func overrun(t *testing.T, ask holds.Request) (grant holds.Grant, end func(), s *heldStore, a *workertest.Worker, keys []string, toA *caller) {
+func overrun(t *testing.T, ask holds.Request) (grant holds.Grant, end func(), s *heldStore, a *site.Worker, keys []string, toA *caller) {
 	s, a, b, keys, toA, toB := heldPair(t)
 	stop, ended, began := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {

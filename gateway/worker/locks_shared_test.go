@@ -15,7 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // asked is a lock that was asked for.
@@ -55,7 +55,7 @@ func (a *asked) granted() int64 {
 // the queue.
 func TestSharedLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		c.key = nil
@@ -160,7 +160,7 @@ func TestTrapReadersBehindAWriterThatLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := workertest.New(t, 1).Start()
+				w := site.New(t, 1).Start()
 				w.AwaitServing(t, 1)
 				c := newCaller(t, w)
 				first := c.ask("k", "first", true).granted()
@@ -188,7 +188,7 @@ func TestTrapReadersBehindAWriterThatLeft(t *testing.T) {
 // The last lease of those that share a key is the one that frees it.
 func TestSharedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		before := time.Now()
@@ -231,8 +231,8 @@ func TestTrapSharedLocksMove(t *testing.T) {
 // Nobody joins locks that their owner cannot vouch for any more, or that only block their
 // key: others may have held it since.
 func TestTrapNobodyJoinsLostLocks(t *testing.T) {
-	for name, lose := range map[string]func(t *testing.T, c *workertest.Cluster, a *workertest.Worker) *workertest.Worker{
-		"the next life": func(t *testing.T, c *workertest.Cluster, a *workertest.Worker) *workertest.Worker {
+	for name, lose := range map[string]func(t *testing.T, c *site.Site, a *site.Worker) *site.Worker{
+		"the next life": func(t *testing.T, c *site.Site, a *site.Worker) *site.Worker {
 			first := a.Incarnation()
 			if err := c.Store.Release(t.Context(), first); err != nil {
 				t.Fatal(err)
@@ -242,7 +242,7 @@ func TestTrapNobodyJoinsLostLocks(t *testing.T) {
 			}
 			return a
 		},
-		"an owner that had them and died": func(t *testing.T, c *workertest.Cluster, a *workertest.Worker) *workertest.Worker {
+		"an owner that had them and died": func(t *testing.T, c *site.Site, a *site.Worker) *site.Worker {
 			b := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
 			for b.Serving() < 4 {
 				time.Sleep(10 * time.Millisecond)
@@ -250,7 +250,7 @@ func TestTrapNobodyJoinsLostLocks(t *testing.T) {
 			leave(t, a, b)
 			d := c.Start()
 			b.Close()
-			_ = b.Member.Vanish()
+			b.Member.Vanish()
 			for !explain(t, d, "k").Served {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -259,9 +259,8 @@ func TestTrapNobodyJoinsLostLocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := workertest.New(t, 16)
-				a := c.Start()
-				a.AwaitServing(t, 16)
+				c := site.New(t, 16)
+				a := c.StartOwner()
 				grant := newCaller(t, a).acquireAs("k", holds.Request{ID: holds.NewID(), Shared: true})
 				w := lose(t, c, a)
 				to := newCaller(t, w)
@@ -317,7 +316,7 @@ func TestSharedLocksAtRandom(t *testing.T) {
 	const callers, rounds = 12, 25
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
-			w := workertest.New(t, 16).Start()
+			w := site.New(t, 16).Start()
 			w.AwaitServing(t, 16)
 			c := newCaller(t, w)
 			c.key = map[holds.ID]string{}

@@ -16,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -24,7 +24,7 @@ import (
 // how long it waits.
 func TestLockLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		for _, tt := range []struct{ wanted, given time.Duration }{
@@ -68,7 +68,7 @@ func TestLockLeases(t *testing.T) {
 func TestLocksEndByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, step = 400, 20 * time.Millisecond
-		w := workertest.New(t, 4).Start()
+		w := site.New(t, 4).Start()
 		w.AwaitServing(t, 4)
 		c := newCaller(t, w)
 		renewed := holds.NewID()
@@ -94,8 +94,8 @@ func TestLocksEndByThemselves(t *testing.T) {
 }
 
 // pairOf starts two workers, and returns them, a key of the first, and callers of both.
-func pairOf(t *testing.T, change ...func(*worker.Config)) (a, b *workertest.Worker, key string, toA, toB *caller) {
-	c := workertest.New(t, 16)
+func pairOf(t *testing.T, change ...func(*worker.Config)) (a, b *site.Worker, key string, toA, toB *caller) {
+	c := site.New(t, 16)
 	a = c.Start(change...)
 	b = c.Start(change...)
 	for a.Serving() < 4 || b.Serving() < 4 {
@@ -112,7 +112,7 @@ func pairOf(t *testing.T, change ...func(*worker.Config)) (a, b *workertest.Work
 }
 
 // leave takes a worker off the ring and waits until b has all.
-func leave(t *testing.T, a, b *workertest.Worker) {
+func leave(t *testing.T, a, b *site.Worker) {
 	t.Helper()
 	if err := a.LeaveRing(t.Context()); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestTrapLocksMove(t *testing.T) {
 		if s := toB.renew(id).States[0]; s != holds.Gone || !free(t, b, key) {
 			t.Errorf("after the release it is %d, and free: %v", s, free(t, b, key))
 		}
-		for w, want := range map[*workertest.Worker]metrictest.Values{
+		for w, want := range map[*site.Worker]metrictest.Values{
 			a: {`keyway_worker_locks`: 0, `keyway_worker_lock_events_total{event="granted"}`: 1, `keyway_worker_lock_events_total{event="moved-out"}`: 1},
 			b: {`keyway_worker_locks`: 0, `keyway_worker_lock_events_total{event="moved-in"}`: 1, `keyway_worker_lock_events_total{event="renewed"}`: 3, `keyway_worker_lock_events_total{event="released"}`: 1},
 		} {
@@ -226,9 +226,8 @@ func TestTrapNoLockSlipsIntoAClosedTable(t *testing.T) {
 // again.
 func TestTrapLocksOfTheDeadOnlyBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		a := c.Start()
-		a.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		a := c.StartOwner()
 		toA, id := newCaller(t, a), holds.NewID()
 		toA.acquire("k", id)
 		b := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
@@ -239,7 +238,7 @@ func TestTrapLocksOfTheDeadOnlyBlock(t *testing.T) {
 		d := c.Start()
 		_ = d
 		b.Close()
-		_ = b.Member.Vanish()
+		b.Member.Vanish()
 		for !explain(t, d, "k").Served {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -307,10 +306,9 @@ func TestTrapLeavingDoesNotWaitForLocks(t *testing.T) {
 // The locks of a life that is over have ended before its session is released.
 func TestTrapALifeIsReleasedAfterItsLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
+		c := site.New(t, 1)
 		store := &releasedStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller, first := newCaller(t, w), w.Incarnation()
 		released, left := holds.NewID(), holds.NewID()
 		caller.acquireAs("released", holds.Request{ID: released, Lease: 4 * time.Second})
@@ -368,7 +366,7 @@ func TestTrapLocksThatHaveComeAreNoted(t *testing.T) {
 // The locks of one partition are as many as can travel with it.
 func TestLocksOfAPartitionAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 1).Start()
+		w := site.New(t, 1).Start()
 		w.AwaitServing(t, 1)
 		c := newCaller(t, w)
 		for i := range 1000 {
@@ -393,7 +391,7 @@ func TestLocksOfAPartitionAreBounded(t *testing.T) {
 // once.
 func BenchmarkLocksHeld(b *testing.B) {
 	const many = 1_000_000
-	w := workertest.New(b, 4096).StartReady(func(cfg *worker.Config) { cfg.MaxHolds = many })
+	w := site.New(b, 4096).StartReady(func(cfg *worker.Config) { cfg.MaxHolds = many })
 	heap := func() int64 {
 		runtime.GC()
 		runtime.GC()

@@ -7,14 +7,14 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Tokens for those who are to have a key by one hold are nobody else's, and below those of who has the key then; those of a call
 // that is repeated are others.
 func TestTrapTokensOfTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		c := newCaller(t, w)
 		var taken int64 // all that were minted so far are not above it
@@ -55,7 +55,7 @@ func TestTrapTokensOfTurns(t *testing.T) {
 // Tokens that are reserved are used up as others are: the next epoch is asked for when half of them are left.
 func TestReservedTokensAreUsedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 1).Start()
+		w := site.New(t, 1).Start()
 		w.AwaitServing(t, 1)
 		c := newCaller(t, w)
 		asks := holds.Request{ID: holds.NewID(), Turns: holds.MaxTurns - 1}

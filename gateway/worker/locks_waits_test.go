@@ -12,7 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // Calls that wait for the store have their share of a link, as those that wait for their keys do: the rest is for calls
@@ -20,10 +20,9 @@ import (
 func TestTrapStoreWaitersHaveAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams = 8
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		s := &heldStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.StreamsPerLink = s, streams })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store, cfg.StreamsPerLink = s, streams })
 		toW, kept := newCaller(t, w), holds.NewID()
 		toW.acquireAs("kept", holds.Request{ID: kept, Lease: longLease})
 		letGo := s.hold()
@@ -53,7 +52,7 @@ func TestTrapWaitersBecomeNoMoreLocksThanMove(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			const many, most = 400, 250 // of 4,000 bytes each: as many as fit are fewer
-			w := workertest.New(t, 1).Start()
+			w := site.New(t, 1).Start()
 			w.AwaitServing(t, 1)
 			c, letGo := newCaller(t, w), make(chan struct{})
 			var all sync.WaitGroup

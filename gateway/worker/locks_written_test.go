@@ -16,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -59,7 +59,7 @@ func (s *heldStore) WriteLocks(ctx context.Context, gen, incarnation string, wri
 
 // heldPair is pairOf, with a store that can hold up writes, and keys of the first worker's
 // in one partition.
-func heldPair(t *testing.T) (s *heldStore, a, b *workertest.Worker, keys []string, toA, toB *caller) {
+func heldPair(t *testing.T) (s *heldStore, a, b *site.Worker, keys []string, toA, toB *caller) {
 	s = new(heldStore)
 	a, b, key, toA, toB := pairOf(t, func(cfg *worker.Config) {
 		if s.Store == nil {
@@ -76,7 +76,7 @@ func heldPair(t *testing.T) (s *heldStore, a, b *workertest.Worker, keys []strin
 }
 
 // kept is how many locks the store keeps for the partition of a key, which w owns.
-func (s *heldStore) kept(t *testing.T, w *workertest.Worker, key string) int {
+func (s *heldStore) kept(t *testing.T, w *site.Worker, key string) int {
 	t.Helper()
 	gen, err := s.Generation(t.Context())
 	if err != nil {
@@ -95,14 +95,14 @@ func (s *heldStore) kept(t *testing.T, w *workertest.Worker, key string) int {
 }
 
 // kill ends a worker without a word, and waits until another one serves a key of its.
-func kill(t *testing.T, a, b *workertest.Worker, key string) {
+func kill(t *testing.T, a, b *site.Worker, key string) {
 	t.Helper()
 	a.Close()
-	_ = a.Member.Vanish()
+	a.Member.Vanish()
 	awaitServed(t, b, key)
 }
 
-func awaitServed(t *testing.T, w *workertest.Worker, key string) {
+func awaitServed(t *testing.T, w *site.Worker, key string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !explain(t, w, key).Served; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -261,10 +261,9 @@ func TestTrapLongLocksAreWrittenAgain(t *testing.T) {
 // A long lock outlives the session of its owner, which is released without waiting for it.
 func TestLongLocksOutliveALife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
+		c := site.New(t, 1)
 		store := &releasedStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		caller, first, id := newCaller(t, w), w.Incarnation(), holds.NewID()
 		grant := caller.acquireAs("k", holds.Request{ID: id, Lease: longLease})
 		if err := c.Store.Release(t.Context(), first); err != nil {
@@ -287,9 +286,8 @@ func TestLongLocksOutliveALife(t *testing.T) {
 // are those of whoever comes.
 func TestTrapLongLocksKeepNobodyFromLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		a := c.Start()
-		a.AwaitServing(t, 1)
+		c := site.New(t, 1)
+		a := c.StartOwner()
 		toA, id := newCaller(t, a), holds.NewID()
 		grant := toA.acquireAs("k", holds.Request{ID: id, Lease: longLease})
 		before := time.Now()
@@ -325,7 +323,7 @@ func TestTrapLongLocksNeedASession(t *testing.T) {
 // Leases are bounded.
 func TestMaxLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxLease = time.Hour })
+		w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxLease = time.Hour })
 		w.AwaitServing(t, 16)
 		c, id := newCaller(t, w), holds.NewID()
 		c.acquireAs("k", holds.Request{ID: id, Lease: time.Hour})
@@ -359,7 +357,7 @@ func TestTrapWrittenLeaseIsShorter(t *testing.T) {
 func TestWrittenLocksAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a, b, keys, toA, toB := heldPair(t)
-		counted := func(w *workertest.Worker, locks, written int) {
+		counted := func(w *site.Worker, locks, written int) {
 			t.Helper()
 			synctest.Wait() // an answer may come just before the counts are up to date
 			expectMetrics(t, w, metrictest.Values{"keyway_worker_locks": float64(locks), "keyway_worker_locks_written": float64(written)})

@@ -21,9 +21,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // What clients can bring about at will does not fill the log: of each kind there
@@ -40,15 +40,15 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 	}
 	router := func(dial func(context.Context) (net.Conn, error)) func(*testing.T, *slog.Logger) http.Handler {
 		return func(t *testing.T, l *slog.Logger) http.Handler {
-			return routertest.New(t, router.Config{
-				Members: routertest.NewCluster(t, routertest.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: l,
+			return site.NewRouter(t, router.Config{
+				Members: hub.Of(site.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: l,
 				Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 			})
 		}
 	}
 	sidecar := func(dial func(context.Context) (net.Conn, error)) func(*testing.T, *slog.Logger) http.Handler {
 		return func(t *testing.T, l *slog.Logger) http.Handler {
-			w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {
+			w := site.New(t, 1).StartReady(func(cfg *worker.Config) {
 				cfg.Keys, cfg.Logger = kit.KeySources(t, "header:X-Key"), l
 			})
 			return kit.Must(sidecar.Over(w.Worker, dial))
@@ -99,11 +99,11 @@ func TestCloseLogsWhatIsHeld(t *testing.T) {
 		logs := new(kit.Buffer)
 		logger := slog.New(slog.NewJSONHandler(logs, nil))
 		failing := func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }
-		rt := routertest.New(t, router.Config{
-			Members: routertest.NewCluster(t, routertest.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: logger,
+		rt := site.NewRouter(t, router.Config{
+			Members: hub.Of(site.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: logger,
 			Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return failing(ctx) },
 		})
-		w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {
+		w := site.New(t, 1).StartReady(func(cfg *worker.Config) {
 			cfg.Keys, cfg.Logger = kit.KeySources(t, "header:X-Key"), logger
 		})
 		for _, h := range []http.Handler{rt, kit.Must(sidecar.Over(w.Worker, failing))} {
@@ -162,7 +162,7 @@ func TestBrokenUploadsAreNoWarnings(t *testing.T) {
 	log.SetOutput(standard)
 	synctest.Test(t, func(t *testing.T) {
 		logs := new(kit.Buffer)
-		w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {
+		w := site.New(t, 1).StartReady(func(cfg *worker.Config) {
 			cfg.Keys, cfg.Logger = kit.KeySources(t, "header:X-Key"), slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		})
 		var answers atomic.Bool // the app does, with half an answer; before, it only reads

@@ -10,7 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -18,9 +18,7 @@ import (
 // answered so that its client reads it, and no router has it wait again.
 func TestMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			began := time.Now()
 			err := w.Do(t.Context(), "k", ok)
@@ -44,8 +42,8 @@ func TestMaxWait(t *testing.T) {
 // partition moves, takes MaxWait together.
 func TestMaxWaitBoundsAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
 		store.Set(true)
 		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.MaxWait = store, time.Minute })
 		_ = w.Member.Announce(func(self *ring.Member) { self.State = ring.StateActive })

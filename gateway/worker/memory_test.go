@@ -9,7 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // heapInUse returns how much of the heap is in use when what can be freed is.
@@ -28,7 +28,7 @@ func TestKeysLeaveNothingBehind(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		keys = 50_000
 	}
-	c := workertest.New(t, 4096)
+	c := site.New(t, 4096)
 	w := c.StartReady()
 	ctx := context.Background()
 	use := func(from, to int) {
@@ -55,7 +55,7 @@ func TestKeysLeaveNothingBehind(t *testing.T) {
 // what one takes: with its goroutine, and of the heap alone.
 func BenchmarkHeld(b *testing.B) {
 	const keys = 1_000_000
-	c := workertest.New(b, 4096)
+	c := site.New(b, 4096)
 	w := c.StartReady(func(cfg *worker.Config) { cfg.Logger = nil })
 	ctx := context.Background()
 	for b.Loop() {

@@ -22,11 +22,11 @@ import (
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // expectMetrics fails the test unless the worker's metrics have these values now.
-func expectMetrics(t *testing.T, w *workertest.Worker, want metrictest.Values) {
+func expectMetrics(t *testing.T, w *site.Worker, want metrictest.Values) {
 	t.Helper()
 	now := metrictest.Gather(t, w)
 	for name, value := range want {
@@ -37,7 +37,7 @@ func expectMetrics(t *testing.T, w *workertest.Worker, want metrictest.Values) {
 }
 
 // occupy runs an execution of key until release is called, which waits for its end.
-func occupy(t *testing.T, w *workertest.Worker, key string) (release func()) {
+func occupy(t *testing.T, w *site.Worker, key string) (release func()) {
 	t.Helper()
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -52,7 +52,7 @@ func occupy(t *testing.T, w *workertest.Worker, key string) (release func()) {
 
 func TestMetricsOfExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		release := occupy(t, w, "k")
 		waited := make(chan error)
@@ -93,7 +93,7 @@ func TestMetricsOfExecutions(t *testing.T) {
 
 func TestMetricsOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.Timeout = 10 * time.Second })
+		w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.Timeout = 10 * time.Second })
 		w.AwaitServing(t, 16)
 		h := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/slow" {
@@ -102,12 +102,12 @@ func TestMetricsOfRequests(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 		}))
-		workertest.Ask(t, h, "/", "k")
+		site.Ask(t, h, "/", "k")
 		expectMetrics(t, w, metrictest.Values{
 			`keyway_worker_run_seconds_count{of="request"}`: 1,
 			`keyway_worker_run_seconds_sum{of="request"}`:   2,
 		})
-		workertest.Ask(t, h, "/slow", "k")
+		site.Ask(t, h, "/slow", "k")
 		expectMetrics(t, w, metrictest.Values{
 			`keyway_worker_executions_cancelled_total{reason="timeout"}`: 1,
 			`keyway_worker_problems_total{kind="timed-out"}`:             1,
@@ -118,46 +118,46 @@ func TestMetricsOfRequests(t *testing.T) {
 // What is refused is counted once, by its kind.
 func TestMetricsOfProblems(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ask  func(t *testing.T, w *workertest.Worker)
+		ask  func(t *testing.T, w *site.Worker)
 		want string
 		n    float64 // the one that waits already is refused too, or not
 	}{
-		"no key": {func(t *testing.T, w *workertest.Worker) { _ = w.Do(t.Context(), "", ok) }, "no-key", 1},
-		"request without a key": {func(t *testing.T, w *workertest.Worker) {
+		"no key": {func(t *testing.T, w *site.Worker) { _ = w.Do(t.Context(), "", ok) }, "no-key", 1},
+		"request without a key": {func(t *testing.T, w *site.Worker) {
 			w.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
 		}, "no-key", 1},
-		"bad form": {func(t *testing.T, w *workertest.Worker) {
+		"bad form": {func(t *testing.T, w *site.Worker) {
 			w.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "TRACE", "/", nil))
 		}, "trace", 1},
-		"held": {func(t *testing.T, w *workertest.Worker) { _ = w.TryDo(t.Context(), "held", ok) }, "key-held", 1},
-		"full": {func(t *testing.T, w *workertest.Worker) { _ = w.Do(t.Context(), "full", ok) }, "too-many-wait", 1},
-		"request": {func(t *testing.T, w *workertest.Worker) {
-			workertest.Ask(t, w.Handler(http.NotFoundHandler()), "/", "full")
+		"held": {func(t *testing.T, w *site.Worker) { _ = w.TryDo(t.Context(), "held", ok) }, "key-held", 1},
+		"full": {func(t *testing.T, w *site.Worker) { _ = w.Do(t.Context(), "full", ok) }, "too-many-wait", 1},
+		"request": {func(t *testing.T, w *site.Worker) {
+			site.Ask(t, w.Handler(http.NotFoundHandler()), "/", "full")
 		}, "too-many-wait", 1},
-		"too long": {func(t *testing.T, w *workertest.Worker) { _ = w.Do(t.Context(), "held", ok) }, "key-waited", 2},
-		"left": {func(t *testing.T, w *workertest.Worker) {
+		"too long": {func(t *testing.T, w *site.Worker) { _ = w.Do(t.Context(), "held", ok) }, "key-waited", 2},
+		"left": {func(t *testing.T, w *site.Worker) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_ = w.Do(ctx, "held", ok)
 		}, "left", 1},
-		"batch": {func(t *testing.T, w *workertest.Worker) {
+		"batch": {func(t *testing.T, w *site.Worker) {
 			b := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(gateway.Execution, []*worker.Item[int, int]) error { return nil }))
 			_, _ = b.Do(t.Context(), "full", 1)
 		}, "too-many-wait", 1},
-		"another member": {func(t *testing.T, w *workertest.Worker) {
+		"another member": {func(t *testing.T, w *site.Worker) {
 			c := newCaller(t, w)
 			if status, _, err := c.call(t.Context(), holds.Acquire, "held", holds.Request{ID: holds.NewID(), Try: true}.Append(nil)); status != http.StatusConflict {
 				t.Error(status, err)
 			}
 		}, "key-held", 1},
-		"closed": {func(t *testing.T, w *workertest.Worker) {
+		"closed": {func(t *testing.T, w *site.Worker) {
 			w.Close()
 			_ = w.TryDo(t.Context(), "k", ok)
 		}, "unowned", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.QueuePerKey, cfg.MaxWait = 1, 5*time.Second })
+				w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.QueuePerKey, cfg.MaxWait = 1, 5*time.Second })
 				w.AwaitServing(t, 16)
 				defer occupy(t, w, "held")()
 				defer occupy(t, w, "full")()
@@ -184,7 +184,7 @@ func TestMetricsOfProblems(t *testing.T) {
 
 func TestMetricsOfOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		a := c.Start()
 		call := make(chan error)
 		go func() { call <- a.Do(t.Context(), "k", ok) }()
@@ -250,9 +250,8 @@ func TestMetricsOfOwnership(t *testing.T) {
 
 func TestMetricsOfLostSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		w := c.StartOwner()
 		ended := make(chan error)
 		go func() {
 			ended <- w.Do(t.Context(), "k", func(x gateway.Execution) error {
@@ -291,10 +290,9 @@ func (s *brokenRenewals) Renew(ctx context.Context, generation, incarnation stri
 
 func TestMetricsOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		store := &brokenRenewals{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		expectMetrics(t, w, metrictest.Values{
 			`keyway_worker_store_call_duration_seconds_count{call="generation"}`: 1,
 			`keyway_worker_store_call_duration_seconds_count{call="register"}`:   1,
@@ -321,7 +319,7 @@ func TestMetricsOfTheStore(t *testing.T) {
 
 func TestMetricsOfBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		b := newBatches(t, w, worker.BatchConfig{})
 		release := occupy(t, w, "k")
@@ -349,7 +347,7 @@ func TestMetricsOfBatches(t *testing.T) {
 
 func TestMetricsOfSharedAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		var calls sync.WaitGroup
 		for range 3 {
@@ -381,7 +379,7 @@ func TestMetricsOfSharedAnswers(t *testing.T) {
 
 func TestMetricsOfHoldsAndApps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).Start()
+		w := site.New(t, 16).Start()
 		w.AwaitServing(t, 16)
 		if _, there := metrictest.Gather(t, w)["keyway_worker_app_up"]; there {
 			t.Error("there is no app, and a metric says whether it is up")
@@ -414,7 +412,7 @@ func TestMetricsOfHoldsAndApps(t *testing.T) {
 
 // Metrics can be collected at any time, and keys do not become labels.
 func TestMetricsWhileWorking(t *testing.T) {
-	w := workertest.New(t, 16).StartReady()
+	w := site.New(t, 16).StartReady()
 	h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	work := func(i int) {
 		_ = w.Do(t.Context(), fmt.Sprint(i%100), ok)
@@ -451,7 +449,7 @@ func TestMetricsWhileWorking(t *testing.T) {
 }
 
 func BenchmarkCollect(b *testing.B) {
-	w := workertest.New(b, 4096).StartReady()
+	w := site.New(b, 4096).StartReady()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(w)
 	for b.Loop() {

@@ -16,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -42,7 +42,7 @@ func loggedAs(t *testing.T, logs *kit.Buffer, message string) (found []map[strin
 
 // moved returns the moves of a worker of that kind once all workers have noted theirs, and
 // fails the test if there are more or fewer than one. It is for a bubble.
-func moved(t *testing.T, w *workertest.Worker, direction, reason string) status.Move {
+func moved(t *testing.T, w *site.Worker, direction, reason string) status.Move {
 	t.Helper()
 	synctest.Wait()
 	all := w.Status().Moves
@@ -55,7 +55,7 @@ func moved(t *testing.T, w *workertest.Worker, direction, reason string) status.
 }
 
 // together waits until two workers serve all partitions, and each has some.
-func together(t *testing.T, a, b *workertest.Worker) {
+func together(t *testing.T, a, b *site.Worker) {
 	t.Helper()
 	kit.Eventually(t, "both serve", func() bool {
 		return a.Serving()+b.Serving() == a.Ring.Partitions && a.Serving() > 0 && b.Serving() > 0
@@ -67,7 +67,7 @@ func together(t *testing.T, a, b *workertest.Worker) {
 // took, and says each in one line of its log.
 func TestMovesOfAPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, logs := workertest.New(t, 64), [2]*kit.Buffer{new(kit.Buffer), new(kit.Buffer)}
+		c, logs := site.New(t, 64), [2]*kit.Buffer{new(kit.Buffer), new(kit.Buffer)}
 		a := c.Start(logged(logs[0]))
 		a.AwaitServing(t, 64)
 		time.Sleep(time.Second)
@@ -110,7 +110,7 @@ func TestMovesOfAPlan(t *testing.T) {
 			if line := loggedAs(t, logs[i], lasts); len(line) != 2 || line[0]["worker"] != "w1" || line[0]["keys"] != float64(n) {
 				t.Errorf("log of residue at worker %d: %v", i, line)
 			}
-			s := [2]*workertest.Worker{a, b}[i].Status()
+			s := [2]*site.Worker{a, b}[i].Status()
 			if len(s.Residue) != 1 || s.Residue[0].Worker != "w1" || s.Residue[0].Keys != n || s.Residue[0].OldestSeconds < 35 || s.Residue[0].OldestSeconds > 38 {
 				t.Errorf("residue at worker %d: %+v", i, s.Residue)
 			}
@@ -118,7 +118,7 @@ func TestMovesOfAPlan(t *testing.T) {
 		close(release)
 		wg.Wait()
 		time.Sleep(2 * time.Second)
-		for i, w := range []*workertest.Worker{a, b} {
+		for i, w := range []*site.Worker{a, b} {
 			if s := w.Status(); len(s.Residue) > 0 || s.Moves[0].Running > 0 && i == 1 {
 				t.Errorf("worker %d has residue yet: %+v", i, s)
 			}
@@ -144,13 +144,13 @@ func TestMovesOfAPlan(t *testing.T) {
 // and then how long that took.
 func TestMovesOfACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, logs := workertest.New(t, 64), new(kit.Buffer)
+		c, logs := site.New(t, 64), new(kit.Buffer)
 		a, b := c.Start(), c.Start(logged(logs))
 		together(t, a, b)
 		n := a.Serving()
 		died := time.Now()
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		synctest.Wait()
 		line := loggedAs(t, logs, "a worker is gone: its partitions are served again once its session is over")
 		if len(line) != 1 || line[0]["worker"] != "w1" || line[0]["partitions"] != float64(n) {
@@ -173,9 +173,9 @@ func TestMovesOfACrash(t *testing.T) {
 func TestReasonsOfMoves(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		run  func(t *testing.T, c *workertest.Cluster)
+		run  func(t *testing.T, c *site.Site)
 	}{
-		{"drain", func(t *testing.T, c *workertest.Cluster) {
+		{"drain", func(t *testing.T, c *site.Site) {
 			a, b := c.Start(), c.Start()
 			together(t, a, b)
 			if err := a.LeaveRing(t.Context()); err != nil {
@@ -185,7 +185,7 @@ func TestReasonsOfMoves(t *testing.T) {
 			moved(t, a, "given", "drain")
 			moved(t, b, "taken", "withdrawn")
 		}},
-		{"app", func(t *testing.T, c *workertest.Cluster) {
+		{"app", func(t *testing.T, c *site.Site) {
 			a := c.StartReady()
 			app := watchApp(a)
 			b := c.Start()
@@ -195,8 +195,8 @@ func TestReasonsOfMoves(t *testing.T) {
 			moved(t, a, "given", "app")
 			moved(t, b, "taken", "withdrawn")
 		}},
-		{"session", func(t *testing.T, c *workertest.Cluster) {
-			cut := &workertest.CutStore{Store: c.Store}
+		{"session", func(t *testing.T, c *site.Site) {
+			cut := &site.CutStore{Store: c.Store}
 			a := c.StartReady(func(cfg *worker.Config) { cfg.Store = cut })
 			cut.Set(true)
 			kit.Eventually(t, "it has lost its session", func() bool { return a.Serving() == 0 })
@@ -208,35 +208,35 @@ func TestReasonsOfMoves(t *testing.T) {
 			}
 			moved(t, a, "taken", "session")
 		}},
-		{"restart", func(t *testing.T, c *workertest.Cluster) {
+		{"restart", func(t *testing.T, c *site.Site) {
 			a := c.StartReady()
 			was := a.Incarnation()
 			a.Close()
-			_ = a.Member.Vanish()
+			a.Member.Vanish()
 			b := c.StartNamed("w1", func(cfg *worker.Config) { cfg.Previous = map[string]time.Duration{was: 0} })
 			b.AwaitServing(t, 16)
 			moved(t, b, "taken", "restart")
 		}},
-		{"closed in order", func(t *testing.T, c *workertest.Cluster) {
+		{"closed in order", func(t *testing.T, c *site.Site) {
 			a := c.StartReady()
 			if err := a.Drain(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			a.Close()
-			_ = a.Member.Vanish()
+			a.Member.Vanish()
 			b := c.Start()
 			b.AwaitServing(t, 16)
 			if m := moved(t, b, "taken", "death"); strings.Contains(m.Because, "died") {
 				t.Errorf("of a worker that was closed in order it is said that %s", m.Because)
 			}
 		}},
-		{"join of a third", func(t *testing.T, c *workertest.Cluster) {
+		{"join of a third", func(t *testing.T, c *site.Site) {
 			a, b := c.Start(), c.Start()
 			together(t, a, b)
 			d := c.Start()
 			kit.Eventually(t, "the third one serves", func() bool { return d.Serving() > 0 && a.Serving()+b.Serving()+d.Serving() == 16 })
 			time.Sleep(time.Second)
-			for _, w := range []*workertest.Worker{a, b} {
+			for _, w := range []*site.Worker{a, b} {
 				for _, m := range w.Status().Moves {
 					if m.Direction == "given" && m.Worker == "w3" && m.Reason != "join" {
 						t.Errorf("%+v", m)
@@ -246,7 +246,7 @@ func TestReasonsOfMoves(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { tt.run(t, workertest.New(t, 16)) })
+			synctest.Test(t, func(t *testing.T) { tt.run(t, site.New(t, 16)) })
 		})
 	}
 }
@@ -256,7 +256,7 @@ func TestReasonsOfMoves(t *testing.T) {
 func TestMovesAfterQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := ring.Settings{TTL: kit.TTL, Ring: ring.Config{Partitions: 16}}
-		c := workertest.NewWith(t, settings)
+		c := site.NewWith(t, settings)
 		c.Store = memstore.New(memstore.Config{Settings: settings})
 		a := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		a.AwaitServing(t, 16)
@@ -269,7 +269,7 @@ func TestMovesAfterQuarantine(t *testing.T) {
 // However often partitions move, what is remembered is bounded.
 func TestMovesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		a, b := c.Start(), c.Start()
 		together(t, a, b)
 		for range 50 {
@@ -298,17 +298,17 @@ func TestTrapWhyTheSessionWasLost(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want string
-		fail func(c *workertest.CutStore, stopped *time.Duration)
+		fail func(c *site.CutStore, stopped *time.Duration)
 	}{
-		{"store", "the store did not", func(c *workertest.CutStore, _ *time.Duration) { c.Set(true) }},
-		{"process", "this process did not run for", func(_ *workertest.CutStore, stopped *time.Duration) { *stopped = 12 * time.Second }},
+		{"store", "the store did not", func(c *site.CutStore, _ *time.Duration) { c.Set(true) }},
+		{"process", "this process did not run for", func(_ *site.CutStore, stopped *time.Duration) { *stopped = 12 * time.Second }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, logs := workertest.New(t, 4), new(kit.Buffer)
+				c, logs := site.New(t, 4), new(kit.Buffer)
 				var mu sync.Mutex
 				var stopped time.Duration // the worker's goroutine, the next time that it calls out
-				cut := &workertest.CutStore{Store: c.Store}
+				cut := &site.CutStore{Store: c.Store}
 				a := c.Start(logged(logs), func(cfg *worker.Config) {
 					cfg.Store = cut
 					cfg.OnPeers = func([]string) {
@@ -340,7 +340,7 @@ func TestTrapWhyTheSessionWasLost(t *testing.T) {
 
 // gossiping returns a membership of its own, with an address of gossip: who sees its
 // session is told of that.
-func gossiping(t *testing.T, c *workertest.Cluster) gateway.Members {
+func gossiping(t *testing.T, c *site.Site) gateway.Members {
 	t.Helper()
-	return kit.Must(c.Hub.Join(ring.Member{Name: "gossiping", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "g:80", Gossip: "g:7946"}))
+	return c.Hub.Join(ring.Member{Name: "gossiping", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "g:80", Gossip: "g:7946"})
 }

@@ -15,16 +15,14 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // A call for a key that its own chain holds runs at once, with the same token,
 // however deep; its context is its own and has the whole chain.
 func TestNestedCallsRunInline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		err := w.Do(t.Context(), "a", func(a gateway.Execution) error {
@@ -76,9 +74,7 @@ func TestNestedCallsRunInline(t *testing.T) {
 // one that comes when that has ended waits for its turn as any other.
 func TestNestedCallHoldsItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		var wg sync.WaitGroup
 		var ended context.Context
 		var inside atomic.Bool
@@ -127,10 +123,9 @@ func TestNestedCallHoldsItsKey(t *testing.T) {
 // A done context always loses, and so does an execution whose ownership was lost.
 func TestNestedCallTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
 		ran := func(gateway.Execution) error { t.Error("it ran"); return nil }
 		err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			gone, cancel := context.WithCancel(x.Context())
@@ -161,9 +156,7 @@ func TestNestedCallTooLate(t *testing.T) {
 // asked for waits until the execution has ended. It may use what the chain holds.
 func TestNestedBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		b := newBatches(t, w, worker.BatchConfig{Linger: time.Second})
 		err := w.Do(t.Context(), "outer", func(x gateway.Execution) error {
 			return w.Do(x.Context(), "k", func(x gateway.Execution) error {
@@ -201,9 +194,7 @@ func TestNestedBatch(t *testing.T) {
 // it would wait for itself, and gets 508.
 func TestNestedRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
 			r := httptest.NewRequestWithContext(x.Context(), http.MethodGet, "/", nil)
 			r.Header.Set(gateway.HeaderKey, "k")
@@ -222,10 +213,10 @@ func TestNestedRequestIsRefused(t *testing.T) {
 
 func TestTryDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
-		at := func(what string, want error, w *workertest.Worker, key string) {
+		at := func(what string, want error, w *site.Worker, key string) {
 			t.Helper()
 			began := time.Now()
 			err := w.TryDo(t.Context(), key, func(x gateway.Execution) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -112,7 +112,7 @@ func TestTrapPeerTLS(t *testing.T) {
 		for _, direct := range []bool{false, true} {
 			t.Run(title+map[bool]string{true: ", direct"}[direct], func(t *testing.T) {
 				logs, peers := new(kit.Buffer), tc.worker(t)
-				w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: peers != nil, PeerTLSOptional: peers != nil && peers.Optional()}).StartReady(func(cfg *worker.Config) {
+				w := site.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: peers != nil, PeerTLSOptional: peers != nil && peers.Optional()}).StartReady(func(cfg *worker.Config) {
 					cfg.PeerTLS, cfg.Direct, cfg.Logger = peers, direct, slog.New(slog.NewTextHandler(logs, nil))
 				})
 				addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "ran") })))
@@ -161,7 +161,7 @@ func TestTrapStrangersOverTLS(t *testing.T) {
 	anybody := &tls.Config{InsecureSkipVerify: true}
 	asMember := kit.PeerTLS(t, ca, nil).ClientConfig()
 	for _, direct := range []bool{false, true} {
-		w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) {
+		w := site.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) {
 			cfg.PeerTLS, cfg.Direct, cfg.Keys = kit.PeerTLS(t, ca, nil), direct, kit.KeySources(t, "header:X-Key")
 		})
 		addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -204,7 +204,7 @@ func TestTrapStrangersOverTLS(t *testing.T) {
 func TestTrapPeerTLSEndsWithItsCA(t *testing.T) {
 	ours, next := kit.Must(certs.NewCA(t.TempDir(), "ours")), kit.Must(certs.NewCA(t.TempDir(), "next"))
 	atWorker := kit.NewPeerTLSFiles(t, ours)
-	w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker.PeerTLS })
+	w := site.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker.PeerTLS })
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "ran") })))
 	settings := w.Member.Settings()
 	client := &link.Client{Addr: addr, TLS: kit.PeerTLS(t, ours, nil).ClientConfig(), Config: link.Config{Cluster: settings.WithDefaults().Cluster, Digest: settings.Digest()}}
@@ -233,8 +233,8 @@ func TestTrapPeerTLSEndsWithItsCA(t *testing.T) {
 func TestPeerTLSIsSaidToMembers(t *testing.T) {
 	peers := kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)
 	for _, said := range []bool{false, true} {
-		c := workertest.NewWith(t, ring.Settings{PeerTLS: said})
-		member := kit.Must(c.Hub.Join(ring.Member{Name: "w", Role: ring.RoleWorker, Addr: "w:80"}))
+		c := site.NewWith(t, ring.Settings{PeerTLS: said})
+		member := c.Hub.Join(ring.Member{Name: "w", Role: ring.RoleWorker, Addr: "w:80"})
 		cfg := worker.Config{Members: member, Store: c.Store}
 		if !said {
 			cfg.PeerTLS = peers
@@ -259,7 +259,7 @@ func (c measuredWrites) Write(p []byte) (int, error) {
 // What a member sends at once is one record, and one system call, from its first request on.
 func TestPeerTLSSendsOneRecord(t *testing.T) {
 	peers := kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)
-	w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) { cfg.PeerTLS = peers })
+	w := site.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) { cfg.PeerTLS = peers })
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })))
 	settings, longest := w.Member.Settings(), new(atomic.Int64)
 	client := &link.Client{Addr: addr, TLS: peers.ClientConfig(),

@@ -15,14 +15,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/gateway/worker/internal/ownership"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // A worker that is told to leave the ring hands its partitions over, waits for what
 // runs, and has its partitions back when it is told to come back.
 func TestLeaveAndJoinRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		a, b := c.Start(), c.Start()
 		together(t, a, b)
 		share, incarnation := a.Serving(), a.Incarnation()
@@ -87,8 +87,8 @@ func TestLeaveAndJoinRing(t *testing.T) {
 // A worker that leaves the ring begins a new incarnation off the ring too.
 func TestDrainedWorkerLosesItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		cut := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		cut := &site.CutStore{Store: c.Store}
 		a, b := c.Start(func(cfg *worker.Config) { cfg.Store = cut }), c.Start()
 		together(t, a, b)
 		if err := a.LeaveRing(t.Context()); err != nil {
@@ -109,7 +109,7 @@ func TestDrainedWorkerLosesItsSession(t *testing.T) {
 // gone before it is empty.
 func TestNobodyToTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		logs := new(kit.Buffer)
 		a := c.StartReady(logged(logs))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -134,7 +134,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 		wg.Go(func() { left <- a.LeaveRing(ctx) })
 		kit.Eventually(t, "the other one has taken over", func() bool { return b.Serving() == 16 && !a.IsActive() })
 		b.Close()
-		_ = b.Member.Vanish()
+		b.Member.Vanish()
 		if err := <-left; !errors.Is(err, ownership.ErrAlone) {
 			t.Errorf("the other one died meanwhile: %v", err)
 		}
@@ -147,7 +147,7 @@ func TestNobodyToTakeOver(t *testing.T) {
 // Members ask a worker of itself, and have it leave the ring and come back.
 func TestCallsOfOperators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		a, b := c.StartReady(), c.Start()
 		together(t, a, b)
 		m := newCaller(t, a)
@@ -166,7 +166,7 @@ func TestCallsOfOperators(t *testing.T) {
 		ask(calls.Undrain, "", http.StatusOK, "")
 		together(t, a, b)
 		b.Close()
-		_ = b.Member.Vanish()
+		b.Member.Vanish()
 		a.AwaitServing(t, 16)
 		ask(calls.Drain, "", http.StatusServiceUnavailable, "no other worker is on the ring")
 	})

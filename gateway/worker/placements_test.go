@@ -8,13 +8,13 @@ import (
 
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // A partition that is placed moves to its worker, and back when it is not placed any more.
 func TestPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 64)
+		c := site.New(t, 64)
 		a, b := c.Start(), c.Start()
 		together(t, a, b)
 		p := 0
@@ -22,7 +22,7 @@ func TestPlace(t *testing.T) {
 			p++
 		}
 		wasA, wasB := a.Serving(), b.Serving()
-		place := func(by *workertest.Worker, name string, wantA, wantB int) {
+		place := func(by *site.Worker, name string, wantA, wantB int) {
 			t.Helper()
 			if err := by.Place(t.Context(), p, name); err != nil {
 				t.Fatal(err)
@@ -52,7 +52,7 @@ func TestPlace(t *testing.T) {
 
 func TestPlaceRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := workertest.New(t, 64).Start()
+		a := site.New(t, 64).Start()
 		a.AwaitServing(t, 64)
 		if err := a.Place(t.Context(), 3, "nobody"); !errors.Is(err, status.ErrNoWorker) {
 			t.Errorf("placed at nobody: %v", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // askBy sends h a request for a key, as a router does whose route has that policy.
@@ -33,11 +33,9 @@ func askBy(t *testing.T, h http.Handler, key string, p policy.Policy) *httptest.
 // A route's limits stand in place of the worker's own, for its requests alone.
 func TestLimitsOfARoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) {
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) {
 			cfg.MaxWait, cfg.Timeout, cfg.QueuePerKey = 5*time.Second, 10*time.Second, 2
 		})
-		w.AwaitServing(t, 16)
 		slow := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 		for _, tt := range []struct {
 			p    policy.Policy
@@ -91,7 +89,7 @@ func TestLimitsOfARoute(t *testing.T) {
 
 // What a router of another version asks for is refused, and does not run.
 func TestPoliciesOfOtherVersions(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it runs") }))
 	good := (&policy.Policy{Timeout: time.Second}).Append(nil)
 	for _, text := range []string{"!", policy.Text(append(good, 1)), policy.Text([]byte{200})} {
@@ -110,9 +108,7 @@ func TestPoliciesOfOtherVersions(t *testing.T) {
 // that is refused is told the second from which on another one runs.
 func TestRateOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		ran := map[string]int{}
 		h := w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ran[r.Header.Get(gateway.HeaderKey)]++ }))
 		p := policy.Policy{Route: "orders", Rate: policy.Rate{PerSecond: 0.4, Burst: 3}}
@@ -151,9 +147,7 @@ func TestRateOfAKey(t *testing.T) {
 // A request that does not run takes nothing of its key's rate.
 func TestRateCountsWhatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		p := policy.Policy{MaxWait: time.Second, Rate: policy.Rate{PerSecond: 1.0 / 3600, Burst: 2}}
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
@@ -176,12 +170,11 @@ func TestRateCountsWhatRuns(t *testing.T) {
 // comes back, and another worker refuses a request before it counts.
 func TestRateMovesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		first := c.Start()
-		first.AwaitServing(t, 1)
+		c := site.New(t, 1)
+		first := c.StartOwner()
 		p := policy.Policy{Rate: policy.Rate{PerSecond: 1.0 / 3600, Burst: 1}}
 		nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-		codes := func(w *workertest.Worker) string {
+		codes := func(w *site.Worker) string {
 			h := w.Handler(nothing)
 			return fmt.Sprint(askBy(t, h, "k", p).Code, askBy(t, h, "k", p).Code)
 		}

@@ -16,18 +16,18 @@ import (
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/suspects"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // accused is a worker, and a store with suspects.
 type accused struct {
-	*workertest.Worker
+	*site.Worker
 	t     *testing.T
 	store worker.Store
 }
 
 func newAccused(t *testing.T) *accused {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	a := &accused{c.Start(), t, c.Store}
 	a.AwaitServing(t, 16)
 	return a

@@ -11,7 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -25,8 +25,8 @@ func BenchmarkIdleWorkers(b *testing.B) {
 			server := redistest.Start(b)
 			alone := load(server, long/2)
 			settings := ring.Settings{}.WithDefaults()
-			c := workertest.NewWith(b, settings)
-			workers := make([]*workertest.Worker, n)
+			c := site.NewWith(b, settings)
+			workers := make([]*site.Worker, n)
 			for i := range workers {
 				handle := kit.Must(store.New(server.URL(), store.Config{Settings: settings, NewCluster: i == 0}))
 				b.Cleanup(func() { handle.Close() })

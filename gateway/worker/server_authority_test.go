@@ -14,7 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -22,7 +22,7 @@ import (
 // or make a call of members.
 func TestTrapStrangersOverLink(t *testing.T) {
 	key, other := []byte(strings.Repeat("k", 32)), []byte(strings.Repeat("o", 32))
-	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Members.(*hub.Handle).Keys = [][]byte{key} })
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Members.(*hub.Handle).Keys = [][]byte{key} })
 	ran := 0
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran++ })))
 	for name, tc := range map[string]struct {
@@ -65,7 +65,7 @@ func TestTrapStrangersOverHTTP(t *testing.T) {
 		"direct without keys": {direct, http.StatusOK, "other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := startServing(t, tc.change)
+			w := site.New(t, 16).StartReady(tc.change)
 			ran := ""
 			addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				ran = r.Header.Get(gateway.HeaderKey)
@@ -97,7 +97,7 @@ func TestTrapStrangersOverHTTP(t *testing.T) {
 // those of others.
 func TestMemberOverHTTP(t *testing.T) {
 	key := []byte(strings.Repeat("k", 32))
-	w := startServing(t, func(cfg *worker.Config) {
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) {
 		cfg.Members.(*hub.Handle).Keys, cfg.Direct, cfg.Keys = [][]byte{key}, true, kit.KeySources(t, "header:X-Key")
 	})
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func TestOpenWorkerWarns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			logs := new(kit.Buffer)
-			w := startServing(t, func(cfg *worker.Config) {
+			w := site.New(t, 16).StartReady(func(cfg *worker.Config) {
 				cfg.Members.(*hub.Handle).Keys, cfg.Logger = tc.keys, slog.New(slog.NewTextHandler(logs, nil))
 			})
 			l := kit.Must(net.Listen("tcp", tc.addr))

@@ -14,13 +14,13 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // linkTo returns a client of a worker's link.
-func linkTo(t *testing.T, w *workertest.Worker, addr string) *link.Client {
+func linkTo(t *testing.T, w *site.Worker, addr string) *link.Client {
 	t.Helper()
 	c := &link.Client{Addr: addr, Config: link.Config{Cluster: "keyway", Digest: ring.Settings{Ring: w.Ring, TTL: kit.TTL}.Digest(), Logger: slog.New(slog.DiscardHandler)}}
 	t.Cleanup(func() { c.Close() })
@@ -45,7 +45,7 @@ func TestWorkerConnectionsOverTheBoundWait(t *testing.T) {
 	kit.NoLeaks(t)
 	app := &kit.Blocking{Release: make(chan struct{})}
 	logs := new(kit.Buffer)
-	w := startServing(t, func(cfg *worker.Config) {
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) {
 		cfg.MaxConnections, cfg.Direct, cfg.Logger, cfg.Keys = 16, true, slog.New(slog.NewTextHandler(logs, nil)), kit.KeySources(t, "header:X-Key")
 	})
 	const others, share = 12, 2 // of 16 connections
@@ -75,7 +75,7 @@ func TestWorkerConnectionsOverTheBoundWait(t *testing.T) {
 
 // Links over their bound are refused; the ones that are there go on.
 func TestLinksOverTheBoundAreRefused(t *testing.T) {
-	w := startServing(t, func(cfg *worker.Config) { cfg.MaxConnections = 16 })
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.MaxConnections = 16 })
 	addr := w.Listen(t, w.Handler(&kit.Blocking{}))
 	first, second := linkTo(t, w, addr), linkTo(t, w, addr)
 	servedOverLink(t, first, "k")
@@ -117,7 +117,7 @@ func TestIdleConnectionsOfWorkersMakeRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			app := &kit.Blocking{Release: make(chan struct{})}
-			w := startServing(t, func(cfg *worker.Config) {
+			w := site.New(t, 16).StartReady(func(cfg *worker.Config) {
 				cfg.MaxConnections, cfg.Direct, cfg.Keys = 5, true, kit.KeySources(t, "header:X-Key") // 3 of HTTP
 			})
 			l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))

@@ -12,14 +12,14 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // One listener takes the link and plain HTTP, with the same meaning.
 func TestServerTakesLinkAndHTTP(t *testing.T) {
-	w := startServing(t, direct)
+	w := site.New(t, 16).StartReady(direct)
 	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key, _ := gateway.KeyFromHeader(r.Header)
 		rw.Header().Set("Keyway-Refused", "not-owner")
@@ -51,7 +51,7 @@ func TestServerTakesLinkAndHTTP(t *testing.T) {
 }
 
 func TestServerRefusesOverLink(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	owner := c.StartReady()
 	w := c.Start(func(cfg *worker.Config) { cfg.Members = frozen{cfg.Members} })
 	addr := w.Listen(t, w.Handler(http.NotFoundHandler()))

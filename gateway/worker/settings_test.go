@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -30,8 +30,8 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 		"number of partitions": {Ring: ring.Config{Partitions: 64}},
 		"session TTL":          {TTL: time.Minute},
 	} {
-		h := kit.Must(hub.New(ring.Settings{}))
-		member := kit.Must(h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "w:80"}))
+		h := hub.New(ring.Settings{})
+		member := h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "w:80"})
 		_, err := worker.Start(t.Context(), worker.Config{
 			Members: member, Store: memstore.New(memstore.Config{Settings: settings}),
 		})
@@ -60,7 +60,7 @@ func TestNegativeSettings(t *testing.T) {
 		"Weight is NaN":          {Weight: math.NaN()},
 		"Weight is 100.5":        {Weight: 100.5},
 	} {
-		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))
+		member := hub.New(ring.Settings{}).Join(ring.Member{Name: "w", Addr: "w:80"})
 		_, err := worker.Start(t.Context(), worker.Config{Members: member, Store: memstore.New(memstore.Config{}), Limits: limits})
 		if err == nil || !strings.HasPrefix(err.Error(), "worker: Limits."+field) {
 			t.Errorf("%s: %v", field, err)
@@ -80,13 +80,13 @@ func TestAWorkerIsItsMember(t *testing.T) {
 		"no Name or":         {t.Context(), ring.Member{Addr: "w:80"}},
 		"context canceled":   {ended, ring.Member{Name: "w", Addr: "w:80"}},
 	} {
-		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(tt.self))
+		member := hub.New(ring.Settings{}).Join(tt.self)
 		_, err := worker.Start(tt.ctx, worker.Config{Members: member, Store: memstore.New(memstore.Config{})})
 		if err == nil || !strings.Contains(err.Error(), want) || member.Self().Incarnation != "" {
 			t.Errorf("%+v: %v, %+v", tt.self, err, member.Self())
 		}
 	}
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.Start()
 	if self := w.Member.Self(); self.Incarnation != w.Incarnation() || self.Name != "w1" {
 		t.Errorf("the member is %+v", self)
@@ -99,9 +99,8 @@ func TestTrapTwoStores(t *testing.T) {
 	for name, id := range map[string]ring.StoreID{"empty": 0, "older": 7, "younger": 1 << 63} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := workertest.New(t, 16)
-				first := c.Start()
-				first.AwaitServing(t, 16)
+				c := site.New(t, 16)
+				first := c.StartOwner()
 				second := c.Start(func(cfg *worker.Config) {
 					cfg.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: id}, NewCluster: true})
 				})
@@ -123,7 +122,7 @@ func TestTrapTwoStores(t *testing.T) {
 
 // A worker refuses the link of a router that uses another store.
 func TestLinkRefusesOtherStore(t *testing.T) {
-	w := startServing(t)
+	w := site.New(t, 16).StartReady()
 	addr := w.Listen(t, w.Handler(http.NotFoundHandler()))
 	settings := w.Member.Settings()
 	for _, store := range []ring.StoreID{settings.Store, settings.Store + 1} {
@@ -137,7 +136,7 @@ func TestLinkRefusesOtherStore(t *testing.T) {
 }
 
 // overlapping counts the partitions of which both workers run a key at once.
-func overlapping(t *testing.T, c *workertest.Cluster, a, b *workertest.Worker) int {
+func overlapping(t *testing.T, c *site.Site, a, b *site.Worker) int {
 	n := 0
 	for p := range 16 {
 		key := keyIn(c.Ring, p)
@@ -152,9 +151,8 @@ func overlapping(t *testing.T, c *workertest.Cluster, a, b *workertest.Worker) i
 // stops, and what runs there is cancelled.
 func TestTrapTwoStoresMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		older := c.Start()
-		older.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		older := c.StartOwner()
 		time.Sleep(2 * time.Second)
 		younger := c.StartApart(memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true}))
 		younger.AwaitServing(t, 16)
@@ -172,7 +170,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 			return nil
 		})
 		<-running
-		younger.Meet(t)
+		younger.Member.Isolate(false)
 		select {
 		case err := <-cause:
 			if !errors.Is(err, gateway.ErrOwnershipLost) {
@@ -191,9 +189,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 			t.Errorf("the older one serves %d partitions: %v", older.Serving(), err)
 		}
 		older.Close()
-		if err := older.Member.Vanish(); err != nil {
-			t.Fatal(err)
-		}
+		older.Member.Vanish()
 		time.Sleep(kit.TTL / 2)
 		if younger.Ready() == nil {
 			t.Error("the younger one goes on before the older one's sessions can be over")
@@ -209,10 +205,9 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 // other has no session in theirs, and one of them stops.
 func TestTrapCopiedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		original := c.Store.(*memstore.Store)
-		first := c.Start()
-		first.AwaitServing(t, 16)
+		first := c.StartOwner()
 		copied := memstore.New(memstore.Config{Settings: c.Settings})
 		copied.Restart(original.Backup())
 		second := c.StartApart(copied)
@@ -220,13 +215,13 @@ func TestTrapCopiedStore(t *testing.T) {
 		if first.Member.Settings().Store != second.Member.Settings().Store {
 			t.Fatal("the copy has another identity")
 		}
-		second.Meet(t)
+		second.Member.Isolate(false)
 		time.Sleep(kit.TTL + kit.TTL/5) // it looks at its store that often
 		if n := overlapping(t, c, first, second); n > 0 {
 			t.Errorf("%d of 16 partitions run at both workers at once", n)
 		}
 		stopped := 0
-		for _, w := range []*workertest.Worker{first, second} {
+		for _, w := range []*site.Worker{first, second} {
 			if errors.Is(w.Ready(), ring.ErrSettings) {
 				stopped++
 			}
@@ -241,12 +236,11 @@ func TestTrapCopiedStore(t *testing.T) {
 // anew there and takes nothing along.
 func TestTrapStoreBecomesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		before := memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true})
 		st := &becoming{}
 		st.now.Store(before)
-		w := c.Start(func(cfg *worker.Config) { cfg.Store = st })
-		w.AwaitServing(t, 16)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Store = st })
 		was := w.Incarnation()
 		after := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: 7}, NewCluster: true})
 		st.now.Store(after)

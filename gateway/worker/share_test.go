@@ -14,14 +14,12 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 func TestShareRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		var runs atomic.Int32
 		release := make(chan struct{})
 		read := func(gateway.Execution) (string, error) {
@@ -61,9 +59,7 @@ func TestShareRunsOnce(t *testing.T) {
 
 func TestShareOfNobodyIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -84,9 +80,7 @@ func TestShareOfNobodyIsCancelled(t *testing.T) {
 
 func TestSharePanicComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
@@ -109,9 +103,7 @@ func TestSharePanicComesBack(t *testing.T) {
 // A function that ends its goroutine leaves neither callers nor the key behind.
 func TestShareOfGoexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
@@ -134,9 +126,7 @@ func TestShareOfGoexit(t *testing.T) {
 // flight is joined only while its key is held.
 func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		w := c.Start()
-		w.AwaitServing(t, 1)
+		w := site.New(t, 1).StartOwner()
 		var value int64
 		read := func() int64 {
 			v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (int64, error) { return value, nil })
@@ -171,9 +161,7 @@ func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 // where others wait to share it.
 func TestShareNested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		value := "old"
 		read := func(x gateway.Execution) (string, error) { return fmt.Sprint(value, x.Token()), nil }
 		var wg sync.WaitGroup
@@ -202,9 +190,7 @@ func TestShareNested(t *testing.T) {
 // one holds: it is in the middle of changing it.
 func TestShareOfAHolderIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		began, goOn := make(chan struct{}, 2), make(chan struct{})
 		other := 0
 		read := func(x gateway.Execution) (v int, err error) {
@@ -242,9 +228,7 @@ func TestShareOfAHolderIsItsOwn(t *testing.T) {
 // Results of another type are not shared.
 func TestShareOfTwoTypes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 		goOn := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -268,9 +252,7 @@ func TestShareOfTwoTypes(t *testing.T) {
 // whether the function may have run.
 func TestShareWaitsForMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
 		read := func(gateway.Execution) (int, error) { time.Sleep(time.Minute); return 1, nil }
 		share := func(ctx context.Context) error {
 			_, _, err := worker.Share(ctx, w.Worker, "k", "read", read)
@@ -304,7 +286,7 @@ func TestShareWaitsForMaxWait(t *testing.T) {
 }
 
 func BenchmarkShare(b *testing.B) {
-	c := workertest.New(b, 64)
+	c := site.New(b, 64)
 	w := c.StartReady()
 	read := func(gateway.Execution) (int, error) { return 42, nil }
 	for _, callers := range []int{1, 8} {
@@ -332,9 +314,8 @@ func BenchmarkShare(b *testing.B) {
 // the time before others may have owned the key.
 func TestShareJoinsNothingCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		w := c.StartOwner()
 		old := w.Incarnation()
 		goOn := make(chan struct{})
 		var wg sync.WaitGroup

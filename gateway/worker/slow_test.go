@@ -12,7 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // lines is a log.
@@ -39,16 +39,14 @@ func (l *lines) with(text string) (found []string) {
 	return found
 }
 
-// A key that is held, or waited for, longer than Limits.SlowKey is logged once, and
+// A key that is held, or waited for, longer than Limit1500*time.MillisecondKey is logged once, and
 // a worker at which no key is held looks for none.
 func TestSlowKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) {
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) {
 			cfg.SlowKey, cfg.MaxWait, cfg.Logger = 20*time.Second, time.Hour, slog.New(slog.NewTextHandler(&log, nil))
 		})
-		w.AwaitServing(t, 16)
 		if w.LooksForSlowKeys() {
 			t.Error("it looks for slow keys before any is held")
 		}
@@ -115,9 +113,7 @@ func TestSlowKeys(t *testing.T) {
 func TestSlowKeysEndWithTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		_ = w.Do(t.Context(), "k", func(gateway.Execution) error {
 			w.Close()
 			time.Sleep(time.Minute)

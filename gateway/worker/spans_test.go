@@ -17,15 +17,15 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/test/spantest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
 // startTraced starts a worker whose spans are kept.
-func startTraced(t *testing.T, change ...func(*worker.Config)) (*workertest.Worker, *spantest.Spans) {
+func startTraced(t *testing.T, change ...func(*worker.Config)) (*site.Worker, *spantest.Spans) {
 	kept := spantest.New(t)
 	traced := func(cfg *worker.Config) { cfg.TracerProvider = kept }
-	return startServing(t, append([]func(*worker.Config){direct, traced}, change...)...), kept
+	return site.New(t, 16).StartReady(append([]func(*worker.Config){direct, traced}, change...)...), kept
 }
 
 // An execution of this program is a part of its caller's span, and has one for what it calls.
@@ -61,7 +61,7 @@ func TestSpansOfCalls(t *testing.T) {
 // What a handler answers, and how it ends, is in its span.
 func TestSpansOfHandlers(t *testing.T) {
 	w, kept := startTraced(t)
-	s := workertest.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	s := site.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		switch strings.TrimPrefix(r.URL.Path, "/") {
 		case "fails":
 			rw.WriteHeader(http.StatusInternalServerError)
@@ -100,7 +100,7 @@ func spanOfRequest(t *testing.T, kept *spantest.Spans, s *httptest.Server, path 
 // An execution that has taken its time says so.
 func TestSpanOfATimeout(t *testing.T) {
 	w, kept := startTraced(t, func(cfg *worker.Config) { cfg.Timeout = 20 * time.Millisecond })
-	s := workertest.Serve(t, w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })))
+	s := site.Serve(t, w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })))
 	if span := spanOfRequest(t, kept, s, ""); span.Get("error.type") != "timeout" || span.Get("http.response.status_code") != int64(504) {
 		t.Errorf("status %v, error %v", span.Get("http.response.status_code"), span.Get("error.type"))
 	}

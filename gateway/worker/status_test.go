@@ -19,10 +19,10 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
-func explain(t *testing.T, w *workertest.Worker, key string) status.KeyStatus {
+func explain(t *testing.T, w *site.Worker, key string) status.KeyStatus {
 	t.Helper()
 	return kit.Must(w.Explain(key))
 }
@@ -31,7 +31,7 @@ func explain(t *testing.T, w *workertest.Worker, key string) status.KeyStatus {
 // clients.
 func TestExplainAHotKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).StartReady()
+		w := site.New(t, 16).StartReady()
 		release := make(chan struct{})
 		var token int64
 		h := w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -80,7 +80,7 @@ func TestExplainAHotKey(t *testing.T) {
 // as somebody has looked.
 func TestExplainACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).StartReady()
+		w := site.New(t, 16).StartReady()
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = w.Do(t.Context(), "k", func(gateway.Execution) error { <-release; return nil }) })
@@ -101,7 +101,7 @@ func TestExplainACall(t *testing.T) {
 // nobody serves.
 func TestExplainResidueAndAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		a := c.StartReady()
 		var wg sync.WaitGroup
 		var tokens sync.Map
@@ -143,7 +143,7 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 		close(release)
 		wg.Wait()
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		time.Sleep(time.Second)
 		absent := 0
 		for p := range 16 {
@@ -167,7 +167,7 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 // Explain names the member that holds a key, and the rates of routes.
 func TestExplainHoldsAndRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workertest.New(t, 16).StartReady()
+		w := site.New(t, 16).StartReady()
 		m := newCaller(t, w)
 		id := holds.NewID()
 		grant := m.acquire("held", id)
@@ -200,7 +200,7 @@ func TestExplainHoldsAndRates(t *testing.T) {
 }
 
 // watchApp has a worker watch an app, and returns what says why that is down; nil while it is up.
-func watchApp(w *workertest.Worker) (set func(down error)) {
+func watchApp(w *site.Worker) (set func(down error)) {
 	tells := make(chan func(appstate.State), 1)
 	w.WatchApp(appstate.State{}, func(_ context.Context, tell func(appstate.State)) { tells <- tell })
 	tell := <-tells
@@ -210,8 +210,8 @@ func watchApp(w *workertest.Worker) (set func(down error)) {
 // Status tells of trouble with the store and with the app.
 func TestStatusOfTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		cut := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		cut := &site.CutStore{Store: c.Store}
 		w := c.StartReady(func(cfg *worker.Config) { cfg.Store = cut })
 		app := watchApp(w)
 		time.Sleep(2 * time.Second)

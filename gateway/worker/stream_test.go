@@ -9,7 +9,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // eventStream answers with the head of an event stream and waits for its end.
@@ -22,9 +22,8 @@ func eventStream(rw http.ResponseWriter, r *http.Request) {
 // A stream whose route serializes holds its key for as long as an execution may.
 func TestSerializedStreamsHoldTheirKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		w := c.Start(func(cfg *worker.Config) { cfg.Timeout = 20 * time.Second })
-		w.AwaitServing(t, 1)
+		c := site.New(t, 1)
+		w := c.StartOwner(func(cfg *worker.Config) { cfg.Timeout = 20 * time.Second })
 		for _, tt := range []struct {
 			mode  policy.Mode
 			holds bool
@@ -68,9 +67,7 @@ func TestSerializedStreamsHoldTheirKeys(t *testing.T) {
 // it waits for the key like everybody else, and has no baggage of it.
 func TestAStreamIsNoExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		w := c.Start()
-		w.AwaitServing(t, 1)
+		w := site.New(t, 1).StartOwner()
 		h := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if err := w.TryDo(r.Context(), "k", ok); err != nil {
 				t.Errorf("within the execution: %v", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -48,7 +48,7 @@ func TestHandlerTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.Timeout = timeout })
+				w := site.New(t, 16).Start(func(cfg *worker.Config) { cfg.Timeout = timeout })
 				w.AwaitServing(t, 16)
 				var cause error
 				var deadline time.Time
@@ -90,7 +90,7 @@ func TestTrapASlowBodyHoldsItsKeyInTime(t *testing.T) {
 		_, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(rw, err)
 	}
-	behind := workertest.Serve(t, http.HandlerFunc(app))
+	behind := site.Serve(t, http.HandlerFunc(app))
 	for name, over := range map[string]func(w *worker.Worker) http.Handler{
 		"handler": func(w *worker.Worker) http.Handler { return w.Handler(http.HandlerFunc(app)) },
 		"sidecar": func(w *worker.Worker) http.Handler { return kit.Must(sidecar.New(w, kit.Must(url.Parse(behind.URL)))) },
@@ -100,7 +100,7 @@ func TestTrapASlowBodyHoldsItsKeyInTime(t *testing.T) {
 	} {
 		for _, length := range []int64{100, -1} {
 			t.Run(fmt.Sprint(name, ", length ", length), func(t *testing.T) {
-				w := startServing(t, func(cfg *worker.Config) { cfg.Timeout, cfg.MaxWait = 200*time.Millisecond, 8*time.Second })
+				w := site.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Timeout, cfg.MaxWait = 200*time.Millisecond, 8*time.Second })
 				c := linkTo(t, w, w.Listen(t, over(w.Worker)))
 				body, rest := io.Pipe()
 				go func() { _, _ = rest.Write(make([]byte, 10)) }()

@@ -13,12 +13,12 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // ask asks a worker's handler for key, as a router would, and returns the status.
-func ask(t *testing.T, w *workertest.Worker, key string) *httptest.ResponseRecorder {
+func ask(t *testing.T, w *site.Worker, key string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set(gateway.HeaderKey, key)
@@ -31,8 +31,8 @@ func ask(t *testing.T, w *workertest.Worker, key string) *httptest.ResponseRecor
 // sent elsewhere, and calls for MaxWait.
 func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &workertest.CutStore{Store: c.Store}
+		c := site.New(t, 16)
+		store := &site.CutStore{Store: c.Store}
 		store.Set(true)
 		w := c.Start(func(cfg *worker.Config) {
 			cfg.Store, cfg.AwaitTimeout, cfg.MaxWait = store, time.Second, time.Minute
@@ -69,7 +69,7 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 // and for how long yet; a call that may wait does.
 func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		c.Store = memstore.New(memstore.Config{Settings: c.Settings})
 		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		began := time.Now()
@@ -98,9 +98,8 @@ func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
 func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
-		a := c.Start()
-		a.AwaitServing(t, partitions)
+		c := site.New(t, partitions)
+		a := c.StartOwner()
 		b, d := c.Start(), c.Start()
 		for b.Serving() == 0 || d.Serving() == 0 || a.Serving()+b.Serving()+d.Serving() < partitions {
 			time.Sleep(10 * time.Millisecond)
@@ -121,7 +120,7 @@ func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 			}
 		}
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := b.Do(ctx, key, ok)
@@ -145,7 +144,7 @@ func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 // A worker that leaves or is closed keeps no call waiting.
 func TestCallOnALeavingWorkerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		c.Store = memstore.New(memstore.Config{Settings: c.Settings})
 		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		failed := make(chan error, 1)

@@ -9,13 +9,13 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // A client of a worker's own port holds no key while it sends a body, whatever its
 // length is, and what is not taken is not run.
 func TestTrapASlowUploadHoldsNoKey(t *testing.T) {
-	c := workertest.New(t, 16)
+	c := site.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) {
 		cfg.Direct, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir = true, 400_000, 250_000, t.TempDir()
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/memstore"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -25,9 +25,7 @@ func ok(gateway.Execution) error { return nil }
 
 func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 
 		var order []int
 		var tokens []int64
@@ -68,9 +66,7 @@ func TestDoRunsOneAtATimeInOrder(t *testing.T) {
 
 func TestDoErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
 
 		if err := w.Do(t.Context(), "", ok); !errors.Is(err, gateway.ErrNoKey) {
 			t.Errorf("no key: %v", err)
@@ -105,9 +101,7 @@ func TestDoErrors(t *testing.T) {
 
 func TestExecutionContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
+		w := site.New(t, 16).StartOwner()
 
 		var kept gateway.Execution
 		var ctx context.Context
@@ -137,9 +131,8 @@ func TestExecutionContext(t *testing.T) {
 func TestPlannedMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
-		a := c.Start()
-		a.AwaitServing(t, partitions)
+		c := site.New(t, partitions)
+		a := c.StartOwner()
 
 		// Every partition has a key that runs while it may move.
 		held := make(chan struct{})
@@ -214,7 +207,7 @@ func keyIn(cfg ring.Config, p int) string {
 func TestDrainHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		a, b := c.Start(), c.Start()
 		for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 			time.Sleep(10 * time.Millisecond)
@@ -242,9 +235,8 @@ func TestDrainHandsOver(t *testing.T) {
 
 func TestDrainWaitsForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		a := c.Start()
-		a.AwaitServing(t, 16)
+		c := site.New(t, 16)
+		a := c.StartOwner()
 		release := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -268,14 +260,14 @@ func TestDrainWaitsForHandlers(t *testing.T) {
 func TestCrashIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		a, b := c.Start(), c.Start()
 		for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		began := time.Now()
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		b.AwaitServing(t, partitions)
 		if took := time.Since(began); took < 7*time.Second || took > 11*time.Second {
 			t.Errorf("taken over after %v, want about the TTL of 10s", took)
@@ -290,14 +282,14 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 		t.Run(key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const partitions = 64
-				c := workertest.New(t, partitions)
+				c := site.New(t, partitions)
 				a, b := c.Start(), c.Start()
 				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 					time.Sleep(10 * time.Millisecond)
 				}
 				c.Store.(*memstore.Store).LoseKey(key)
 				a.Close()
-				_ = a.Member.Vanish()
+				a.Member.Vanish()
 				time.Sleep(21 * time.Second)
 				if n := b.Serving(); n != partitions {
 					t.Errorf("%d of %d partitions are served two TTLs later", n, partitions)
@@ -312,7 +304,7 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 func TestTrapStoreClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		var back atomic.Int64
 		c.Store = memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true, Clock: func() time.Time {
 			return time.Now().Round(0).Add(-time.Duration(back.Load()))
@@ -323,7 +315,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 		}
 		back.Store(int64(time.Hour))
 		a.Close()
-		_ = a.Member.Vanish()
+		a.Member.Vanish()
 		time.Sleep(21 * time.Second)
 		if n := b.Serving(); n != partitions {
 			t.Errorf("%d of %d partitions are served two TTLs later", n, partitions)
@@ -336,7 +328,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 func TestReadyMeansServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64
-		c := workertest.New(t, partitions)
+		c := site.New(t, partitions)
 		a := c.Start()
 		if err := a.Await(t.Context()); err != nil || a.Ready() != nil || a.Serving() != partitions {
 			t.Errorf("the first: %v, %v, serving %d", err, a.Ready(), a.Serving())
@@ -351,7 +343,8 @@ func TestReadyMeansServing(t *testing.T) {
 
 		a.Close()
 		b.Close()
-		_, _ = a.Member.Vanish(), b.Member.Vanish()
+		a.Member.Vanish()
+		b.Member.Vanish()
 		d := c.Start()
 		soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -370,8 +363,8 @@ func TestReadyMeansServing(t *testing.T) {
 // A worker to which the ring gives nothing is ready at once.
 func TestReadyWithNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 1)
-		workers := []*workertest.Worker{c.Start(), c.Start(), c.Start()}
+		c := site.New(t, 1)
+		workers := []*site.Worker{c.Start(), c.Start(), c.Start()}
 		for _, w := range workers {
 			if err := w.Await(t.Context()); err != nil || w.Ready() != nil {
 				t.Errorf("%v, %v", err, w.Ready())
@@ -381,9 +374,7 @@ func TestReadyWithNothing(t *testing.T) {
 }
 
 func BenchmarkDo(b *testing.B) {
-	c := workertest.New(b, 4096)
-	w := c.Start(func(cfg *worker.Config) { cfg.Logger = nil })
-	w.AwaitServing(b, 4096)
+	w := site.New(b, 4096).StartOwner(func(cfg *worker.Config) { cfg.Logger = nil })
 	ctx := b.Context()
 	b.Run("one key", func(b *testing.B) {
 		b.ReportAllocs()
@@ -431,7 +422,7 @@ func TestTrapCrashLoop(t *testing.T) {
 		t.Run(loop.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const partitions, step, samples = 64, 100 * time.Millisecond, 20 * 60 * 10
-				c := workertest.New(t, partitions)
+				c := site.New(t, partitions)
 				a, b := c.Start(), c.Start()
 				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 					time.Sleep(step)
@@ -453,7 +444,7 @@ func TestTrapCrashLoop(t *testing.T) {
 					}
 					life = 0
 					looping.Close()
-					_ = looping.Member.Vanish()
+					looping.Member.Vanish()
 					if loop.proof {
 						previous[looping.Incarnation()] = 0
 					}
@@ -473,12 +464,12 @@ func TestTrapCrashLoop(t *testing.T) {
 // A worker whose name keeps dying waits for nobody where nobody else serves.
 func TestTheOnlyWorkerDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
+		c := site.New(t, 16)
 		for range 6 {
 			w := c.StartNamed("only")
 			time.Sleep(time.Second)
 			w.Close()
-			_ = w.Member.Vanish()
+			w.Member.Vanish()
 		}
 		w := c.StartNamed("only")
 		time.Sleep(25 * time.Second)

@@ -73,16 +73,10 @@ func (l locks) TryLock(ctx context.Context, key string, _ ...locking.Option) (lo
 }
 
 func newSite(t *testing.T, names ...string) *site {
-	h, err := hub.New(ring.Settings{Ring: ring.Config{Partitions: 64}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := hub.New(ring.Settings{Ring: ring.Config{Partitions: 64}})
 	s := &site{t: t, hub: h, all: map[string]*hub.Handle{}, asked: map[string]int{}, load: map[int]float64{}, hold: map[string]*lease{}, stops: map[string]func(){}}
 	for _, name := range names {
-		member, err := h.Join(ring.Member{Name: name, Incarnation: name + "1", Role: ring.RoleWorker, State: ring.StateActive, Addr: name + ":80"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		member := h.Join(ring.Member{Name: name, Incarnation: name + "1", Role: ring.RoleWorker, State: ring.StateActive, Addr: name + ":80"})
 		s.all[name] = member
 	}
 	for _, name := range names {

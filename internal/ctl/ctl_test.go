@@ -23,8 +23,8 @@ import (
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/suspects"
-	"github.com/keyway-go/keyway/internal/test/admintest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // run runs ctl against an admin address, and returns what it shows.
@@ -46,11 +46,11 @@ func shows(t *testing.T, admin string, pattern string, args ...string) {
 }
 
 func TestCommands(t *testing.T) {
-	site := admintest.New(t, "")
-	w1 := site.Start()
-	w2 := site.Start()
+	s := site.NewOperated(t, "")
+	w1 := s.Start()
+	w2 := s.Start()
 	together(t, w1, w2)
-	for _, admin := range []string{site.Admin, w1.Admin} {
+	for _, admin := range []string{s.Admin, w1.Admin} {
 		shows(t, admin, `(?m)^NAME +ROLE +STATE .*\n(.*\n)*w1 +worker +active +w1:80`, "members")
 		shows(t, admin, `(?m)^WORKER .*\nw1 +\d+ +[\d.]+ % .*\nw2 .*\n\n16 partitions, ring [0-9a-f]{16}$`, "ring")
 		shows(t, admin, `(?m)^NAME .*\nw1 +active +\d+ +\d+ +0 +0 +\S+s +ok `, "workers")
@@ -71,22 +71,22 @@ func TestCommands(t *testing.T) {
 			}
 		}
 	}
-	shows(t, site.Admin, `(?s)source +path:/orders/\{key\}, by the route "orders" \(auto\).*key +"42"`, "explain", "--request", "POST http://shop.example/orders/42")
-	shows(t, site.Admin, `(?s)source +header:X-Key, by the route "rest".*key +"7"`, "explain", "--request", "GET /", "--header", "X-Key: 7")
-	shows(t, site.Admin, `keyway router ctl`, "version")
+	shows(t, s.Admin, `(?s)source +path:/orders/\{key\}, by the route "orders" \(auto\).*key +"42"`, "explain", "--request", "POST http://shop.example/orders/42")
+	shows(t, s.Admin, `(?s)source +header:X-Key, by the route "rest".*key +"7"`, "explain", "--request", "GET /", "--header", "X-Key: 7")
+	shows(t, s.Admin, `keyway router ctl`, "version")
 
-	lock := kit.Must(w2.Client.Lock(t.Context(), site.KeyOf(w1)))
-	row := fmt.Sprintf(`^KEY +WORKER .*\n"%s" +w1 .* %d\n`, site.KeyOf(w1), lock.Token())
-	shows(t, site.Admin, row+`$`, "locks")
-	shows(t, site.Admin, row+`\nThese locks are released`, "unlock", site.KeyOf(w1))
+	lock := kit.Must(w2.Client.Lock(t.Context(), s.KeyOf(w1)))
+	row := fmt.Sprintf(`^KEY +WORKER .*\n"%s" +w1 .* %d\n`, s.KeyOf(w1), lock.Token())
+	shows(t, s.Admin, row+`$`, "locks")
+	shows(t, s.Admin, row+`\nThese locks are released`, "unlock", s.KeyOf(w1))
 	lock.Unlock(t.Context())
 
-	for _, admin := range []string{site.Admin, w1.Admin} {
+	for _, admin := range []string{s.Admin, w1.Admin} {
 		if out, err := run(t, admin, "release", "deadly"); err == nil || !strings.Contains(err.Error(), `the key is not quarantined: "deadly"`) {
 			t.Errorf("release of a key that is not quarantined: %v %s", err, out)
 		}
 		book := suspects.Book{Cases: []suspects.Case{{Key: "deadly", Since: time.Now().Unix(), Workers: [2]string{"gone", "lost"}}}}
-		kit.Must(site.Store.Replace(t.Context(), records.Suspects, "", book.String()))
+		kit.Must(s.Store.Replace(t.Context(), records.Suspects, "", book.String()))
 		kit.Eventually(t, "all know of it", func() bool {
 			return len(w1.Status().Quarantined) == 1 && len(w2.Status().Quarantined) == 1
 		})
@@ -96,46 +96,46 @@ func TestCommands(t *testing.T) {
 		kit.Eventually(t, "it is free", func() bool { return len(w1.Status().Quarantined)+len(w2.Status().Quarantined) == 0 })
 	}
 
-	key := site.KeyOf(w1)
+	key := s.KeyOf(w1)
 	p := strconv.Itoa(w1.Ring.Partition(key))
 	serving := w1.Serving()
-	shows(t, site.Admin, `^partition `+p+`: placed at w2\n$`, "place", p, "w2")
-	kit.Eventually(t, "the partition has moved", func() bool { return w1.Serving() == serving-1 && w2.Serving() == admintest.Partitions-serving+1 })
-	for _, admin := range []string{site.Admin, w1.Admin} {
+	shows(t, s.Admin, `^partition `+p+`: placed at w2\n$`, "place", p, "w2")
+	kit.Eventually(t, "the partition has moved", func() bool { return w1.Serving() == serving-1 && w2.Serving() == site.Partitions-serving+1 })
+	for _, admin := range []string{s.Admin, w1.Admin} {
 		shows(t, admin, `\npartition `+p+` is placed at w2 by hand\n$`, "ring")
 		shows(t, admin, `worker w2 .*serves it: yes(?s:.*)Partition `+p+` is placed by hand, and does not go by the ring\.`, "explain", key)
 	}
 	shows(t, w2.Admin, `^partition `+p+`: unplaced\n$`, "unplace", p)
-	kit.Eventually(t, "the partition is back", func() bool { return w1.Serving() == serving && w2.Serving() == admintest.Partitions-serving })
+	kit.Eventually(t, "the partition is back", func() bool { return w1.Serving() == serving && w2.Serving() == site.Partitions-serving })
 	for _, wrong := range [][]string{{"place", p, "w9"}, {"place", "9999", "w1"}, {"place", "first", "w1"}, {"unplace", "9999"}} {
-		for _, admin := range []string{site.Admin, w1.Admin} {
+		for _, admin := range []string{s.Admin, w1.Admin} {
 			if out, err := run(t, admin, wrong...); err == nil {
 				t.Errorf("%v at %s: %v %s", wrong, admin, err, out)
 			}
 		}
 	}
 
-	shows(t, site.Admin, `^w1: drained\n$`, "drain", "w1")
-	shows(t, site.Admin, `(?m)^w1 +drained +0 +0 (.*\n)+\nw1: not ready: .*drained`, "workers")
-	kit.Eventually(t, "the other one serves all", func() bool { return w2.Serving() == admintest.Partitions })
-	shows(t, site.Admin, `^w1: undrained\n$`, "undrain", "w1")
+	shows(t, s.Admin, `^w1: drained\n$`, "drain", "w1")
+	shows(t, s.Admin, `(?m)^w1 +drained +0 +0 (.*\n)+\nw1: not ready: .*drained`, "workers")
+	kit.Eventually(t, "the other one serves all", func() bool { return w2.Serving() == site.Partitions })
+	shows(t, s.Admin, `^w1: undrained\n$`, "undrain", "w1")
 	together(t, w1, w2)
 	shows(t, w2.Admin, `drained`, "drain", "w1") // one worker by another's address
 	shows(t, w2.Admin, `undrained`, "undrain", "w1")
 }
 
 // together waits until both serve, and all partitions are.
-func together(t *testing.T, a, b *admintest.Worker) {
+func together(t *testing.T, a, b *site.Worker) {
 	t.Helper()
 	kit.Eventually(t, "both serve", func() bool {
-		return a.Serving() > 0 && b.Serving() > 0 && a.Serving()+b.Serving() == admintest.Partitions && a.Ready() == nil && b.Ready() == nil
+		return a.Serving() > 0 && b.Serving() > 0 && a.Serving()+b.Serving() == site.Partitions && a.Ready() == nil && b.Ready() == nil
 	})
 }
 
 // What goes wrong is said in a sentence: 2 for mistakes in the arguments, 1 for the rest.
 func TestMistakes(t *testing.T) {
-	site := admintest.New(t, "secret")
-	w := site.Start()
+	s := site.NewOperated(t, "secret")
+	w := s.Start()
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -149,21 +149,21 @@ func TestMistakes(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{site.Admin, "", 2, "needs a command: members,"},
-		{site.Admin, "membres", 2, "the nearest one is members"},
-		{site.Admin, "members now", 2, "takes 0 words"},
-		{site.Admin, "explain", 2, "takes 1 words"},
-		{site.Admin, "explain --request POST", 2, "want METHOD URL"},
-		{site.Admin, "members --nope", 2, "unknown flag --nope"},
-		{site.Admin, "members --admin x", 2, "host:port"},
-		{site.Admin, "drain w1 --admin-token a --admin-token-file b", 2, "exclude each other"},
-		{site.Admin, "drain w1 --admin-token-file " + empty, 2, "is empty"},
-		{site.Admin, "drain w1", 1, "needs a token"},
-		{site.Admin, "drain w1 --admin-token wrong", 1, "needs a token"},
-		{site.Admin, "drain w9 --admin-token secret", 1, `no worker of that name is a member of the cluster: "w9"; there are ["w1"]`},
-		{site.Admin, "drain w1 --admin-token secret", 1, "no other worker is on the ring"},
+		{s.Admin, "", 2, "needs a command: members,"},
+		{s.Admin, "membres", 2, "the nearest one is members"},
+		{s.Admin, "members now", 2, "takes 0 words"},
+		{s.Admin, "explain", 2, "takes 1 words"},
+		{s.Admin, "explain --request POST", 2, "want METHOD URL"},
+		{s.Admin, "members --nope", 2, "unknown flag --nope"},
+		{s.Admin, "members --admin x", 2, "host:port"},
+		{s.Admin, "drain w1 --admin-token a --admin-token-file b", 2, "exclude each other"},
+		{s.Admin, "drain w1 --admin-token-file " + empty, 2, "is empty"},
+		{s.Admin, "drain w1", 1, "needs a token"},
+		{s.Admin, "drain w1 --admin-token wrong", 1, "needs a token"},
+		{s.Admin, "drain w9 --admin-token secret", 1, `no worker of that name is a member of the cluster: "w9"; there are ["w1"]`},
+		{s.Admin, "drain w1 --admin-token secret", 1, "no other worker is on the ring"},
 		{w.Admin, "explain --request GET\x00/", 1, "only a router has routes"},
-		{site.Admin, "explain --request GET\x00/", 1, "header:X-Key"},
+		{s.Admin, "explain --request GET\x00/", 1, "header:X-Key"},
 		{nobody, "members", 1, "nobody answers at " + nobody},
 		{nobody, "health", 1, "nobody answers at " + nobody},
 		{other.URL, "members", 1, "is it the admin address"},
@@ -177,7 +177,7 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%q: %v %s, want exit %d with %q", tt.args, err, out, tt.code, tt.want)
 		}
 	}
-	if _, err := run(t, site.Admin, "--help"); err == nil || errors.Is(err, nil) || cli.ExitCode(err) != 0 {
+	if _, err := run(t, s.Admin, "--help"); err == nil || errors.Is(err, nil) || cli.ExitCode(err) != 0 {
 		t.Errorf("help: %v", err)
 	}
 }
@@ -185,8 +185,8 @@ func TestMistakes(t *testing.T) {
 // ctl health is for containers: the address may be given as the process has it, one that
 // stands for all of the machine's.
 func TestHealthOfAllAddresses(t *testing.T) {
-	site := admintest.New(t, "")
-	port := site.Admin[strings.LastIndex(site.Admin, ":"):]
+	s := site.NewOperated(t, "")
+	port := s.Admin[strings.LastIndex(s.Admin, ":"):]
 	t.Setenv("KEYWAY_ADMIN", "0.0.0.0"+port)
 	var out bytes.Buffer
 	if err := ctl.Run(t.Context(), "worker", "127.0.0.1:1", []string{"health"}, &out); err != nil || out.String() != "ok\n" {
@@ -199,14 +199,14 @@ func TestHealthOfAllAddresses(t *testing.T) {
 
 // A worker that does not answer is a row that says so.
 func TestSilentWorker(t *testing.T) {
-	site := admintest.New(t, "")
-	w1, w2 := site.Start(), site.Start()
+	s := site.NewOperated(t, "")
+	w1, w2 := s.Start(), s.Start()
 	together(t, w1, w2)
-	site.Cut(w2)
-	shows(t, site.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
-	shows(t, site.Admin, `w2 did not answer`, "moves")
-	shows(t, site.Admin, `(?m)^w1: load .*\nw2 did not answer: gateway: the worker does not answer within 2s`, "loads")
-	shows(t, site.Admin, `Worker w2, to which requests for the key go, has not said what it does`, "explain", site.KeyOf(w2))
+	s.Sever(w2, true)
+	shows(t, s.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
+	shows(t, s.Admin, `w2 did not answer`, "moves")
+	shows(t, s.Admin, `(?m)^w1: load .*\nw2 did not answer: gateway: the worker does not answer within 2s`, "loads")
+	shows(t, s.Admin, `Worker w2, to which requests for the key go, has not said what it does`, "explain", s.KeyOf(w2))
 }
 
 // The busiest partitions of the cluster are shown, with their part of their worker's load, and of each worker
@@ -281,67 +281,67 @@ func soon(cfg *worker.Config) { cfg.SlowKey = 400 * time.Millisecond }
 func TestWhyIsAKeySlow(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		stage func(t *testing.T, site *admintest.Site) (key string)
+		stage func(t *testing.T, s *site.Operated) (key string)
 	}{
-		{"a hot key", func(t *testing.T, site *admintest.Site) string {
-			w := site.Start(soon)
-			key := site.KeyOf(w)
+		{"a hot key", func(t *testing.T, s *site.Operated) string {
+			w := s.Start(soon)
+			key := s.KeyOf(w)
 			for i := range 30 {
-				site.Block(key, 1+i%3)
+				s.Block(key, 1+i%3)
 			}
 			kit.Eventually(t, "29 wait", func() bool { return w.Queued(key) == 29 })
 			return key
 		}},
-		{"residue on a slow worker", func(t *testing.T, site *admintest.Site) string {
-			slow := site.Start(soon)
+		{"residue on a slow worker", func(t *testing.T, s *site.Operated) string {
+			slow := s.Start(soon)
 			for i := range 200 {
-				site.Block("order-"+string(rune('a'+i%26))+string(rune('a'+i/26)), 1)
+				s.Block("order-"+string(rune('a'+i%26))+string(rune('a'+i/26)), 1)
 			}
-			kit.Eventually(t, "all run", func() bool { return site.Running() == 200 })
-			next := site.Start()
+			kit.Eventually(t, "all run", func() bool { return s.Running() == 200 })
+			next := s.Start()
 			together(t, slow, next)
 			key := ""
 			for i := 0; key == ""; i++ {
 				k := "order-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
-				if m, _ := next.Member.View().Owner(site.Cluster.Ring.Partition(k)); m.Name == "w2" {
+				if m, _ := next.Member.View().Owner(s.Ring.Partition(k)); m.Name == "w2" {
 					key = k
 				}
 			}
-			site.Block(key, 2)
+			s.Block(key, 2)
 			kit.Eventually(t, "one waits", func() bool { return next.Queued(key) == 1 })
 			return key
 		}},
-		{"a dead worker", func(t *testing.T, site *admintest.Site) string {
-			alive, dead := site.Start(), site.Start()
+		{"a dead worker", func(t *testing.T, s *site.Operated) string {
+			alive, dead := s.Start(), s.Start()
 			together(t, alive, dead)
-			key := site.KeyOf(dead)
-			site.Kill(dead)
+			key := s.KeyOf(dead)
+			s.Kill(dead)
 			kit.Eventually(t, "the other one is to have it", func() bool {
 				s, err := alive.Explain(key)
 				return err == nil && strings.Contains(s.WaitsFor, "session of its last owner")
 			})
 			return key
 		}},
-		{"a lock of a script that is dead", func(t *testing.T, site *admintest.Site) string {
-			w := site.Start(soon)
-			key := site.KeyOf(w)
+		{"a lock of a script that is dead", func(t *testing.T, s *site.Operated) string {
+			w := s.Start(soon)
+			key := s.KeyOf(w)
 			lock := httptest.NewRequest(http.MethodPost, "http://localhost/v1/locks/"+key+"?ttl=59s&label=nightly-import", nil)
 			lock.RemoteAddr = "127.0.0.1:4711"
 			answer := httptest.NewRecorder()
-			lockservice.New(site.Router, lockservice.Config{}).ServeHTTP(answer, lock)
+			lockservice.New(s.Router, lockservice.Config{}).ServeHTTP(answer, lock)
 			if answer.Code != http.StatusOK {
 				t.Fatalf("the lock: %d %s", answer.Code, answer.Body)
 			}
 			for range 2 {
-				site.Block(key, 1)
+				s.Block(key, 1)
 			}
 			kit.Eventually(t, "two wait", func() bool { return w.Queued(key) == 2 })
 			return key
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			site := admintest.New(t, "")
-			key := tt.stage(t, site)
+			s := site.NewOperated(t, "")
+			key := tt.stage(t, s)
 			docs := meaning(string(kit.Must(os.ReadFile("../../docs/admin.md"))))
 			var out string
 			defer func() {
@@ -351,7 +351,7 @@ func TestWhyIsAKeySlow(t *testing.T) {
 			}()
 			kit.Eventually(t, "docs/admin.md shows this, except for numbers", func() bool {
 				var err error
-				if out, err = run(t, site.Admin, "explain", key); err != nil {
+				if out, err = run(t, s.Admin, "explain", key); err != nil {
 					t.Fatal(err)
 				}
 				return strings.Contains(docs, meaning(out))

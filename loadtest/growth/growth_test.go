@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -26,8 +26,8 @@ func TestGrowth(t *testing.T) {
 		if n > *most {
 			break
 		}
-		g := workertest.Grow(t, n)
-		perSecond, started := g.Idle.All()/workertest.Idle.Seconds(), g.Start.All()
+		g := site.Grow(t, n)
+		perSecond, started := g.Idle.All()/site.Idle.Seconds(), g.Start.All()
 		if want := float64(n); perSecond != want {
 			t.Errorf("%d idle workers make %v calls in a second, want %v", n, perSecond, want)
 		}

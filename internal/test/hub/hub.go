@@ -4,6 +4,7 @@ package hub
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,16 +19,17 @@ type Hub struct {
 	Delay    time.Duration
 	settings ring.Settings
 
-	mu      sync.Mutex // guards what follows
-	delayed bool       // a view comes soon
-	builder *ring.Builder
-	members map[*Handle]ring.Member
-	apart   map[*Handle]bool // members that see only themselves
-	view    *ring.View       // of who is no member
-	text    string           // of the placements
-	placed  map[int]string
-	views   map[*Handle]*ring.View
-	changed chan struct{}
+	mu       sync.Mutex // guards what follows
+	delayed  bool       // a view comes soon
+	builder  *ring.Builder
+	members  map[*Handle]ring.Member
+	apart    map[*Handle]bool // members that see only themselves
+	text     string           // of the placements
+	placed   map[int]string
+	conflict error
+	view     *ring.View // of who is no member
+	views    map[*Handle]*ring.View
+	changed  chan struct{}
 }
 
 // Handle is one member's connection to the hub; it implements
@@ -37,20 +39,32 @@ type Handle struct {
 	hub  *Hub
 }
 
-// New returns a hub without members.
-func New(settings ring.Settings) (*Hub, error) {
+// New returns a hub without members. It panics if the settings are not those of a ring.
+func New(settings ring.Settings) *Hub {
 	builder, err := ring.NewBuilder(settings.Ring)
 	if err != nil {
-		return nil, fmt.Errorf("hub: %w", err)
+		panic(fmt.Errorf("hub: %w", err))
 	}
-	h := &Hub{settings: settings.WithDefaults(), builder: builder, members: make(map[*Handle]ring.Member), apart: make(map[*Handle]bool), views: make(map[*Handle]*ring.View), changed: make(chan struct{})}
-	return h, h.rebuild()
+	h := &Hub{
+		settings: settings.WithDefaults(), builder: builder,
+		members: make(map[*Handle]ring.Member), apart: make(map[*Handle]bool), changed: make(chan struct{}),
+	}
+	h.rebuildLocked()
+	return h
+}
+
+// Of returns a connection to a hub of these members by somebody who is none of them, with the default settings.
+func Of(members ...ring.Member) *Handle {
+	m := &Handle{hub: New(ring.Settings{})}
+	m.Set(members...)
+	return m
 }
 
 // Join adds a member.
-func (h *Hub) Join(m ring.Member) (*Handle, error) {
+func (h *Hub) Join(m ring.Member) *Handle {
 	handle := &Handle{hub: h}
-	return handle, handle.Announce(func(self *ring.Member) { *self = m })
+	h.change(func() { h.members[handle] = m })
+	return handle
 }
 
 // Self returns the member.
@@ -89,17 +103,16 @@ func (m *Handle) Changed() <-chan struct{} {
 	return m.hub.changed
 }
 
-// Announce changes the member, but for its name and role.
+// Announce changes the member, but not its name and role.
 func (m *Handle) Announce(update func(*ring.Member)) error {
-	m.hub.mu.Lock()
-	defer m.hub.mu.Unlock()
-	old, joined := m.hub.members[m]
-	self := old
-	if update(&self); joined {
+	m.hub.change(func() {
+		old := m.hub.members[m]
+		self := old
+		update(&self)
 		self.Name, self.Role = old.Name, old.Role
-	}
-	m.hub.members[m] = self
-	return m.hub.changeLocked()
+		m.hub.members[m] = self
+	})
+	return nil
 }
 
 // Place makes all members go by other placements.
@@ -117,29 +130,42 @@ func (m *Handle) Place(text string, _ int64) error {
 	for _, p := range list {
 		m.hub.placed[p.Partition] = p.Worker
 	}
-	return m.hub.changeLocked()
+	m.hub.changedLocked()
+	return nil
 }
 
 // Isolate cuts the member off from the others, or no longer.
-func (m *Handle) Isolate(apart bool) error {
-	m.hub.mu.Lock()
-	defer m.hub.mu.Unlock()
-	m.hub.apart[m] = apart
-	return m.hub.changeLocked()
-}
+func (m *Handle) Isolate(apart bool) { m.hub.change(func() { m.hub.apart[m] = apart }) }
 
 // Vanish removes the member, as gossip does when it has died.
-func (m *Handle) Vanish() error {
-	m.hub.mu.Lock()
-	defer m.hub.mu.Unlock()
-	delete(m.hub.members, m)
-	return m.hub.changeLocked()
+func (m *Handle) Vanish() { m.hub.change(func() { delete(m.hub.members, m) }) }
+
+// Set replaces all other members.
+func (m *Handle) Set(members ...ring.Member) {
+	m.hub.change(func() {
+		maps.DeleteFunc(m.hub.members, func(other *Handle, _ ring.Member) bool { return other != m })
+		for _, other := range members {
+			m.hub.members[&Handle{hub: m.hub}] = other
+		}
+	})
 }
 
-// changeLocked makes new views, now or after Delay.
-func (h *Hub) changeLocked() error {
+// Conflict makes all members learn that their keys conflict with another one's, or that they do not.
+func (m *Handle) Conflict(err error) { m.hub.change(func() { m.hub.conflict = err }) }
+
+// change makes new views after an update.
+func (h *Hub) change(update func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	update()
+	h.changedLocked()
+}
+
+// changedLocked makes new views, now or after Delay.
+func (h *Hub) changedLocked() {
 	if h.Delay == 0 {
-		return h.rebuild()
+		h.rebuildLocked()
+		return
 	}
 	if !h.delayed {
 		h.delayed = true
@@ -147,47 +173,36 @@ func (h *Hub) changeLocked() error {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.delayed = false
-			if err := h.rebuild(); err != nil {
-				panic(err)
-			}
+			h.rebuildLocked()
 		})
 	}
-	return nil
 }
 
-func (h *Hub) rebuild() error {
+func (h *Hub) rebuildLocked() {
 	var members []ring.Member // that see each other
 	for handle, m := range h.members {
 		if !h.apart[handle] {
 			members = append(members, m)
 		}
 	}
-	var err error
-	if h.view, err = h.viewOf(ring.Member{}, members); err != nil {
-		return err
-	}
-	clear(h.views)
-	together := make(map[ring.StoreID]*ring.View) // of members that use that store
+	h.view = h.viewOf(ring.Member{}, members)
+	h.views = make(map[*Handle]*ring.View)
+	together := map[ring.StoreID]*ring.View{0: h.view} // of members that use that store
 	for handle, self := range h.members {
 		view := together[self.StoreID]
-		switch {
-		case h.apart[handle]:
-			view, err = h.viewOf(self, []ring.Member{self})
-		case view == nil:
-			view, err = h.viewOf(self, members)
+		if h.apart[handle] {
+			view = h.viewOf(self, []ring.Member{self})
+		} else if view == nil {
+			view = h.viewOf(self, members)
 			together[self.StoreID] = view
-		}
-		if err != nil {
-			return err
 		}
 		h.views[handle] = view
 	}
 	close(h.changed)
 	h.changed = make(chan struct{})
-	return nil
 }
 
-func (h *Hub) viewOf(self ring.Member, members []ring.Member) (*ring.View, error) {
+func (h *Hub) viewOf(self ring.Member, members []ring.Member) *ring.View {
 	members, refused := ring.Agreeing(self, members)
 	var names []string
 	for _, m := range ring.ActiveWorkers(members) {
@@ -195,7 +210,7 @@ func (h *Hub) viewOf(self ring.Member, members []ring.Member) (*ring.View, error
 	}
 	table, err := h.builder.Table(names)
 	if err != nil {
-		return nil, fmt.Errorf("hub: %w", err)
+		panic(fmt.Errorf("hub: %w", err))
 	}
 	table = table.Place(h.placed)
 	digest := ring.NewView(table, members).Digest
@@ -203,6 +218,6 @@ func (h *Hub) viewOf(self ring.Member, members []ring.Member) (*ring.View, error
 		members[i].View = digest
 	}
 	view := ring.NewView(table, members)
-	view.Refused, view.Placements = refused, h.text
-	return view, nil
+	view.Refused, view.Placements, view.KeyConflict = refused, h.text, h.conflict
+	return view
 }

@@ -83,15 +83,12 @@ func Connect(base string) (net.Conn, error) {
 // Untrusted takes any certificate.
 func Untrusted() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// Serve runs a server of a listener until the test ends.
-func Serve(t testing.TB, s interface {
-	Serve(l net.Listener) error
-	Close() error
-}, l net.Listener) {
+// Serve runs serve, a server's method, until the test ends.
+func Serve(t testing.TB, server io.Closer, serve func() error) {
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(l) }()
+	go func() { done <- serve() }()
 	t.Cleanup(func() {
-		s.Close()
+		server.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("Serve: %v", err)
 		}

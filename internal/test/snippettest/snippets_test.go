@@ -17,8 +17,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 const (
@@ -43,7 +42,7 @@ func newStage(t *testing.T, programs ...string) *stage {
 			t.Skipf("%v: install the packages of debian-packages", err)
 		}
 	}
-	front, _ := routertest.InFrontOf(t, workertest.Serve(t, http.NotFoundHandler()).URL)
+	front, _ := site.InFrontOf(t, site.Serve(t, http.NotFoundHandler()).URL)
 	server := httptest.NewServer(lockservice.New(front.Router, lockservice.Config{}))
 	t.Cleanup(server.Close)
 	return &stage{t: t, url: server.URL, dir: t.TempDir(), env: os.Environ()}

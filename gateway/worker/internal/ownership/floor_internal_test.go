@@ -64,14 +64,8 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 // one too; and not at all while another member tells of as high a one.
 func TestEpochsAreAnnouncedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, err := hub.New(ring.Settings{Ring: ring.Config{Partitions: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		self, err := h.Join(ring.Member{Name: "w1", Role: ring.RoleWorker, State: ring.StateJoining})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := hub.New(ring.Settings{Ring: ring.Config{Partitions: 1}})
+		self := h.Join(ring.Member{Name: "w1", Role: ring.RoleWorker, State: ring.StateJoining})
 		s := &Shell{view: new(ring.View), cfg: Config{Members: self}}
 		told, changes := int64(0), 0
 		look := func() {
