@@ -91,8 +91,8 @@ func (b Book) Accuse(worker string, now time.Time, keys []uint64) Book {
 	return b
 }
 
-// Find returns what is known of a key. If it is quarantined, c says so. alive reports whether an
-// incarnation has a session: what is said of its death does not count then.
+// Find returns what is known of a key: that it is quarantined, as c says, or a suspect, so that the next end of an
+// execution clears it. alive reports whether an incarnation has a session, so that it has not died.
 func (b Book) Find(key string, now time.Time, alive func(worker string) bool) (c Case, quarantined, suspect bool) {
 	for _, c := range b.Cases {
 		if c.Key == key {
@@ -101,13 +101,16 @@ func (b Book) Find(key string, now time.Time, alive func(worker string) bool) (c
 	}
 	c, hash, n := Case{Key: key, Since: now.Unix()}, Hash(key), 0
 	for _, d := range b.Deaths {
-		if slices.Contains(d.Keys, hash) && !alive(d.Worker) {
+		if !slices.Contains(d.Keys, hash) {
+			continue
+		}
+		if suspect = true; !alive(d.Worker) {
 			c.Workers[n%2] = d.Worker
 			n++
 		}
 	}
 	quarantined = n >= len(c.Workers) && len(b.Cases) < MostQuarantined
-	return c, quarantined, n > 0 && !quarantined
+	return c, quarantined, suspect && !quarantined
 }
 
 // Quarantine notes a case of [Book.Find], if there is room.

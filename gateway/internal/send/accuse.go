@@ -45,7 +45,7 @@ func (ws *Workers) accuse(t routing.Target, key string, err error) {
 	a.book = a.book.Accuse(t.Incarnation, time.Now(), []uint64{suspects.Hash(key)})
 	if !a.telling {
 		a.telling = true
-		time.AfterFunc(accuseAfter, func() { go ws.tellAccusations() })
+		time.AfterFunc(accuseAfter, ws.tellAccusations)
 	}
 }
 
