@@ -40,7 +40,7 @@ func TestKeys(t *testing.T) {
 			var b suspects.Book
 			now := start
 			alive := func(worker string) bool { return worker == "live" }
-			for _, word := range strings.Fields(story) {
+			for word := range strings.FieldsSeq(story) {
 				worker, keys, accuses := strings.Cut(word, "/")
 				key, want, asks := strings.Cut(word, "=")
 				_, quarantined, suspect := b.Find(strings.TrimLeft(key, "?"), now, alive)
