@@ -1,11 +1,16 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
@@ -66,4 +71,52 @@ func TestPlaceRefusals(t *testing.T) {
 			t.Errorf("the placements are %q", text)
 		}
 	})
+}
+
+// slowMoves is a store that takes its time to write who owns what.
+type slowMoves struct {
+	worker.Store
+	delay atomic.Int64
+}
+
+func (s *slowMoves) Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
+	time.Sleep(time.Duration(s.delay.Load()))
+	return s.Store.Apply(ctx, generation, incarnation, changes)
+}
+
+// A request that comes while its partition is given away is refused with the name of the next owner, unless the store is
+// slow to write that.
+func TestRequestWaitsForTheMove(t *testing.T) {
+	for delay, named := range map[time.Duration]bool{20 * time.Millisecond: true, 400 * time.Millisecond: false} {
+		t.Run(delay.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := site.New(t, 64)
+				store := &slowMoves{Store: c.Store}
+				c.Store = store
+				a, b := c.Start(), c.Start()
+				together(t, a, b)
+				p := 0
+				for m, _ := a.Member.View().Owner(p); m.Name != a.Member.Self().Name; m, _ = a.Member.View().Owner(p) {
+					p++
+				}
+				key, serving := keyIn(c.Ring, p), a.Serving()
+				store.delay.Store(int64(delay))
+				if err := a.Place(t.Context(), p, b.Member.Self().Name); err != nil {
+					t.Fatal(err)
+				}
+				for a.Serving() == serving {
+					time.Sleep(time.Millisecond)
+				}
+				began, next := time.Now(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request ran at its former owner") })
+				rec := site.Ask(t, a.Handler(next), "/", key)
+				want := ""
+				if named {
+					want = b.Incarnation()
+				}
+				if owner := rec.Header().Get("Keyway-Owner"); rec.Code != http.StatusMisdirectedRequest || owner != want || time.Since(began) > 60*time.Millisecond {
+					t.Errorf("after %v status %d, owner %q, want %q", time.Since(began), rec.Code, owner, want)
+				}
+			})
+		})
+	}
 }

@@ -94,7 +94,7 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 			err = fmt.Errorf("/place answers %d", status)
 		}
 		for name := ""; err == nil && name != to; name, err = owner() {
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
 		}
 		placed <- err
 	}()

@@ -295,8 +295,12 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 	}
 	defer k.Awaiting.Add(-1)
 	patience := time.Until(limit)
-	if !how.Call {
+	switch {
+	case how.Call:
+	case p.expected(how.Epoch):
 		patience = min(patience, k.cfg.AwaitTimeout)
+	case p.isMoving():
+		patience = min(patience, moveWait)
 	}
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -309,7 +313,7 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 			return nil
 		case how.Call && p.owned():
 			return p.Elsewhere(key)
-		case !how.Call && !p.expected(how.Epoch):
+		case !how.Call && !p.expected(how.Epoch) && !p.isMoving():
 			return p.Elsewhere(key)
 		}
 		select {
@@ -323,6 +327,16 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// moveWait is how long a request waits for the store to say who gets a partition that is given away, so that it can be
+// refused with the name of its next owner. Without one, routers ask again after some milliseconds.
+const moveWait = 50 * time.Millisecond
+
+// isMoving reports whether the partition, which is closed, is still this worker's in the store.
+func (p *Partition) isMoving() bool {
+	known := p.Record.Load()
+	return known != nil && known.Owner == p.keys.Incarnation()
 }
 
 func (p *Partition) owned() bool {
