@@ -91,8 +91,8 @@ func (b Book) Accuse(worker string, now time.Time, keys []uint64) Book {
 	return b
 }
 
-// Find returns what is known of a key: that it is quarantined, as c says, or a suspect, so that the next end of an
-// execution clears it. alive reports whether an incarnation has a session, so that it has not died.
+// Find reports whether a key is quarantined, as c says, or a suspect. The end of an execution clears a suspect. alive
+// reports whether an incarnation has a session, so that it has not died.
 func (b Book) Find(key string, now time.Time, alive func(worker string) bool) (c Case, quarantined, suspect bool) {
 	for _, c := range b.Cases {
 		if c.Key == key {
