@@ -22,7 +22,7 @@ type Listener struct{ *netutil.Listener }
 // NewListener makes a listener.
 func NewListener() Listener { return Listener{netutil.NewListener(&net.TCPAddr{})} }
 
-// Dial makes a connection, either direction of which can end first.
+// Dial makes a connection. Each of its directions can end first.
 func (l Listener) Dial(ctx context.Context) (net.Conn, error) {
 	a1, b1 := net.Pipe()
 	a2, b2 := net.Pipe()
