@@ -13,32 +13,19 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // stalls prints how long a request for an idle key takes while the key's partition moves to another worker.
 func (s *site) stalls(ctx context.Context) error {
-	stage, err := proc.NewStage("skew")
+	stage, redis, of, err := s.start(ctx)
 	if err != nil {
 		return err
 	}
 	defer stage.Close()
-	redis, err := servers.Redis("redis", stage.Dir)
-	if err != nil {
-		return err
-	}
-	if _, err := stage.Start(ctx, redis); err != nil {
-		return err
-	}
-	router, err := stage.Start(ctx, servers.Router("router", s.programs.Router, "skew", redis.Dial))
-	if err != nil {
-		return err
-	}
-	of := cluster.Of(router)
 	for i := range s.workers {
-		if _, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), s.programs.Worker, "skew", redis.Dial, of.Gossip, "--placement", "off")); err != nil {
+		if _, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), s.programs.Worker, "skew", redis, of.Gossip, "--placement", "off")); err != nil {
 			return err
 		}
 	}
