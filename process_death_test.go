@@ -14,8 +14,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// TestKeyOfDeath: requests of one key kill two nodes, one after the other. The third node refuses the
-// key, until an operator releases it. A key that was under way at one of the deaths is not refused.
+// TestKeyOfDeath: requests of one key kill two nodes, one after the other. The third node refuses that
+// key alone, until an operator releases it.
 func TestKeyOfDeath(t *testing.T) {
 	at, dir := kit.FreeAddr(t), t.TempDir()
 	cfg := config(t, "stays", at)

@@ -80,12 +80,14 @@ func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
 	rows := make([]status.LoadRow, len(members))
 	each(members, func(i int, m ring.Member) {
 		l := new(status.Loads)
-		if _, _, links := o.workers.Peer(m).Load(); links == 0 && !o.isLocal(m) { // a balancer asks again and again, and both ends watch each link
-			defer o.workers.Forget(m)
-		}
 		if rows[i] = (status.LoadRow{Worker: m.Name, Loads: l}); o.isLocal(m) {
 			*l = o.local.Loads()
-		} else if err := o.askMember(ctx, m, calls.Load, "", nil, l); err != nil {
+			return
+		}
+		if _, _, links := o.workers.Peer(m).Load(); links == 0 { // a balancer asks again and again, and both ends watch each link
+			defer o.workers.Forget(m)
+		}
+		if err := o.askMember(ctx, m, calls.Load, "", nil, l); err != nil {
 			rows[i].Loads, rows[i].Error = nil, err.Error()
 		}
 	})

@@ -30,8 +30,8 @@ type accusations struct {
 	telling bool
 }
 
-// accuse notes a request that has failed with err at the worker of t, unless nothing suggests that the worker has
-// died of it. A worker that leaves cuts off what takes too long.
+// accuse notes a request that has failed with err at the worker of t, if the worker may have died of it. A worker that
+// leaves has not: it cuts off what takes too long.
 func (ws *Workers) accuse(t routing.Target, key string, err error) {
 	if key == "" || !errors.Is(err, link.ErrLost) {
 		return

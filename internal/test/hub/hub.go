@@ -53,7 +53,7 @@ func New(settings ring.Settings) *Hub {
 	return h
 }
 
-// Of returns a connection to a hub of these members by somebody who is none of them, with the default settings.
+// Of makes a hub of these members, with the default settings. It returns the handle of a caller that is no member.
 func Of(members ...ring.Member) *Handle {
 	m := &Handle{hub: New(ring.Settings{})}
 	m.Set(members...)

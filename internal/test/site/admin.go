@@ -23,7 +23,7 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Operated is a site with a router whose workers have an app, in which requests for /block run until
+// Operated is a site with a router. The app of its workers runs requests for /block until
 // [Operated.Release]. All have admin addresses.
 type Operated struct {
 	*Site

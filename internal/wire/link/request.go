@@ -136,10 +136,10 @@ func (r *Request) BodyDone() <-chan struct{} {
 }
 
 // upload sends a request's body: each attempt has a goroutine that copies it to its stream, after that of the attempt before.
-// What was read of Body is kept for another attempt until the worker grants more than the initial window, or Do has returned an
-// answer; a worker refuses before either. settled is final.
+// It keeps what it has read of Body for another attempt until the worker grants more than the initial window, or Do has
+// returned an answer; a worker refuses before either. settled is final.
 type upload struct {
-	// Of Keep, and then of the copy that is under way.
+	// Keep owns these, and then the copy that is under way.
 	kept    *buffer // at most initialWindow bytes
 	total   int64   // bytes read of Body
 	err     error   // of Body: io.EOF at its end

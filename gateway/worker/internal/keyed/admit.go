@@ -285,8 +285,8 @@ func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (t
 
 // AwaitOwnership waits for the partition to open. A call is one of this program: it waits until
 // limit while no other live worker owns the partition. Any other is a request that can be sent
-// elsewhere: it waits for AwaitTimeout where the partition is about to open here. It returns a
-// *NotOwnerError or *UnownedError for key.
+// elsewhere: it waits for AwaitTimeout where the partition is about to open here, and for moveWait where it is
+// being given away. It returns a *NotOwnerError or *UnownedError for key.
 func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, limit time.Time) error {
 	k := p.keys
 	if k.Awaiting.Add(1) > int64(k.cfg.MaxAwaiting) {
