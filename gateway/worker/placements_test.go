@@ -87,8 +87,17 @@ func (s *slowMoves) Apply(ctx context.Context, generation, incarnation string, c
 // A request that comes while its partition is given away is refused with the name of the next owner, unless the store is
 // slow to write that.
 func TestRequestWaitsForTheMove(t *testing.T) {
-	for delay, named := range map[time.Duration]bool{20 * time.Millisecond: true, 400 * time.Millisecond: false} {
-		t.Run(delay.String(), func(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		delay time.Duration
+		leave bool // in place of a placement
+		named bool
+	}{
+		{"quick", 20 * time.Millisecond, false, true},
+		{"slow", 400 * time.Millisecond, false, false},
+		{"leaving", 20 * time.Millisecond, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := site.New(t, 64)
 				store := &slowMoves{Store: c.Store}
@@ -100,8 +109,10 @@ func TestRequestWaitsForTheMove(t *testing.T) {
 					p++
 				}
 				key, serving := keyIn(c.Ring, p), a.Serving()
-				store.delay.Store(int64(delay))
-				if err := a.Place(t.Context(), p, b.Member.Self().Name); err != nil {
+				store.delay.Store(int64(tt.delay))
+				if tt.leave {
+					go a.Drain(t.Context())
+				} else if err := a.Place(t.Context(), p, b.Member.Self().Name); err != nil {
 					t.Fatal(err)
 				}
 				for a.Serving() == serving {
@@ -110,7 +121,7 @@ func TestRequestWaitsForTheMove(t *testing.T) {
 				began, next := time.Now(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request ran at its former owner") })
 				rec := site.Ask(t, a.Handler(next), "/", key)
 				want := ""
-				if named {
+				if tt.named {
 					want = b.Incarnation()
 				}
 				if owner := rec.Header().Get("Keyway-Owner"); rec.Code != http.StatusMisdirectedRequest || owner != want || time.Since(began) > 60*time.Millisecond {

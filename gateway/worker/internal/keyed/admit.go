@@ -307,7 +307,7 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 	for {
 		changed := p.changed.Over()
 		switch {
-		case k.Draining.Load():
+		case k.Draining.Load() && (how.Call || !p.isMoving()):
 			return p.Elsewhere(key)
 		case p.Open.Load():
 			return nil

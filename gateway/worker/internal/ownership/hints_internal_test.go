@@ -42,7 +42,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 		}
 	}
 	serve(true)
-	if d := longest(); d > 0 {
+	if d := longest(); d < 6*time.Millisecond || d > 8*time.Millisecond {
 		t.Errorf("each of 8 workers waits for up to %v", d)
 	}
 	join(9, 40)

@@ -90,28 +90,22 @@ func (s *Shell) run() {
 	}
 }
 
-// few is how many workers need not be spread out in time.
-const few = 8
-
 // hintDelay spreads the looks that follow a hint, which all workers get at once, over a
 // millisecond for each of them; so several hints need one look. A worker that waits for others,
-// until partitions or keys of its are free, looks at once, and so does each of a few.
+// until partitions or keys of its are free, looks at once. The store then serves it before those that only
+// want to know, so a few wait as well.
 func (s *Shell) hintDelay() time.Duration {
-	delay := s.spread(time.Millisecond)
-	if delay > 0 && (s.Moves.waits() || s.awaits(s.current.incarnation)) {
+	if s.Moves.waits() || s.awaits(s.current.incarnation) {
 		return 0
 	}
-	return delay
+	return rand.N(time.Duration(max(s.crowd(), few)) * time.Millisecond)
 }
 
-// spread returns a random part of that much for each worker, and 0 where they are few. Workers that have not joined
-// the ring count too, by their sessions.
-func (s *Shell) spread(each time.Duration) time.Duration {
-	if n := max(len(s.view.Workers()), len(s.sessions)); n > few {
-		return rand.N(time.Duration(n) * each)
-	}
-	return 0
-}
+// crowd returns how many workers there are. Those that have not joined the ring count too, by their sessions.
+func (s *Shell) crowd() int { return max(len(s.view.Workers()), len(s.sessions)) }
+
+// few is how many workers need not be spread out in time.
+const few = 8
 
 func (s *Shell) handle(e event) {
 	switch in := e.input.(type) {
@@ -202,7 +196,10 @@ func (s *Shell) tellEpoch(now time.Time) time.Duration {
 		return time.Hour
 	}
 	if s.tellAt.IsZero() { // whoever comes first tells for all that know of no higher one
-		s.tellAt = now.Add(s.spread(10 * time.Millisecond))
+		s.tellAt = now
+		if n := s.crowd(); n > few {
+			s.tellAt = now.Add(rand.N(time.Duration(n) * 10 * time.Millisecond))
+		}
 	}
 	if wait := max(tellEvery-now.Sub(s.toldAt), s.tellAt.Sub(now)); wait > 0 {
 		return wait
