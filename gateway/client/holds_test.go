@@ -245,7 +245,7 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 					cancel()
 					synctest.Wait()
 				case "cancelled when it is granted":
-					go cancel()
+					cancel() // and at once the owner grants it
 				default:
 					s.Sever(w, false)
 				}
