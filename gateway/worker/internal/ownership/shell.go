@@ -76,8 +76,8 @@ func (s *Shell) run() {
 				hints = nil
 				continue
 			}
-			if hint == nil {
-				hint = time.After(s.hintDelay())
+			if delay := s.hintDelay(); hint == nil || delay == 0 {
+				hint = time.After(delay)
 			}
 		case <-hint:
 			hint = nil
