@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/suspects"
@@ -170,6 +171,38 @@ func TestQuarantineEnds(t *testing.T) {
 		if text := a.book(); text != "" {
 			t.Errorf("the store has %q", text)
 		}
+	})
+}
+
+// Requests of a route that holds no key clear it all the same, and are refused.
+func TestSuspectsWithoutHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccused(t)
+		h := a.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		ask := func() int { return askBy(t, h, "k", policy.Policy{Route: "r", Mode: policy.Affinity}).Code }
+		a.died("gone", "k")
+		code := ask()
+		time.Sleep(time.Second)
+		if text := a.book(); code != http.StatusOK || text != "" {
+			t.Errorf("a request of a suspect: status %d, and the store has %q", code, text)
+		}
+		a.died("gone,lost", "k")
+		if code := ask(); code != http.StatusServiceUnavailable {
+			t.Errorf("a request of a quarantined key: status %d", code)
+		}
+	})
+}
+
+// Locks of a quarantined key go on, at its owner as elsewhere.
+func TestLocksOfAQuarantinedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccused(t)
+		a.died("gone,lost", "k")
+		_, _, release, err := a.Local(http.NotFoundHandler()).Acquire(t.Context(), "k", 0, false, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
 	})
 }
 
