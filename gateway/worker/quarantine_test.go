@@ -206,6 +206,33 @@ func TestLocksOfAQuarantinedKey(t *testing.T) {
 	})
 }
 
+// Neither a worker that has left nor a process that has lost its session and goes on has died.
+func TestNoDeaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 16)
+		a, b := &accused{c.Start(), t, c.Store}, c.Start()
+		together(t, a.Worker, b)
+		left, lost := b.Incarnation(), a.Incarnation()
+		if err := b.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.Member.Vanish()
+		if err := a.store.Release(t.Context(), lost); err != nil {
+			t.Fatal(err)
+		}
+		for a.Incarnation() == lost || a.Serving() < 16 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		a.died(left+","+lost, "k")
+		if text := a.book(); text != "" {
+			t.Errorf("the store has %q", text)
+		}
+		if err := a.do("k"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A book that cannot be read, as of a later version, refuses nothing, and stays as it is.
 func TestSuspectsUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
