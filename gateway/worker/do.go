@@ -103,7 +103,7 @@ func (l *inProcess) Do(ctx context.Context, key string, try bool, fn func(gatewa
 // or after Limits.MaxWait if wait is 0 or longer than that. The caller works under held, and then
 // calls release. If the worker does not serve key, the error wraps a refusal that names the owner.
 func (l *inProcess) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
-	x, err := l.worker.keys.Admit(ctx, key, keyed.Asking{Epoch: epoch, Try: try, MaxWait: min(wait, l.worker.cfg.MaxWait), Trace: l.worker.traceOfCall(ctx)})
+	x, err := l.worker.keys.Admit(ctx, key, keyed.Asking{Epoch: epoch, Try: try, Lock: true, MaxWait: min(wait, l.worker.cfg.MaxWait), Trace: l.worker.traceOfCall(ctx)})
 	if err != nil {
 		if refusal := refusalOf(err); refusal != nil {
 			err = fmt.Errorf("%w: %w", refusal, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/suspects"
@@ -169,6 +170,65 @@ func TestQuarantineEnds(t *testing.T) {
 		time.Sleep(suspects.Within / 10)
 		if text := a.book(); text != "" {
 			t.Errorf("the store has %q", text)
+		}
+	})
+}
+
+// Requests of a route that holds no key clear it all the same, and are refused.
+func TestSuspectsWithoutHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccused(t)
+		h := a.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		ask := func() int { return askBy(t, h, "k", policy.Policy{Route: "r", Mode: policy.Affinity}).Code }
+		a.died("gone", "k")
+		code := ask()
+		time.Sleep(time.Second)
+		if text := a.book(); code != http.StatusOK || text != "" {
+			t.Errorf("a request of a suspect: status %d, and the store has %q", code, text)
+		}
+		a.died("gone,lost", "k")
+		if code := ask(); code != http.StatusServiceUnavailable {
+			t.Errorf("a request of a quarantined key: status %d", code)
+		}
+	})
+}
+
+// Locks of a quarantined key go on, at its owner as elsewhere.
+func TestLocksOfAQuarantinedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccused(t)
+		a.died("gone,lost", "k")
+		_, _, release, err := a.Local(http.NotFoundHandler()).Acquire(t.Context(), "k", 0, false, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+	})
+}
+
+// Neither a worker that has left nor a process that has lost its session and goes on has died.
+func TestNoDeaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 16)
+		a, b := &accused{c.Start(), t, c.Store}, c.Start()
+		together(t, a.Worker, b)
+		left, lost := b.Incarnation(), a.Incarnation()
+		if err := b.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.Member.Vanish()
+		if err := a.store.Release(t.Context(), lost); err != nil {
+			t.Fatal(err)
+		}
+		for a.Incarnation() == lost || a.Serving() < 16 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		a.died(left+","+lost, "k")
+		if text := a.book(); text != "" {
+			t.Errorf("the store has %q", text)
+		}
+		if err := a.do("k"); err != nil {
+			t.Error(err)
 		}
 	})
 }

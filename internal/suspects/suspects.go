@@ -15,6 +15,7 @@
 package suspects
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -83,11 +84,18 @@ func (b Book) Accuse(worker string, now time.Time, keys []uint64) Book {
 		deaths = slices.Delete(deaths, i, i+1)
 	}
 	d.Keys = append(slices.Clone(d.Keys), keys...)
-	slices.Sort(d.Keys)
+	from := Hash(worker) // at each death others are left out, and no client knows which
+	slices.SortFunc(d.Keys, func(k, l uint64) int { return cmp.Compare(k-from, l-from) })
 	d.Keys = slices.Compact(d.Keys)
 	d.Keys = d.Keys[:min(len(d.Keys), MostKeys)]
 	deaths = append(deaths, d)
 	b.Deaths = deaths[max(0, len(deaths)-MostDeaths):]
+	return b
+}
+
+// Acquit forgets the death of a worker that has not died.
+func (b Book) Acquit(worker string) Book {
+	b.Deaths = slices.DeleteFunc(slices.Clone(b.Deaths), func(d Death) bool { return d.Worker == worker })
 	return b
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/internal/suspects"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -25,6 +26,10 @@ const (
 // accusations are keys of requests that had been sent to workers whose connections were then lost. If a worker
 // has died, its keys are suspects (package suspects). One goroutine tells a living worker while there are any.
 type accusations struct {
+	ctx   context.Context // until the workers are closed
+	stop  context.CancelFunc
+	ended sync.WaitGroup // of the goroutine
+
 	mu      sync.Mutex
 	book    suspects.Book
 	telling bool
@@ -43,15 +48,24 @@ func (ws *Workers) accuse(t routing.Target, key string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.book = a.book.Accuse(t.Incarnation, time.Now(), []uint64{suspects.Hash(key)})
-	if !a.telling {
+	if !a.telling && a.ctx.Err() == nil {
 		a.telling = true
-		time.AfterFunc(accuseAfter, ws.tellAccusations)
+		a.ended.Go(ws.tellAccusations)
 	}
+}
+
+// close ends the goroutine.
+func (a *accusations) close() {
+	a.mu.Lock()
+	a.stop()
+	a.mu.Unlock()
+	a.ended.Wait()
 }
 
 // tellAccusations tells workers until one has written down what there is, or there was none for long.
 func (ws *Workers) tellAccusations() {
 	a := &ws.accusations
+	wake.Sleep(accuseAfter, a.ctx.Done())
 	for range accuseTries {
 		a.mu.Lock()
 		told := a.book
@@ -70,7 +84,9 @@ func (ws *Workers) tellAccusations() {
 		}
 		a.book = told
 		a.mu.Unlock()
-		time.Sleep(accusePause)
+		if !wake.Sleep(accusePause, a.ctx.Done()) {
+			return
+		}
 	}
 	a.mu.Lock()
 	a.telling, a.book = false, suspects.Book{}
@@ -85,7 +101,7 @@ func (ws *Workers) tell(b suspects.Book) bool {
 	if len(workers) == 0 {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(ws.accusations.ctx, time.Second)
 	defer cancel()
 	p := ws.Peer(workers[rand.N(len(workers))])
 	p.Use()

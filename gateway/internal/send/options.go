@@ -66,6 +66,7 @@ func (o Options) Open(pkg string, shares int64) (*Workers, *spool.Pool, error) {
 
 func (o Options) workers() *Workers {
 	ws := &Workers{Members: o.Members, Ring: o.Members.Settings().WithDefaults().Ring}
+	ws.accusations.ctx, ws.accusations.stop = context.WithCancel(context.Background())
 	ws.Routes = routing.New(o.Members, ws.Ring.Partitions, o.Hold, o.MaxHeld)
 	ws.peers.dial, ws.peers.conns = o.Dial, o.ConnsPerWorker
 	if o.Own != nil {

@@ -64,4 +64,7 @@ func (ws *Workers) Forget(m ring.Member) {
 }
 
 // Close closes the idle connections to workers.
-func (ws *Workers) Close() { ws.peers.close() }
+func (ws *Workers) Close() {
+	ws.accusations.close()
+	ws.peers.close()
+}

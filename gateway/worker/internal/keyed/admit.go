@@ -61,8 +61,11 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 	}
 	k.won(p, token)
 	guard := k.Guard.Load()
+	if how.Lock {
+		guard = nil
+	}
 	if guard != nil {
-		watched, err := guard.Begin(key)
+		watched, err := guard.Begin(KeyOf(key))
 		if err != nil {
 			p.Unlock(key, token)
 			return Execution{}, err
@@ -222,7 +225,7 @@ func (k *Keys) Release(x Execution) {
 	}
 	p, token, outer, trace := r.part, r.token, r.outer, r.trace
 	if r.guard != nil {
-		r.guard.End(x.Key)
+		r.guard.End(KeyOf(x.Key))
 	}
 	r.reset()
 	if ctx == nil || !ctx.endExecution() {
@@ -299,7 +302,7 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 	case how.Call:
 	case p.expected(how.Epoch):
 		patience = min(patience, k.cfg.AwaitTimeout)
-	case p.isMoving():
+	default:
 		patience = min(patience, moveWait)
 	}
 	timeout := time.NewTimer(patience)

@@ -44,6 +44,7 @@ type Asking struct {
 	Call    bool           // a call of this program, which cannot be sent elsewhere; not a request
 	Try     bool           // without waiting
 	Along   bool           // not if ctx descends from a hold of the key that is not of this worker: ErrAlong
+	Lock    bool           // for a lock, which no quarantine ends
 	Shared  bool           // together with others, see [keytable.Wait]
 	MaxWait time.Duration  // of a caller without a policy: how long it may wait, at most Limits.MaxWait; 0 for that long
 	Epoch   int64          // the highest that the caller knows for the key's partition, or 0

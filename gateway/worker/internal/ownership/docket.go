@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/suspects"
 	"github.com/keyway-go/keyway/internal/wake"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // Docket has executions of suspects watched, and refuses those of quarantined keys. It knows the cluster's
@@ -63,6 +64,13 @@ func (d *Docket) see(text string, sessions []records.SessionState) {
 	book, err := suspects.Parse(text)
 	if err != nil {
 		d.shell.cfg.Logger.Error("cannot read in the store which keys are suspects: none counts as one", "error", err)
+	}
+	for _, death := range book.Deaths {
+		m := d.shell.Moves.members[death.Worker]
+		if m != nil && (m.state == ring.StateLeaving || m.own && death.Worker != d.shell.current.incarnation) { // it has left, or lost its session
+			book = book.Acquit(death.Worker)
+			d.change(nil, func(b suspects.Book) suspects.Book { return b.Acquit(death.Worker) })
+		}
 	}
 	next := &evidence{text, book.After(time.Now()), make(map[uint64]bool), sessions}
 	for _, death := range next.book.Deaths {
