@@ -73,6 +73,22 @@ func TestPlaceRefusals(t *testing.T) {
 	})
 }
 
+// An operator's placement replaces a text in the store that no worker can read.
+func TestPlaceReplacesGarbage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 64)
+		a := c.Start()
+		a.AwaitServing(t, 64)
+		if _, err := c.Store.Replace(t.Context(), records.Placements, "", "garbage"); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Place(t.Context(), 3, a.Member.Self().Name); err != nil {
+			t.Fatal(err)
+		}
+		kit.Eventually(t, "the placement is in force", func() bool { return a.Member.View().Placements != "" })
+	})
+}
+
 // slowMoves is a store that takes its time to write who owns what.
 type slowMoves struct {
 	worker.Store

@@ -39,8 +39,8 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 	from := view.Placements
 	for range noteTries {
 		list, err := placement.Decode(from)
-		if err != nil {
-			return fmt.Errorf("worker: the placements in the store: %w", err)
+		if err != nil { // so nobody goes by them
+			s.cfg.Logger.Warn("the placements in the store are replaced", "worker", s.cfg.Name, "error", err)
 		}
 		list = slices.DeleteFunc(list, func(p placement.Placement) bool { return p.Partition == partition })
 		if name != "" {
