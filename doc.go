@@ -35,10 +35,11 @@
 //	Batcher                 runs once for all calls that wait for a key
 //	Node.Local              Do and TryDo that refuse keys of other nodes
 //
-// A nested call, for a key that its execution holds, runs at once, as a part of that execution.
-// The token rises with each execution of a key, on any node. A resource that refuses lower
-// tokens is safe even from a node that was stopped for an hour. [locking.Of] makes a node or a
-// client a [locking.Locker], which can replace that of Redis locks.
+// A nested call, with the Context of an execution that holds its key, runs at once, as a part of
+// that execution. With another context it waits for itself. The token rises with each execution of
+// a key, on any node. A resource that refuses lower tokens is safe even from a node that was
+// stopped for an hour. [locking.Of] makes a node or a client a [locking.Locker], which can replace
+// that of Redis locks.
 //
 // # Errors
 //

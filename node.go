@@ -48,9 +48,14 @@ type Node struct {
 	pages    adminPages
 	ends     []func() // of what start has begun, see onRelease
 
-	ctx     context.Context // of witness and balance
+	ctx     context.Context // of witness
 	stop    context.CancelFunc
 	serving sync.WaitGroup
+
+	balancing     context.Context
+	stopBalancing context.CancelFunc
+	balancer      sync.WaitGroup
+
 	failed  chan struct{} // closed when a server has ended, because of failure
 	failure error
 	once    sync.Once // guards failure
@@ -74,6 +79,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, failed: make(chan struct{}), closed: make(chan struct{})}
 	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.balancing, n.stopBalancing = context.WithCancel(n.ctx)
 	if err := n.start(ctx); err != nil {
 		n.release()
 		return nil, err

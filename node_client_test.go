@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/balancer"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -30,6 +31,11 @@ func TestClients(t *testing.T) {
 	}
 	if _, err := outside.Owner("k"); !errors.Is(err, keyway.ErrUnavailable) {
 		t.Errorf("Owner where nobody is: %v", err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := outside.Do(soon, "k", nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no worker is known") {
+		t.Errorf("a call in vain where nobody is: %v", err)
 	}
 	send := func(c *keyway.Client, key string) string {
 		req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://app/", nil))
@@ -257,4 +263,28 @@ func TestClientFindsNodesInRedis(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A node that leaves while it balances does not leave the balancer's lock behind: the node that keeps
+// that lock would wait for its end.
+func TestCloseUnlocksTheBalancer(t *testing.T) {
+	at := kit.FreeAddr(t)
+	first := config(t, "a", at)
+	first.NewCluster, first.NoPlacement = true, true
+	a, b := start(t, first), start(t, config(t, "b", at))
+	kit.Eventually(t, "b balances", func() bool {
+		lock, err := a.TryLock(t.Context(), balancer.Key)
+		if err == nil {
+			err = lock.Unlock(t.Context())
+		}
+		return errors.Is(err, keyway.ErrLocked)
+	})
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := a.TryLock(t.Context(), balancer.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = lock.Unlock(t.Context())
 }

@@ -63,7 +63,8 @@ func (n *Node) start(ctx context.Context) error {
 		n.serving.Go(n.witness)
 	}
 	if !n.cfg.NoPlacement {
-		n.serving.Go(n.balance)
+		n.balancer.Go(n.balance)
+		n.onRelease(n.balancer.Wait) // it unlocks its key by the client, which closes after that
 	}
 	if err := n.serve(); err != nil {
 		return err
@@ -161,7 +162,7 @@ func (c *Config) join(ctx context.Context, self ring.Member) (*gossip.Cluster, e
 // gossipError returns an error of package gossip as one of this package.
 func gossipError(err error) error {
 	if errors.Is(err, gossip.ErrRefused) {
-		return fmt.Errorf("keyway: the address of Config.Join (--join) belongs to another cluster: set it to the addresses of this cluster's members: %w", err)
+		return fmt.Errorf("keyway: the address of Config.Join (--join) belongs to another cluster: set it to the addresses of this cluster's members, or to a free one for a second cluster on this machine: %w", err)
 	}
 	if errors.Is(err, gossip.ErrConfig) {
 		return bad("%s", strings.TrimPrefix(err.Error(), gossip.ErrConfig.Error()+": "))
@@ -268,7 +269,7 @@ func (n *Node) setPages() error {
 
 // balance balances the load of the cluster whenever that is this node's turn.
 func (n *Node) balance() {
-	balancer.Run(n.ctx, balancer.Config{
+	balancer.Run(n.balancing, balancer.Config{
 		Name: n.cfg.Name, Members: n.members, Locks: locking.Of(n.Client.Client), Loads: n.Client.Operator(n.worker).Loads, Logger: n.log,
 		Place: func(ctx context.Context, from, to string) (string, error) {
 			return n.store.Replace(ctx, records.Placements, from, to)
@@ -311,6 +312,7 @@ func (n *Node) close() error {
 	if n.host != nil {
 		n.host.Retire()
 	}
+	n.stopBalancing()
 	err := n.Drain(context.Background())
 	if err != nil {
 		n.lock.Keep()

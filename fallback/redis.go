@@ -152,13 +152,13 @@ func parseURL(rawURL string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		// The error of url.Parse quotes the URL, and with it the password.
 		if e, ok := errors.AsType[*url.Error](err); ok && !strings.Contains(rawURL, "@") {
-			return nil, badURL("%v", e.Err)
+			return nil, badURL("%v; want one such as redis://host:6379", e.Err)
 		}
 		return nil, badURL("it does not parse (is there an unescaped character in the password, host or port?)")
 	}
 	kind, ok := urlKinds()[u.Scheme]
 	if !ok {
-		return nil, badURL("scheme %q; use redis, rediss, unix, redis-sentinel, rediss-sentinel, redis+cluster or rediss+cluster", u.Scheme)
+		return nil, badURL("scheme %q; want redis://host:6379, or one of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis+cluster or rediss+cluster", u.Scheme)
 	}
 	o := clientDefaults()
 	if kind.cluster {

@@ -73,6 +73,7 @@ func TestBadURLsNameThePartAndNoPassword(t *testing.T) {
 	}
 	for url, part := range map[string]string{
 		"":                                                "scheme",
+		"127.0.0.1:6379":                                  "want one such as redis://host:6379",
 		"http://u:hunter2@host":                           "scheme",
 		"redis://u:hunter2@":                              "host",
 		"redis://u:hunter2@host:port":                     "parse",

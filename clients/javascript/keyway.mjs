@@ -38,7 +38,7 @@ export class Keyway {
 
   constructor(urls = "http://127.0.0.1:8090", { token, label = "", timeout = 10_000 } = {}) {
     this.#urls = [urls].flat().map((url) => {
-      if (!/^https?:$/.test(new URL(url).protocol)) throw new TypeError(`keyway: URL ${url}: want http://HOST:PORT or https://HOST:PORT of a router's --locks`);
+      if (!/^https?:\/\//i.test(url)) throw new TypeError(`keyway: URL ${url}: want http://HOST:PORT or https://HOST:PORT of a router's --locks`);
       return String(url).replace(/\/+$/, "");
     });
     this.#headers = token ? { Authorization: `Bearer ${token}` } : {};
@@ -62,8 +62,11 @@ export class Keyway {
 
   /** Locks a key, or all keys of an array, and returns a Lock. */
   async lock(keys, { ttl, wait = Infinity, read = false, label = this.label, signal } = {}) {
+    for (const key of [keys].flat()) {
+      if (typeof key !== "string") throw new TypeError(`keyway: key ${key}: want a string`);
+    }
     const until = now() + wait;
-    const claim = new Claim([keys].flat().map(String), ttl === undefined ? {} : { ttl: ms(ttl) });
+    const claim = new Claim([keys].flat(), ttl === undefined ? {} : { ttl: ms(ttl) });
     const query = { label, mode: read ? "read" : "write", ...claim.ttl };
     const repeat = this.#repeat.bind(this);
     try {

@@ -79,6 +79,9 @@ class Keyway:
         are renewed in the background. read shares them with other readers. cancel is a threading.Event
         that ends the wait. on_lost is called, in another thread, when Lock.lost is set.
         """
+        for key in keys:
+            if not isinstance(key, str):
+                raise TypeError(f"keyway: key {key!r}: want a str; give several keys as several arguments")
         until = math.inf if wait is None else time.monotonic() + wait
         lock = Lock(self, keys, {} if ttl is None else {"ttl": _ms(ttl)}, on_lost)
         query = {"label": label or self.label, "mode": "read" if read else "write", **lock._ttl}

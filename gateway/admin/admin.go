@@ -211,11 +211,12 @@ func (a *admin) undrain(w http.ResponseWriter, r *http.Request) {
 
 // place answers /place and, without a worker, /unplace.
 func (a *admin) place(w http.ResponseWriter, r *http.Request) {
-	partition, err := strconv.Atoi(r.URL.Query().Get("partition"))
+	number := r.URL.Query().Get("partition")
+	partition, err := strconv.Atoi(number)
 	worker, unplace := r.URL.Query().Get("worker"), r.URL.Path == "/unplace"
 	switch {
 	case err != nil:
-		http.Error(w, "say which partition (partition=NUMBER); /explain?key=KEY has that of a key", http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("partition is %q, want a number; explain KEY (/explain?key=KEY) has that of a key", number), http.StatusBadRequest)
 		return
 	case unplace == (worker != ""):
 		http.Error(w, "/place needs a worker (worker=NAME), and /unplace none", http.StatusBadRequest)

@@ -133,6 +133,11 @@ func TestNestedCallTooLate(t *testing.T) {
 			if err := w.Do(gone, "k", ran); !errors.Is(err, context.Canceled) {
 				t.Errorf("done context: %v", err)
 			}
+			outer, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := w.Do(outer, "k", ran); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `key "k" was not free`) {
+				t.Errorf("with the caller's context, it waits for itself: %v", err)
+			}
 			if _, _, err := worker.Share(gone, w.Worker, "k", "read", func(x gateway.Execution) (int, error) { return 0, ran(x) }); !errors.Is(err, context.Canceled) {
 				t.Errorf("done context: %v", err)
 			}

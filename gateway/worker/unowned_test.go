@@ -160,3 +160,16 @@ func TestCallOnALeavingWorkerFails(t *testing.T) {
 		}
 	})
 }
+
+// A worker whose name another one has on the ring says so.
+func TestNameIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 16)
+		first := c.StartNamed("twin")
+		c.StartNamed("twin")
+		time.Sleep(time.Second)
+		if err := first.Ready(); err == nil || !strings.Contains(err.Error(), "another incarnation has its name there") {
+			t.Errorf("%v, want an error about the name", err)
+		}
+	})
+}

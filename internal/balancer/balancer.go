@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config) {
 		lease, err := cfg.Locks.TryLock(ctx, Key, locking.TTL(ttl), locking.Label("balancer of "+cfg.Name))
 		if err == nil {
 			cfg.balance(lease.Context())
-			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl)
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl/5)
 			err = lease.Unlock(end)
 			cancel()
 		}

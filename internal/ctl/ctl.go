@@ -69,17 +69,17 @@ type question struct {
 // command is a command of ctl.
 type command struct {
 	name string
-	args int // how many it takes
+	args string // what it takes
 	run  func(a *question, args []string) error
 }
 
 func commands() []command {
 	return []command{
-		{"members", 0, (*question).members}, {"ring", 0, (*question).ring}, {"workers", 0, (*question).workers},
-		{"moves", 0, (*question).moves}, {"hot", 0, (*question).hot}, {"loads", 0, (*question).loads},
-		{"locks", 0, (*question).locks}, {"unlock", 1, (*question).unlock}, {"quarantine", 0, (*question).quarantine}, {"release", 1, (*question).release}, {"explain", 1, (*question).explain},
-		{"drain", 1, (*question).drain}, {"undrain", 1, (*question).undrain},
-		{"place", 2, (*question).place}, {"unplace", 1, (*question).unplace}, {"health", 0, (*question).health}, {"version", 0, (*question).version},
+		{"members", "", (*question).members}, {"ring", "", (*question).ring}, {"workers", "", (*question).workers},
+		{"moves", "", (*question).moves}, {"hot", "", (*question).hot}, {"loads", "", (*question).loads},
+		{"locks", "", (*question).locks}, {"unlock", "KEY", (*question).unlock}, {"quarantine", "", (*question).quarantine}, {"release", "KEY", (*question).release}, {"explain", "KEY", (*question).explain},
+		{"drain", "NAME", (*question).drain}, {"undrain", "NAME", (*question).undrain},
+		{"place", "PARTITION NAME", (*question).place}, {"unplace", "PARTITION", (*question).unplace}, {"health", "", (*question).health}, {"version", "", (*question).version},
 	}
 }
 
@@ -145,12 +145,14 @@ func (a *question) dispatch(words []string) error {
 		return cli.Usagef("%s has no command %q; the nearest one is %s (%s --help lists them)", a.name, words[0], nearest.Name(words[0], names), a.name)
 	}
 	c, args := commands()[i], words[1:]
-	want := c.args
 	if c.name == "explain" && a.request != "" {
-		want = 0
+		c.args = ""
 	}
-	if len(args) != want {
-		return cli.Usagef("%s %s takes %d words, and has %q", a.name, c.name, want, args)
+	switch want := strings.Fields(c.args); {
+	case len(args) < len(want):
+		return cli.Usagef("%s %s needs %s: call it as %s %s %s", a.name, c.name, want[len(args)], a.name, c.name, c.args)
+	case len(args) > len(want):
+		return cli.Usagef("%s %s does not take %q (%s --help says what it takes)", a.name, c.name, args[len(want)], a.name)
 	}
 	return c.run(a, args)
 }

@@ -151,8 +151,10 @@ func TestMistakes(t *testing.T) {
 	}{
 		{s.Admin, "", 2, "needs a command: members,"},
 		{s.Admin, "membres", 2, "the nearest one is members"},
-		{s.Admin, "members now", 2, "takes 0 words"},
-		{s.Admin, "explain", 2, "takes 1 words"},
+		{s.Admin, "members now", 2, `members does not take "now"`},
+		{s.Admin, "explain", 2, "ctl explain needs KEY: call it as "},
+		{s.Admin, "place 17", 2, "ctl place PARTITION NAME"},
+		{s.Admin, "place w1 17 --admin-token secret", 1, `partition is "w1", want a number`},
 		{s.Admin, "explain --request POST", 2, "want METHOD URL"},
 		{s.Admin, "members --nope", 2, "unknown flag --nope"},
 		{s.Admin, "members --admin x", 2, "host:port"},

@@ -3,6 +3,7 @@ package routing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,7 +134,7 @@ func (w *waiter) wait(ctx context.Context, seen sight, why error, attempt Attemp
 		if over = !w.sleep(ctx, until, seen); over {
 			switch {
 			case ctx.Err() != nil:
-				return context.Cause(ctx)
+				return fmt.Errorf("%w: %v", context.Cause(ctx), r.unreachable(p, why))
 			case last || r.lookUp(p) == seen:
 				return r.unreachable(p, why)
 			}

@@ -204,6 +204,8 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 			return token, cancels, nil
 		case errors.Is(err, keytable.ErrQueueFull):
 			return 0, 0, fmt.Errorf("%w for key %q: %w", gateway.ErrBusy, key, err)
+		case ctx.Err() != nil && how.Call:
+			return 0, 0, fmt.Errorf("worker: key %q was not free at worker %s: %w", key, k.cfg.Name, context.Cause(ctx))
 		case ctx.Err() != nil:
 			return 0, 0, context.Cause(ctx)
 		case errors.Is(err, keytable.ErrWaited):

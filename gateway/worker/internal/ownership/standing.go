@@ -138,7 +138,11 @@ func (s *Shell) unsettled() error {
 		if err := s.cfg.Health(false); err != nil {
 			return fmt.Errorf("worker: %s takes no keys: %w", s.cfg.Name, err)
 		}
-		return fmt.Errorf("worker: %s is not yet on the ring", s.cfg.Name)
+		why := ""
+		if slices.Contains(s.cfg.Members.View().Table.Members(), s.cfg.Name) {
+			why = ": another incarnation has its name there; if that is another process, end it or choose another --name (Config.Name)"
+		}
+		return fmt.Errorf("worker: %s is not yet on the ring%s", s.cfg.Name, why)
 	}
 	why := ""
 	if wait, what := s.obstacle(records.Record{}); what != "" {
