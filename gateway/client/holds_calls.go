@@ -141,7 +141,7 @@ func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.D
 	ttl = h.lock.Extend(ttl)
 	hs.lookLocked(h.lock.Pause())
 	hs.mu.Unlock()
-	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Extension{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
+	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Request{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
 		grant, err := holds.ParseGrant(a.Body)
 		if err != nil {
 			return err

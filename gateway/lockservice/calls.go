@@ -119,7 +119,7 @@ func (s *Service) extend(ctx context.Context, q *lockRequest) (any, error) {
 	grants, err := holds.Each(q.keys, func(key string) (lockGrant, error) {
 		return callOwner(ctx, s, &send.OwnerCall{
 			Method: holds.Extend, Key: key,
-			Body: func() []byte { return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
+			Body: func() []byte { return holds.Request{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
 		}, s.grant)
 	})
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *Service) giveUp(q *lockRequest, asked, granted []string) {
 	_, _ = holds.Each(granted, func(key string) (struct{}, error) {
 		return callOwner(ctx, s, &send.OwnerCall{
 			Method: holds.Abandon, Key: key,
-			Body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },
+			Body: func() []byte { return holds.Request{ID: q.lease.id(key), Call: q.number}.Append(nil) },
 		}, func(send.OwnerAnswer) (none struct{}, _ error) { return none, nil })
 	})
 }

@@ -235,6 +235,7 @@ func TestCallsAreRefused(t *testing.T) {
 			{"no such partition", holds.Renew, "", holds.AppendRefs(nil, []holds.Ref{{Partition: 16}}), "", http.StatusBadRequest},
 			{"another partition than the key's", holds.Renew, "k", holds.AppendRefs(nil, []holds.Ref{{Partition: c.ring.Partition("k") ^ 1}}), "", http.StatusBadRequest},
 			{"many ids", holds.Release, "", make([]byte, 17*(holds.MaxRefs+1)), "", http.StatusBadRequest},
+			{"nothing to abandon", holds.Abandon, "k", ask(), "", http.StatusBadRequest},
 			{"held", holds.Acquire, "k", holds.Request{ID: holds.NewID(), Try: true}.Append(nil), "", http.StatusConflict},
 			{"nested", holds.Acquire, "nested", ask(), chain, http.StatusLoopDetected},
 		} {

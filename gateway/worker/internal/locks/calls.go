@@ -24,16 +24,12 @@ func (ls *Locks) Serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 	var answer []byte
 	var err error
 	switch r.Method {
-	case holds.Acquire:
-		answer, err = ls.serveAcquire(r, body)
+	case holds.Acquire, holds.Extend, holds.Abandon:
+		answer, err = ls.serveRequest(r, body)
 	case holds.Renew, holds.Release:
 		answer, err = ls.serveRefs(r, body)
 	case holds.Inspect:
 		answer, err = ls.serveInspect(r)
-	case holds.Extend:
-		answer, err = ls.serveExtend(r, body)
-	case holds.Abandon:
-		err = ls.serveAbandon(r, body)
 	default:
 		Answer(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
 		return
@@ -65,13 +61,20 @@ func (ls *Locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error
 	}
 }
 
-func (ls *Locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error) {
+// serveRequest acquires a key, gives its lock another lease from now on, or ends a lock that its caller never learned of.
+func (ls *Locks) serveRequest(r *link.ServerRequest, body []byte) ([]byte, error) {
 	req, err := holds.ParseRequest(body)
-	if err == nil {
-		err = ls.checkLease(req.Lease)
-	}
-	if err != nil {
+	most := max(ls.cfg.MaxLease, ls.cfg.Settings.TTL)
+	switch {
+	case err != nil:
 		return nil, badCall{err}
+	case req.Lease > most:
+		return nil, badCall{fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", req.Lease, most)}
+	case r.Method == holds.Extend:
+		grant, err := ls.extend(r, req)
+		return grant.Append(nil), err
+	case r.Method == holds.Abandon:
+		return nil, ls.abandon(r, req)
 	}
 	if _, held := keyed.SplitBaggage(r.Fields.Values("Baggage")); slices.Contains(held, keyed.HashOf(r.Key)) {
 		return nil, fmt.Errorf("%w: %q", gateway.ErrNested, r.Key)
@@ -110,25 +113,15 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 	return holds.AppendStates(nil, answer.States), nil
 }
 
-// serveAbandon ends a lock that its caller never learned of.
-func (ls *Locks) serveAbandon(r *link.ServerRequest, body []byte) error {
-	made, err := holds.ParseMade(body)
-	if err != nil {
-		return badCall{err}
+func (ls *Locks) abandon(r *link.ServerRequest, req holds.Request) error {
+	if req.Call == 0 {
+		return badCall{errors.New("worker: a request without a number has nothing to abandon")}
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.Abandon(at, remote.ID(made.ID), made.Call) })
+		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.Abandon(at, remote.ID(req.ID), req.Call) })
 	}
 	return err
-}
-
-// checkLease returns an error if a lease is longer than may be.
-func (ls *Locks) checkLease(lease time.Duration) error {
-	if most := max(ls.cfg.MaxLease, ls.cfg.Settings.TTL); lease > most {
-		return fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", lease, most)
-	}
-	return nil
 }
 
 // awaitPartition waits until the partition of the call's key is served here.
@@ -325,25 +318,16 @@ func (ls *Locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 	return again, err
 }
 
-// serveExtend gives a lock another lease from now on. It may be the first promise of this
-// incarnation.
-func (ls *Locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error) {
-	e, err := holds.ParseExtension(body)
-	if err == nil {
-		err = ls.checkLease(e.Lease)
-	}
-	if err != nil {
-		return nil, badCall{err}
-	}
+// extend may make the first promise of this incarnation.
+func (ls *Locks) extend(r *link.ServerRequest, req holds.Request) (holds.Grant, error) {
 	p, err := ls.awaitPartition(r)
 	if err == nil {
 		err = ls.noteFirstHold()
 	}
 	if err != nil {
-		return nil, err
+		return holds.Grant{}, err
 	}
-	grant, err := ls.prolong(r.Context(), p, r, remote.Extension{ID: remote.ID(e.ID), Key: r.Key, Lease: e.Lease, Firm: e.Firm})
-	return grant.Append(nil), err
+	return ls.prolong(r.Context(), p, r, remote.Extension{ID: remote.ID(req.ID), Key: r.Key, Lease: req.Lease, Firm: req.Firm})
 }
 
 // prolong gives a lock a lease from now on, once the store keeps the lock if it has to. A call that waits for the store
