@@ -53,19 +53,14 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 }
 
 // takeAnswer takes the answer to a call about holds.
-func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) (err error) {
-	var r holds.Renewal
-	if method == holds.Renew {
-		r, err = holds.ParseRenewal(a.Body, len(list))
-	} else {
-		r.States, err = holds.ParseStates(a.Body, len(list))
-	}
+func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) error {
+	answers, err := holds.ParseAnswers(a.Body, len(list))
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	for i, state := range r.States {
+	for i, state := range answers.States {
 		if h := list[i]; method == holds.Renew {
 			h.settleLocked(a)
-			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), state, r.Promise))
+			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), state, answers.Promise))
 		} else {
 			hs.releaseLocked(h, h.lock.Answered(hs.now(), state, a.Repeated), nil)
 		}

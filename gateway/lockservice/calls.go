@@ -137,16 +137,16 @@ func (s *Service) unlock(ctx context.Context, q *lockRequest) error {
 func (s *Service) release(ctx context.Context, l lockLease, key string) error {
 	ref := holds.Ref{ID: l.id(key), Partition: s.workers.Ring.Partition(key)}
 	for released := false; ; {
-		states, err := callOwner(ctx, s, &send.OwnerCall{
+		answers, err := callOwner(ctx, s, &send.OwnerCall{
 			Method: holds.Release, Key: key,
 			Body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
-		}, func(a send.OwnerAnswer) ([]holds.State, error) { return holds.ParseStates(a.Body, 1) })
+		}, func(a send.OwnerAnswer) (holds.Answers, error) { return holds.ParseAnswers(a.Body, 1) })
 		switch {
 		case err != nil:
 			return err
-		case states[0] == holds.Released:
+		case answers.States[0] == holds.Released:
 			released = true
-		case states[0] == holds.Held, released:
+		case answers.States[0] == holds.Held, released:
 			return nil
 		default:
 			return errLockGone

@@ -80,13 +80,13 @@ func (c *caller) acquireAs(key string, req holds.Request) holds.Grant {
 	return grant
 }
 
-func (c *caller) renew(ids ...holds.ID) holds.Renewal {
+func (c *caller) renew(ids ...holds.ID) holds.Answers {
 	c.t.Helper()
 	_, body, err := c.call(c.t.Context(), holds.Renew, "", c.refs(ids))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r, err := holds.ParseRenewal(body, len(ids))
+	r, err := holds.ParseAnswers(body, len(ids))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -99,11 +99,11 @@ func (c *caller) release(ids ...holds.ID) []holds.State {
 	if err != nil || status != http.StatusOK {
 		c.t.Fatal(status, string(body), err)
 	}
-	states, err := holds.ParseStates(body, len(ids))
+	answers, err := holds.ParseAnswers(body, len(ids))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return states
+	return answers.States
 }
 
 // refs returns the body of a call about holds of keys that were asked for.

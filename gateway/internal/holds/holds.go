@@ -28,8 +28,8 @@ import (
 // wait and are refused as any request.
 const (
 	Acquire = ":acquire" // a Request, for the key of the link's request; answered with a Grant, an Occupancy (409), or another status
-	Renew   = ":renew"   // Refs; answered with a Renewal
-	Release = ":release" // Refs; answered with States
+	Renew   = ":renew"   // Refs; answered with Answers
+	Release = ":release" // Refs; answered with Answers
 	Inspect = ":inspect" // nothing, for the key of the link's request, which is routed as one; answered with an Occupancy
 	Extend  = ":extend"  // a Request with ID, Firm and Lease; answered with a Grant, or 410 if the key is not held for that ID
 	Abandon = ":abandon" // a Request with ID and Call, for the key of the link's request, which is routed as one; answered with 200 whatever has become of it
@@ -208,43 +208,33 @@ const (
 	Released  = holder.Released
 )
 
-// AppendStates appends the states of holds to b.
-func AppendStates(b []byte, list []State) []byte {
-	for _, s := range list {
+// Answers answers Renew and Release.
+type Answers struct {
+	Promise         // for all that are renewed
+	States  []State // of each hold
+}
+
+// Append appends the answers to b.
+func (a Answers) Append(b []byte) []byte {
+	b = appendPromise(b, a.Promise)
+	for _, s := range a.States {
 		b = append(b, byte(s))
 	}
 	return b
 }
 
-// ParseStates parses what [AppendStates] has made, for that many holds.
-func ParseStates(b []byte, n int) ([]State, error) {
-	list := make([]State, 0, len(b))
-	for _, s := range b {
-		list = append(list, State(s))
-	}
-	if len(b) != n || slices.ContainsFunc(list, func(s State) bool { return s > Released }) {
-		return nil, fmt.Errorf("%w: bad states of %d holds", errMalformed, n)
-	}
-	return list, nil
-}
-
-// Renewal answers Renew.
-type Renewal struct {
-	Promise         // for all that are held
-	States  []State // of each hold
-}
-
-// Append appends the renewal to b.
-func (r Renewal) Append(b []byte) []byte { return AppendStates(appendPromise(b, r.Promise), r.States) }
-
-// ParseRenewal parses what [Renewal.Append] has made, for that many holds.
-func ParseRenewal(b []byte, n int) (r Renewal, err error) {
+// ParseAnswers parses what [Answers.Append] has made, for that many holds.
+func ParseAnswers(b []byte, n int) (a Answers, err error) {
 	p := packed.Reader{Rest: b}
-	r.Cancel, r.Surrender = p.Duration(), p.Duration()
-	if r.States, err = ParseStates(p.Rest, n); err != nil {
-		return Renewal{}, err
+	a.Cancel, a.Surrender = p.Duration(), p.Duration()
+	for _, s := range p.Rest {
+		a.States = append(a.States, State(s))
+		p.Bad = p.Bad || s > byte(Released)
 	}
-	return r, nil
+	if p.Bad || len(a.States) != n {
+		return Answers{}, fmt.Errorf("%w: bad states of %d holds", errMalformed, n)
+	}
+	return a, nil
 }
 
 // Occupancy says who has a key at its owner.

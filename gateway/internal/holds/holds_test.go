@@ -91,14 +91,14 @@ func TestCodec(t *testing.T) {
 	if _, err := holds.ParseRefs(holds.AppendRefs(nil, append(most, holds.Ref{})), 1<<31); err == nil {
 		t.Error("too many holds are taken")
 	}
-	renewal := holds.Renewal{Promise: holds.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, States: []holds.State{holds.Held, holds.Gone, holds.Elsewhere}}
-	if got, err := holds.ParseRenewal(renewal.Append(nil), 3); !reflect.DeepEqual(got, renewal) || err != nil {
+	renewal := holds.Answers{Promise: holds.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, States: []holds.State{holds.Held, holds.Gone, holds.Elsewhere}}
+	if got, err := holds.ParseAnswers(renewal.Append(nil), 3); !reflect.DeepEqual(got, renewal) || err != nil {
 		t.Errorf("%v became %v, %v", renewal, got, err)
 	}
-	if _, err := holds.ParseRenewal(renewal.Append(nil), 2); err == nil {
+	if _, err := holds.ParseAnswers(renewal.Append(nil), 2); err == nil {
 		t.Error("a renewal of 3 holds is taken for one of 2")
 	}
-	if _, err := holds.ParseStates([]byte{4}, 1); err == nil {
+	if _, err := holds.ParseAnswers([]byte{0, 0, 4}, 1); err == nil {
 		t.Error("an unknown state is taken")
 	}
 }
@@ -111,7 +111,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(holds.Request{ID: holds.NewID(), Turns: 63, Label: "x"}.Append(nil), 0)
 	f.Add(holds.Grant{Token: 77, Lease: 9, Turns: 63, Next: 300}.Append(nil), 0)
 	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
-	f.Add(holds.Renewal{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
+	f.Add(holds.Answers{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
 	f.Add(holds.AppendRefs(nil, []holds.Ref{{Partition: 1}, {Partition: 300}}), 4096)
 	f.Add(holds.Occupancy{Held: true, Lock: true, Token: 7, Left: 9, Label: "x", Waiting: 2}.Append(nil), 0)
 	f.Add(bytes.Repeat([]byte{0xff}, 40), 1)
@@ -137,8 +137,8 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("occupancy %+v became %+v, %v", o, again, err)
 			}
 		}
-		if r, err := holds.ParseRenewal(b, n); err == nil {
-			if again, err := holds.ParseRenewal(r.Append(nil), n); !reflect.DeepEqual(again, r) || err != nil || r.Cancel < 0 {
+		if r, err := holds.ParseAnswers(b, n); err == nil {
+			if again, err := holds.ParseAnswers(r.Append(nil), n); !reflect.DeepEqual(again, r) || err != nil || r.Cancel < 0 {
 				t.Errorf("renewal %+v became %+v, %v", r, again, err)
 			}
 		}

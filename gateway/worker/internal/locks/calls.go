@@ -96,7 +96,7 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 			err = fmt.Errorf("%w: the call names locks of other partitions than that of its key", gateway.ErrBadKey)
 		}
 	}
-	var answer holds.Renewal
+	var answer holds.Answers
 	if err == nil && r.Method == holds.Release {
 		answer.States, err = ls.release(r, refs)
 	} else if err == nil {
@@ -107,10 +107,8 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 		return nil, err
 	case p != nil && slices.Contains(answer.States, holds.Elsewhere) && !slices.Contains(answer.States, holds.Released): // it has just been closed
 		return nil, p.Elsewhere(r.Key)
-	case r.Method == holds.Renew:
-		return answer.Append(nil), nil
 	}
-	return holds.AppendStates(nil, answer.States), nil
+	return answer.Append(nil), nil
 }
 
 func (ls *Locks) abandon(r *link.ServerRequest, req holds.Request) error {
@@ -143,11 +141,11 @@ func (ls *Locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error)
 
 // renew renews locks that have not ended and whose keys this worker has not lost. It may be the
 // first promise of this incarnation.
-func (ls *Locks) renew(refs []holds.Ref) (holds.Renewal, error) {
+func (ls *Locks) renew(refs []holds.Ref) (holds.Answers, error) {
 	if err := ls.noteFirstHold(); err != nil {
-		return holds.Renewal{}, err
+		return holds.Answers{}, err
 	}
-	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
+	r := holds.Answers{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
 	for _, ref := range refs {
 		ls.tables[ref.Partition].do(func(m *remote.Machine, at remote.Instant) {
 			r.States = append(r.States, m.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
