@@ -334,54 +334,44 @@ func (ls *Locks) prolong(ctx context.Context, p *keyed.Partition, r *link.Server
 	if x.Lease == 0 {
 		x.Lease = ls.cfg.Settings.TTL
 	}
-	for {
-		grant, err := ls.tryProlong(p, x)
+	grant, _, err := ls.tryProlong(p, x)
+	if err != remote.ErrKeepFirst {
+		return grant, err
+	}
+	if !r.BeginWait() {
+		return holds.Grant{}, keyed.ErrLinkFull
+	}
+	defer r.EndWait()
+	ctx, cancel := context.WithTimeout(ctx, ls.cfg.MaxWait)
+	defer cancel()
+	for x.Keep = true; ; {
+		grant, kept, err := ls.tryProlong(p, x)
 		if err != remote.ErrKeepFirst {
 			return grant, err
 		}
-		if !r.BeginWait() {
-			return holds.Grant{}, keyed.ErrLinkFull
-		}
-		err = ls.of(p).keep(ctx, x)
-		r.EndWait()
-		if err != nil {
-			return holds.Grant{}, err
+		if !kept.await(ctx) && ctx.Err() != nil {
+			return holds.Grant{}, fmt.Errorf("%w: the store did not save in time that a key is locked for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
 	}
 }
 
-func (ls *Locks) tryProlong(p *keyed.Partition, x remote.Extension) (holds.Grant, error) {
+// tryProlong is prolong if the store need not be waited for. Otherwise it returns the wait for it, nil without x.Keep.
+func (ls *Locks) tryProlong(p *keyed.Partition, x remote.Extension) (grant holds.Grant, kept *lockWait, err error) {
 	promise := ls.promise()
 	x.Vouch = promise.Surrender
 	t := ls.of(p)
 	at := t.lock()
 	defer t.unlock()
 	l, firm, err := t.machine.Extend(at, x)
-	if err != nil {
-		return holds.Grant{}, t.refusalOf(err, x.Key)
-	}
-	if firm {
+	switch {
+	case err == remote.ErrKeepFirst && x.Keep:
+		return grant, t.waitFor(l), err
+	case err != nil:
+		return grant, nil, t.refusalOf(err, x.Key)
+	case firm:
 		promise = holds.Promise{Cancel: x.Lease, Surrender: x.Lease}
 	}
-	return holds.Grant{Token: l.Token, Lease: l.Lease, Promise: promise}, nil
-}
-
-// keep waits until the store keeps a lock with that lease at least, or the lock is none any
-// more.
-func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
-	ctx, cancel := context.WithTimeout(ctx, t.locks.cfg.MaxWait)
-	defer cancel()
-	for {
-		at := t.lock()
-		w := t.waitFor(t.machine.Keep(at, x))
-		t.unlock()
-		if w == nil {
-			return nil
-		}
-		if !w.await(ctx) && ctx.Err() != nil {
-			return fmt.Errorf("%w: the store did not save in time that a key is locked for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
-		}
-	}
+	return holds.Grant{Token: l.Token, Lease: l.Lease, Promise: promise}, nil, nil
 }
 
 // Answer answers a call. Should it fail, so has the connection.
