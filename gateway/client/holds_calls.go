@@ -102,12 +102,10 @@ func (hs *holdings) askOwner(ctx context.Context, method, key string, partition 
 			switch a.Status {
 			case http.StatusOK:
 				return take(a)
-			case http.StatusBadRequest:
-				return badOption(a.Target, a.Body)
 			case http.StatusGone:
 				return fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, a.Name, a.Addr)
 			}
-			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, a.Body)
+			return refusalOf(a.Target, key, locking.ErrLocked, a.Status, a.Body)
 		},
 	}
 	err = hs.client.workers.AskOwner(ctx, &call)
