@@ -96,8 +96,7 @@ func (h *held) settleLocked(a send.OwnerAnswer) {
 // repeated reports that a call without such an answer may have had its effect.
 func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
 	call := send.OwnerCall{
-		Method: method, Key: key, Partition: partition, Spans: hs.client.spans,
-		Body: func() []byte { return request },
+		Method: method, Key: key, Partition: partition, Spans: hs.client.spans, Body: request,
 		Take: func(a send.OwnerAnswer) error {
 			switch a.Status {
 			case http.StatusOK:
