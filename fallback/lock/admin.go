@@ -99,7 +99,7 @@ func (q *quorum) state(ctx context.Context, name string) (State, error) {
 	var mu sync.Mutex
 	var held []State
 	token := int64(0)
-	_, yes, err := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
+	t, err := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		s, err := n.state(ctx, name)
 		mu.Lock()
 		defer mu.Unlock()
@@ -115,7 +115,7 @@ func (q *quorum) state(ctx context.Context, name string) (State, error) {
 	switch {
 	case err != nil:
 		return State{}, err
-	case yes < q.need:
+	case t.yes < q.need:
 		return State{Token: token}, nil
 	}
 	slices.SortFunc(held, func(a, b State) int { return int(a.Left - b.Left) })

@@ -29,17 +29,13 @@ type Handle struct {
 func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 	t := k.tenure
 	h := t.hold
-	return handle, t.alone(ctx, func() error {
-		h.mu.Lock()
-		count := t.count
-		h.mu.Unlock()
-		if count > 1 {
+	return handle, t.alone(ctx, func(c *claim, nested bool) error {
+		if nested {
 			return fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
 		}
 		if err := h.extend(ctx, 0); err != nil {
 			return err
 		}
-		var c *claim
 		var turn int64
 		left := h.decide(ErrLost, func() (d holder.Decision) {
 			if !k.unlocked.CompareAndSwap(false, true) {

@@ -156,8 +156,8 @@ func (l *Locker) dropLocked(h *heldClaim) {
 	h.timer.Stop()
 }
 
-// alone makes a call about the hold of a caller while no other one is under way.
-func (t *tenure) alone(ctx context.Context, call func() error) error {
+// alone makes a call about the hold of a caller while no other one is under way. nested says that others have it reentrantly.
+func (t *tenure) alone(ctx context.Context, call func(c *claim, nested bool) error) error {
 	h := t.hold
 	select {
 	case h.io <- struct{}{}:
@@ -166,12 +166,12 @@ func (t *tenure) alone(ctx context.Context, call func() error) error {
 		return context.Cause(ctx)
 	}
 	h.mu.Lock()
-	cause := t.cause
+	cause, c, nested := t.cause, h.claim, t.count > 1
 	h.mu.Unlock()
 	if cause != nil {
 		return fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
 	}
-	return call()
+	return call(c, nested)
 }
 
 // extend renews the hold for another TTL, or for its present one if ttl is 0.

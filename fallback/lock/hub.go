@@ -23,45 +23,35 @@ const (
 type lockBell struct {
 	C     chan struct{} // 1 buffered: a ring that finds it full is not needed; nil until it listens
 	owner string
-	hubs  *lockHubs             // nil if the waiter polls
-	at    map[*lockHub][]string // channels listened to
+	hubs  *lockHubs // nil if the waiter polls
 	locks []string
+	at    []*lockHub // by lock: which listens to it; nil if the server is not known
 }
 
 // listen has the bell ring for an owner's claim. It rings as soon as releases can be
 // heard, so that none is missed between the try before and the wait after.
 func (b *lockBell) listen(owner string) {
-	b.C, b.owner = make(chan struct{}, 1), owner
+	b.C, b.owner, b.at = make(chan struct{}, 1), owner, make([]*lockHub, len(b.locks))
 	b.follow()
 }
 
 // follow makes a bell that listens do so where the locks are now.
 func (b *lockBell) follow() {
-	if b.C == nil || b.hubs == nil || len(b.at) > 0 && b.hubs.cluster == nil {
+	if b.C == nil || b.hubs == nil || b.at[0] != nil && b.hubs.cluster == nil {
 		return
 	}
-	at := map[*lockHub][]string{}
-	for _, lock := range b.locks {
-		if h := b.hubs.hub(lock); h != nil {
-			at[h] = append(at[h], lock)
+	for i, lock := range b.locks {
+		if h := b.hubs.hub(lock); h != b.at[i] {
+			h.add(b, lock)
+			b.at[i].remove(b, lock)
+			b.at[i] = h
 		}
 	}
-	for h, channels := range at {
-		if b.at[h] == nil {
-			h.add(b, channels)
-		}
-	}
-	for h, channels := range b.at {
-		if at[h] == nil {
-			h.remove(b, channels)
-		}
-	}
-	b.at = at
 }
 
 func (b *lockBell) close() {
-	for h, channels := range b.at {
-		h.remove(b, channels)
+	for i, h := range b.at {
+		h.remove(b, b.locks[i])
 	}
 }
 
@@ -154,32 +144,35 @@ type lockTopic struct {
 	heard bool // the server has confirmed it
 }
 
-func (h *lockHub) add(b *lockBell, channels []string) {
+// add has the bell ring for a channel. No hub does nothing.
+func (h *lockHub) add(b *lockBell, channel string) {
+	if h == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, channel := range channels {
-		t := h.topics[channel]
-		if t == nil {
-			t = &lockTopic{bells: map[*lockBell]struct{}{}}
-			h.topics[channel] = t
-		}
-		t.bells[b] = struct{}{}
-		if t.heard {
-			wake.Up(b.C)
-		}
-		if !t.asked {
-			wake.Up(h.changed)
-		}
+	t := h.topics[channel]
+	if t == nil {
+		t = &lockTopic{bells: map[*lockBell]struct{}{}}
+		h.topics[channel] = t
+	}
+	t.bells[b] = struct{}{}
+	if t.heard {
+		wake.Up(b.C)
+	}
+	if !t.asked {
+		wake.Up(h.changed)
 	}
 }
 
-func (h *lockHub) remove(b *lockBell, channels []string) {
+func (h *lockHub) remove(b *lockBell, channel string) {
+	if h == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, channel := range channels {
-		if t := h.topics[channel]; t != nil {
-			delete(t.bells, b)
-		}
+	if t := h.topics[channel]; t != nil {
+		delete(t.bells, b)
 	}
 }
 

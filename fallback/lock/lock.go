@@ -95,7 +95,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl != 0 && ttl < locking.ShortestTTL {
 		return fmt.Errorf("%w: extending %q: TTL is %v, want at least %v", locking.ErrOption, h.names, ttl, locking.ShortestTTL)
 	}
-	return k.tenure.alone(ctx, func() error { return h.extend(ctx, ttl.Truncate(time.Millisecond)) })
+	return k.tenure.alone(ctx, func(*claim, bool) error { return h.extend(ctx, ttl.Truncate(time.Millisecond)) })
 }
 
 // Unlock releases the lock. It returns nil if the caller held it until then, and

@@ -27,14 +27,11 @@ func (l *Locker) RLock(ctx context.Context, key string, opts ...locking.Option) 
 func (k *Lock) Downgrade(ctx context.Context) error {
 	t := k.tenure
 	h := t.hold
-	return t.alone(ctx, func() error {
-		h.mu.Lock()
-		c, count := h.claim, t.count
-		h.mu.Unlock()
+	return t.alone(ctx, func(c *claim, nested bool) error {
 		switch {
 		case c.read:
 			return nil
-		case count > 1, len(h.names) > 1:
+		case nested, len(h.names) > 1:
 			return fmt.Errorf("%w: only a lock of one key that is not held reentrantly can be downgraded", ErrNested)
 		}
 		sent := h.l.now()

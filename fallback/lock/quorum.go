@@ -64,11 +64,17 @@ type vote struct {
 	err   error // no answer
 }
 
+// tally is what the nodes have said so far.
+type tally struct {
+	votes   []vote
+	yes, no int
+}
+
 // poll asks every node at once. It returns when a majority has agreed, when no majority can agree
 // any more, or when ctx ends. Unless it is patient it also returns when too many calls failed, or
 // when the missing answers are far behind a majority; late answers are dropped. The calls continue
 // for as long as the wire allows. The error says that a majority has neither agreed nor refused.
-func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vote, yes int, err error) {
+func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (t tally, err error) {
 	began := time.Now()
 	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
@@ -79,17 +85,20 @@ func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vo
 	}
 	patience := time.NewTimer(q.cfg.TTL)
 	defer patience.Stop()
-	decided := func() bool {
-		return yes >= q.need || q.refused(votes) || !patient && yes+len(q.nodes)-len(votes) < q.need
-	}
-	for waits := true; waits && len(votes) < len(q.nodes) && !decided(); {
+	refused := false // by so many that no majority can agree
+	for waits := true; waits && len(t.votes) < len(q.nodes) && t.yes < q.need && !refused; {
 		select {
 		case v := <-answers:
-			votes = append(votes, v)
-			if v.err == nil && v.value > 0 {
-				yes++
+			t.votes = append(t.votes, v)
+			switch {
+			case v.err == nil && v.value > 0:
+				t.yes++
+			case v.err == nil:
+				t.no++
 			}
-			if len(votes) == q.need && !patient {
+			refused = t.no > len(q.nodes)-q.need
+			waits = patient || t.yes+len(q.nodes)-len(t.votes) >= q.need
+			if len(t.votes) == q.need && !patient {
 				patience.Reset(max(20*time.Millisecond, 3*time.Since(began)))
 			}
 		case <-patience.C:
@@ -98,57 +107,35 @@ func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vo
 			waits = false
 		}
 	}
-	if yes < q.need && !q.refused(votes) {
-		err = q.silence(ctx, votes)
+	if t.yes < q.need && !refused {
+		err = q.silence(ctx, t)
 	}
-	return votes, yes, err
-}
-
-// refused says whether so many said no that no majority can say yes.
-func (q *quorum) refused(votes []vote) bool {
-	_, no := count(votes)
-	return no > len(q.nodes)-q.need
-}
-
-// count says how many nodes did not answer, and how many said no.
-func count(votes []vote) (failed, no int) {
-	for _, v := range votes {
-		switch {
-		case v.err != nil:
-			failed++
-		case v.value <= 0:
-			no++
-		}
-	}
-	return failed, no
+	return t, err
 }
 
 // silence is the error of a poll that decided nothing.
-func (q *quorum) silence(ctx context.Context, votes []vote) error {
+func (q *quorum) silence(ctx context.Context, t tally) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	var errs []error
-	for _, v := range votes {
-		if v.err != nil {
-			errs = append(errs, v.err)
-		}
+	for _, v := range t.votes {
+		errs = append(errs, v.err)
 	}
-	err := fmt.Errorf("%w: %d of %d servers answered in time", ErrNoQuorum, len(votes)-len(errs), len(q.nodes))
-	if len(errs) > 0 {
-		err = fmt.Errorf("%w: %w", err, errors.Join(errs...))
+	err := fmt.Errorf("%w: %d of %d servers answered in time", ErrNoQuorum, t.yes+t.no, len(q.nodes))
+	if failed := errors.Join(errs...); failed != nil {
+		err = fmt.Errorf("%w: %w", err, failed)
 	}
 	return err
 }
 
 // missed is the outcome of an acquire without a majority: nil, so that a
 // waiter tries again soon, if some server said no and enough of them live.
-func (q *quorum) missed(ctx context.Context, votes []vote) error {
-	failed, no := count(votes)
-	if ctx.Err() == nil && no > 0 && failed <= len(q.nodes)-q.need {
+func (q *quorum) missed(ctx context.Context, t tally) error {
+	if failed := len(t.votes) - t.yes - t.no; ctx.Err() == nil && t.no > 0 && failed <= len(q.nodes)-q.need {
 		return nil
 	}
-	return q.silence(ctx, votes)
+	return q.silence(ctx, t)
 }
 
 func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, err error) {
@@ -158,28 +145,28 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 	round := *c
 	round.marks = new(marks)
 	sent := q.now()
-	votes, yes, _ := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
+	t, _ := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		g, err := n.acquire(ctx, &round, first)
 		return g.token, err
 	})
-	if yes >= q.need {
-		for _, v := range votes {
+	if t.yes >= q.need {
+		for _, v := range t.votes {
 			g.token = max(g.token, v.value)
 		}
 		// The next majority may have only one server in common with this one: all
 		// of this one must know the token.
-		votes, yes, _ = q.poll(ctx, false, renewing(&round, g.token+c.reserve))
+		t, _ = q.poll(ctx, false, renewing(&round, g.token+c.reserve))
 	}
 	switch {
-	case yes < q.need:
-		err = q.missed(ctx, votes)
+	case t.yes < q.need:
+		err = q.missed(ctx, t)
 	case q.policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.now()):
 		err = fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
 	default:
 		c.unsettled.Store(true) // some may not have answered
 		return g, nil
 	}
-	q.cancel(ctx, &round, votes)
+	q.cancel(ctx, &round, t.votes)
 	return grant{}, err
 }
 
@@ -230,18 +217,18 @@ func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
 }
 
 func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, error) {
-	_, yes, err := q.poll(ctx, true, func(_ context.Context, n *lockNode) (int64, error) { return q.releaseAt(n, c, used) })
-	return freeing{freed: yes >= q.need}, err
+	t, err := q.poll(ctx, true, func(_ context.Context, n *lockNode) (int64, error) { return q.releaseAt(n, c, used) })
+	return freeing{freed: t.yes >= q.need}, err
 }
 
 // verdict asks every node for a state, and returns that of the majority.
 func (q *quorum) verdict(ctx context.Context, ask asking) (holder.Answer, error) {
-	votes, yes, err := q.poll(ctx, false, ask)
-	if err != nil || yes >= q.need {
+	t, err := q.poll(ctx, false, ask)
+	if err != nil || t.yes >= q.need {
 		return holder.Held, err
 	}
 	verdict := int64(0)
-	for _, v := range votes {
+	for _, v := range t.votes {
 		verdict = min(verdict, v.value) // another's
 	}
 	return answer(verdict), nil

@@ -30,31 +30,28 @@ import (
 // renewed together, every fifth of the TTL. A key of this process's worker (Config.Local) costs
 // what the worker's Do does.
 func (c *Client) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
-	if c.local != nil {
-		if here, err := c.local.Do(ctx, key, false, fn); here {
-			return err
-		}
-	}
-	return c.doElsewhere(ctx, key, untilHeld, fn)
+	return c.do(ctx, key, &untilHeld, fn)
 }
 
 // TryDo is Do without waiting for others. If the key is held or waited for, the
 // error wraps [gateway.ErrLocked], as that of [Client.TryLock] does.
 func (c *Client) TryDo(ctx context.Context, key string, fn func(gateway.Execution) error) error {
+	return c.do(ctx, key, &ifFree, fn)
+}
+
+// How Do, DoAll and TryDo ask for a key.
+var (
+	untilHeld = want{inLine: true, impatient: true}
+	ifFree    = want{try: true}
+)
+
+func (c *Client) do(ctx context.Context, key string, w *want, fn func(gateway.Execution) error) error {
 	if c.local != nil {
-		if here, err := c.local.Do(ctx, key, true, fn); here {
+		if here, err := c.local.Do(ctx, key, w.try, fn); here {
 			return err
 		}
 	}
-	return c.doElsewhere(ctx, key, want{try: true}, fn)
-}
-
-// untilHeld is how Do and DoAll ask for a key.
-var untilHeld = want{inLine: true, impatient: true}
-
-// doElsewhere is Do for a key that may have another owner than this process.
-func (c *Client) doElsewhere(ctx context.Context, key string, w want, fn func(gateway.Execution) error) error {
-	l, err := c.acquireKey(ctx, ctx, key, w)
+	l, err := c.acquireKey(ctx, ctx, key, *w)
 	if err != nil {
 		return err
 	}

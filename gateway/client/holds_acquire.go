@@ -71,7 +71,11 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	switch {
 	case status != http.StatusOK:
 		p.Leave()
-		return routing.Outcome{Err: refusedHold(t, a.key, a.try, status, body)}
+		why := gateway.ErrWaited
+		if a.try {
+			why = gateway.ErrLocked
+		}
+		return routing.Outcome{Err: refusalOf(t, a.key, why, status, body)}
 	case err != nil:
 		return a.failed(t, p, err)
 	}
@@ -110,26 +114,22 @@ func (a *acquisition) failed(t routing.Target, p *send.Peer, err error) routing.
 	return send.Repeatable(a.ctx, t, err)
 }
 
-// refusedHold returns the error of a worker's answer that does not hold the key. With try
-// the worker was not to wait.
-func refusedHold(t routing.Target, key string, try bool, status int, body []byte) error {
+// refusalOf returns the error of a worker's answer that does not do what a call about key asks. why is the error if others
+// have the key.
+func refusalOf(t routing.Target, key string, why error, status int, body []byte) error {
+	text := bytes.TrimSpace(body[:min(len(body), 1024)])
 	o, err := holds.ParseOccupancy(body)
 	switch {
-	case status == http.StatusBadRequest:
-		return badOption(t, body)
+	case status == http.StatusBadRequest: // the key has been checked before the worker was asked
+		return fmt.Errorf("%w: worker %s at %s says: %s", locking.ErrOption, t.Name, t.Addr, text)
 	case status != http.StatusConflict || err != nil:
-		return fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, bytes.TrimSpace(body[:min(len(body), 1024)]))
-	case try:
-		err = gateway.ErrLocked
-	default:
-		err = gateway.ErrWaited
+		return fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, text)
 	}
-	return occupied(err, key, t.Member, o)
-}
-
-// badOption returns the error of what a worker does not give: the key has been checked before it was asked.
-func badOption(t routing.Target, body []byte) error {
-	return fmt.Errorf("%w: worker %s at %s says: %s", locking.ErrOption, t.Name, t.Addr, bytes.TrimSpace(body[:min(len(body), 1024)]))
+	by := "is held by an execution"
+	if o.Lock {
+		by = fmt.Sprintf("is locked by %q for another %v", o.Label, o.Left.Round(100*time.Millisecond))
+	}
+	return &holds.Refused{Why: why, Key: key, Text: fmt.Sprintf("%s, at worker %s (%s) with token %d, and %d wait", by, t.Name, t.Addr, o.Token, o.Waiting)}
 }
 
 // heldBy names the caller of the Client that keeps key from a caller with w; "" if only the owner
@@ -142,15 +142,6 @@ func (hs *holdings) heldBy(key string, w want) string {
 		return ""
 	}
 	return fmt.Sprintf("locked by %q, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.lock.Token())
-}
-
-// occupied returns the error of a key that others have at worker.
-func occupied(why error, key string, worker ring.Member, o holds.Occupancy) error {
-	by := "is held by an execution"
-	if o.Lock {
-		by = fmt.Sprintf("is locked by %q for another %v", o.Label, o.Left.Round(100*time.Millisecond))
-	}
-	return &holds.Refused{Why: why, Key: key, Text: fmt.Sprintf("%s, at worker %s (%s) with token %d, and %d wait", by, worker.Name, worker.Addr, o.Token, o.Waiting)}
 }
 
 // attemptLocal asks the worker of this process.

@@ -53,19 +53,14 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 }
 
 // takeAnswer takes the answer to a call about holds.
-func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) (err error) {
-	var r holds.Renewal
-	if method == holds.Renew {
-		r, err = holds.ParseRenewal(a.Body, len(list))
-	} else {
-		r.States, err = holds.ParseStates(a.Body, len(list))
-	}
+func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) error {
+	answers, err := holds.ParseAnswers(a.Body, len(list))
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	for i, state := range r.States {
+	for i, state := range answers.States {
 		if h := list[i]; method == holds.Renew {
 			h.settleLocked(a)
-			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), state, r.Promise))
+			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), state, answers.Promise))
 		} else {
 			hs.releaseLocked(h, h.lock.Answered(hs.now(), state, a.Repeated), nil)
 		}
@@ -101,18 +96,15 @@ func (h *held) settleLocked(a send.OwnerAnswer) {
 // repeated reports that a call without such an answer may have had its effect.
 func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
 	call := send.OwnerCall{
-		Method: method, Key: key, Partition: partition, Spans: hs.client.spans,
-		Body: func() []byte { return request },
+		Method: method, Key: key, Partition: partition, Spans: hs.client.spans, Body: request,
 		Take: func(a send.OwnerAnswer) error {
 			switch a.Status {
 			case http.StatusOK:
 				return take(a)
-			case http.StatusBadRequest:
-				return badOption(a.Target, a.Body)
 			case http.StatusGone:
 				return fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, a.Name, a.Addr)
 			}
-			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, a.Body)
+			return refusalOf(a.Target, key, locking.ErrLocked, a.Status, a.Body)
 		},
 	}
 	err = hs.client.workers.AskOwner(ctx, &call)
@@ -141,7 +133,7 @@ func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.D
 	ttl = h.lock.Extend(ttl)
 	hs.lookLocked(h.lock.Pause())
 	hs.mu.Unlock()
-	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Extension{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
+	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Request{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
 		grant, err := holds.ParseGrant(a.Body)
 		if err != nil {
 			return err

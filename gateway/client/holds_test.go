@@ -425,12 +425,12 @@ func TestTrapLateRenewal(t *testing.T) {
 				time.Sleep(offset)
 				_, _ = w.Write(holds.Grant{Token: 1, Lease: kit.TTL, Promise: promise}.Append(nil))
 			case r.Method != holds.Renew:
-				_, _ = w.Write(holds.AppendStates(nil, states))
+				_, _ = w.Write(holds.Answers{States: states}.Append(nil))
 			case time.Since(began) < kit.TTL*62/100:
 				_ = w.WriteHead(http.StatusServiceUnavailable, 0, link.Fields{})
 			default:
 				time.Sleep(time.Until(began.Add(kit.TTL*8/10 + offset/2)))
-				_, _ = w.Write(holds.Renewal{Promise: promise, States: states}.Append(nil))
+				_, _ = w.Write(holds.Answers{Promise: promise, States: states}.Append(nil))
 			}
 		})
 		l := kit.Must(c.Lock(t.Context(), "k"))

@@ -468,12 +468,12 @@ func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
 			answer := holds.Grant{Token: 1, Lease: 10 * kit.TTL, Promise: holds.Promise{Cancel: kit.TTL, Surrender: kit.TTL}}.Append(nil)
 			switch {
 			case r.Method == holds.Release && r.Key == "":
-				answer = holds.AppendStates(nil, []holds.State{holds.Elsewhere})
+				answer = holds.Answers{States: []holds.State{holds.Elsewhere}}.Append(nil)
 			case r.Method == holds.Release && time.Since(began) < kit.TTL:
 				<-r.Context().Done()
 				return
 			case r.Method == holds.Release:
-				answer = holds.AppendStates(nil, []holds.State{holds.Gone})
+				answer = holds.Answers{States: []holds.State{holds.Gone}}.Append(nil)
 			}
 			_, _ = w.Write(answer)
 		})

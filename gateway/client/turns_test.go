@@ -363,7 +363,7 @@ func TestTrapFewerTurns(t *testing.T) {
 			body := kit.Must(io.ReadAll(r.Body))
 			if r.Method != holds.Acquire {
 				free <- struct{}{}
-				_, _ = w.Write(holds.AppendStates(nil, []holds.State{holds.Held}))
+				_, _ = w.Write(holds.Answers{States: []holds.State{holds.Held}}.Append(nil))
 				return
 			}
 			req := kit.Must(holds.ParseRequest(body))

@@ -66,18 +66,13 @@ func (s *Service) acquire(ctx context.Context, q *lockRequest, key string) (lock
 	patience := max(time.Until(q.untilOwner(s.grace())), 0) + s.grace()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
 	defer cancel()
-	var wait time.Duration
-	return callOwner(ctx, s, &send.OwnerCall{
-		Method: holds.Acquire, Key: key, Fields: fields, Client: q.client, OwnerBy: q.untilOwner(s.grace()),
-		Wait: func() time.Duration {
-			wait = max(time.Until(q.until), 0)
-			return wait
-		},
-		Body: func() []byte {
-			q.asked = max(q.asked, slices.Index(q.keys, key)+1)
-			return holds.Request{ID: q.lease.id(key), Call: q.number, Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
-		},
-	}, s.grant)
+	call := &send.OwnerCall{Method: holds.Acquire, Key: key, Fields: fields, Client: q.client, OwnerBy: q.untilOwner(s.grace())}
+	call.Before = func() {
+		q.asked = max(q.asked, slices.Index(q.keys, key)+1)
+		call.Wait = max(time.Until(q.until), 0)
+		call.Body = holds.Request{ID: q.lease.id(key), Call: q.number, Try: call.Wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: call.Wait, Label: q.label}.Append(nil)
+	}
+	return callOwner(ctx, s, call, s.grant)
 }
 
 func (s *Service) grant(a send.OwnerAnswer) (lockGrant, error) {
@@ -117,10 +112,8 @@ var errNoAnswer = refuse(problem.Of(problem.Unavailable), "the worker has not an
 // extend extends the locks of all keys of q, for at least its TTL from now on.
 func (s *Service) extend(ctx context.Context, q *lockRequest) (any, error) {
 	grants, err := holds.Each(q.keys, func(key string) (lockGrant, error) {
-		return callOwner(ctx, s, &send.OwnerCall{
-			Method: holds.Extend, Key: key,
-			Body: func() []byte { return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
-		}, s.grant)
+		extension := holds.Request{ID: q.lease.id(key), Firm: true, Lease: q.ttl}
+		return callOwner(ctx, s, &send.OwnerCall{Method: holds.Extend, Key: key, Body: extension.Append(nil)}, s.grant)
 	})
 	if err != nil {
 		return nil, err
@@ -135,18 +128,15 @@ func (s *Service) unlock(ctx context.Context, q *lockRequest) error {
 
 // release frees a key. The error is errLockGone if it was not held.
 func (s *Service) release(ctx context.Context, l lockLease, key string) error {
-	ref := holds.Ref{ID: l.id(key), Partition: s.workers.Ring.Partition(key)}
+	ref := holds.AppendRefs(nil, []holds.Ref{{ID: l.id(key), Partition: s.workers.Ring.Partition(key)}})
 	for released := false; ; {
-		states, err := callOwner(ctx, s, &send.OwnerCall{
-			Method: holds.Release, Key: key,
-			Body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
-		}, func(a send.OwnerAnswer) ([]holds.State, error) { return holds.ParseStates(a.Body, 1) })
+		answers, err := callOwner(ctx, s, &send.OwnerCall{Method: holds.Release, Key: key, Body: ref}, func(a send.OwnerAnswer) (holds.Answers, error) { return holds.ParseAnswers(a.Body, 1) })
 		switch {
 		case err != nil:
 			return err
-		case states[0] == holds.Released:
+		case answers.States[0] == holds.Released:
 			released = true
-		case states[0] == holds.Held, released:
+		case answers.States[0] == holds.Held, released:
 			return nil
 		default:
 			return errLockGone
@@ -166,16 +156,12 @@ func (s *Service) giveUp(q *lockRequest, asked, granted []string) {
 		return
 	}
 	_, _ = holds.Each(granted, func(key string) (struct{}, error) {
-		return callOwner(ctx, s, &send.OwnerCall{
-			Method: holds.Abandon, Key: key,
-			Body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },
-		}, func(send.OwnerAnswer) (none struct{}, _ error) { return none, nil })
+		made := holds.Request{ID: q.lease.id(key), Call: q.number}
+		return callOwner(ctx, s, &send.OwnerCall{Method: holds.Abandon, Key: key, Body: made.Append(nil)},
+			func(send.OwnerAnswer) (none struct{}, _ error) { return none, nil })
 	})
 }
 
 func (s *Service) inspect(ctx context.Context, key string) (holds.Occupancy, error) {
-	return callOwner(ctx, s, &send.OwnerCall{
-		Method: holds.Inspect, Key: key,
-		Body: func() []byte { return nil },
-	}, func(a send.OwnerAnswer) (holds.Occupancy, error) { return holds.ParseOccupancy(a.Body) })
+	return callOwner(ctx, s, &send.OwnerCall{Method: holds.Inspect, Key: key}, func(a send.OwnerAnswer) (holds.Occupancy, error) { return holds.ParseOccupancy(a.Body) })
 }

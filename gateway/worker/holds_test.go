@@ -80,13 +80,13 @@ func (c *caller) acquireAs(key string, req holds.Request) holds.Grant {
 	return grant
 }
 
-func (c *caller) renew(ids ...holds.ID) holds.Renewal {
+func (c *caller) renew(ids ...holds.ID) holds.Answers {
 	c.t.Helper()
 	_, body, err := c.call(c.t.Context(), holds.Renew, "", c.refs(ids))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r, err := holds.ParseRenewal(body, len(ids))
+	r, err := holds.ParseAnswers(body, len(ids))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -99,11 +99,11 @@ func (c *caller) release(ids ...holds.ID) []holds.State {
 	if err != nil || status != http.StatusOK {
 		c.t.Fatal(status, string(body), err)
 	}
-	states, err := holds.ParseStates(body, len(ids))
+	answers, err := holds.ParseAnswers(body, len(ids))
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return states
+	return answers.States
 }
 
 // refs returns the body of a call about holds of keys that were asked for.
@@ -235,6 +235,7 @@ func TestCallsAreRefused(t *testing.T) {
 			{"no such partition", holds.Renew, "", holds.AppendRefs(nil, []holds.Ref{{Partition: 16}}), "", http.StatusBadRequest},
 			{"another partition than the key's", holds.Renew, "k", holds.AppendRefs(nil, []holds.Ref{{Partition: c.ring.Partition("k") ^ 1}}), "", http.StatusBadRequest},
 			{"many ids", holds.Release, "", make([]byte, 17*(holds.MaxRefs+1)), "", http.StatusBadRequest},
+			{"nothing to abandon", holds.Abandon, "k", ask(), "", http.StatusBadRequest},
 			{"held", holds.Acquire, "k", holds.Request{ID: holds.NewID(), Try: true}.Append(nil), "", http.StatusConflict},
 			{"nested", holds.Acquire, "nested", ask(), chain, http.StatusLoopDetected},
 		} {

@@ -14,7 +14,7 @@ import (
 )
 
 // extend asks for another lease, and returns the grant or fails the test.
-func (c *caller) extend(key string, e holds.Extension) holds.Grant {
+func (c *caller) extend(key string, e holds.Request) holds.Grant {
 	c.t.Helper()
 	status, body, err := c.call(c.t.Context(), holds.Extend, key, e.Append(nil))
 	if err != nil || status != http.StatusOK {
@@ -36,7 +36,7 @@ func TestExtend(t *testing.T) {
 		c, id := newCaller(t, w), holds.NewID()
 		first := c.acquireAs("k", holds.Request{ID: id, Lease: 2 * time.Second})
 		time.Sleep(time.Second)
-		if g := c.extend("k", holds.Extension{ID: id, Lease: 8 * time.Second}); g.Token != first.Token || g.Lease != 8*time.Second || g.Cancel <= 0 || g.Surrender <= g.Cancel {
+		if g := c.extend("k", holds.Request{ID: id, Lease: 8 * time.Second}); g.Token != first.Token || g.Lease != 8*time.Second || g.Cancel <= 0 || g.Surrender <= g.Cancel {
 			t.Errorf("extended to %+v, granted %+v", g, first)
 		}
 		time.Sleep(7 * time.Second)
@@ -44,8 +44,8 @@ func TestExtend(t *testing.T) {
 			t.Error("not held before the end of the lease to which it was extended")
 		}
 		time.Sleep(7 * time.Second) // of the 8 that the renewal has given
-		c.extend("k", holds.Extension{ID: id, Lease: 8 * time.Second})
-		c.extend("k", holds.Extension{ID: id, Lease: time.Second})
+		c.extend("k", holds.Request{ID: id, Lease: 8 * time.Second})
+		c.extend("k", holds.Request{ID: id, Lease: time.Second})
 		time.Sleep(7 * time.Second)
 		if c.renew(id).States[0] != holds.Held {
 			t.Error("an extension has made the lease shorter")
@@ -59,10 +59,10 @@ func TestExtend(t *testing.T) {
 			body      []byte
 			status    int
 		}{
-			{"ended", "k", holds.Extension{ID: id}.Append(nil), http.StatusGone},
-			{"never held", "k", holds.Extension{ID: holds.NewID()}.Append(nil), http.StatusGone},
+			{"ended", "k", holds.Request{ID: id}.Append(nil), http.StatusGone},
+			{"never held", "k", holds.Request{ID: holds.NewID()}.Append(nil), http.StatusGone},
 			{"malformed", "k", []byte{1}, http.StatusBadRequest},
-			{"no key", "", holds.Extension{ID: id}.Append(nil), http.StatusBadRequest},
+			{"no key", "", holds.Request{ID: id}.Append(nil), http.StatusBadRequest},
 		} {
 			if status, body, err := c.call(t.Context(), holds.Extend, tt.key, tt.body); status != tt.status || err != nil {
 				t.Errorf("%s: %d %s %v, want %d", tt.name, status, body, err, tt.status)
@@ -70,7 +70,7 @@ func TestExtend(t *testing.T) {
 		}
 		other := holds.NewID()
 		c.acquire("k", other)
-		if status, body, err := c.call(t.Context(), holds.Extend, sameAs(c.ring, "k"), holds.Extension{ID: other}.Append(nil)); status != http.StatusUnprocessableEntity || err != nil {
+		if status, body, err := c.call(t.Context(), holds.Extend, sameAs(c.ring, "k"), holds.Request{ID: other}.Append(nil)); status != http.StatusUnprocessableEntity || err != nil {
 			t.Errorf("another key of the lock: %d %s %v", status, body, err)
 		}
 	})
@@ -84,11 +84,11 @@ func TestExtendFollowsThePartition(t *testing.T) {
 		id := holds.NewID()
 		grant := toA.acquireAs(key, holds.Request{ID: id, Lease: 5 * time.Second})
 		leave(t, a, b)
-		_, _, err := toA.call(t.Context(), holds.Extend, key, holds.Extension{ID: id}.Append(nil))
+		_, _, err := toA.call(t.Context(), holds.Extend, key, holds.Request{ID: id}.Append(nil))
 		if r, _ := errors.AsType[*link.RefusedError](err); r == nil || r.Reason != link.NotOwner || r.Owner != b.Incarnation() {
 			t.Errorf("the former owner says %v, want the new one's name", err)
 		}
-		if g := toB.extend(key, holds.Extension{ID: id}); g.Token != grant.Token || g.Lease != 10*time.Second {
+		if g := toB.extend(key, holds.Request{ID: id}); g.Token != grant.Token || g.Lease != 10*time.Second {
 			t.Errorf("extended to %+v, granted %+v", g, grant)
 		}
 		time.Sleep(9 * time.Second)

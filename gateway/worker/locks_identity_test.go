@@ -97,7 +97,7 @@ func TestTrapSameLockIsTheSameRequest(t *testing.T) {
 			}{
 				"another mode":                 {holds.Acquire, "k", holds.Request{ID: id, Shared: !shared}.Append(nil)},
 				"another key":                  {holds.Acquire, other, holds.Request{ID: id, Shared: shared}.Append(nil)},
-				"an extension, another key":    {holds.Extend, other, holds.Extension{ID: id}.Append(nil)},
+				"an extension, another key":    {holds.Extend, other, holds.Request{ID: id}.Append(nil)},
 				"another mode, while it waits": {holds.Acquire, "k", holds.Request{ID: fails, Shared: true}.Append(nil)},
 			} {
 				if status, body, err := c.call(t.Context(), tt.method, tt.key, tt.body); status != http.StatusUnprocessableEntity || err != nil {

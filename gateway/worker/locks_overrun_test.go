@@ -60,7 +60,7 @@ func TestTrapLocksComeBesideAnOverrun(t *testing.T) {
 				if h := explain(t, a, keys[0]).Holder; h == nil || h.Token != grant.Token || h.Kind != "hold" {
 					t.Errorf("holder: %+v, want the lock with token %d", h, grant.Token)
 				}
-				if g := toA.extend(keys[0], holds.Extension{ID: id, Lease: lease}); g.Token != grant.Token {
+				if g := toA.extend(keys[0], holds.Request{ID: id, Lease: lease}); g.Token != grant.Token {
 					t.Errorf("token %d became %d", grant.Token, g.Token)
 				}
 				release := func() {

@@ -129,11 +129,8 @@ func (c *caller) follow(method, key string, ids ...holds.ID) ([]holds.State, err
 	if status != http.StatusOK {
 		return nil, fmt.Errorf("%d %s", status, body)
 	}
-	if method == holds.Release {
-		return holds.ParseStates(body, len(ids))
-	}
-	r, err := holds.ParseRenewal(body, len(ids))
-	if err == nil && (r.Cancel <= 0 || r.Surrender <= r.Cancel) {
+	r, err := holds.ParseAnswers(body, len(ids))
+	if err == nil && method == holds.Renew && (r.Cancel <= 0 || r.Surrender <= r.Cancel) {
 		c.t.Errorf("promised %+v", r.Promise)
 	}
 	return r.States, err

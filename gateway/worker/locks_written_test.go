@@ -139,7 +139,7 @@ func TestTrapLongLocksOutliveTheirOwner(t *testing.T) {
 		if !free(t, b, keys[2]) {
 			t.Error("a lock that was not written outlives its owner")
 		}
-		if g := toB.extend(keys[0], holds.Extension{ID: firm, Firm: true, Lease: 2 * longLease}); g.Token != grant.Token || g.Surrender != 2*longLease {
+		if g := toB.extend(keys[0], holds.Request{ID: firm, Firm: true, Lease: 2 * longLease}); g.Token != grant.Token || g.Surrender != 2*longLease {
 			t.Errorf("extended to %+v, granted %+v", g, grant)
 		}
 		if s := toB.release(shared, joint); !slices.Equal(s, []holds.State{holds.Held, holds.Held}) || !free(t, b, keys[3]) {
@@ -273,7 +273,7 @@ func TestLongLocksOutliveALife(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		awaitServed(t, w, "k")
-		if g := caller.extend("k", holds.Extension{ID: id, Lease: longLease}); g.Token != grant.Token {
+		if g := caller.extend("k", holds.Request{ID: id, Lease: longLease}); g.Token != grant.Token {
 			t.Errorf("token %d became %d", grant.Token, g.Token)
 		}
 		if time.Sleep(time.Second); !store.has(first) {
@@ -313,7 +313,7 @@ func TestTrapLongLocksNeedASession(t *testing.T) {
 		id := holds.NewID()
 		toA.acquireAs(keys[0], holds.Request{ID: id, Lease: longLease})
 		a.EndLease()
-		status, body, err := toA.call(t.Context(), holds.Extend, keys[0], holds.Extension{ID: id, Lease: longLease}.Append(nil))
+		status, body, err := toA.call(t.Context(), holds.Extend, keys[0], holds.Request{ID: id, Lease: longLease}.Append(nil))
 		if r, _ := errors.AsType[*link.RefusedError](err); r == nil || r.Reason != link.Unavailable {
 			t.Errorf("extended by a worker whose session is over: %d %q %v", status, body, err)
 		}
@@ -329,7 +329,7 @@ func TestMaxLease(t *testing.T) {
 		c.acquireAs("k", holds.Request{ID: id, Lease: time.Hour})
 		for method, body := range map[string][]byte{
 			holds.Acquire: holds.Request{ID: holds.NewID(), Lease: time.Hour + 1}.Append(nil),
-			holds.Extend:  holds.Extension{ID: id, Lease: time.Hour + 1}.Append(nil),
+			holds.Extend:  holds.Request{ID: id, Lease: time.Hour + 1}.Append(nil),
 		} {
 			if status, body, err := c.call(t.Context(), method, "k", body); status != http.StatusBadRequest || err != nil {
 				t.Errorf("%s with a longer lease: %d %s %v", method, status, body, err)
@@ -347,7 +347,7 @@ func TestTrapWrittenLeaseIsShorter(t *testing.T) {
 		if s.kept(t, a, keys[0]) != 1 {
 			t.Fatal("a lease that the session does not vouch for is not written")
 		}
-		if g := toA.extend(keys[0], holds.Extension{ID: id, Lease: 10 * time.Second}); g.Lease != 10*time.Second || g.Surrender > 9500*time.Millisecond {
+		if g := toA.extend(keys[0], holds.Request{ID: id, Lease: 10 * time.Second}); g.Lease != 10*time.Second || g.Surrender > 9500*time.Millisecond {
 			t.Errorf("extended to %+v, want a promise of the session's", g)
 		}
 	})
@@ -367,8 +367,8 @@ func TestWrittenLocksAreCounted(t *testing.T) {
 		toA.acquireAs(keys[1], holds.Request{ID: ids[1], Lease: longLease})
 		toA.acquireAs(keys[2], holds.Request{ID: ids[2], Lease: longLease})
 		counted(a, 3, 2)
-		toA.extend(keys[0], holds.Extension{ID: ids[0], Lease: longLease})
-		toA.extend(keys[1], holds.Extension{ID: ids[1], Lease: 2 * longLease})
+		toA.extend(keys[0], holds.Request{ID: ids[0], Lease: longLease})
+		toA.extend(keys[1], holds.Request{ID: ids[1], Lease: 2 * longLease})
 		counted(a, 3, 3)
 		toA.release(ids[1])
 		counted(a, 2, 2)

@@ -28,11 +28,11 @@ import (
 // wait and are refused as any request.
 const (
 	Acquire = ":acquire" // a Request, for the key of the link's request; answered with a Grant, an Occupancy (409), or another status
-	Renew   = ":renew"   // Refs; answered with a Renewal
-	Release = ":release" // Refs; answered with States
+	Renew   = ":renew"   // Refs; answered with Answers
+	Release = ":release" // Refs; answered with Answers
 	Inspect = ":inspect" // nothing, for the key of the link's request, which is routed as one; answered with an Occupancy
-	Extend  = ":extend"  // an Extension; answered with a Grant, or 410 if the key is not held for that ID
-	Abandon = ":abandon" // a Made, for the key of the link's request, which is routed as one; answered with 200 whatever has become of it
+	Extend  = ":extend"  // a Request with ID, Firm and Lease; answered with a Grant, or 410 if the key is not held for that ID
+	Abandon = ":abandon" // a Request with ID and Call, for the key of the link's request, which is routed as one; answered with 200 whatever has become of it
 )
 
 // ID names a hold. Its holder draws it.
@@ -75,7 +75,8 @@ const MaxKeys = 64
 
 var errMalformed = errors.New("holds: malformed call between members")
 
-// Request asks for a key.
+// Request asks for a key, or for another lease of a key that is held, which never shortens what is left; or it gives up a
+// hold that no other request has found.
 type Request struct {
 	ID     ID
 	Call   uint64        // tells attempts of one request, which carry the same number, from other requests by its ID; 0 if there are none
@@ -99,7 +100,8 @@ func (r Request) Append(b []byte) []byte {
 // ParseRequest parses what [Request.Append] has made.
 func ParseRequest(b []byte) (r Request, err error) {
 	p := packed.Reader{Rest: b}
-	readHead(&p, &r.ID, &r.Try, &r.Firm, &r.Shared)
+	copy(r.ID[:], p.Bytes(len(r.ID)))
+	readFlags(&p, &r.Try, &r.Firm, &r.Shared)
 	r.Call, r.Lease, r.Wait = p.Number(math.MaxUint64), p.Duration(), p.Duration()
 	r.Turns = int(p.Number(MaxTurns - 1))
 	if r.Label = string(p.Rest); p.Bad || !IsLabel(r.Label) {
@@ -117,50 +119,6 @@ func appendDuration(b []byte, d time.Duration) []byte {
 	return binary.AppendUvarint(b, uint64(max(d, 0)))
 }
 
-// Extension asks for a longer lease of a key that is held. It never shortens what is left.
-type Extension struct {
-	ID    ID
-	Firm  bool          // as in a Request
-	Lease time.Duration // from now on, and from each renewal on; 0 as in a Request
-}
-
-// Append appends the extension to b.
-func (e Extension) Append(b []byte) []byte {
-	return appendDuration(append(append(b, e.ID[:]...), flagByte(false, e.Firm)), e.Lease)
-}
-
-// ParseExtension parses what [Extension.Append] has made.
-func ParseExtension(b []byte) (e Extension, err error) {
-	var never bool
-	p := packed.Reader{Rest: b}
-	readHead(&p, &e.ID, &never, &e.Firm)
-	if e.Lease = p.Duration(); !p.Done() || never {
-		return Extension{}, fmt.Errorf("%w: no extension of a lease", errMalformed)
-	}
-	return e, nil
-}
-
-// Made is a hold that a request has made, which ends unless another request has found it.
-type Made struct {
-	ID   ID
-	Call uint64 // of the Request; not 0
-}
-
-// Append appends the hold to b.
-func (m Made) Append(b []byte) []byte {
-	return binary.AppendUvarint(append(b, m.ID[:]...), m.Call)
-}
-
-// ParseMade parses what [Made.Append] has made.
-func ParseMade(b []byte) (m Made, err error) {
-	p := packed.Reader{Rest: b}
-	copy(m.ID[:], p.Bytes(len(m.ID)))
-	if m.Call = p.Number(math.MaxUint64); !p.Done() || m.Call == 0 {
-		return Made{}, fmt.Errorf("%w: no hold of a request", errMalformed)
-	}
-	return m, nil
-}
-
 // flagByte packs flags into a byte, the first as bit 0.
 func flagByte(flags ...bool) (b byte) {
 	for i, set := range flags {
@@ -169,11 +127,6 @@ func flagByte(flags ...bool) (b byte) {
 		}
 	}
 	return b
-}
-
-func readHead(p *packed.Reader, id *ID, flags ...*bool) {
-	copy(id[:], p.Bytes(len(id)))
-	readFlags(p, flags...)
 }
 
 // readFlags reads a byte of flags, which has no others.
@@ -255,43 +208,33 @@ const (
 	Released  = holder.Released
 )
 
-// AppendStates appends the states of holds to b.
-func AppendStates(b []byte, list []State) []byte {
-	for _, s := range list {
+// Answers answers Renew and Release.
+type Answers struct {
+	Promise         // for all that are renewed
+	States  []State // of each hold
+}
+
+// Append appends the answers to b.
+func (a Answers) Append(b []byte) []byte {
+	b = appendPromise(b, a.Promise)
+	for _, s := range a.States {
 		b = append(b, byte(s))
 	}
 	return b
 }
 
-// ParseStates parses what [AppendStates] has made, for that many holds.
-func ParseStates(b []byte, n int) ([]State, error) {
-	list := make([]State, 0, len(b))
-	for _, s := range b {
-		list = append(list, State(s))
-	}
-	if len(b) != n || slices.ContainsFunc(list, func(s State) bool { return s > Released }) {
-		return nil, fmt.Errorf("%w: bad states of %d holds", errMalformed, n)
-	}
-	return list, nil
-}
-
-// Renewal answers Renew.
-type Renewal struct {
-	Promise         // for all that are held
-	States  []State // of each hold
-}
-
-// Append appends the renewal to b.
-func (r Renewal) Append(b []byte) []byte { return AppendStates(appendPromise(b, r.Promise), r.States) }
-
-// ParseRenewal parses what [Renewal.Append] has made, for that many holds.
-func ParseRenewal(b []byte, n int) (r Renewal, err error) {
+// ParseAnswers parses what [Answers.Append] has made, for that many holds.
+func ParseAnswers(b []byte, n int) (a Answers, err error) {
 	p := packed.Reader{Rest: b}
-	r.Cancel, r.Surrender = p.Duration(), p.Duration()
-	if r.States, err = ParseStates(p.Rest, n); err != nil {
-		return Renewal{}, err
+	a.Cancel, a.Surrender = p.Duration(), p.Duration()
+	for _, s := range p.Rest {
+		a.States = append(a.States, State(s))
+		p.Bad = p.Bad || s > byte(Released)
 	}
-	return r, nil
+	if p.Bad || len(a.States) != n {
+		return Answers{}, fmt.Errorf("%w: bad states of %d holds", errMalformed, n)
+	}
+	return a, nil
 }
 
 // Occupancy says who has a key at its owner.

@@ -19,6 +19,7 @@ func TestCodec(t *testing.T) {
 		{ID: holds.NewID(), Firm: true, Lease: time.Hour},
 		{ID: holds.NewID(), Lease: time.Second, Wait: time.Minute, Label: "größer als eins, host-7"},
 		{ID: holds.NewID(), Turns: holds.MaxTurns - 1, Label: "x"},
+		{ID: holds.NewID(), Call: 1<<64 - 1},
 	} {
 		if got, err := holds.ParseRequest(r.Append(nil)); got != r || err != nil {
 			t.Errorf("%v became %v, %v", r, got, err)
@@ -30,24 +31,6 @@ func TestCodec(t *testing.T) {
 	for _, label := range []string{strings.Repeat("x", holds.MaxLabel+1), "a\nb", "\xff"} {
 		if _, err := holds.ParseRequest(holds.Request{Label: label}.Append(nil)); err == nil {
 			t.Errorf("label %q is taken", label)
-		}
-	}
-	extension := holds.Extension{ID: holds.NewID(), Firm: true, Lease: time.Hour}
-	if got, err := holds.ParseExtension(extension.Append(nil)); got != extension || err != nil {
-		t.Errorf("%v became %v, %v", extension, got, err)
-	}
-	for _, bad := range [][]byte{nil, holds.Request{Try: true}.Append(nil), append(extension.Append(nil), 0), make([]byte, len(holds.ID{})+1)} {
-		if got, err := holds.ParseExtension(bad); err == nil {
-			t.Errorf("%x is taken for %v", bad, got)
-		}
-	}
-	made := holds.Made{ID: holds.NewID(), Call: 1<<64 - 1}
-	if got, err := holds.ParseMade(made.Append(nil)); got != made || err != nil {
-		t.Errorf("%v became %v, %v", made, got, err)
-	}
-	for _, bad := range [][]byte{nil, made.ID[:], holds.Made{ID: made.ID}.Append(nil), append(made.Append(nil), 0)} {
-		if got, err := holds.ParseMade(bad); err == nil {
-			t.Errorf("%x is taken for %v", bad, got)
 		}
 	}
 	for _, g := range []holds.Grant{
@@ -108,14 +91,14 @@ func TestCodec(t *testing.T) {
 	if _, err := holds.ParseRefs(holds.AppendRefs(nil, append(most, holds.Ref{})), 1<<31); err == nil {
 		t.Error("too many holds are taken")
 	}
-	renewal := holds.Renewal{Promise: holds.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, States: []holds.State{holds.Held, holds.Gone, holds.Elsewhere}}
-	if got, err := holds.ParseRenewal(renewal.Append(nil), 3); !reflect.DeepEqual(got, renewal) || err != nil {
+	renewal := holds.Answers{Promise: holds.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, States: []holds.State{holds.Held, holds.Gone, holds.Elsewhere}}
+	if got, err := holds.ParseAnswers(renewal.Append(nil), 3); !reflect.DeepEqual(got, renewal) || err != nil {
 		t.Errorf("%v became %v, %v", renewal, got, err)
 	}
-	if _, err := holds.ParseRenewal(renewal.Append(nil), 2); err == nil {
+	if _, err := holds.ParseAnswers(renewal.Append(nil), 2); err == nil {
 		t.Error("a renewal of 3 holds is taken for one of 2")
 	}
-	if _, err := holds.ParseStates([]byte{4}, 1); err == nil {
+	if _, err := holds.ParseAnswers([]byte{0, 0, 4}, 1); err == nil {
 		t.Error("an unknown state is taken")
 	}
 }
@@ -127,9 +110,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(holds.Request{ID: holds.NewID(), Lease: 1, Wait: 300, Label: "x"}.Append(nil), 0)
 	f.Add(holds.Request{ID: holds.NewID(), Turns: 63, Label: "x"}.Append(nil), 0)
 	f.Add(holds.Grant{Token: 77, Lease: 9, Turns: 63, Next: 300}.Append(nil), 0)
-	f.Add(holds.Extension{ID: holds.NewID(), Lease: 300}.Append(nil), 0)
 	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
-	f.Add(holds.Renewal{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
+	f.Add(holds.Answers{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
 	f.Add(holds.AppendRefs(nil, []holds.Ref{{Partition: 1}, {Partition: 300}}), 4096)
 	f.Add(holds.Occupancy{Held: true, Lock: true, Token: 7, Left: 9, Label: "x", Waiting: 2}.Append(nil), 0)
 	f.Add(bytes.Repeat([]byte{0xff}, 40), 1)
@@ -137,16 +119,6 @@ func FuzzParse(f *testing.F) {
 		if r, err := holds.ParseRequest(b); err == nil {
 			if again, err := holds.ParseRequest(r.Append(nil)); again != r || err != nil || r.Lease < 0 || r.Wait < 0 || r.Turns < 0 || r.Turns >= holds.MaxTurns || len(r.Label) > holds.MaxLabel {
 				t.Errorf("request %+v became %+v, %v", r, again, err)
-			}
-		}
-		if e, err := holds.ParseExtension(b); err == nil {
-			if again, err := holds.ParseExtension(e.Append(nil)); again != e || err != nil || e.Lease < 0 {
-				t.Errorf("extension %+v became %+v, %v", e, again, err)
-			}
-		}
-		if m, err := holds.ParseMade(b); err == nil {
-			if again, err := holds.ParseMade(m.Append(nil)); again != m || err != nil || m.Call == 0 {
-				t.Errorf("hold %+v became %+v, %v", m, again, err)
 			}
 		}
 		if refs, err := holds.ParseRefs(b, n); err == nil {
@@ -165,8 +137,8 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("occupancy %+v became %+v, %v", o, again, err)
 			}
 		}
-		if r, err := holds.ParseRenewal(b, n); err == nil {
-			if again, err := holds.ParseRenewal(r.Append(nil), n); !reflect.DeepEqual(again, r) || err != nil || r.Cancel < 0 {
+		if r, err := holds.ParseAnswers(b, n); err == nil {
+			if again, err := holds.ParseAnswers(r.Append(nil), n); !reflect.DeepEqual(again, r) || err != nil || r.Cancel < 0 {
 				t.Errorf("renewal %+v became %+v, %v", r, again, err)
 			}
 		}

@@ -26,10 +26,11 @@ type OwnerCall struct {
 	Method, Key string
 	Partition   int
 	Fields      link.Fields
-	Client      uint64                  // that the call is made for; 0 if unknown
-	Body        func() []byte           // of the next attempt
+	Client      uint64 // that the call is made for; 0 if unknown
+	Body        []byte
 	OwnerBy     time.Time               // ends the wait for an owner; zero for the bound of requests
-	Wait        func() time.Duration    // how long the next attempt may wait at the owner; nil for no wait
+	Wait        time.Duration           // for which an attempt may wait at the owner
+	Before      func()                  // is called before each attempt, to set Body and Wait; may be nil
 	Spans       *spans.Maker            // nil for no spans
 	Take        func(OwnerAnswer) error // gets the owner's answer
 	Repeated    bool                    // an attempt without a good answer may have had its effect
@@ -63,14 +64,13 @@ func (ws *Workers) AskOwner(ctx context.Context, c *OwnerCall) error {
 		p := ws.Peer(t.Member)
 		p.Use()
 		defer p.Leave()
-		patience := ws.Members.Settings().WithDefaults().TTL / 5
-		if c.Wait != nil {
-			patience += c.Wait()
+		if c.Before != nil {
+			c.Before()
 		}
-		attempt, cancel := context.WithTimeout(ctx, patience)
+		attempt, cancel := context.WithTimeout(ctx, ws.Members.Settings().WithDefaults().TTL/5+c.Wait)
 		defer cancel()
-		body, sent := c.Body(), time.Now()
-		status, answer, err := p.Call(attempt, req, body)
+		sent := time.Now()
+		status, answer, err := p.Call(attempt, req, c.Body)
 		if err != nil {
 			c.Repeated = c.Repeated || !errors.Is(err, link.ErrNotStarted)
 			return Repeatable(ctx, t, err)

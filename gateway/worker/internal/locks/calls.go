@@ -24,16 +24,12 @@ func (ls *Locks) Serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 	var answer []byte
 	var err error
 	switch r.Method {
-	case holds.Acquire:
-		answer, err = ls.serveAcquire(r, body)
+	case holds.Acquire, holds.Extend, holds.Abandon:
+		answer, err = ls.serveRequest(r, body)
 	case holds.Renew, holds.Release:
 		answer, err = ls.serveRefs(r, body)
 	case holds.Inspect:
 		answer, err = ls.serveInspect(r)
-	case holds.Extend:
-		answer, err = ls.serveExtend(r, body)
-	case holds.Abandon:
-		err = ls.serveAbandon(r, body)
 	default:
 		Answer(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
 		return
@@ -65,13 +61,20 @@ func (ls *Locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error
 	}
 }
 
-func (ls *Locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error) {
+// serveRequest acquires a key, gives its lock another lease from now on, or ends a lock that its caller never learned of.
+func (ls *Locks) serveRequest(r *link.ServerRequest, body []byte) ([]byte, error) {
 	req, err := holds.ParseRequest(body)
-	if err == nil {
-		err = ls.checkLease(req.Lease)
-	}
-	if err != nil {
+	most := max(ls.cfg.MaxLease, ls.cfg.Settings.TTL)
+	switch {
+	case err != nil:
 		return nil, badCall{err}
+	case req.Lease > most:
+		return nil, badCall{fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", req.Lease, most)}
+	case r.Method == holds.Extend:
+		grant, err := ls.extend(r, req)
+		return grant.Append(nil), err
+	case r.Method == holds.Abandon:
+		return nil, ls.abandon(r, req)
 	}
 	if _, held := keyed.SplitBaggage(r.Fields.Values("Baggage")); slices.Contains(held, keyed.HashOf(r.Key)) {
 		return nil, fmt.Errorf("%w: %q", gateway.ErrNested, r.Key)
@@ -93,7 +96,7 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 			err = fmt.Errorf("%w: the call names locks of other partitions than that of its key", gateway.ErrBadKey)
 		}
 	}
-	var answer holds.Renewal
+	var answer holds.Answers
 	if err == nil && r.Method == holds.Release {
 		answer.States, err = ls.release(r, refs)
 	} else if err == nil {
@@ -104,31 +107,19 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 		return nil, err
 	case p != nil && slices.Contains(answer.States, holds.Elsewhere) && !slices.Contains(answer.States, holds.Released): // it has just been closed
 		return nil, p.Elsewhere(r.Key)
-	case r.Method == holds.Renew:
-		return answer.Append(nil), nil
 	}
-	return holds.AppendStates(nil, answer.States), nil
+	return answer.Append(nil), nil
 }
 
-// serveAbandon ends a lock that its caller never learned of.
-func (ls *Locks) serveAbandon(r *link.ServerRequest, body []byte) error {
-	made, err := holds.ParseMade(body)
-	if err != nil {
-		return badCall{err}
+func (ls *Locks) abandon(r *link.ServerRequest, req holds.Request) error {
+	if req.Call == 0 {
+		return badCall{errors.New("worker: a request without a number has nothing to abandon")}
 	}
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.Abandon(at, remote.ID(made.ID), made.Call) })
+		ls.of(p).do(func(m *remote.Machine, at remote.Instant) { m.Abandon(at, remote.ID(req.ID), req.Call) })
 	}
 	return err
-}
-
-// checkLease returns an error if a lease is longer than may be.
-func (ls *Locks) checkLease(lease time.Duration) error {
-	if most := max(ls.cfg.MaxLease, ls.cfg.Settings.TTL); lease > most {
-		return fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", lease, most)
-	}
-	return nil
 }
 
 // awaitPartition waits until the partition of the call's key is served here.
@@ -150,11 +141,11 @@ func (ls *Locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error)
 
 // renew renews locks that have not ended and whose keys this worker has not lost. It may be the
 // first promise of this incarnation.
-func (ls *Locks) renew(refs []holds.Ref) (holds.Renewal, error) {
+func (ls *Locks) renew(refs []holds.Ref) (holds.Answers, error) {
 	if err := ls.noteFirstHold(); err != nil {
-		return holds.Renewal{}, err
+		return holds.Answers{}, err
 	}
-	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
+	r := holds.Answers{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
 	for _, ref := range refs {
 		ls.tables[ref.Partition].do(func(m *remote.Machine, at remote.Instant) {
 			r.States = append(r.States, m.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
@@ -325,25 +316,16 @@ func (ls *Locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 	return again, err
 }
 
-// serveExtend gives a lock another lease from now on. It may be the first promise of this
-// incarnation.
-func (ls *Locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error) {
-	e, err := holds.ParseExtension(body)
-	if err == nil {
-		err = ls.checkLease(e.Lease)
-	}
-	if err != nil {
-		return nil, badCall{err}
-	}
+// extend may make the first promise of this incarnation.
+func (ls *Locks) extend(r *link.ServerRequest, req holds.Request) (holds.Grant, error) {
 	p, err := ls.awaitPartition(r)
 	if err == nil {
 		err = ls.noteFirstHold()
 	}
 	if err != nil {
-		return nil, err
+		return holds.Grant{}, err
 	}
-	grant, err := ls.prolong(r.Context(), p, r, remote.Extension{ID: remote.ID(e.ID), Key: r.Key, Lease: e.Lease, Firm: e.Firm})
-	return grant.Append(nil), err
+	return ls.prolong(r.Context(), p, r, remote.Extension{ID: remote.ID(req.ID), Key: r.Key, Lease: req.Lease, Firm: req.Firm})
 }
 
 // prolong gives a lock a lease from now on, once the store keeps the lock if it has to. A call that waits for the store
@@ -352,54 +334,44 @@ func (ls *Locks) prolong(ctx context.Context, p *keyed.Partition, r *link.Server
 	if x.Lease == 0 {
 		x.Lease = ls.cfg.Settings.TTL
 	}
-	for {
-		grant, err := ls.tryProlong(p, x)
+	grant, _, err := ls.tryProlong(p, x)
+	if err != remote.ErrKeepFirst {
+		return grant, err
+	}
+	if !r.BeginWait() {
+		return holds.Grant{}, keyed.ErrLinkFull
+	}
+	defer r.EndWait()
+	ctx, cancel := context.WithTimeout(ctx, ls.cfg.MaxWait)
+	defer cancel()
+	for x.Keep = true; ; {
+		grant, kept, err := ls.tryProlong(p, x)
 		if err != remote.ErrKeepFirst {
 			return grant, err
 		}
-		if !r.BeginWait() {
-			return holds.Grant{}, keyed.ErrLinkFull
-		}
-		err = ls.of(p).keep(ctx, x)
-		r.EndWait()
-		if err != nil {
-			return holds.Grant{}, err
+		if !kept.await(ctx) && ctx.Err() != nil {
+			return holds.Grant{}, fmt.Errorf("%w: the store did not save in time that a key is locked for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
 	}
 }
 
-func (ls *Locks) tryProlong(p *keyed.Partition, x remote.Extension) (holds.Grant, error) {
+// tryProlong is prolong if the store need not be waited for. Otherwise it returns the wait for it, nil without x.Keep.
+func (ls *Locks) tryProlong(p *keyed.Partition, x remote.Extension) (grant holds.Grant, kept *lockWait, err error) {
 	promise := ls.promise()
 	x.Vouch = promise.Surrender
 	t := ls.of(p)
 	at := t.lock()
 	defer t.unlock()
 	l, firm, err := t.machine.Extend(at, x)
-	if err != nil {
-		return holds.Grant{}, t.refusalOf(err, x.Key)
-	}
-	if firm {
+	switch {
+	case err == remote.ErrKeepFirst && x.Keep:
+		return grant, t.waitFor(l), err
+	case err != nil:
+		return grant, nil, t.refusalOf(err, x.Key)
+	case firm:
 		promise = holds.Promise{Cancel: x.Lease, Surrender: x.Lease}
 	}
-	return holds.Grant{Token: l.Token, Lease: l.Lease, Promise: promise}, nil
-}
-
-// keep waits until the store keeps a lock with that lease at least, or the lock is none any
-// more.
-func (t *lockTable) keep(ctx context.Context, x remote.Extension) error {
-	ctx, cancel := context.WithTimeout(ctx, t.locks.cfg.MaxWait)
-	defer cancel()
-	for {
-		at := t.lock()
-		w := t.waitFor(t.machine.Keep(at, x))
-		t.unlock()
-		if w == nil {
-			return nil
-		}
-		if !w.await(ctx) && ctx.Err() != nil {
-			return fmt.Errorf("%w: the store did not save in time that a key is locked for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
-		}
-	}
+	return holds.Grant{Token: l.Token, Lease: l.Lease, Promise: promise}, nil, nil
 }
 
 // Answer answers a call. Should it fail, so has the connection.

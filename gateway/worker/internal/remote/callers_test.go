@@ -291,13 +291,11 @@ func (w *world) settle(c *call, x *worker) {
 // finish is locks.prolong of package worker, and what follows it.
 func (w *world) finish(c *call, x *worker) {
 	toCancel, toSurrender := x.vouch()
-	e := Extension{ID: c.lock.ID, Token: c.lock.Token, Key: c.key, Mode: c.mode(), Lease: cmp.Or(c.lease, ttl), Vouch: toSurrender}
+	e := Extension{ID: c.lock.ID, Token: c.lock.Token, Key: c.key, Mode: c.mode(), Lease: cmp.Or(c.lease, ttl), Vouch: toSurrender, Keep: true}
 	l, firm, err := x.machine.Extend(x.at(), e)
 	if errors.Is(err, ErrKeepFirst) {
-		if kept := x.machine.Keep(x.at(), e); kept != nil {
-			c.stage, c.back = storing, kept
-			return
-		}
+		c.stage, c.back = storing, l
+		return
 	}
 	if err == nil {
 		w.limit(l, e.Lease)

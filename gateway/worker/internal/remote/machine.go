@@ -131,7 +131,7 @@ var (
 	ErrEnded        = errors.New("worker: the lock has ended, and its key is not free yet")
 	ErrNotHeld      = errors.New("worker: the caller does not hold the key")
 	ErrFull         = errors.New("worker: the partition has the most held keys that can move with it")
-	ErrKeepFirst    = errors.New("worker: the store has to keep the lock first") // see Machine.Keep
+	ErrKeepFirst    = errors.New("worker: the store has to keep the lock first") // see Machine.Extend
 	ErrNoSession    = errors.New("worker: the session may be over")
 )
 

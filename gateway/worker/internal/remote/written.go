@@ -16,13 +16,14 @@ type Extension struct {
 	Mode  Mode
 	Lease time.Duration
 	Firm  bool          // the holder does not renew
+	Keep  bool          // ask the store first, if it has to keep the lock
 	Vouch time.Duration // for how long the worker's session vouches, read before Instant
 }
 
 // Extend gives a lock another lease, but never shortens what is left. The store must keep a lock
 // whose lease is longer than a session's, or, for a holder that does not renew, longer than the
-// session vouches for now. If it does not, Extend returns ErrKeepFirst. firm reports whether the
-// lock outlives the worker's session.
+// session vouches for now. If it does not, Extend returns the lock and ErrKeepFirst. After x.Keep, call
+// it again after Host.Settle. firm reports whether the lock outlives the worker's session.
 func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error) {
 	l = m.find(at, x.ID)
 	switch {
@@ -35,26 +36,16 @@ func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error
 	case l.isFor(x.Key, x.Mode) != nil:
 		return nil, false, l.isFor(x.Key, x.Mode)
 	case l.stored < x.Lease && (x.Lease > m.TTL || x.Firm && x.Lease > x.Vouch):
-		return nil, false, ErrKeepFirst
+		if x.Keep && l.state != keeping {
+			m.askStore(l, keeping, x.Lease)
+		}
+		return l, false, ErrKeepFirst
 	}
 	l.Lease, l.expires = x.Lease, max(l.expires, at.Now+x.Lease)
 	if x.Mode == Any {
 		m.Host.Tell(l, Renewed)
 	}
 	return l, l.stored >= x.Lease || x.Firm, nil
-}
-
-// Keep makes the store keep a lock with at least the lease of an extension. It returns nil if the store does, or if the lock
-// has ended; otherwise call it again after Host.Settle.
-func (m *Machine) Keep(at Instant, x Extension) *Lock {
-	l := m.find(at, x.ID)
-	if !m.open || l == nil || !m.vouches(at, l) || !l.has(x.Token) || l.stored >= x.Lease {
-		return nil
-	}
-	if l.state != keeping {
-		m.askStore(l, keeping, x.Lease)
-	}
-	return l
 }
 
 // MayBeKept reports whether the store may keep a lock, so that its end waits for the store.
