@@ -32,6 +32,7 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		{"--nope", 2, "unknown flag --nope"},
 		{"--weight 0", 2, "--weight: 0 is below 0.01"},
+		{"--weight 101", 2, "--weight: 101 is above 100"},
 		{"--weight heavy", 2, `--weight: "heavy" is not a number`},
 		{"--listen 127.0.0.1", 2, "host:port"},
 		{"--listen 0.0.0.0:0 --gossip 0.0.0.0:0", 2, "--advertise"},

@@ -60,7 +60,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Address(&o.admin, "admin", "", "`address` of the pages for operators, which worker ctl asks too; not for the public; default none")
 	f.Group("Cluster")
 	f.String(&o.name, "name", "", "unique `name`, which places the worker on the ring; keep it across restarts. Default: the host's name and the port")
-	f.Float(&o.limits.Weight, "weight", defaults.Weight, 0.01, "`number`, at most 100, that says how much load the worker can take, relative to others: 2 is twice as much as 1")
+	f.Float(&o.limits.Weight, "weight", defaults.Weight, 0.01, 100, "`number`, at most 100, that says how much load the worker can take, relative to others: 2 is twice as much as 1")
 	o.Define(f, "127.0.0.1:0", []string{"127.0.0.1:" + gossip.DefaultPort})
 	f.Group("Ownership")
 	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis or etcd cannot be reached: stop (admit nothing from 0.7 of --session-ttl on) or serve (go on while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")

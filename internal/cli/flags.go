@@ -143,8 +143,15 @@ func (f *Flags) Int64(p *int64, name string, def, min int64, usage string) {
 }
 
 // Float is Int for a number that need not be whole.
-func (f *Flags) Float(p *float64, name string, def, min float64, usage string) {
-	addFlag(f, p, name, def, usage, atLeast(min, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, "a number"))
+func (f *Flags) Float(p *float64, name string, def, min, max float64, usage string) {
+	parse := atLeast(min, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, "a number")
+	addFlag(f, p, name, def, usage, func(s string) (float64, error) {
+		v, err := parse(s)
+		if err == nil && !(v <= max) {
+			err = fmt.Errorf("%v is above %v", v, max)
+		}
+		return v, err
+	})
 }
 
 // Bool defines a flag that is false by default and takes no value.
