@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// stalls prints how long a request for an idle key takes while the key's partition moves to another worker.
+// stalls prints how long a request for an idle key takes that meets the move of its partition to another worker.
 func (s *site) stalls(ctx context.Context) error {
 	stage, redis, of, err := s.start(ctx)
 	if err != nil {
@@ -29,30 +29,43 @@ func (s *site) stalls(ctx context.Context) error {
 			return err
 		}
 	}
-	var longest []time.Duration
+	var met, others []time.Duration
 	failed := 0
 	for p := range s.moves {
 		key := ""
 		for i := 0; key == "" || (ring.Settings{}).WithDefaults().Ring.Partition(key) != p; i++ {
 			key = fmt.Sprint("order-", i)
 		}
-		stall, bad, err := s.move(ctx, of, p, key)
+		m, err := s.move(ctx, of, p, key)
 		if err != nil {
 			return fmt.Errorf("move of partition %d: %w", p, err)
 		}
-		longest, failed = append(longest, stall), failed+bad
+		met, others, failed = append(met, m.first), append(others, m.others...), failed+m.failed
 	}
-	slices.Sort(longest)
-	at := func(percent int) time.Duration {
-		return longest[min(len(longest)-1, len(longest)*percent/100)].Round(10 * time.Microsecond)
+	fmt.Fprintf(s.stdout, "\n%d moves of a partition, with requests for a key of it one after the other; %d failed.\n\n| request | number | p50 | p99 | longest |\n|---|---|---|---|---|\n", s.moves, failed)
+	for _, row := range []struct {
+		name string
+		took []time.Duration
+	}{{"the first at the new owner", met}, {"others", others}} {
+		slices.Sort(row.took)
+		at := func(percent int) time.Duration {
+			return row.took[min(len(row.took)-1, len(row.took)*percent/100)].Round(10 * time.Microsecond)
+		}
+		fmt.Fprintf(s.stdout, "| %s | %d | %v | %v | %v |\n", row.name, len(row.took), at(50), at(99), at(100))
 	}
-	_, err = fmt.Fprintf(s.stdout, "\nLongest request for a key while its partition moves, the key otherwise idle, in %d moves: p50 %v, p99 %v, longest %v; %d requests failed.\n", s.moves, at(50), at(99), at(100), failed)
-	return err
+	return nil
+}
+
+// move is how long the requests took that were sent while a partition moved.
+type move struct {
+	first  time.Duration // that the new owner answered
+	others []time.Duration
+	failed int
 }
 
 // move places a partition at the worker that follows its owner, and sends requests for a key of it one after the other
-// until that worker answers. It returns how long the longest one took, and how many failed.
-func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key string) (longest time.Duration, failed int, err error) {
+// until the router knows that it is the owner.
+func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key string) (m move, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	owner := func() (name string, err error) {
@@ -65,7 +78,7 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 	}
 	was, err := owner()
 	if err != nil {
-		return 0, 0, err
+		return m, err
 	}
 	to := "w0"
 	for i := range s.workers {
@@ -87,13 +100,20 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 	}()
 	for {
 		began := time.Now()
-		_, status, err := ask(ctx, http.MethodGet, "http://"+of.Listen+"/", key)
-		if longest = max(longest, time.Since(began)); err != nil || status != http.StatusOK {
-			failed++
+		body, status, err := ask(ctx, http.MethodGet, "http://"+of.Listen+"/", key)
+		took := time.Since(began)
+		var answer struct{ Worker string }
+		if err != nil || status != http.StatusOK || json.Unmarshal(body, &answer) != nil {
+			m.failed++
+		}
+		if answer.Worker == to && m.first == 0 {
+			m.first = took
+		} else {
+			m.others = append(m.others, took)
 		}
 		select {
 		case err := <-placed:
-			return longest, failed, err
+			return m, err
 		default:
 			time.Sleep(time.Millisecond)
 		}
