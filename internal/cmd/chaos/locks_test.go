@@ -141,6 +141,13 @@ func TestLockJudge(t *testing.T) {
 			time.Sleep(50 * time.Second)
 			p.loses(p.takes(7))
 		}},
+		{"lost while a free key came late", "", func(p *lockPlay) {
+			time.Sleep(50 * time.Second)
+			x, next := p.takes(7), p.asks("lives", time.Second)
+			p.unlocks(x)
+			time.Sleep(600 * time.Millisecond)
+			p.loses(p.has(next, 8))
+		}},
 		{"refused", "asked for since 0.000s (lives): unavailable", func(p *lockPlay) {
 			p.unlocks(p.takes(7))
 			x := p.asks("lives", ttl)
