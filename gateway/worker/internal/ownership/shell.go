@@ -92,8 +92,8 @@ func (s *Shell) run() {
 
 // hintDelay spreads the looks that follow a hint, which all workers get at once, over a
 // millisecond for each of them; so several hints need one look. A worker that waits for others,
-// until partitions or keys of its are free, looks at once. The store then serves it before those that only
-// want to know, so a few wait as well.
+// until partitions or keys of its are free, looks at once. The store then serves it before the others, so
+// even a few wait.
 func (s *Shell) hintDelay() time.Duration {
 	if s.Moves.waits() || s.awaits(s.current.incarnation) {
 		return 0
