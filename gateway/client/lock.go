@@ -394,7 +394,7 @@ func (u unlocking) answer(ctx context.Context) (err error) {
 }
 
 func (l *Lock) unlockedBefore() error {
-	return fmt.Errorf("%w: %q was unlocked before", locking.ErrNotOwner, l.key)
+	return fmt.Errorf("%w: %q was unlocked before, or never locked", locking.ErrNotOwner, l.key)
 }
 
 // lost returns an error if the lock is known to be no longer the caller's, without asking an owner elsewhere.
