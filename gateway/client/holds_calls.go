@@ -92,8 +92,8 @@ func (h *held) settleLocked(a send.OwnerAnswer) {
 }
 
 // askOwner makes a call about holds of one partition to its owner. Like a request for the key, it
-// waits for the owner and follows it. take gets the answer of an owner that did what the call asks.
-// repeated reports that a call without such an answer may have had its effect.
+// waits for the owner and follows it. An owner that did what the call asks has its answer passed to
+// take. If repeated is true, a call without such an answer may have had its effect.
 func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
 	call := send.OwnerCall{
 		Method: method, Key: key, Partition: partition, Spans: hs.client.spans, Body: request,

@@ -161,6 +161,22 @@ func TestCallOnALeavingWorkerFails(t *testing.T) {
 	})
 }
 
+// A request at a worker that has left, where no other worker would take its key, is refused at once.
+func TestRequestAtTheLastWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := site.New(t, 16).Start()
+		w.AwaitServing(t, 16)
+		if err := w.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		rec := site.Ask(t, w.Handler(http.NotFoundHandler()), "/", "k")
+		if rec.Code != http.StatusMisdirectedRequest || time.Since(began) > 0 {
+			t.Errorf("status %d after %v", rec.Code, time.Since(began))
+		}
+	})
+}
+
 // A worker whose name another one has on the ring says so.
 func TestNameIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

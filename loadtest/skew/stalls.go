@@ -113,6 +113,9 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 		}
 		select {
 		case err := <-placed:
+			if err == nil && m.first == 0 {
+				err = fmt.Errorf("worker %s has answered no request", to)
+			}
 			return m, err
 		default:
 			time.Sleep(time.Millisecond)

@@ -19,7 +19,8 @@ const (
 
 // conclude finds violations. A lock may be lost only with its owner. A call may fail, or wait for a free key, only while
 // the key has no owner: within one of the outages, or a TTL later. All of that may happen while the machine was too
-// busy. A lock that the store keeps may be lost only with what the store has lost, in one of forgotten.
+// busy, and a lock may be lost while free keys came to their waiters late. A lock that the store keeps may be lost only
+// with what the store has lost, in one of forgotten.
 func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duration) *lockReport {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -28,7 +29,7 @@ func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duratio
 	within := func(all []outage, begin, end time.Duration) bool {
 		return slices.ContainsFunc(all, func(o outage) bool { return o.touches(begin, end, ttl) })
 	}
-	// Where a free key comes to a waiting caller after half of a lease only, renewals may miss it.
+	// If a free key takes more than half of a lease to reach a waiting caller, renewals may come too late.
 	crawls := func(c *call) bool {
 		return slices.ContainsFunc(j.idle, func(i idle) bool {
 			return i.after == unlocking && i.end-i.begin > c.Lease/2 && i.end > c.end-c.Lease && i.begin < c.end

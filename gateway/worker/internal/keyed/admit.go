@@ -312,7 +312,7 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 	for {
 		changed := p.changed.Over()
 		switch {
-		case k.Draining.Load() && (how.Call || !p.isMoving()):
+		case k.Draining.Load() && (how.Call || !p.isMoving() || p.expected(how.Epoch)): // expected: nobody else would take it
 			return p.Elsewhere(key)
 		case p.Open.Load():
 			return nil
