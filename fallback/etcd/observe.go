@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
@@ -21,7 +19,7 @@ import (
 type view struct {
 	meta     meta
 	changed  int64 // revision of changed/sessions
-	alive    int64 // how many of them live
+	alive    int64 // number of sessions that live
 	version  int64 // since which they are as they are
 	sessions []records.SessionState
 	gone     []records.Stamp
@@ -33,8 +31,8 @@ type view struct {
 // all of them if that is 0 or of an earlier generation. It returns the locks of the incarnation's
 // own partitions only.
 //
-// Observe sends one request. etcd reads sessions and partitions for it only if they have changed. When a
-// session has run out, fewer are alive, and Observe asks again for all.
+// Observe sends one request if nothing has changed, and otherwise a second one for what has: the sessions, or
+// the partitions. When a session has run out, fewer are alive, and Observe reads all sessions.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	snapshot, err := s.observe(ctx, gen, incarnation, since, suspects)
 	return snapshot, s.handle.Failed("observe", err)
@@ -44,55 +42,49 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 	s.mu.Lock()
 	v := s.view
 	s.mu.Unlock()
-	for {
+	for sessions, partitions := false, false; ; {
 		if gen != "" && v.meta.generation != gen {
 			v = view{}
 		}
 		if since < v.meta.revision {
 			since = 0
 		}
-		r, err := s.readChanges(ctx, v, since, len(suspects) > 0)
+		r, st, err := s.look(ctx, v.meta.revision, since, sessions, partitions, len(suspects) > 0)
 		if err != nil {
 			return records.Snapshot{}, err
 		}
 		if !r.Succeeded {
-			m, err := s.enter(ctx, r, only(r.Responses[0]), gen)
+			m, err := s.enter(ctx, r, st.read[s.key("meta")], gen)
 			if err != nil && !errors.Is(err, errBegun) {
 				return records.Snapshot{}, err
 			}
-			v = view{meta: m}
+			v, sessions, partitions = view{meta: m}, true, true
 			continue
 		}
-		switch sessions := r.Responses[1].GetResponseTxn(); {
+		newSessions := v.changed != st.revision(s.key("changed/sessions")) || v.alive != st.count[s.key("alive/")]
+		newPartitions := st.revision(s.key("changed/partitions")) > since
+		switch {
 		case r.behind || r.Header.ClusterId != v.meta.cluster:
 			v = view{} // the next look begins a generation
 			continue
 		case since > r.Header.Revision:
-			since = 0
+			since, partitions = 0, true
 			continue
-		case !sessions.Succeeded:
-			if err := s.see(&v, r.Header.Revision, sessions.Responses); err != nil {
+		case newSessions && !sessions || newPartitions && !partitions:
+			sessions, partitions = sessions || newSessions, partitions || newPartitions
+			continue
+		case sessions:
+			if err := s.see(&v, r.Header.Revision, st); err != nil {
 				return records.Snapshot{}, err
 			}
-		case sessions.Responses[0].GetResponseRange().Count != v.alive: // one has run out
-			v.changed = 0
-			continue
 		}
-		return s.snapshot(v, r, incarnation, since, suspects)
+		return s.snapshot(v, r.Header.Revision, st, incarnation, since, suspects)
 	}
-}
-
-// only returns the one key that a read has found, or nil.
-func only(r *pb.ResponseOp) *mvccpb.KeyValue {
-	if kvs := r.GetResponseRange().Kvs; len(kvs) > 0 {
-		return kvs[0]
-	}
-	return nil
 }
 
 // see makes a view what etcd shows of the sessions, and keeps it for the next look.
-func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
-	changed, alive, known := only(r[0]).GetModRevision(), r[1].GetResponseRange().Kvs, *v
+func (s *Store) see(v *view, revision int64, st *step) error {
+	changed, alive, known := st.revision(s.key("changed/sessions")), st.lists[s.key("alive/")], *v
 	*v = view{meta: known.meta, changed: changed, alive: int64(len(alive)), version: max(changed, known.version)}
 	if known.version >= changed { // looked for since one has run out
 		v.version = revision
@@ -101,7 +93,7 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 	for _, kv := range alive {
 		lives[s.name("alive/", kv.Key)] = true
 	}
-	for _, kv := range r[2].GetResponseRange().Kvs {
+	for _, kv := range st.lists[s.key("session/")] {
 		incarnation := s.name("session/", kv.Key)
 		if !lives[incarnation] {
 			v.gone = append(v.gone, records.Stamp{Incarnation: incarnation, Beat: kv.ModRevision})
@@ -113,18 +105,18 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 		}
 		v.sessions = append(v.sessions, state)
 	}
-	for _, kv := range r[3].GetResponseRange().Kvs {
+	for _, kv := range st.lists[s.key("gone/")] {
 		beat, err := strconv.ParseInt(string(kv.Value), 10, 64)
 		if err != nil {
 			return fmt.Errorf("%s: %w", kv.Key, stores.ErrFields)
 		}
 		v.gone = append(v.gone, records.Stamp{Incarnation: s.name("gone/", kv.Key), Beat: beat})
 	}
-	for _, kv := range r[4].GetResponseRange().Kvs {
+	for _, kv := range st.lists[s.key("released/")] {
 		v.released = append(v.released, s.name("released/", kv.Key))
 	}
 	for n := range v.notes {
-		if kv := only(r[5+n]); kv != nil {
+		if kv := st.read[s.key(records.Note(n).String())]; kv != nil {
 			v.notes[n] = string(kv.Value)
 		}
 	}
@@ -136,54 +128,60 @@ func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
 	return nil
 }
 
-func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
-	now := time.Now()
+func (s *Store) snapshot(v view, revision int64, st *step, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	snapshot := records.Snapshot{
-		Generation: v.meta.generation, Now: time.Duration(now.UnixNano()), Beat: r.Header.Revision, Version: max(v.version, since),
+		Generation: v.meta.generation, Now: time.Duration(st.now.UnixNano()), Beat: revision,
+		Version:  max(v.version, since, st.revision(s.key("changed/partitions"))),
 		Sessions: v.sessions, Gone: v.gone, Released: v.released, Notes: v.notes,
 	}
-	if kv := only(r.Responses[0]); kv != nil {
+	if kv := st.read[s.key("quarantine")]; kv != nil {
 		end, _ := strconv.ParseInt(string(kv.Value), 10, 64)
 		longest := max(v.meta.ttl, s.handle.Given.TTL)
-		snapshot.Quarantine = min(max(time.UnixMilli(end).Sub(now), time.Millisecond), longest) // of another member's clock
+		snapshot.Quarantine = min(max(time.UnixMilli(end).Sub(st.now), time.Millisecond), longest) // of another member's clock
 	}
-	if partitions := r.Responses[2].GetResponseTxn(); !partitions.Succeeded {
-		snapshot.Version = max(snapshot.Version, only(partitions.Responses[0]).GetModRevision())
-		for _, kv := range partitions.Responses[1].GetResponseRange().Kvs {
-			number, _ := strconv.Atoi(s.name("partition/", kv.Key))
-			p, err := decodePartition(number, v.meta.generation, kv)
-			if err != nil {
-				return snapshot, fmt.Errorf("%s: %w", kv.Key, err)
-			}
-			snapshot.Partitions = append(snapshot.Partitions, p.Told(incarnation))
+	for _, kv := range st.lists[s.key("partition/")] {
+		number, _ := strconv.Atoi(s.name("partition/", kv.Key))
+		p, err := decodePartition(number, v.meta.generation, kv)
+		if err != nil {
+			return snapshot, fmt.Errorf("%s: %w", kv.Key, err)
 		}
+		snapshot.Partitions = append(snapshot.Partitions, p.Told(incarnation))
 	}
-	if len(suspects) > 0 {
-		for _, kv := range r.Responses[3].GetResponseRange().Kvs {
-			live := func(state records.SessionState) bool { return state.Incarnation == s.name("session/", kv.Key) }
-			if name := s.name("session/", kv.Key); slices.Contains(suspects, name) && slices.ContainsFunc(v.sessions, live) {
-				snapshot.Stamps = append(snapshot.Stamps, records.Stamp{Incarnation: name, Beat: kv.ModRevision})
-			}
+	for _, kv := range st.lists[s.key("session/")] {
+		name := s.name("session/", kv.Key)
+		live := func(state records.SessionState) bool { return state.Incarnation == name }
+		if slices.Contains(suspects, name) && slices.ContainsFunc(v.sessions, live) {
+			snapshot.Stamps = append(snapshot.Stamps, records.Stamp{Incarnation: name, Beat: kv.ModRevision})
 		}
 	}
 	return snapshot, nil
 }
 
-// readChanges asks for what differs from a view, and the partitions that changed after a version.
-func (s *Store) readChanges(ctx context.Context, v view, since int64, stamps bool) (reply, error) {
+// look reads what Observe needs, of sessions and partitions only which ones have changed unless they are asked for,
+// if the generation is the one that began at a revision; otherwise only meta. It contains no nested
+// transaction, because etcd writes each of those to its log.
+func (s *Store) look(ctx context.Context, meta, since int64, sessions, partitions, stamps bool) (reply, *step, error) {
 	get, prefix, keys := clientv3.OpGet, clientv3.WithPrefix(), clientv3.WithKeysOnly()
-	sessions, partitions := s.key("changed/sessions"), s.key("changed/partitions")
-	then := []clientv3.Op{
-		get(s.key("quarantine")),
-		clientv3.OpTxn([]clientv3.Cmp{unchanged(sessions, cmp.Or(v.changed, -1))},
-			[]clientv3.Op{get(s.key("alive/"), prefix, clientv3.WithCountOnly())},
-			[]clientv3.Op{get(sessions), get(s.key("alive/"), prefix, keys), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),
-				get(s.key(records.Placements.String())), get(s.key(records.Suspects.String()))}),
-		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(partitions), "<", since+1)}, nil,
-			[]clientv3.Op{get(partitions), get(s.key("partition/"), prefix, clientv3.WithMinModRev(since+1))}),
+	then := []clientv3.Op{get(s.key("quarantine")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}
+	switch {
+	case sessions:
+		then = append(then, get(s.key("alive/"), prefix, keys), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),
+			get(s.key(records.Placements.String())), get(s.key(records.Suspects.String())))
+	case stamps:
+		then = append(then, get(s.key("alive/"), prefix, clientv3.WithCountOnly()), get(s.key("session/"), prefix, keys))
+	default:
+		then = append(then, get(s.key("alive/"), prefix, clientv3.WithCountOnly()))
 	}
-	if stamps {
-		then = append(then, get(s.key("session/"), prefix, keys))
+	if partitions {
+		then = append(then, get(s.key("partition/"), prefix, clientv3.WithMinModRev(since+1)))
 	}
-	return s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), cmp.Or(v.meta.revision, -1))}, then, []clientv3.Op{get(s.key("meta"))})
+	reads, otherwise := then, []clientv3.Op{get(s.key("meta"))}
+	r, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), cmp.Or(meta, -1))}, then, otherwise)
+	if err != nil {
+		return r, nil, err
+	}
+	if !r.Succeeded {
+		reads = otherwise
+	}
+	return r, sortReads(reads, r.Responses), nil
 }

@@ -31,6 +31,9 @@ type step struct {
 
 func (st *step) has(key string) bool { return st.read[key] != nil }
 
+// revision returns the revision of a key that was read, 0 if it is not there.
+func (st *step) revision(key string) int64 { return st.read[key].GetModRevision() }
+
 func (st *step) put(key, value string, opts ...clientv3.OpOption) {
 	st.ops = append(st.ops, clientv3.OpPut(key, value, opts...))
 }
@@ -64,8 +67,8 @@ func (s *Store) transact(ctx context.Context, client *connection, gen string, re
 		if err != nil || len(st.ops) == 0 {
 			return err
 		}
-		for key, kv := range st.read {
-			compare = append(compare, unchanged(key, kv.GetModRevision()))
+		for key := range st.read {
+			compare = append(compare, unchanged(key, st.revision(key)))
 		}
 		ops = st.ops
 	}
