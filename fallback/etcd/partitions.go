@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/keyway-go/keyway/internal/kept"
 	"github.com/keyway-go/keyway/internal/records"
@@ -16,9 +18,10 @@ import (
 // errPartly means that a call has changed some of its partitions, and cannot change others.
 var errPartly = errors.New("etcd: only a part of the changes was written")
 
-// maxJobs is how many partitions one transaction changes. etcd takes 128 operations and 1.5 MiB by default.
-// After a transaction that it refuses for its size, those of the call have half as many.
-const maxJobs = 100
+const (
+	maxJobs = 100 // partitions that one transaction changes: etcd takes 128 operations and 1.5 MiB by default
+	atOnce  = 4   // transactions of one call
+)
 
 // job changes a partition.
 type job struct {
@@ -32,36 +35,59 @@ func (s *Store) partitionKey(p int) string { return s.key("partition", fmt.Sprin
 // change carries out jobs, in few transactions, and returns the partition of each one as it
 // is afterwards. Unless the incarnation is "", it needs to have a session.
 func (s *Store) change(ctx context.Context, gen, incarnation string, jobs []job) ([]*partition, error) {
-	after := map[int]*partition{}
-	for done, most := 0, maxJobs; ; {
-		n := min(len(jobs)-done, most)
-		err := s.changeTogether(ctx, gen, incarnation, jobs[done:done+n], after)
+	after := make([]*partition, len(jobs))
+	var transactions errgroup.Group
+	transactions.SetLimit(atOnce)
+	errs := make([]error, max(1, (len(jobs)+maxJobs-1)/maxJobs)) // without jobs, the session is looked at
+	for i := range errs {
+		from, to := i*maxJobs, min((i+1)*maxJobs, len(jobs))
+		transactions.Go(func() error {
+			errs[i] = s.changeSome(ctx, gen, incarnation, jobs[from:to], after[from:to])
+			return nil
+		})
+	}
+	transactions.Wait()
+	if err := together(errs...); err != nil {
+		return nil, err
+	}
+	return after, nil
+}
+
+// together returns the error of a call whose parts returned errs. It is definite only if no part has written anything.
+func together(errs ...error) (err error) {
+	for _, e := range errs {
 		switch {
-		case tooLarge(err) && n > 1:
-			most = n / 2
-			continue
-		case err != nil && done > 0 && isDefinite(err):
-			return nil, fmt.Errorf("%w: then %v", errPartly, err)
-		case err != nil:
-			return nil, err
-		}
-		if done += n; done == len(jobs) {
-			break
+		case e != nil && !isDefinite(e):
+			return e
+		case e != nil:
+			err = e
 		}
 	}
-	partitions := make([]*partition, len(jobs))
-	for i, j := range jobs {
-		partitions[i] = after[j.partition]
+	if err != nil && slices.Contains(errs, nil) {
+		err = fmt.Errorf("%w: then %v", errPartly, err)
 	}
-	return partitions, nil
+	return err
+}
+
+// changeSome carries out jobs in one transaction, or in several if etcd refuses that one for its size.
+func (s *Store) changeSome(ctx context.Context, gen, incarnation string, jobs []job, after []*partition) error {
+	err := s.changeTogether(ctx, gen, incarnation, jobs, after)
+	if !tooLarge(err) || len(jobs) == 1 {
+		return err
+	}
+	half := len(jobs) / 2
+	if err = s.changeSome(ctx, gen, incarnation, jobs[:half], after[:half]); err != nil {
+		return err
+	}
+	return together(nil, s.changeSome(ctx, gen, incarnation, jobs[half:], after[half:]))
 }
 
 func isDefinite(err error) bool {
 	return errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone)
 }
 
-// changeTogether carries out jobs in one transaction. It adds the partitions to after.
-func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, jobs []job, after map[int]*partition) error {
+// changeTogether carries out jobs in one transaction. It sets the partition of each one in after.
+func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, jobs []job, after []*partition) error {
 	keys := map[string]bool{}
 	for _, j := range jobs {
 		keys[s.partitionKey(j.partition)] = true
@@ -86,9 +112,9 @@ func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, job
 }
 
 // do carries out jobs on what was read, and writes each partition that has become another one.
-func (s *Store) do(st *step, jobs []job, after map[int]*partition) (err error) {
+func (s *Store) do(st *step, jobs []job, after []*partition) (err error) {
 	partitions := map[int]*partition{}
-	for _, j := range jobs {
+	for i, j := range jobs {
 		p := partitions[j.partition]
 		if p == nil {
 			if p, err = decodePartition(j.partition, st.meta.generation, st.read[s.partitionKey(j.partition)]); err != nil {
@@ -96,11 +122,11 @@ func (s *Store) do(st *step, jobs []job, after map[int]*partition) (err error) {
 			}
 			partitions[j.partition] = p
 		}
+		after[i] = p
 		j.do(st, p)
 	}
 	changed := false
 	for number, p := range partitions {
-		after[number] = p
 		if p.Touched {
 			st.put(s.partitionKey(number), p.encode())
 		}
