@@ -145,9 +145,11 @@ func started(t *testing.T) map[string]float64 {
 	return counts
 }
 
-// A session is renewed with two requests, and not when it is over. A look that finds nothing new takes one.
+// A session is renewed with two requests, and not when it is over. A look that finds nothing new takes one, and adds
+// nothing to etcd's log.
 func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the requests of all servers
-	url := storeURL(startMembers(t, 1, nil))
+	members := startMembers(t, 1, nil)
+	url := storeURL(members)
 	s, other := openStore(t, url), openStore(t, url)
 	gen := kit.Must(s.Generation(t.Context()))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
@@ -157,9 +159,12 @@ func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the re
 		version = kit.Must(s.Observe(t.Context(), gen, "a", version, nil)).Version
 	}
 	work()
-	before := started(t)
+	before, entries := started(t), members[0].server.Server.AppliedIndex()
 	for range 5 {
 		work()
+	}
+	if n := members[0].server.Server.AppliedIndex() - entries; n != 5 {
+		t.Errorf("five renewals and looks added %d entries to etcd's log, want 5", n)
 	}
 	want := map[string]float64{"Txn": 10, "LeaseKeepAlive": 5}
 	for method, n := range started(t) {
