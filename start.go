@@ -162,7 +162,7 @@ func (c *Config) join(ctx context.Context, self ring.Member) (*gossip.Cluster, e
 // gossipError returns an error of package gossip as one of this package.
 func gossipError(err error) error {
 	if errors.Is(err, gossip.ErrRefused) {
-		return fmt.Errorf("keyway: the address of Config.Join (--join) belongs to another cluster: set it to the addresses of this cluster's members, or to a free one for a second cluster on this machine: %w", err)
+		return fmt.Errorf("keyway: a member at Config.Join (--join) refuses this one: %w; if it is of another cluster, set Config.Join to members of this one, or to a free address for a second cluster on this machine", err)
 	}
 	if errors.Is(err, gossip.ErrConfig) {
 		return bad("%s", strings.TrimPrefix(err.Error(), gossip.ErrConfig.Error()+": "))

@@ -180,7 +180,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 
 	err = c.joiner.awaitFirstRound(ctx)
 	if cfg.Guessed && errors.Is(err, ErrRefused) {
-		c.log.Warn("the default address of --join (Config.Join) belongs to another cluster: set it to the addresses of this cluster's members", "error", err)
+		c.log.Warn("a member at the default address of --join (Config.Join) refuses this one: if it is of another cluster, set --join to the addresses of this one's members", "error", err)
 		err = nil
 	}
 	if err != nil {

@@ -182,7 +182,7 @@ func TestAStrangerAtAGuessedAddress(t *testing.T) {
 		if n := len(c.View().Members); n != 1 {
 			t.Errorf("it sees %d members, want itself", n)
 		}
-		for _, want := range []string{"the default address of --join", "belongs to another cluster", "cluster name differs"} {
+		for _, want := range []string{"the default address of --join", "refuses this one", "cluster name differs"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log lacks %q: %s", want, &log)
 			}
