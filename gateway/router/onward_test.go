@@ -75,7 +75,7 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 		rc.Flush() // and the body goes on
 		io.Copy(io.Discard, r.Body)
 	}))
-	defer upstream.Close()
+	t.Cleanup(upstream.Close) // after that of the connections, whose requests it awaits
 	upload := []string{":method", "POST", ":scheme", "http", ":path", "/", ":authority", "shop.example"}
 	var log kit.Buffer
 	w := site.NewFake(t, "a", site.Answer("served"))
