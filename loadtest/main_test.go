@@ -268,7 +268,7 @@ func TestUsage(t *testing.T) {
 		{"--contenders keyway+local", "no lock to put a local mutex before"},
 		{"--workloads cold", `there is no "cold"`},
 		{"--work hard", `there is no "hard"`},
-		{"--rate -1", "not a number from 0 up"},
+		{"--rate -1", "is below 0"},
 		{"--clients 0", "--clients"},
 		{"--time=2s --events=soon", "must begin with a time"},
 		{"--time=2s --events=1s", "one of add"},
