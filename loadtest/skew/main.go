@@ -66,34 +66,9 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	return nil
 }
 
-// start starts a store, at an address that it returns, and a router. The caller must close the stage.
-func (s *site) start(ctx context.Context) (_ *proc.Stage, redis string, _ *cluster.Process, err error) {
-	stage, err := proc.NewStage("skew")
-	if err != nil {
-		return nil, "", nil, err
-	}
-	defer func() {
-		if err != nil {
-			stage.Close()
-		}
-	}()
-	store, err := servers.Redis("redis", stage.Dir)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	if _, err := stage.Start(ctx, store); err != nil {
-		return nil, "", nil, err
-	}
-	router, err := stage.Start(ctx, servers.Router("router", s.programs.Router, "skew", store.Dial))
-	if err != nil {
-		return nil, "", nil, err
-	}
-	return stage, store.Dial, cluster.Of(router), nil
-}
-
 // measure prints a row.
 func (s *site) measure(ctx context.Context, placement string) error {
-	stage, redis, of, err := s.start(ctx)
+	stage, redis, of, err := servers.Begin(ctx, "skew", s.programs.Router)
 	if err != nil {
 		return err
 	}
