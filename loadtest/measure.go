@@ -166,7 +166,7 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 	defer stop()
 	done := make(chan struct{})
 	r, err := load.Run(ctx, load.Config{
-		Addr: s.addr, Clients: m.clients, Rate: float64(m.rate), Mix: sc.mix, WarmUp: sc.warmUp, Time: sc.time,
+		Addr: s.addr, Clients: m.clients, Rate: m.rate, Mix: sc.mix, WarmUp: sc.warmUp, Time: sc.time,
 		Begin: func() {
 			before = s.counters(ctx)
 			begin := time.Now()

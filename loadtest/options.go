@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
@@ -23,6 +22,9 @@ Contenders (the first one named is what the others are compared with; those with
 a lock can have ` + localSuffix + `, a mutex in each process before the lock):
 `
 
+// maxRate bounds --rate: a nanosecond between requests.
+const maxRate = 1e9
+
 // options are what a run is asked for.
 type options struct {
 	short      bool
@@ -31,7 +33,7 @@ type options struct {
 	works      []string
 	keys       int
 	clients    int
-	rate       load.Decimal
+	rate       float64
 	rounds     int
 	time       time.Duration
 	warmUp     time.Duration
@@ -64,7 +66,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.keys, "keys", 10_000, 1, "`number` of keys")
 	f.Group("How")
 	f.Int(&o.clients, "clients", 64, 1, "`number` of clients, each with a connection")
-	f.Var(&o.rate, "rate", "`requests` per second in all that are due, whether or not the ones before are answered; latency counts from when a request is due. 0: each client sends one when it has the answer to the last")
+	f.Float(&o.rate, "rate", 0, 0, maxRate, "`requests` per second in all that are due, whether or not the ones before are answered; latency counts from when a request is due. 0: each client sends one when it has the answer to the last")
 	f.Int(&o.rounds, "rounds", 5, 1, "`number` of rounds in which each contender has its turn")
 	f.Duration(&o.time, "time", time.Second, 50*time.Millisecond, "`length` of a turn")
 	f.Duration(&o.warmUp, "warm-up", 250*time.Millisecond, 0, "`length` of the load before each turn")
@@ -104,7 +106,7 @@ func (o *options) check() (err error) {
 
 func (o *options) reported() report.Settings {
 	return report.Settings{
-		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(),
+		Clients: o.clients, Rate: o.rate, Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(),
 		Instances: o.instances, Keys: o.keys, TTL: o.ttl.String(), Poll: lockers.Poll.String(), Events: o.eventText,
 	}
 }

@@ -6,22 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/keyway-go/keyway/internal/cluster/postgres"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
-// postgresServer is PostgreSQL with its defaults, which are safe: a commit is
-// on the disk.
 var postgresServer = server{
 	pkg:      "postgresql",
-	programs: func() []string { return []string{findPostgres("initdb"), findPostgres("postgres")} },
+	programs: postgres.Programs,
 	start:    startPostgres,
 	url:      func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
 	prepare:  preparePostgres,
@@ -32,39 +28,11 @@ var postgresServer = server{
 	},
 }
 
-// findPostgres returns the path of one of PostgreSQL's programs; "" if it is
-// not installed. Debian has them in directories by version.
-func findPostgres(program string) string {
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is good
-	return proc.Find(program, dirs...)
-}
-
-// asServer returns a command that runs as a user whom PostgreSQL takes: it
-// refuses root.
-func asServer(program string, args ...string) (string, []string) {
-	if os.Geteuid() != 0 {
-		return program, args
-	}
-	return "setpriv", append([]string{"--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=TERM", program}, args...)
-}
-
-func startPostgres(l *launch) (spec proc.Spec, err error) {
-	if os.Geteuid() == 0 {
-		if out, err := exec.CommandContext(l, "chown", "postgres:postgres", l.dir).CombinedOutput(); err != nil {
-			return spec, fmt.Errorf("chown: %w: %s", err, out)
-		}
-	}
-	data := filepath.Join(l.dir, "data")
-	program, args := asServer(findPostgres("initdb"), "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync")
-	initdb := exec.CommandContext(l, program, args...)
-	initdb.Dir = l.dir
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return spec, fmt.Errorf("initdb: %w\n%s", err, out)
-	}
-	spec.Program, spec.Args = asServer(findPostgres("postgres"), "-D", data, "-p", l.port, "-k", "", "-c", "listen_addresses="+l.host,
+func startPostgres(l *launch) (proc.Spec, error) {
+	spec, err := postgres.Make(l, l.dir, "-p", l.port, "-k", "", "-c", "listen_addresses="+l.host,
 		"-c", "max_connections="+strconv.Itoa(l.clients), "-c", "shared_preload_libraries=pg_stat_statements")
 	spec.Ready = "ready to accept connections"
-	return spec, nil
+	return spec, err
 }
 
 // fullStock is what there is of each article in the beginning.

@@ -97,7 +97,7 @@ func TestBatch(t *testing.T) {
 	}
 	// Statements to PostgreSQL: four for each transaction, which is for one
 	// request or for as many as waited.
-	s := r.Scene("hot-stock-postgres")
+	s := sceneOf(r, "hot-stock-postgres")
 	if one, many := s.Row("keyway").Median(report.Commands), s.Row("keyway-batch").Median(report.Commands); one < 3 || many > 0.5*one {
 		t.Errorf("%.2f commands for each request one by one, %.2f in batches", one, many)
 	}

@@ -58,13 +58,7 @@ type Process struct {
 // Start starts program and waits until it has printed that it is ready, see [proc.Start]. What it prints goes to out,
 // each line behind the name.
 func Start(ctx context.Context, name, program string, out io.Writer, args ...string) (*Process, error) {
-	return StartSpec(ctx, proc.Spec{Name: name, Program: program, Out: out, Args: args})
-}
-
-// StartSpec is Start for what Start's arguments do not say.
-func StartSpec(ctx context.Context, spec proc.Spec) (*Process, error) {
-	spec.Ready = ReadyLine
-	p, err := proc.Start(ctx, spec)
+	p, err := proc.Start(ctx, proc.Spec{Name: name, Program: program, Out: out, Args: args, Ready: ReadyLine})
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}

@@ -132,8 +132,8 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	set := cli.NewFlags("hop", "Hop measures what a request costs in Keyway's router, in HAProxy and in nginx, in turns.\n")
 	f.common(set)
 	set.Int(&f.rounds, "rounds", 5, 1, "`number` of rounds in which each proxy has its turn")
-	seconds := load.Decimal(2)
-	set.Var(&seconds, "seconds", "`length` of a turn")
+	var seconds float64
+	set.Float(&seconds, "seconds", 2, 1e-3, 1e6, "`length` of a turn")
 	set.Duration(&f.warmUp, "warm-up", 300*time.Millisecond, 0, "`length` of the load before each turn")
 	set.Int(&f.idleConns, "idle", 10_000, 1, "`number` of connections of the scenario idle")
 	set.List(&chosen, "scenarios", ",", names, "`names` of those to measure, separated by commas")
@@ -143,9 +143,7 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	if err := set.Parse(args, out); err != nil {
 		return f, err
 	}
-	if f.time = time.Duration(float64(seconds) * float64(time.Second)); f.time <= 0 {
-		return f, cli.Usagef("--seconds: 0 is no time")
-	}
+	f.time = time.Duration(seconds * float64(time.Second))
 	for _, name := range chosen {
 		i := slices.IndexFunc(scenarios(), func(s scenario) bool { return s.name == name })
 		if i < 0 {

@@ -119,11 +119,9 @@ func (h *hop) close(err error) {
 
 // startRedis starts a redis-server.
 func (h *hop) startRedis() error {
-	spec, err := servers.Redis("redis", h.stage.Dir)
-	if err != nil {
-		return err
+	store, err := servers.StartRedis(h.ctx, h.stage, "redis")
+	if err == nil {
+		h.redis = store.Dial
 	}
-	h.redis = spec.Dial
-	_, err = h.stage.Start(h.ctx, spec)
 	return err
 }

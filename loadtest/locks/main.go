@@ -112,7 +112,7 @@ func (b *bench) start(ctx context.Context) error {
 		}
 		b.worker = programs.Worker
 	}
-	store, err := b.startRedis(ctx, "redis")
+	store, err := servers.StartRedis(ctx, b.stage, "redis")
 	if err != nil {
 		return err
 	}
@@ -123,14 +123,6 @@ func (b *bench) start(ctx context.Context) error {
 	b.server, b.store = []*proc.Process{store, worker}, redis.NewClient(&redis.Options{Addr: store.Dial})
 	b.gossip = cluster.Of(worker).Gossip
 	return nil
-}
-
-func (b *bench) startRedis(ctx context.Context, name string) (*proc.Process, error) {
-	spec, err := servers.Redis(name, b.stage.Dir)
-	if err != nil {
-		return nil, err
-	}
-	return b.stage.Start(ctx, spec)
 }
 
 // measure prints what locks of a worker cost.
@@ -404,7 +396,7 @@ func (b *bench) connector(ctx context.Context, name string) (connect func() (loc
 			return lockers.Etcd([]string{"http://" + spec.Dial}, peerTTL)
 		}, nil
 	case "lock", "redislock", "redsync":
-		server, err := b.startRedis(ctx, name)
+		server, err := servers.StartRedis(ctx, b.stage, name)
 		if err != nil {
 			return nil, err
 		}

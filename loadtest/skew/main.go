@@ -25,22 +25,21 @@ func main() { os.Exit(cli.Main("skew", run)) }
 type site struct {
 	workers, clients, keys int
 	moves                  int
-	skew                   load.Decimal
-	cores                  load.Decimal
+	skew, cores            float64
 	warmUp, length         time.Duration
 	programs               cluster.Programs
 	stdout                 io.Writer
 }
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	s := &site{skew: 1.1, cores: 0.1, stdout: stdout}
+	s := &site{stdout: stdout}
 	f := cli.NewFlags("skew", "Skew measures what placement by load gains.\n")
 	f.Int(&s.workers, "workers", 4, 2, "`number` of workers")
 	f.Int(&s.clients, "clients", 64, 1, "`number` of connections that send requests one after the other")
 	f.Int(&s.keys, "keys", 2000, 1, "`number` of keys")
 	f.Int(&s.moves, "moves", 100, 1, "`number` of partitions that are moved by hand before that")
-	f.Var(&s.skew, "skew", "`exponent` of Zipf's law: the key of rank i comes with weight 1/i^exponent")
-	f.Var(&s.cores, "cores", "`cores` of each worker")
+	f.Float(&s.skew, "skew", 1.1, 0, 100, "`exponent` of Zipf's law: the key of rank i comes with weight 1/i^exponent")
+	f.Float(&s.cores, "cores", 0.1, 0.01, 1000, "`cores` of each worker")
 	f.Duration(&s.warmUp, "warm-up", 3*time.Minute, time.Second, "`time` before that: at most 9 % of the load move in a minute")
 	f.Duration(&s.length, "t", 30*time.Second, time.Second, "`time` that is measured")
 	if err := f.Parse(args, stdout); err != nil {
@@ -57,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := s.stalls(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\n%d workers with %v cores each, %d keys with Zipf's exponent %v, %d clients, %v after %v.\n\n", s.workers, s.cores.String(), s.keys, s.skew.String(), s.clients, s.length, s.warmUp)
+	fmt.Fprintf(stdout, "\n%d workers with %v cores each, %d keys with Zipf's exponent %v, %d clients, %v after %v.\n\n", s.workers, s.cores, s.keys, s.skew, s.clients, s.length, s.warmUp)
 	fmt.Fprintln(stdout, "| placement | requests/s | failed | p99 | busiest worker's CPU | idlest's |\n|---|---|---|---|---|---|")
 	for _, placement := range []string{"off", "on"} {
 		if err := s.measure(ctx, placement); err != nil {
@@ -67,34 +66,9 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	return nil
 }
 
-// start starts a store, at an address that it returns, and a router. The caller must close the stage.
-func (s *site) start(ctx context.Context) (_ *proc.Stage, redis string, _ *cluster.Process, err error) {
-	stage, err := proc.NewStage("skew")
-	if err != nil {
-		return nil, "", nil, err
-	}
-	defer func() {
-		if err != nil {
-			stage.Close()
-		}
-	}()
-	store, err := servers.Redis("redis", stage.Dir)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	if _, err := stage.Start(ctx, store); err != nil {
-		return nil, "", nil, err
-	}
-	router, err := stage.Start(ctx, servers.Router("router", s.programs.Router, "skew", store.Dial))
-	if err != nil {
-		return nil, "", nil, err
-	}
-	return stage, store.Dial, cluster.Of(router), nil
-}
-
 // measure prints a row.
 func (s *site) measure(ctx context.Context, placement string) error {
-	stage, redis, of, err := s.start(ctx)
+	stage, redis, of, err := servers.Begin(ctx, "skew", s.programs.Router)
 	if err != nil {
 		return err
 	}
@@ -105,7 +79,7 @@ func (s *site) measure(ctx context.Context, placement string) error {
 		if err != nil {
 			return err
 		}
-		ungroup, err := servers.Limit(w, float64(s.cores))
+		ungroup, err := servers.Limit(w, s.cores)
 		if err != nil {
 			return fmt.Errorf("a cgroup for a worker: %w", err)
 		}
@@ -121,12 +95,12 @@ func (s *site) measure(ctx context.Context, placement string) error {
 		}
 	}
 	answers, err := load.Run(ctx, load.Config{
-		Addr: of.Listen, Clients: s.clients, Mix: load.Mix{Keys: s.keys, Skew: float64(s.skew), Path: "/"}, WarmUp: s.warmUp, Time: s.length, Begin: took(-1), End: took(1),
+		Addr: of.Listen, Clients: s.clients, Mix: load.Mix{Keys: s.keys, Skew: s.skew, Path: "/"}, WarmUp: s.warmUp, Time: s.length, Begin: took(-1), End: took(1),
 	})
 	if err != nil {
 		return err
 	}
-	share := func(d time.Duration) float64 { return 100 * d.Seconds() / s.length.Seconds() / float64(s.cores) }
+	share := func(d time.Duration) float64 { return 100 * d.Seconds() / s.length.Seconds() / s.cores }
 	_, err = fmt.Fprintf(s.stdout, "| %s | %.0f | %d | %v | %.0f %% | %.0f %% |\n", placement, float64(answers.Answered)/answers.Time.Seconds(), answers.Failed,
 		answers.Quantile(99).Round(time.Millisecond), share(slices.Max(used)), share(slices.Min(used)))
 	return err

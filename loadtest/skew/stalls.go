@@ -19,7 +19,7 @@ import (
 
 // stalls prints how long a request for an idle key takes that meets the move of its partition to another worker.
 func (s *site) stalls(ctx context.Context) error {
-	stage, redis, of, err := s.start(ctx)
+	stage, redis, of, err := servers.Begin(ctx, "skew", s.programs.Router)
 	if err != nil {
 		return err
 	}

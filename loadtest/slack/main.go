@@ -82,29 +82,17 @@ type result struct {
 
 // measure returns how many requests a second were answered.
 func (r *result) measure(ctx context.Context, programs cluster.Programs, ttl, length time.Duration, cores float64, clients int) (rate float64, err error) {
-	stage, err := proc.NewStage("slack")
+	stage, redis, of, err := servers.Begin(ctx, "slack", programs.Router, "--session-ttl", ttl.String())
 	if err != nil {
 		return 0, err
 	}
 	defer stage.Close()
-	redis, err := servers.Redis("redis", stage.Dir)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := stage.Start(ctx, redis); err != nil {
-		return 0, err
-	}
-	router, err := stage.Start(ctx, servers.Router("router", programs.Router, "slack", redis.Dial, "--session-ttl", ttl.String()))
-	if err != nil {
-		return 0, err
-	}
-	of := cluster.Of(router)
 	running, end := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer end()
 	for i := range workers {
-		w, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), programs.Worker, "slack", redis.Dial, of.Gossip, "--session-ttl", ttl.String()))
+		w, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), programs.Worker, "slack", redis, of.Gossip, "--session-ttl", ttl.String()))
 		if err != nil {
 			return 0, err
 		}

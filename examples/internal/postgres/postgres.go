@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/keyway-go/keyway/internal/cluster/postgres"
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
@@ -74,56 +74,20 @@ func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 
 // start starts a throw-away server, which listens on a socket in its directory and on no port, and connects to it.
 func start(ctx context.Context, dir string) (db *pgxpool.Pool, server *proc.Process, err error) {
-	initdb, postgres := find("initdb"), find("postgres")
-	if initdb == "" || postgres == "" {
+	if slices.Contains(postgres.Programs(), "") {
 		return nil, nil, ErrMissing
 	}
-	if os.Geteuid() == 0 {
-		if out, err := exec.CommandContext(ctx, "chown", "postgres", dir).CombinedOutput(); err != nil {
-			return nil, nil, fmt.Errorf("chown: %w: %s", err, out)
-		}
-	}
-	data := filepath.Join(dir, "data")
-	init := asServer(initdb, "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync")
-	init.Dir = dir
-	if out, err := init.CombinedOutput(); err != nil {
-		return nil, nil, fmt.Errorf("initdb: %w\n%s", err, out)
-	}
-	serve := asServer(postgres, "-D", data, "-k", dir, "-c", "listen_addresses=")
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	server, err = proc.Start(ctx, proc.Spec{
-		Name: "PostgreSQL", Program: serve.Path, Args: serve.Args[1:],
-		Run: func(cmd *exec.Cmd) error {
-			cmd.Dir = dir
-			return cmd.Start()
-		},
-		Serves: func(ctx context.Context) (err error) {
-			db, err = connect(ctx, "user=postgres dbname=postgres host="+dir)
-			return err
-		},
-	})
+	spec, err := postgres.Make(ctx, dir, "-k", dir, "-c", "listen_addresses=")
+	if err != nil {
+		return nil, nil, err
+	}
+	spec.Name = "PostgreSQL"
+	spec.Serves = func(ctx context.Context) (err error) {
+		db, err = connect(ctx, "user=postgres dbname=postgres host="+dir)
+		return err
+	}
+	server, err = proc.Start(ctx, spec)
 	return db, server, err
-}
-
-// find returns the path of one of PostgreSQL's programs; "" if it is not
-// installed. Debian has them in directories by version.
-func find(program string) string {
-	for _, pattern := range []string{"/usr/lib/postgresql/*/bin/", "/opt/homebrew/opt/postgresql@*/bin/"} {
-		if paths, _ := filepath.Glob(pattern + program); len(paths) > 0 {
-			return paths[len(paths)-1]
-		}
-	}
-	path, _ := exec.LookPath(program)
-	return path
-}
-
-// asServer returns a command that runs as a user whom PostgreSQL takes: it
-// refuses root.
-func asServer(program string, args ...string) *exec.Cmd {
-	if os.Geteuid() == 0 {
-		args = append([]string{"--reuid=postgres", "--regid=postgres", "--clear-groups", program}, args...)
-		program = "setpriv"
-	}
-	return exec.Command(program, args...)
 }

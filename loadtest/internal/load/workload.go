@@ -13,9 +13,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sort"
-	"strconv"
 
-	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
 )
 
@@ -99,19 +97,4 @@ func picker(keys int, skew float64, random *rand.Rand) func() int {
 		sums[i] = sum
 	}
 	return func() int { return min(sort.SearchFloat64s(sums, random.Float64()*sum), keys-1) }
-}
-
-// Decimal is the value of a flag that holds a number that is not negative.
-type Decimal float64
-
-func (d *Decimal) String() string { return strconv.FormatFloat(float64(*d), 'f', -1, 64) }
-
-// Set implements flag.Value.
-func (d *Decimal) Set(s string) error {
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(v >= 0 && v < 1e9) {
-		return cli.Usagef("%q is not a number from 0 up", s)
-	}
-	*d = Decimal(v)
-	return nil
 }

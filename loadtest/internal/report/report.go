@@ -156,14 +156,6 @@ func (s *Scene) Row(contender string) *Row {
 	return nil
 }
 
-// Scene returns one by its name; nil if there is none.
-func (r *Report) Scene(name string) *Scene {
-	if i := slices.IndexFunc(r.Scenes, func(s *Scene) bool { return s.Name == name }); i >= 0 {
-		return r.Scenes[i]
-	}
-	return nil
-}
-
 // JSON writes the report's.
 func (r *Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)

@@ -149,18 +149,14 @@ func wrapped(text string, width int) string {
 
 func micros(us float64) string { return fmt.Sprintf("%.0f µs", us) }
 
-func ratio(x float64) string {
-	if x >= 0.1 {
-		return fmt.Sprintf("%.2f", x)
-	}
-	return fmt.Sprintf("%.3f", x)
-}
-
 func times(x float64) string {
-	if x == 0 {
+	switch {
+	case x == 0:
 		return "–"
+	case x >= 0.1:
+		return fmt.Sprintf("%.2f ×", x)
 	}
-	return ratio(x) + " ×"
+	return fmt.Sprintf("%.3f ×", x)
 }
 
 func unknown(x float64) string {

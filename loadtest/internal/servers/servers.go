@@ -5,6 +5,7 @@
 package servers
 
 import (
+	"context"
 	"strings"
 
 	"github.com/keyway-go/keyway/internal/cluster"
@@ -23,6 +24,34 @@ func Redis(name, dir string) (proc.Spec, error) {
 		Name: name, Program: proc.Find("redis-server"), Dial: addr,
 		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
 	}, nil
+}
+
+// StartRedis starts a redis-server on a stage.
+func StartRedis(ctx context.Context, stage *proc.Stage, name string) (*proc.Process, error) {
+	spec, err := Redis(name, stage.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return stage.Start(ctx, spec)
+}
+
+// Begin starts a Redis, at an address that it returns, and a router, with further flags, of a cluster on a stage of that name.
+// The caller must close the stage.
+func Begin(ctx context.Context, name, program string, args ...string) (_ *proc.Stage, redis string, _ *cluster.Process, err error) {
+	stage, err := proc.NewStage(name)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	store, err := StartRedis(ctx, stage, "redis")
+	var router *proc.Process
+	if err == nil {
+		router, err = stage.Start(ctx, Router("router", program, name, store.Dial, args...))
+	}
+	if err != nil {
+		stage.Close()
+		return nil, "", nil, err
+	}
+	return stage, store.Dial, cluster.Of(router), nil
 }
 
 // Etcd describes an etcd, a cluster of one, that keeps its data below dir. Its Dial is a free address that it will

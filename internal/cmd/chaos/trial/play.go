@@ -170,7 +170,11 @@ func (r *Report) finish(stopped []error) {
 	for _, death := range t.Site.Lives.Deaths() {
 		r.Violate("%s", death)
 	}
-	r.ViolateAll(stopped)
+	for _, err := range stopped {
+		if err != nil {
+			r.Violate("%v", err)
+		}
+	}
 	if _, running, _ := t.Site.Observer.Counts(); running != 0 || r.Operations == 0 {
 		r.Violate("%d executions run although everything has ended, %d operations", running, r.Operations)
 	}

@@ -278,12 +278,3 @@ func Await(ctx context.Context, what string, holds func() bool) error {
 	}
 	return nil
 }
-
-// Ask asks a Redis or a Sentinel. It returns nothing if that does not answer within 2 s.
-func Ask(addr string, command ...string) string {
-	host, port, _ := net.SplitHostPort(addr)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	out, _ := osexec.CommandContext(ctx, "redis-cli", append([]string{"-h", host, "-p", port}, command...)...).Output()
-	return strings.TrimSpace(string(out))
-}

@@ -113,8 +113,14 @@ func (r *Report) Print(more func(w io.Writer)) {
 		}
 	}
 	fmt.Fprintf(w, "faults\t%d\n", len(r.Faults)-len(r.starved))
-	r.PrintFindings(w, "outside of the conditions")
-	r.PrintHistories(w)
+	for k := range Kinds {
+		fmt.Fprintf(w, "%s\t%d", k, r.Found[k]-r.Excused[k])
+		if r.Excused[k] > 0 {
+			fmt.Fprintf(w, ", and %d outside of the conditions", r.Excused[k])
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.Operations, len(r.seen.Keys), len(r.Bad))
 	fmt.Fprintf(w, "this process\tlate by %v at most; %d times it was late by half a second, or another one waited for a CPU all the time\n", r.late.Round(time.Millisecond), len(r.starved))
 	more(w)
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -173,13 +174,17 @@ func (n *Node) do(f func() error) error {
 	return n.In(f)
 }
 
-// Ask asks the node's Redis or Sentinel, see [Ask].
-func (n *Node) Ask(addr string, command ...string) (answer string) {
-	_ = n.do(func() error { // then there is no answer
-		answer = Ask(addr, command...)
-		return nil
+// Ask asks the node's Redis or Sentinel. It returns nothing if that does not answer within 2 s.
+func (n *Node) Ask(addr string, command ...string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var out []byte
+	_ = n.do(func() (err error) { // then there is no answer
+		out, err = osexec.CommandContext(ctx, "redis-cli", append([]string{"-h", host, "-p", port}, command...)...).Output()
+		return err
 	})
-	return answer
+	return strings.TrimSpace(string(out))
 }
 
 // get returns what the node's etcd answers, on its host: nothing if it does not answer within a second.

@@ -17,8 +17,6 @@ type Judgement struct {
 	Found, Excused [Kinds]int
 	Operations     int
 	Bad            map[string]string // keys whose history is not that of a counter, and why
-
-	keys int
 }
 
 // historyTimeout bounds what porcupine takes; a history that it cannot judge
@@ -29,7 +27,7 @@ const historyTimeout = 2 * time.Minute
 // it is excused; if it is also beyond, the history of its key is not judged.
 func Judge(requests []*Request, seen Record, excuse func(Finding) (excused, beyond bool)) *Judgement {
 	ops, wrong := Operations(requests, seen)
-	j := &Judgement{Operations: len(ops), Bad: Linearizable(ops, historyTimeout), keys: len(seen.Keys)}
+	j := &Judgement{Operations: len(ops), Bad: Linearizable(ops, historyTimeout)}
 	outside := make(map[string]bool) // keys
 	for _, f := range slices.Concat(seen.Findings, wrong) {
 		j.Found[f.Kind]++
@@ -51,31 +49,6 @@ func Judge(requests []*Request, seen Record, excuse func(Finding) (excused, beyo
 // Violate notes that a promise was broken.
 func (j *Judgement) Violate(format string, args ...any) {
 	j.Violations = append(j.Violations, fmt.Sprintf(format, args...))
-}
-
-// ViolateAll notes the errors that there are.
-func (j *Judgement) ViolateAll(errs []error) {
-	for _, err := range errs {
-		if err != nil {
-			j.Violate("%v", err)
-		}
-	}
-}
-
-// PrintFindings prints how many findings of each kind there are; excuse says what those were that were excused.
-func (j *Judgement) PrintFindings(w io.Writer, excuse string) {
-	for k := range Kinds {
-		fmt.Fprintf(w, "%s\t%d", k, j.Found[k]-j.Excused[k])
-		if j.Excused[k] > 0 {
-			fmt.Fprintf(w, ", and %d %s", j.Excused[k], excuse)
-		}
-		fmt.Fprintln(w)
-	}
-}
-
-// PrintHistories prints what was compared with a counter.
-func (j *Judgement) PrintHistories(w io.Writer) {
-	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", j.Operations, j.keys, len(j.Bad))
 }
 
 // printed is how many violations are printed; the file has them all.

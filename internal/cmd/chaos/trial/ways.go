@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 )
@@ -199,7 +197,7 @@ func (r *Request) header() http.Header {
 // Used is what became of the requests of one way.
 type Used struct {
 	Sent, Executed int
-	ended          map[string]int // how those came to an end that the client did not leave itself
+	ended          map[int]int // by status: those that the client did not leave itself
 }
 
 // Usage counts the requests by their ways.
@@ -212,9 +210,9 @@ func Usage(requests []*Request, seen Record) (all [Ways]Used) {
 		}
 		if r.Way != toTheEnd && r.Status != 0 {
 			if u.ended == nil {
-				u.ended = make(map[string]int)
+				u.ended = make(map[int]int)
 			}
-			u.ended[fmt.Sprint(r.Status)]++
+			u.ended[r.Status]++
 		}
 	}
 	return all
@@ -222,12 +220,8 @@ func Usage(requests []*Request, seen Record) (all [Ways]Used) {
 
 // Early lists the statuses of answers that came before the client left.
 func (u Used) Early() string {
-	var list []string
-	for _, status := range slices.Sorted(maps.Keys(u.ended)) {
-		list = append(list, fmt.Sprintf("%d × %s", u.ended[status], status))
-	}
-	if list == nil {
+	if u.ended == nil {
 		return ""
 	}
-	return ", answered before that: " + strings.Join(list, ", ")
+	return ", answered before that: " + statuses(u.ended)
 }

@@ -1,0 +1,54 @@
+// Package postgres makes PostgreSQLs that are thrown away, with the defaults: a commit is on the disk.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/keyway-go/keyway/internal/cluster/proc"
+)
+
+// Programs returns the paths of what [Make] and the server run; "" for one that is not installed.
+func Programs() []string { return []string{find("initdb"), find("postgres")} }
+
+// find looks in PATH last: Debian has the programs in directories by version.
+func find(program string) string {
+	for _, pattern := range []string{"/usr/lib/postgresql/*/bin/", "/opt/homebrew/opt/postgresql@*/bin/"} {
+		if paths, _ := filepath.Glob(pattern + program); len(paths) > 0 {
+			return paths[len(paths)-1]
+		}
+	}
+	path, _ := exec.LookPath(program)
+	return path
+}
+
+// Make makes a database in dir, whose user is postgres, and describes its server, which takes further arguments. PostgreSQL
+// refuses root, so if this process is root's, dir and the server are the system's user postgres'.
+func Make(ctx context.Context, dir string, args ...string) (spec proc.Spec, err error) {
+	if os.Geteuid() == 0 {
+		if out, err := exec.CommandContext(ctx, "chown", "postgres:postgres", dir).CombinedOutput(); err != nil {
+			return spec, fmt.Errorf("chown: %w: %s", err, out)
+		}
+	}
+	data := filepath.Join(dir, "data")
+	program, flags := asServer("initdb", "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync")
+	initdb := exec.CommandContext(ctx, program, flags...)
+	initdb.Dir = dir
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return spec, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	spec.Program, spec.Args = asServer("postgres", append([]string{"-D", data}, args...)...)
+	return spec, nil
+}
+
+// asServer returns a command of the server's user.
+func asServer(program string, args ...string) (string, []string) {
+	program = find(program)
+	if os.Geteuid() != 0 {
+		return program, args
+	}
+	return "setpriv", append([]string{"--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=TERM", program}, args...)
+}
