@@ -3,10 +3,12 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
@@ -28,6 +30,9 @@ func find(program string) string {
 // Make makes a database in dir, whose user is postgres, and describes its server, which takes further arguments. PostgreSQL
 // refuses root, so if this process is root's, dir and the server are the system's user postgres'.
 func Make(ctx context.Context, dir string, args ...string) (spec proc.Spec, err error) {
+	if slices.Contains(Programs(), "") {
+		return spec, errors.New("no PostgreSQL here: install the package postgresql")
+	}
 	if os.Geteuid() == 0 {
 		if out, err := exec.CommandContext(ctx, "chown", "postgres:postgres", dir).CombinedOutput(); err != nil {
 			return spec, fmt.Errorf("chown: %w: %s", err, out)
