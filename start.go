@@ -213,7 +213,12 @@ func (n *Node) startWorker(ctx context.Context, previous map[string]time.Duratio
 	if n.worker, err = worker.Start(ctx, config); err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}
-	n.onRelease(func() { n.worker.Close() })
+	n.onRelease(func() {
+		n.worker.Close()
+		if n.worker.Status().BusyKeys > 0 {
+			n.lock.Keep()
+		}
+	})
 	n.handler = newHandler(n.worker.Unavailable())
 	switch {
 	case n.cfg.Handler != nil:
@@ -314,9 +319,6 @@ func (n *Node) close() error {
 	}
 	n.stopBalancing()
 	err := n.Drain(context.Background())
-	if err != nil {
-		n.lock.Keep()
-	}
 	end, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if shutdown := n.server.Shutdown(end); shutdown != nil && !errors.Is(shutdown, context.DeadlineExceeded) {

@@ -3,6 +3,8 @@ package keyway_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,7 +12,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/lockfile"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
@@ -118,4 +122,52 @@ func TestTrapClosedNodeStillWorks(t *testing.T) {
 	}
 	close(end)
 	<-ended
+}
+
+// TestTrapFailedStartStillWorks: a node serves keys while it starts. If the start fails while a handler runs, the
+// node keeps its lock file.
+func TestTrapFailedStartStillWorks(t *testing.T) {
+	server := kit.Must(store.StartEmbedded("127.0.0.1:0", ""))
+	defer server.Close()
+	open := func(c store.Config) (keyway.Store, error) { return store.New(server.URL(), c) }
+	others := kit.Must(open(store.Config{Settings: slow, NewCluster: true}))
+	defer others.Close()
+	gen := kit.Must(others.Generation(t.Context()))
+	kit.Must(others.Register(t.Context(), gen, records.Session{Incarnation: "other"}, slow.TTL, nil))
+	kit.Must(others.Apply(t.Context(), gen, "other", []records.Change{{Op: records.OpClaim, Partition: 0}})) // which the start waits for
+	cfg := config(t, "node", kit.FreeAddr(t))
+	cfg.Settings, cfg.NewCluster, cfg.Store, cfg.Direct = slow, true, open, true
+	cfg.Listener, cfg.Keys = kit.Must(net.Listen("tcp", "127.0.0.1:0")), kit.KeySources(t, "header:X-Key")
+	cfg.LockFile = filepath.Join(t.TempDir(), "lock")
+	begun, end := make(chan bool), make(chan bool)
+	defer close(end)
+	cfg.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(begun); <-end })
+	key := ""
+	for i := 0; key == "" || slow.Ring.Partition(key) == 0; i++ {
+		key = fmt.Sprint("k", i)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil {
+			req := kit.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+cfg.Listener.Addr().String(), nil))
+			req.Header.Set("X-Key", key)
+			if res, err := http.DefaultClient.Do(req); err == nil {
+				res.Body.Close()
+			}
+		}
+	}()
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if node, err := keyway.Start(ctx, cfg); err == nil {
+		node.Close()
+		t.Fatal("the start did not fail")
+	}
+	<-begun
+	if dead, err := lockfile.Witness(cfg.LockFile, lockfile.BootID()); len(dead) > 0 || err != nil {
+		t.Errorf("while a handler runs a witness takes %v for dead, %v", dead, err)
+	}
 }

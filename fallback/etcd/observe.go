@@ -74,7 +74,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			sessions, partitions = sessions || newSessions, partitions || newPartitions
 			continue
 		case sessions:
-			if err := s.see(&v, r.Header.Revision, st); err != nil {
+			if err := s.see(&v, r.Header.Revision, since, st); err != nil {
 				return records.Snapshot{}, err
 			}
 		}
@@ -82,11 +82,12 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 	}
 }
 
-// see makes a view what etcd shows of the sessions, and keeps it for the next look.
-func (s *Store) see(v *view, revision int64, st *step) error {
+// see makes a view what etcd shows of the sessions, and keeps it for the next look. The caller of Observe has
+// known them since a version, perhaps by another view.
+func (s *Store) see(v *view, revision, since int64, st *step) error {
 	changed, alive, known := st.revision(s.key("changed/sessions")), st.lists[s.key("alive/")], *v
 	*v = view{meta: known.meta, changed: changed, alive: int64(len(alive)), version: max(changed, known.version)}
-	if known.version >= changed { // looked for since one has run out
+	if max(known.version, since) >= changed { // looked for since one has run out
 		v.version = revision
 	}
 	lives := map[string]bool{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -33,4 +34,13 @@ func mapCount(f *os.File) *atomic.Int64 {
 		return nil
 	}
 	return (*atomic.Int64)(unsafe.Pointer(&page[len(headerMark)]))
+}
+
+// inode returns the number of f in its file system, "" if that is not known.
+func inode(f *os.File) string {
+	var stat syscall.Stat_t
+	if syscall.Fstat(int(f.Fd()), &stat) != nil {
+		return ""
+	}
+	return strconv.FormatUint(stat.Ino, 10)
 }

@@ -11,3 +11,5 @@ import (
 func local(*os.File) bool { return false }
 
 func mapCount(*os.File) *atomic.Int64 { return nil }
+
+func inode(*os.File) string { return "" }

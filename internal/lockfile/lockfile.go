@@ -23,8 +23,9 @@ const patience = 500 * time.Millisecond
 // the last thread of the process has ended. A process that gets the lock therefore knows that the
 // processes of the file's incarnations are dead, if they ran under the same kernel. Each line has
 // the boot id of its machine to check that: a lock on a network file system, or on a volume that
-// was attached elsewhere before, proves nothing about processes there. A line also has the grace
-// during which an app may continue the process's work.
+// was attached elsewhere before, proves nothing about processes there. It also has the file's inode,
+// since the lock of a copy proves nothing either, and the grace during which an app may continue the
+// process's work.
 //
 // The file may begin with a header, which the process has in its memory, to count there what runs
 // at its app. The kernel keeps the count when the process is killed. The lines of a process that
@@ -37,6 +38,7 @@ type File struct {
 
 	f     *os.File
 	boot  string
+	inode string
 	grace time.Duration
 	kept  bool // past Close
 }
@@ -47,6 +49,7 @@ const (
 	headerMark = "running:"
 	headerSize = len(headerMark) + 8 + 1
 	counted    = " counted"
+	inodeMark  = "#" // older versions wrote no inode
 )
 
 // Dead is an incarnation whose process is certainly dead.
@@ -80,7 +83,7 @@ func Lock(path, boot string, grace time.Duration) (previous []Dead, l *File, err
 	if err != nil {
 		return nil, nil, err
 	}
-	l = &File{f: f, boot: boot, grace: grace}
+	l = &File{f: f, boot: boot, inode: inode(f), grace: grace}
 	if grace > 0 && local(f) {
 		l.Running = mapCount(f)
 	}
@@ -127,7 +130,7 @@ func Witness(path, boot string) ([]Dead, error) {
 	case err != nil:
 		return nil, err
 	}
-	dead, _, err := (&File{f: f, boot: boot}).parse()
+	dead, _, err := (&File{f: f, boot: boot, inode: inode(f)}).parse()
 	return dead, err
 }
 
@@ -183,7 +186,7 @@ func (l *File) read() ([]Dead, error) {
 		kept.WriteString(headerMark + strings.Repeat("\x00", 8) + "\n")
 	}
 	for _, d := range previous {
-		kept.WriteString((&File{boot: l.boot, grace: d.Grace}).line(d.ID))
+		kept.WriteString((&File{boot: l.boot, inode: l.inode, grace: d.Grace}).line(d.ID))
 	}
 	if kept.String() == content {
 		return previous, nil
@@ -204,7 +207,8 @@ func (l *File) parse() (dead []Dead, content string, err error) {
 	running, lines := split(string(all))
 	for line := range strings.Lines(lines) {
 		id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		boot, text, _ := strings.Cut(rest, " ")
+		place, text, _ := strings.Cut(rest, " ")
+		boot, inode, named := strings.Cut(place, inodeMark)
 		text, marked := strings.CutSuffix(text, counted)
 		grace, err := time.ParseDuration(text)
 		switch {
@@ -213,7 +217,7 @@ func (l *File) parse() (dead []Dead, content string, err error) {
 		case marked && running == 0 && local(l.f):
 			grace = 0
 		}
-		if id != "" && !strings.HasPrefix(id, struck) && boot != "" && boot == l.boot {
+		if id != "" && !strings.HasPrefix(id, struck) && boot != "" && boot == l.boot && (!named || inode == l.inode) {
 			dead = append(dead, Dead{id, grace})
 		}
 	}
@@ -225,7 +229,7 @@ func (l *File) line(id string) string {
 	if l.Running != nil {
 		mark = counted
 	}
-	return fmt.Sprintf("%s %s %v%s\n", id, l.boot, l.grace, mark)
+	return fmt.Sprintf("%s %s%s%s %v%s\n", id, l.boot, inodeMark, l.inode, l.grace, mark)
 }
 
 // Write adds an incarnation of this process.

@@ -79,6 +79,33 @@ func TestLockFile(t *testing.T) {
 	}
 }
 
+// TestCopy: the lock of a copy is free while the process lives that has the file, and proves nothing.
+func TestCopy(t *testing.T) {
+	if lockfile.BootID() == "" {
+		t.Skip("nothing is proved here")
+	}
+	path := filepath.Join(t.TempDir(), "lock")
+	_, l, err := lockfile.Lock(path, "this", 0)
+	if err != nil || l.Write("LIVES") != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	content, err := os.ReadFile(path)
+	if err != nil || os.WriteFile(path+".copy", content, 0o600) != nil || os.WriteFile(path+".new", content, 0o600) != nil || os.Rename(path+".new", path) != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, path + ".copy"} {
+		if dead, err := lockfile.Witness(path, "this"); len(dead) > 0 || err != nil {
+			t.Errorf("a witness takes %v for dead, %v", dead, err)
+		}
+		previous, l, err := lockfile.Lock(path, "this", 0)
+		if len(previous) > 0 || err != nil {
+			t.Errorf("a process takes %v for its predecessor, %v", previous, err)
+		}
+		l.Close()
+	}
+}
+
 // TestWitness: a file testifies once its lock is free, under the boot of its lines alone, and
 // says for how long an app may go on.
 func TestWitness(t *testing.T) {

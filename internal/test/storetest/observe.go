@@ -109,7 +109,11 @@ var observeTests = []test{
 		r.must(other.Release(r.Context(), "b"))
 		looks("c registers and b is released", "a c", "b")
 		r.until("c is gone", func() bool { return !r.hasSession("c") })
+		before := version
 		looks("c is gone", "a", "b")
+		if s, err := other.Observe(r.Context(), r.gen, "", before, nil); err != nil || s.Version <= before || len(s.Sessions) != 1 {
+			r.Errorf("c is gone: a handle that knew nothing of it got %v, %v, want a version after %d", s, err, before)
+		}
 		r.must(other.Release(r.Context(), "b"))
 		if s := r.observe(version); s.Version != version {
 			r.Errorf("a release that is repeated went from version %d to %d", version, s.Version)
