@@ -181,11 +181,11 @@ func TestRequestAtTheLastWorker(t *testing.T) {
 func TestNameIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		first := c.StartNamed("twin")
-		c.StartNamed("twin")
+		one, other := c.StartNamed("twin"), c.StartNamed("twin")
 		time.Sleep(time.Second)
-		if err := first.Ready(); err == nil || !strings.Contains(err.Error(), "another incarnation has its name there") {
-			t.Errorf("%v, want an error about the name", err)
+		err := errors.Join(one.Ready(), other.Ready()) // either may be on the ring, since both began at the same time
+		if err == nil || strings.Count(err.Error(), "another incarnation has its name there") != 1 {
+			t.Errorf("%v, want one error about the name", err)
 		}
 	})
 }
