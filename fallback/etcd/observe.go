@@ -31,8 +31,8 @@ type view struct {
 // all of them if that is 0 or of an earlier generation. It returns the locks of the incarnation's
 // own partitions only.
 //
-// Observe sends one request if nothing has changed, and otherwise a second one for what has: the sessions, or
-// the partitions. When a session has run out, fewer are alive, and Observe reads all sessions.
+// Observe sends one request if nothing has changed. Otherwise it sends a second one, which reads the changed
+// partitions, the sessions, or both. When a session has run out, fewer are alive, and Observe reads all sessions.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	snapshot, err := s.observe(ctx, gen, incarnation, since, suspects)
 	return snapshot, s.handle.Failed("observe", err)
@@ -158,9 +158,9 @@ func (s *Store) snapshot(v view, revision int64, st *step, incarnation string, s
 	return snapshot, nil
 }
 
-// look reads what Observe needs, of sessions and partitions only which ones have changed unless they are asked for,
-// if the generation is the one that began at a revision; otherwise only meta. It contains no nested
-// transaction, because etcd writes each of those to its log.
+// look reads the state for Observe, provided that the generation began at revision meta; otherwise it reads only the
+// key meta. Unless sessions or partitions is set, it reads only whether they have changed. It contains no
+// nested transaction, because etcd writes each of those to its log.
 func (s *Store) look(ctx context.Context, meta, since int64, sessions, partitions, stamps bool) (reply, *step, error) {
 	get, prefix, keys := clientv3.OpGet, clientv3.WithPrefix(), clientv3.WithKeysOnly()
 	then := []clientv3.Op{get(s.key("quarantine")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}

@@ -55,7 +55,7 @@ type Process struct {
 	Gossip string // host:port
 }
 
-// Start starts program and waits until it has printed that it is ready, see [proc.Start]. What it prints goes to out,
+// Start starts program and waits until it has printed that it is ready, see [proc.Start]. Its output goes to out,
 // each line behind the name.
 func Start(ctx context.Context, name, program string, out io.Writer, args ...string) (*Process, error) {
 	p, err := proc.Start(ctx, proc.Spec{Name: name, Program: program, Out: out, Args: args, Ready: ReadyLine})
