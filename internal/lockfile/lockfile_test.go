@@ -82,7 +82,7 @@ func TestLockFile(t *testing.T) {
 // TestCopy: the lock of a copy is free while the process lives that has the file, and proves nothing.
 func TestCopy(t *testing.T) {
 	if lockfile.BootID() == "" {
-		t.Skip("nothing is proved here")
+		t.Skip("the machine has no boot id")
 	}
 	path := filepath.Join(t.TempDir(), "lock")
 	_, l, err := lockfile.Lock(path, "this", 0)

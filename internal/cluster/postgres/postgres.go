@@ -13,7 +13,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
-// Programs returns the paths of initdb and postgres; "" for one that is not installed.
+// Programs returns the paths of initdb and postgres. The path of a missing program is empty.
 func Programs() []string { return []string{find("initdb"), find("postgres")} }
 
 // find looks in PATH last: Debian has the programs in directories by version.
