@@ -243,7 +243,7 @@ func TestSpansKeepWhatTheySay(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		traced := newTracedSite(t, true, true, site.Answer("hello"))
 		s := front(t, traced.router)
-		sendTraced(t, s, "GET", "/orders/1", "k", strings.TrimSuffix(traceparent, "01")+"00", 0) // the attempt that makes the link may fail
+		sendTraced(t, s, "GET", "/orders/1", "k", strings.TrimSuffix(traceparent, "01")+"00", 0) // after it, the router knows that the worker takes links
 		<-traced.app
 		const requests = 20
 		var names []string
