@@ -51,6 +51,7 @@ func (f *frames) Read(p []byte) (int, error) {
 
 // crowd sends requests to a worker that dies.
 type crowd struct {
+	worker *worker.Worker
 	client *link.Client
 	conn   atomic.Pointer[frames]
 	server *worker.Server
@@ -62,7 +63,7 @@ type crowd struct {
 func newCrowd(t *testing.T, h func(w *worker.Worker) http.Handler) *crowd {
 	t.Helper()
 	w := site.New(t, 16).StartReady()
-	c := &crowd{server: w.NewServer(h(w.Worker))}
+	c := &crowd{worker: w.Worker, server: w.NewServer(h(w.Worker))}
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	c.wg.Go(func() { _ = c.server.Serve(l) })
 	c.client = linkTo(t, w, l.Addr().String())
@@ -143,6 +144,7 @@ func TestTrapBatchesOfADeadWorker(t *testing.T) {
 	kit.Eventually(t, "a batch of one runs", func() bool { return ran.Load() == 1 })
 	c.send(t, 10)
 	c.told(t, waitingFrame, 10)
+	kit.Eventually(t, "they wait for the key", func() bool { return kit.Must(c.worker.Explain("k")).Waiting == 10 })
 	release <- struct{}{}
 	kit.Eventually(t, "a batch of those that have waited runs", func() bool { return ran.Load() == 11 })
 	c.told(t, begunFrame, 10)
