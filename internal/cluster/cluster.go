@@ -29,12 +29,14 @@ func Build(ctx context.Context, dir string, flags ...string) (Programs, error) {
 	if err != nil {
 		return Programs{}, fmt.Errorf("cluster: looking for the module %s: %w", module, err)
 	}
-	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
-	args = append(args, module+"/cmd/router", module+"/cmd/worker")
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = strings.TrimSpace(string(root))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return Programs{}, fmt.Errorf("cluster: go build: %w\n%s", err, out)
+	for _, name := range []string{"router", "worker"} {
+		// go run keeps what it has linked, and go build does not. It runs cp with the program and this path.
+		args := append([]string{"run", "-exec", "cp"}, flags...)
+		cmd := exec.CommandContext(ctx, "go", append(args, module+"/cmd/"+name, filepath.Join(dir, name))...)
+		cmd.Dir = strings.TrimSpace(string(root))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return Programs{}, fmt.Errorf("cluster: go run: %w\n%s", err, out)
+		}
 	}
 	return In(dir), nil
 }

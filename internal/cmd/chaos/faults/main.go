@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if cfg.programs, err = cluster.Build(ctx, logs, "-ldflags=-s"); err != nil {
+	if cfg.programs, err = cluster.Build(ctx, logs); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "Session TTL %v, %d routers, %d workers, %d clients, load average %s.\n\n", cfg.TTL, routers, workers, cfg.clients, loadAverage())
