@@ -104,6 +104,11 @@ func TestTrapTwoStores(t *testing.T) {
 				second := c.Start(func(cfg *worker.Config) {
 					cfg.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: id}, NewCluster: true})
 				})
+				soon, cancel := context.WithTimeout(t.Context(), time.Second) // before it is refused
+				defer cancel()
+				if err := second.Await(soon); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "--redis") {
+					t.Errorf("the second one, at first: %v", err)
+				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				if err := second.Await(ctx); !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), "--redis") {

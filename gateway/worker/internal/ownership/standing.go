@@ -131,7 +131,9 @@ func (s *Shell) Ready() error {
 // unsettled says what the worker still waits for.
 func (s *Shell) unsettled() error {
 	given, served, onRing := s.share(s.cfg.Keys.Incarnation())
-	switch {
+	switch trouble := s.trouble.Load(); {
+	case trouble != nil:
+		return fmt.Errorf("worker: %s does not serve: %w", s.cfg.Name, *trouble)
 	case !s.cfg.Keys.Admits(time.Now()):
 		return s.calls.because(fmt.Errorf("worker: %s has no session in the store", s.cfg.Name))
 	case !onRing:
