@@ -165,7 +165,8 @@ func gossipError(err error) error {
 		return fmt.Errorf("keyway: a member at Config.Join (--join) refuses this one: %w; if it is of another cluster, set Config.Join to members of this one, or to a free address for a second cluster on this machine", err)
 	}
 	if errors.Is(err, gossip.ErrConfig) {
-		return bad("%s", strings.TrimPrefix(err.Error(), gossip.ErrConfig.Error()+": "))
+		text := strings.TrimPrefix(err.Error(), gossip.ErrConfig.Error()+": ")
+		return bad("%s", strings.NewReplacer("Bind (", "Config.Gossip (", "Advertise (", "Config.GossipAdvertise (", "Keyring (", "Config.GossipKeys (", "Open (", "Config.GossipOpen (").Replace(text))
 	}
 	return fmt.Errorf("keyway: %w", err)
 }
