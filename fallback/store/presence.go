@@ -67,6 +67,9 @@ func causeOf(err error) (why, remedy string) {
 		text, _, _ := strings.Cut(answer.Error(), " script: ") // a digest follows
 		text = text[:min(len(text), 200)]
 		code, _, _ := strings.Cut(text, " ")
+		if strings.Contains(text, "DB index") {
+			return text, "correct the database in the URL of --redis (Config.Redis)"
+		}
 		return text, cmp.Or(map[string]string{
 			"NOAUTH":     "give the password in the URL of --redis (Config.Redis)",
 			"WRONGPASS":  "correct user and password in the URL of --redis (Config.Redis)",
@@ -82,7 +85,7 @@ func causeOf(err error) (why, remedy string) {
 		return fmt.Sprintf("the host name %q does not resolve: %s", name.Name, name.Err), "correct the host in --redis (Config.Redis), or its DNS"
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-		return "it does not answer", "see whether it runs, and whether a firewall drops packets to it"
+		return "it does not answer", "see whether it runs, whether a firewall drops packets to it, and whether it speaks TLS if --redis (Config.Redis) is rediss://"
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok { // without the addresses, of which one changes
 		return op.Op + ": " + op.Err.Error(), "see whether a Redis runs there, and correct --redis (Config.Redis)"

@@ -103,7 +103,7 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 		"nothing listens": {func(t *testing.T) string { return at(kit.FreeAddr(t)) }, []string{"connection refused", "whether a Redis runs there"}},
 		"no name":         {func(t *testing.T) string { return at("redis.invalid:6379") }, []string{`redis.invalid`, "does not resolve", "DNS"}},
 		"hangs up":        {func(t *testing.T) string { return at(newStub("hang up").listen(t)) }, []string{"closes connections", "rediss://"}},
-		"silent":          {func(t *testing.T) string { return at(newStub("").listen(t)) }, []string{"does not answer", "firewall"}},
+		"silent":          {func(t *testing.T) string { return at(newStub("").listen(t)) }, []string{"does not answer", "firewall", "rediss://"}},
 		"loading": {func(t *testing.T) string {
 			return at(newStub("-LOADING Redis is loading the dataset in memory").listen(t))
 		}, []string{"LOADING", "loaded its data"}},
@@ -115,6 +115,7 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 		}, []string{"unknown command"}},
 		"wrong password": {func(t *testing.T) string { return at(redistest.Start(t, "--requirepass", "other").Addr()) }, []string{"WRONGPASS", "correct user and password"}},
 		"no password":    {func(t *testing.T) string { return redistest.Start(t, "--requirepass", "other").URL() + "/3" }, []string{"NOAUTH", "give the password"}},
+		"no database":    {func(t *testing.T) string { return redistest.Start(t, "--databases", "2").URL() + "/3" }, []string{"out of range", "correct the database in the URL"}},
 		"read-only":      {func(t *testing.T) string { return redistest.Start(t, "--replicaof", "127.0.0.1 1").URL() + "/3" }, []string{"READONLY", "primary's address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
