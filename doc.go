@@ -18,7 +18,8 @@
 // # Which call is mine?
 //
 // These calls work for any key from any process, on a [Node] and on a [Client], which is a
-// member that owns no keys:
+// member that owns no keys. Package gateway/client describes them, as in
+// go doc github.com/keyway-go/keyway/gateway/client.Client.Do:
 //
 //	Do, TryDo               runs a function, one at a time per key
 //	DoAll                   runs a function that needs several keys
