@@ -115,6 +115,9 @@ func TestCommands(t *testing.T) {
 		}
 	}
 
+	if _, err := run(t, s.Admin, "place", p, "w1"); err == nil || !strings.Contains(err.Error(), `there is no such worker on the ring: "w1"; there are ["w2"]`) {
+		t.Errorf("place at a worker that is drained: %v", err)
+	}
 	shows(t, s.Admin, `^w1: drained\n$`, "drain", "w1")
 	shows(t, s.Admin, `(?m)^w1 +drained +0 +0 (.*\n)+\nw1: not ready: .*drained`, "workers")
 	kit.Eventually(t, "the other one serves all", func() bool { return w2.Serving() == site.Partitions })
@@ -134,6 +137,9 @@ func together(t *testing.T, a, b *site.Worker) {
 
 // What goes wrong is said in a sentence: 2 for mistakes in the arguments, 1 for the rest.
 func TestMistakes(t *testing.T) {
+	if _, err := run(t, s.Admin, "release", "k", "--admin-token", "secret"); err == nil || err.Error() != "not released: gateway: no worker is on the ring" {
+		t.Errorf("release without a worker: %v", err)
+	}
 	s := site.NewOperated(t, "secret")
 	w := s.Start()
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -162,7 +168,7 @@ func TestMistakes(t *testing.T) {
 		{s.Admin, "drain w1 --admin-token-file " + empty, 2, "is empty"},
 		{s.Admin, "drain w1", 1, "needs a token"},
 		{s.Admin, "drain w1 --admin-token wrong", 1, "needs a token"},
-		{s.Admin, "drain w9 --admin-token secret", 1, `no worker of that name is a member of the cluster: "w9"; there are ["w1"]`},
+		{s.Admin, "drain w9 --admin-token secret", 1, `there is no such worker: "w9"; there are ["w1"]`},
 		{s.Admin, "drain w1 --admin-token secret", 1, "no other worker is on the ring"},
 		{w.Admin, "explain --request GET\x00/", 1, "only a router has routes"},
 		{s.Admin, "explain --request GET\x00/", 1, "header:X-Key"},

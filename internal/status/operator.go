@@ -14,8 +14,8 @@ import (
 
 // Errors of an [Operator].
 var (
-	// ErrNoWorker means that no worker of that name is a member.
-	ErrNoWorker = errors.New("gateway: no worker of that name is a member of the cluster")
+	// ErrNoWorker means that no worker has the name that was given, or none on the ring has it.
+	ErrNoWorker = errors.New("gateway: there is no such worker")
 
 	// ErrNotLocked means that no lock of a key was there to release: an execution may hold it.
 	ErrNotLocked = errors.New("gateway: the key is not locked")

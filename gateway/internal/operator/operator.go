@@ -183,7 +183,7 @@ func (o *Operator) any() (ring.Member, error) {
 	if workers := o.workers.Members.View().Workers(); len(workers) > 0 {
 		return workers[0], nil
 	}
-	return ring.Member{}, fmt.Errorf("%w: none is on the ring", status.ErrNoWorker)
+	return ring.Member{}, errors.New("gateway: no worker is on the ring")
 }
 
 func (o *Operator) status(ctx context.Context, m ring.Member) (s status.WorkerStatus, err error) {

@@ -8,7 +8,6 @@ import (
 	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // noteTries is how often a change of a note is tried while others change it too.
@@ -31,8 +30,8 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 		return fmt.Errorf("worker: there is no partition %d: they go from 0 to %d", partition, len(s.cfg.Keys.Parts)-1)
 	}
 	view := s.cfg.Members.View()
-	if !slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Name == name }) && name != "" {
-		return fmt.Errorf("%w: %q is not on the ring", status.ErrNoWorker, name)
+	if names := view.Table.Members(); name != "" && !slices.Contains(names, name) {
+		return fmt.Errorf("%w on the ring: %q; there are %q", status.ErrNoWorker, name, names[:min(len(names), 20)])
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
