@@ -189,7 +189,7 @@ func (f *Flags) Address(p *string, name, def, usage string) {
 func checkAddress(s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return fmt.Errorf("%q is not host:port", s)
+		return fmt.Errorf("%q is not host:port, such as 127.0.0.1:8080", s)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Errorf("%q: the port is not a number from 0 to 65535", s)

@@ -146,7 +146,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--hold", "soon"}, `--hold: "soon" is not a duration`},
 		{[]string{"--hold=-1s"}, "--hold: -1s is below 0s"},
 		{[]string{"--partitions", "0"}, "--partitions: 0 is below 1"},
-		{[]string{"--listen", "8080"}, `--listen: "8080" is not host:port`},
+		{[]string{"--listen", "8080"}, `--listen: "8080" is not host:port, such as 127.0.0.1:8080`},
 		{[]string{"--listen", ":http"}, `--listen: ":http": the port is not a number`},
 		{[]string{"--log", "xml"}, `--log: "xml" is none of auto, console, text, json`},
 		{[]string{"--log-level", "loud"}, `--log-level: "loud" is none of`},
