@@ -28,8 +28,11 @@ func check(args []string, stdout io.Writer) error {
 	var headers []string
 	partitions := ring.Settings{}.WithDefaults().Ring.Partitions
 	f := cli.NewFlags("router check", aboutCheck)
+	f.Args = "FILE"
 	f.String(&request, "request", "", "`request`, such as 'POST http://shop.example/orders/42', whose route and key are shown")
-	f.List(&headers, "header", "\n", nil, "`field` of that request, such as 'X-Key: 7'; may be repeated")
+	f.Need("request", func() {
+		f.List(&headers, "header", "\n", nil, "`field` of that request, such as 'X-Key: 7'; may be repeated")
+	})
 	f.Int(&partitions, "partitions", partitions, 1, "`number` of partitions, as members have it")
 	file := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {

@@ -150,6 +150,7 @@ func TestRoutesFlags(t *testing.T) {
 		{[]string{"check", bad}, bad + ":1:20: unknown field \"kye\""},
 		{[]string{"check", good, "--request", "x"}, "want a method and a URL"},
 		{[]string{"check", good, "more"}, "unexpected argument"},
+		{[]string{"check", good, "--header", "X-Key: 7"}, "--header has no effect without --request"},
 		{[]string{"check", good, "--request", "GET http://h/a#b"}, "without a #"},
 	} {
 		err := run(t.Context(), tt.args, io.Discard, io.Discard)

@@ -44,6 +44,8 @@ type Flags struct {
 	group  int    // the index of the group that flags are defined in
 	file   string // of settings; "" for none
 
+	Args string // that the command takes before its flags, as the help names them
+
 	needs  map[string]string // by a flag, the one without which it has no effect
 	shared []string          // flags that the environment has set
 	tokens []func() error    // that read the files of tokens
@@ -298,7 +300,7 @@ func isBool(def *flag.Flag) bool {
 const helpWidth = 88
 
 func (f *Flags) help(w io.Writer) {
-	fmt.Fprintf(w, "Usage: %s [flags]\n\n%s\n\n", f.name, strings.TrimSpace(f.about))
+	fmt.Fprintf(w, "Usage: %s [flags]\n\n%s\n\n", strings.TrimSpace(f.name+" "+f.Args), strings.TrimSpace(f.about))
 	fmt.Fprintf(w, "Each flag can be set by an environment variable too: %s and its name, as %s for\n", envPrefix, EnvName("log-level"))
 	fmt.Fprintf(w, "--log-level. Where both are given, the flag counts. --version prints the version.\n")
 	if f.set.Lookup(fileFlag) != nil {

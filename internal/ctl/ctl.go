@@ -87,6 +87,7 @@ func commands() []command {
 func Run(ctx context.Context, program, admin string, args []string, stdout io.Writer) error {
 	a := &question{name: program + " ctl", ctx: ctx, stdout: stdout}
 	f := cli.NewFlags(a.name, about)
+	f.Args = "COMMAND"
 	f.Group("Where")
 	f.Address(&a.admin, "admin", admin, "`address` of a router or worker, as in its --admin")
 	f.Token(&a.token, "admin-token", "`token` of its --admin-token, for what changes something")
@@ -95,11 +96,16 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	f.Bool(&a.asJSON, "json", "show the answer as it came")
 	f.Bool(&a.ready, "ready", "health: ask whether the process is ready, not only up")
 	f.String(&a.request, "request", "", "explain: `request`, such as 'POST http://shop.example/orders/42', in place of a key")
-	f.List(&a.header, "header", "\n", nil, "explain: `field` of --request, such as 'X-Key: 7'; may be repeated")
-	f.String(&a.body, "body", "", "explain: `body` of --request")
+	f.Need("request", func() {
+		f.List(&a.header, "header", "\n", nil, "explain: `field` of --request, such as 'X-Key: 7'; may be repeated")
+		f.String(&a.body, "body", "", "explain: `body` of --request")
+		f.String(&a.client, "client", "", "explain: `address` from which --request comes")
+	})
 	f.String(&a.after, "after", "", "locks: `key` after which the list goes on, as the page before it says")
-	f.String(&a.client, "client", "", "explain: `address` from which --request comes")
 	words, flags := split(args)
+	if len(words) == 1 && words[0] == "help" {
+		flags = append(flags, "--help")
+	}
 	if err := f.Parse(flags, stdout); err != nil {
 		return err
 	}
@@ -153,6 +159,8 @@ func (a *question) dispatch(words []string) error {
 		return cli.Usagef("%s %s needs %s: call it as %s %s %s", a.name, c.name, want[len(args)], a.name, c.name, c.args)
 	case len(args) > len(want):
 		return cli.Usagef("%s %s does not take %q (%s --help says what it takes)", a.name, c.name, args[len(want)], a.name)
+	case slices.Contains(args, ""):
+		return cli.Usagef("%s %s has an empty argument: call it as %s %s %s", a.name, c.name, a.name, c.name, c.args)
 	}
 	return c.run(a, args)
 }
@@ -210,7 +218,7 @@ func (a *question) call(method, path string, query url.Values) ([]byte, error) {
 		return nil, fmt.Errorf("the answer of %s broke off: %w", a.admin, err)
 	case res.StatusCode == http.StatusUnauthorized:
 		return nil, fmt.Errorf("%s needs a token: give --admin-token or --admin-token-file the token of the process at that address", a.admin)
-	case res.StatusCode == http.StatusNotFound && method == http.MethodGet:
+	case method == http.MethodGet && (res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusBadRequest && len(query) == 0):
 		return nil, fmt.Errorf("%s has no %s: is it the admin address (--admin) of a router or worker of this version?", a.admin, path)
 	case res.StatusCode != http.StatusOK:
 		return nil, errors.New(cmp.Or(text, res.Status))

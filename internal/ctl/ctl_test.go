@@ -3,7 +3,6 @@ package ctl_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -115,10 +114,10 @@ func TestCommands(t *testing.T) {
 		}
 	}
 
+	shows(t, s.Admin, `^w1: drained\n$`, "drain", "w1")
 	if _, err := run(t, s.Admin, "place", p, "w1"); err == nil || !strings.Contains(err.Error(), `there is no such worker on the ring: "w1"; there are ["w2"]`) {
 		t.Errorf("place at a worker that is drained: %v", err)
 	}
-	shows(t, s.Admin, `^w1: drained\n$`, "drain", "w1")
 	shows(t, s.Admin, `(?m)^w1 +drained +0 +0 (.*\n)+\nw1: not ready: .*drained`, "workers")
 	kit.Eventually(t, "the other one serves all", func() bool { return w2.Serving() == site.Partitions })
 	shows(t, s.Admin, `^w1: undrained\n$`, "undrain", "w1")
@@ -137,10 +136,10 @@ func together(t *testing.T, a, b *site.Worker) {
 
 // What goes wrong is said in a sentence: 2 for mistakes in the arguments, 1 for the rest.
 func TestMistakes(t *testing.T) {
+	s := site.NewOperated(t, "secret")
 	if _, err := run(t, s.Admin, "release", "k", "--admin-token", "secret"); err == nil || err.Error() != "not released: gateway: no worker is on the ring" {
 		t.Errorf("release without a worker: %v", err)
 	}
-	s := site.NewOperated(t, "secret")
 	w := s.Start()
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
@@ -149,6 +148,10 @@ func TestMistakes(t *testing.T) {
 	nobody := kit.FreeAddr(t)
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
+	requests := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "the request has no key", http.StatusBadRequest)
+	}))
+	defer requests.Close()
 	for _, tt := range []struct {
 		admin string
 		args  string
@@ -157,6 +160,8 @@ func TestMistakes(t *testing.T) {
 	}{
 		{s.Admin, "", 2, "needs a command: members,"},
 		{s.Admin, "membres", 2, "the nearest one is members"},
+		{s.Admin, "explain k --header X-Key:7", 2, "--header has no effect without --request"},
+		{s.Admin, "explain k --body x", 2, "--body has no effect without --request"},
 		{s.Admin, "members now", 2, `members does not take "now"`},
 		{s.Admin, "explain", 2, "ctl explain needs KEY: call it as "},
 		{s.Admin, "place 17", 2, "ctl place PARTITION NAME"},
@@ -175,6 +180,7 @@ func TestMistakes(t *testing.T) {
 		{nobody, "members", 1, "nobody answers at " + nobody},
 		{nobody, "health", 1, "nobody answers at " + nobody},
 		{other.URL, "members", 1, "is it the admin address"},
+		{requests.URL, "members", 1, "is it the admin address"},
 	} {
 		args := strings.Fields(tt.args)
 		for i := range args {
@@ -185,8 +191,13 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%q: %v %s, want exit %d with %q", tt.args, err, out, tt.code, tt.want)
 		}
 	}
-	if _, err := run(t, s.Admin, "--help"); err == nil || errors.Is(err, nil) || cli.ExitCode(err) != 0 {
-		t.Errorf("help: %v", err)
+	if _, err := run(t, s.Admin, "unlock", ""); cli.ExitCode(err) != 2 || !strings.Contains(err.Error(), "empty argument: call it as router ctl unlock KEY") {
+		t.Errorf("an empty key: %v", err)
+	}
+	for _, help := range []string{"--help", "help"} {
+		if out, err := run(t, s.Admin, help); err == nil || cli.ExitCode(err) != 0 || !strings.Contains(out, "Usage: router ctl COMMAND [flags]") {
+			t.Errorf("%s: %v %s", help, err, out)
+		}
 	}
 }
 
@@ -279,6 +290,15 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("%s --json: %v %+q", command, err, out)
 		}
 	}
+}
+
+// A router without a file of routes has none to name.
+func TestExplainWithoutRoutes(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"source":"header:X-Key","mode":"auto","key":"7"}`)
+	}))
+	defer other.Close()
+	shows(t, other.URL, `(?m)^source +header:X-Key$`, "explain", "--request", "GET /")
 }
 
 // soon has a worker see sooner than by default that keys are held for long.

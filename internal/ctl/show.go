@@ -309,7 +309,11 @@ func explanation(e *status.Explanation) *table {
 	t := &table{notes: e.Verdict}
 	add := func(name, format string, args ...any) { t.add(name, fmt.Sprintf(format, args...)) }
 	if e.Source != "" {
-		add("source", "%s, by the route %q (%s)", e.Source, e.Route, e.Mode)
+		by := ""
+		if e.Route != "" {
+			by = fmt.Sprintf(", by the route %q (%s)", e.Route, e.Mode)
+		}
+		add("source", "%s%s", e.Source, by)
 	}
 	add("key", "%q", e.Key)
 	if e.Key != "" {
