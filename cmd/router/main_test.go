@@ -309,6 +309,7 @@ func TestStartErrorsNameTheFlag(t *testing.T) {
 		{"--cluster another --join " + other.gossip, other.gossip, "--cluster"},
 		{"--key host --join " + other.gossip, other.gossip, "--key"},
 		{"--redis redis://127.0.0.1:1 --new-cluster", "127.0.0.1:1", "--redis"},
+		{"--body-dir /absent", "/absent", "--body-dir"},
 	} {
 		err := run(t.Context(), append(free, strings.Fields(tt.args)...), io.Discard, io.Discard)
 		if cli.ExitCode(err) != 1 || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.flag) {

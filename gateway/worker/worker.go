@@ -127,7 +127,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	bodies, err := spool.NewPool(spool.Config{Files: cfg.BodyFiles, PerSpool: cfg.MaxBody, Dir: cfg.BodyDir})
 	if err != nil {
-		return nil, fmt.Errorf("worker: Limits.BodyDir: %w", err)
+		return nil, fmt.Errorf("worker: Limits.BodyDir (--body-dir): %w", err)
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}

@@ -56,7 +56,7 @@ func (o Options) Open(pkg string, shares int64) (*Workers, *spool.Pool, error) {
 	}
 	budget, err := spool.NewPool(spool.Config{Memory: int64(o.ReplayBytes), Files: o.BodyFiles, PerSpool: o.MaxBody, Dir: o.BodyDir, Shares: shares})
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: Limits.BodyDir: %w", pkg, err)
+		return nil, nil, fmt.Errorf("%s: Limits.BodyDir (--body-dir): %w", pkg, err)
 	}
 	if err := budget.Usable(); err != nil {
 		o.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
