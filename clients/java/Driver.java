@@ -8,6 +8,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.locks.LockSupport;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
@@ -17,6 +19,15 @@ final class Driver {
     private static final Map<Object, Thread> CALLERS = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws IOException {
+        // As in a program whose parallel streams lock keys and then work, all threads of the common pool are busy.
+        System.setProperty("java.util.concurrent.ForkJoinPool.common.parallelism", "2");
+        for (int i = 0; i < ForkJoinPool.getCommonPoolParallelism(); i++) {
+            ForkJoinPool.commonPool().execute(() -> {
+                while (true) {
+                    LockSupport.park();
+                }
+            });
+        }
         Map<String, Object> settings = Keyway.Json.read(args[0]);
         Keyway service = new Keyway(strings(settings.get("urls"))).withToken((String) settings.get("token"))
             .withLabel((String) settings.get("label")).withTimeout(seconds(settings.get("timeout")));

@@ -1,6 +1,7 @@
 package io.keyway;
 
 import java.io.ByteArrayOutputStream;
+import java.io.IOException;
 import java.net.ConnectException;
 import java.net.URI;
 import java.net.URLEncoder;
@@ -19,6 +20,9 @@ import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Matcher;
@@ -53,6 +57,12 @@ public final class Keyway {
     private static final double STOP = 0.95; // part of a lease after which work must have ended
     private static final int MAX_ANSWER = 1 << 20; // bytes
     private static final long START = System.nanoTime();
+    // of their own, since a program may fill the common pool with work under its locks
+    private static final ExecutorService THREADS = Executors.newCachedThreadPool(task -> {
+        Thread thread = new Thread(task, "keyway");
+        thread.setDaemon(true);
+        return thread;
+    });
 
     private final List<String> urls;
     private final AtomicInteger at; // the router to ask, modulo their number
@@ -149,9 +159,7 @@ public final class Keyway {
                 acquire(wait);
             } catch (Throwable failure) {
                 if (unsure) {
-                    Thread thread = new Thread(this::giveBack, "keyway");
-                    thread.setDaemon(true);
-                    thread.start();
+                    THREADS.execute(this::giveBack);
                 }
                 throw failure;
             }
@@ -224,14 +232,19 @@ public final class Keyway {
             }
             Moment sent = Moment.now();
             ByteArrayOutputStream body = new ByteArrayOutputStream();
-            CompletableFuture<HttpResponse<Void>> call = http.sendAsync(request.build(),
-                HttpResponse.BodyHandlers.ofByteArrayConsumer(part ->
-                    part.filter(bytes -> body.size() < MAX_ANSWER).ifPresent(body::writeBytes)));
-            CompletableFuture<Answer> result = call
-                .thenApply(response -> Answer.of(response, body.toString(UTF_8), url, sent, keys))
-                .exceptionally(failure -> Answer.none(url + ": " + (failure.getCause() instanceof ConnectException
-                    ? "no connection: it is refused, or the name is unknown" : failure.getCause())))
+            CompletableFuture<Answer> result = new CompletableFuture<Answer>()
                 .completeOnTimeout(Answer.none(url + ": silence"), wait + patience, NANOSECONDS);
+            Future<?> call = THREADS.submit(() -> { // sendAsync would need a thread of the common pool
+                try {
+                    HttpResponse<Void> response = http.send(request.build(),
+                        HttpResponse.BodyHandlers.ofByteArrayConsumer(part ->
+                            part.filter(bytes -> body.size() < MAX_ANSWER).ifPresent(body::writeBytes)));
+                    result.complete(Answer.of(response, body.toString(UTF_8), url, sent, keys));
+                } catch (IOException | InterruptedException | RuntimeException e) {
+                    result.complete(Answer.none(url + ": " + (e instanceof ConnectException
+                        ? "no connection: it is refused, or the name is unknown" : e)));
+                }
+            });
             result.whenComplete((answer, cancelled) -> call.cancel(true)); // ends its connection, if it goes on
             return result;
         }
@@ -289,7 +302,7 @@ public final class Keyway {
          * without a renewal: end the work within left.
          */
         public CompletionStage<String> lost() {
-            return lost.thenApplyAsync(reason -> reason);
+            return lost.thenApplyAsync(reason -> reason, THREADS);
         }
 
         /** Returns for how much longer the keys are held, zero if they are not. */
