@@ -25,7 +25,7 @@ func TestClients(t *testing.T) {
 				{"Refused", refused}, {"Waits", waits}, {"Cancelled", cancelled}, {"SeveralKeys", severalKeys},
 				{"Renewed", renewed}, {"Expires", expires}, {"Ended", ended}, {"AnswersLost", answersLost}, {"AnswersLate", answersLate},
 				{"Repeated", repeated}, {"Garbled", garbled}, {"OtherRouter", otherRouter}, {"NoRouter", noRouter},
-				{"NoAccess", noAccess},
+				{"NoAccess", noAccess}, {"NoRenewal", noRenewal},
 			} {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
@@ -272,6 +272,9 @@ func garbled(s *stage) {
 	d, p := s.driver(func(*http.Request) (f fate) {
 		if len(texts) > 0 {
 			f.garble, texts = &texts[0], texts[1:]
+			if *f.garble == "" {
+				f.status = http.StatusNoContent // is the answer to a DELETE only
+			}
 		}
 		return f
 	})
@@ -313,5 +316,27 @@ func noAccess(s *stage) {
 	s.says(l, `answers 401 .+`)
 	if n := p.count(http.MethodPost); n != 1 {
 		s.t.Errorf("%d requests, want 1", n)
+	}
+	text := "null"
+	p.set(func(*http.Request) fate { return fate{garble: &text, status: http.StatusForbidden} })
+	_, l = d.lock("Keyway", s.wish())
+	s.says(l, `answers 403`)
+}
+
+// noRenewal: a lock whose first renewal is refused is not kept.
+func noRenewal(s *stage) {
+	d, p := s.driver(func(r *http.Request) (f fate) {
+		switch r.Method {
+		case http.MethodPost:
+			f.late = time.Second // so that the client asks when its lease began
+		case http.MethodPut:
+			f.garble, f.status = new(string), http.StatusForbidden
+		}
+		return f
+	})
+	d.lock("Keyway", wish{ttl: 5, keys: []string{s.key}})
+	s.awaitFree()
+	if n := p.count(http.MethodDelete); n != 1 {
+		s.t.Errorf("%d requests to unlock, want 1", n)
 	}
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -162,7 +163,8 @@ type fate struct {
 	repeat  bool          // it arrives a second time, at the same time,
 	again   time.Duration // and once more so much later; 0 for never
 	silence bool          // it does not arrive, and its client is not told
-	garble  *string       // it does not arrive, and this is its answer
+	garble  *string       // it does not arrive, and this is its answer,
+	status  int           // with this status; 0 for 200
 }
 
 // proxy is between clients and the lock service. It closes the connections of requests that have no answer.
@@ -230,6 +232,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	if f.garble != nil {
+		w.Header().Set("Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT") // as some proxies say it
+		w.WriteHeader(cmp.Or(f.status, http.StatusOK))
 		_, _ = io.WriteString(w, *f.garble) // the client may have left
 		return
 	}

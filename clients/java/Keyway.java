@@ -459,7 +459,8 @@ public final class Keyway {
                     tokens.put(key, token);
                 }
             }
-            if (status == 200 && (lease <= 0 || tokens.size() < keys.size())) {
+            boolean locks = status == 200 || status == 204 && !response.request().method().equals("DELETE");
+            if (locks && (lease <= 0 || tokens.size() < keys.size())) {
                 return none(url + ": a malformed answer");
             }
             String text = Stream.of(url, "answers", status, body.get("title"), body.get("detail"))

@@ -86,7 +86,7 @@ export class Keyway {
         }
       }
     } catch (error) {
-      if (claim.posts > 1 || !error?.status) { // a router may have locked a key
+      if (claim.posts > 1 || claim.tokens || !(error instanceof KeywayError && error.status)) { // a router may have locked a key
         repeat("DELETE", claim, now() + this.timeout).catch(() => {});
       }
       throw error;
@@ -109,8 +109,9 @@ export class Keyway {
         const full = new URLSearchParams({ ...query, ...(wait && { wait: ms(wait) }) });
         claim.keys.forEach((key) => full.append("key", key));
         const { status, answer, after } = await this.#ask(`${url}/v1/locks?${full}`, method, claim.id, patience, signal);
-        if (status === 204 || (status === 200 && answer.ttl_ms > 0 && claim.keys.every((key) => answer.tokens[key]))) return { sent, answer };
-        if (status === 200) throw new Error("a malformed answer");
+        if (status === 204 && method === "DELETE") return {};
+        if (status === 200 && answer.ttl_ms > 0 && claim.keys.every((key) => answer.tokens[key])) return { sent, answer };
+        if (status === 200 || status === 204) throw new Error("a malformed answer");
         failure = refusal(url, claim, status, answer);
         pause = Math.max(pause, after);
       } catch (error) {
@@ -138,7 +139,7 @@ export class Keyway {
       const response = await fetch(url, { method, headers, redirect: "manual", signal: attempt.signal });
       const text = await response.text();
       const isJSON = response.ok || /json/.test(response.headers.get("Content-Type"));
-      const answer = isJSON ? JSON.parse(text || "{}") : { title: text.slice(0, 200) };
+      const answer = (isJSON ? JSON.parse(text || "{}") : { title: text.slice(0, 200) }) ?? {};
       return { status: response.status, answer, after: 1000 * (Number(response.headers.get("Retry-After")) || 0) };
     } finally {
       clearTimeout(timer);

@@ -102,7 +102,7 @@ class Keyway:
                         lock._id = str(uuid.uuid4())  # a lock that has ended needs a new id
                     self._sleep(random.uniform(0.02, 0.05), lock, cancel)
         except BaseException as error:
-            if lock._posts > 1 or getattr(error, "status", None) is None:  # a router may have locked a key
+            if lock._posts > 1 or lock.tokens or getattr(error, "status", None) is None:  # a router may have locked a key
                 threading.Thread(target=self._give_back, args=(lock,)).start()
             raise
 
@@ -124,9 +124,9 @@ class Keyway:
             try:
                 full = {"key": lock.keys, **(query or {}), **({"wait": _ms(wait)} if wait else {})}
                 status, answer, after = self._ask(url, method, full, lock._id, patience, cancel)
-                if status == 204 or status == 200 and answer["ttl_ms"] > 0 and all(answer["tokens"][key] for key in lock.keys):
+                if status == 204 and method == "DELETE" or status == 200 and answer["ttl_ms"] > 0 and all(answer["tokens"][key] for key in lock.keys):
                     return sent, answer
-                if status == 200:
+                if status in (200, 204):
                     raise ValueError("a malformed answer")
                 failure = _refusal(url, lock, status, answer)
                 if status < 500 and status != 429 or status == 508:
@@ -159,12 +159,13 @@ class Keyway:
             response = connection.getresponse()
             text = response.read(1 << 20)
             try:
-                answer = json.loads(text or b"{}")
-            except (ValueError, RecursionError):
+                answer = {**json.loads(text or b"{}")}
+            except (ValueError, TypeError, RecursionError):
                 if response.status == 200:
                     raise ValueError("a malformed answer") from None
                 answer = {"title": text[:200].decode(errors="replace")}
-            return response.status, answer, int(response.headers.get("Retry-After", 0))
+            after = response.headers.get("Retry-After", "")
+            return response.status, answer, int(after) if after.isdecimal() else 0
         finally:
             done.set()
             connection.close()
