@@ -25,7 +25,7 @@ func TestClients(t *testing.T) {
 				{"Refused", refused}, {"Waits", waits}, {"Cancelled", cancelled}, {"SeveralKeys", severalKeys},
 				{"Renewed", renewed}, {"Expires", expires}, {"Ended", ended}, {"AnswersLost", answersLost}, {"AnswersLate", answersLate},
 				{"Repeated", repeated}, {"Garbled", garbled}, {"OtherRouter", otherRouter}, {"NoRouter", noRouter},
-				{"NoAccess", noAccess}, {"NoRenewal", noRenewal},
+				{"NoAccess", noAccess}, {"NoRenewal", noRenewal}, {"Dripped", dripped},
 			} {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
@@ -339,4 +339,15 @@ func noRenewal(s *stage) {
 	if n := p.count(http.MethodDelete); n != 1 {
 		s.t.Errorf("%d requests to unlock, want 1", n)
 	}
+}
+
+// dripped: an answer that does not end is as good as none.
+func dripped(s *stage) {
+	p := s.newProxy(func(*http.Request) fate { return fate{drip: true} })
+	d := s.client.start(s.t, 3, p)
+	d.lock("Unavailable", s.wish())
+	p.set(faithful)
+	held, _ := d.lock("", s.wish())
+	p.set(func(*http.Request) fate { return fate{drip: true} })
+	d.must("Unavailable", held, "unlock")
 }

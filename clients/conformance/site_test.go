@@ -165,6 +165,7 @@ type fate struct {
 	silence bool          // it does not arrive, and its client is not told
 	garble  *string       // it does not arrive, and this is its answer,
 	status  int           // with this status; 0 for 200
+	drip    bool          // it does not arrive, and its answer does not end
 }
 
 // proxy is between clients and the lock service. It closes the connections of requests that have no answer.
@@ -230,6 +231,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.drop || f.silence {
 		panic(http.ErrAbortHandler)
+	}
+	if f.drip {
+		w.Header().Set("Connection", "close")
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, " ") // the client may have left
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(20 * time.Millisecond)
+		}
+		return
 	}
 	if f.garble != nil {
 		w.Header().Set("Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT") // as some proxies say it

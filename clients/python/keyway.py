@@ -132,7 +132,7 @@ class Keyway:
                 if status < 500 and status != 429 or status == 508:
                     raise failure
                 pause = max(pause, after)
-            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError) as error:
+            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
                 failure = failure if isinstance(failure, KeywayError) else error  # an answer says more
             self._at += 1
             rest = limit - time.monotonic()
@@ -150,10 +150,10 @@ class Keyway:
             connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=patience, context=self.ssl)
         else:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=patience)
-        done = threading.Event()
-        if cancel and method == "POST":
-            threading.Thread(target=_cut, args=(connection, cancel, done), daemon=True).start()
+        done, until = threading.Event(), time.monotonic() + patience
         try:
+            connection.connect()
+            threading.Thread(target=_cut, args=(connection.sock, until, cancel if method == "POST" else None, done), daemon=True).start()
             path = f"{url.path.rstrip('/')}/v1/locks?{urlencode(query, doseq=True)}"
             connection.request(method, path, headers={"Idempotency-Key": id, **self._headers})
             response = connection.getresponse()
@@ -267,12 +267,13 @@ def _lost(lock, *answer):
     return Lost(f"keyway: {lock}: the lock has ended, and others may hold it: stop, and write only with a new lock", *answer)
 
 
-def _cut(connection, cancel, done):
-    """Ends a connection when cancel is set, so that the thread stops waiting for its answer."""
-    while not done.wait(0.05):
-        if cancel.is_set() and connection.sock:
-            with contextlib.suppress(OSError, AttributeError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+def _cut(sock, until, cancel, done):
+    """Ends a connection at a time, or when cancel is set, so that the thread stops waiting for its answer."""
+    while not done.wait(0.05 if cancel else until - time.monotonic()):
+        if time.monotonic() >= until or cancel and cancel.is_set():
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            return
 
 
 def _now():
