@@ -16,6 +16,7 @@ import http.client
 import itertools
 import json
 import math
+import os
 import random
 import socket
 import threading
@@ -102,6 +103,7 @@ class Keyway:
                         lock._id = str(uuid.uuid4())  # a lock that has ended needs a new id
                     self._sleep(random.uniform(0.02, 0.05), lock, cancel)
         except BaseException as error:
+            lock._done.set()  # if it could not start all threads
             if lock._posts > 1 or lock.tokens or getattr(error, "status", None) is None:  # a router may have locked a key
                 threading.Thread(target=self._give_back, args=(lock,)).start()
             raise
@@ -176,12 +178,13 @@ class Lock:
 
     tokens has the fencing token of each key. lost is a threading.Event. It is set when the keys are known
     not to be held, or when 0.8 of their lease has passed without a renewal: end the work within left().
+    A child of os.fork does not hold them.
     """
 
     def __init__(self, keyway, keys, ttl, on_lost):
         self.keys, self.tokens, self.lost = keys, {}, threading.Event()
         self._keyway, self._ttl, self._on_lost = keyway, ttl, on_lost
-        self._id, self._posts = str(uuid.uuid4()), 0
+        self._id, self._posts, self._process = str(uuid.uuid4()), 0, os.getpid()
         self._held = _now(), 0.0  # when the request was sent that was answered last, and the lease from then on
         self._done, self._first = threading.Event(), threading.Lock()
 
@@ -192,7 +195,7 @@ class Lock:
 
     def left(self):
         """Returns for how many more seconds the keys are held, 0 if they are not."""
-        return 0.0 if self._done.is_set() else max(self._rest(_STOP), 0.0)
+        return 0.0 if self._done.is_set() or self._process != os.getpid() else max(self._rest(_STOP), 0.0)
 
     def check(self):
         """Raises Lost unless the keys are held."""
@@ -201,6 +204,8 @@ class Lock:
 
     def unlock(self):
         """Unlocks the keys. It raises Lost if they were not, or not certainly, held until now. A second call does nothing."""
+        if self._process != os.getpid():
+            raise _lost(self)
         patience = min(max(self.left(), 1), self._keyway.timeout)
         if not self._done.is_set():
             self._done.set()
