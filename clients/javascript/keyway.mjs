@@ -43,7 +43,7 @@ export class Keyway {
     });
     this.#headers = token ? { Authorization: `Bearer ${token}` } : {};
     this.#at = Math.floor(Math.random() * this.#urls.length); // the router to ask, modulo their number
-    Object.assign(this, { label, timeout });
+    Object.assign(this, { label, timeout: milliseconds("timeout", timeout) });
   }
 
   /** Locks a key, calls fn with the Lock, and unlocks the key. */
@@ -63,9 +63,9 @@ export class Keyway {
   /** Locks a key, or all keys of an array, and returns a Lock. */
   async lock(keys, { ttl, wait = Infinity, read = false, label = this.label, signal } = {}) {
     for (const key of [keys].flat()) {
-      if (typeof key !== "string") throw new TypeError(`keyway: key ${key}: want a string`);
+      if (typeof key !== "string" || /\p{Cs}/u.test(key)) throw new TypeError(`keyway: key ${key}: want a string without half of a surrogate pair`);
     }
-    const until = now() + wait;
+    const until = now() + milliseconds("wait", wait);
     const claim = new Claim([keys].flat(), ttl === undefined ? {} : { ttl: ms(ttl) });
     const query = { label, mode: read ? "read" : "write", ...claim.ttl };
     const repeat = this.#repeat.bind(this);
@@ -270,5 +270,11 @@ const moment = () => [performance.now(), Date.now()];
 
 /** Returns the time since a moment, by the clock that counts more: one may stop while the machine sleeps. */
 const since = ([steady, wall]) => Math.max(performance.now() - steady, Date.now() - wall);
+
+/** Returns a time, or throws for what would make all others NaN. */
+function milliseconds(name, time) {
+  if (typeof time !== "number" || Number.isNaN(time)) throw new TypeError(`keyway: ${name} ${time}: want a number of milliseconds`);
+  return time;
+}
 
 const ms = (time) => `${Math.max(Math.round(time), 0)}ms`;

@@ -66,6 +66,8 @@ class Keyway:
         for url in self.urls:
             if url.scheme not in ("http", "https") or not url.hostname or (url.port or 1) < 0:
                 raise ValueError(f"keyway: URL {url.geturl()!r}: want http://HOST:PORT or https://HOST:PORT of a router's --locks")
+        if token and not (token.isascii() and token.isprintable()):
+            raise ValueError("keyway: token: want printable ASCII characters, and no end of a line")
         self.timeout, self.ssl = timeout, ssl
         self.label = label or socket.gethostname()[:64]
         self._headers = {"Authorization": "Bearer " + token} if token else {}
@@ -83,6 +85,9 @@ class Keyway:
         for key in keys:
             if not isinstance(key, str):
                 raise TypeError(f"keyway: key {key!r}: want a str; give several keys as several arguments")
+        "".join([*keys, label or self.label]).encode()  # raises UnicodeEncodeError, a ValueError, for half of a surrogate pair
+        if wait != wait:
+            raise ValueError("keyway: wait is not a number")
         until = math.inf if wait is None else time.monotonic() + wait
         lock = Lock(self, keys, {} if ttl is None else {"ttl": _ms(ttl)}, on_lost)
         query = {"label": label or self.label, "mode": "read" if read else "write", **lock._ttl}
@@ -149,9 +154,9 @@ class Keyway:
     def _ask(self, url, method, query, id, patience, cancel):
         """Makes a request. Returns the status, the JSON of the answer, and Retry-After."""
         if url.scheme == "https":
-            connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=patience, context=self.ssl)
+            connection = http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=patience, context=self.ssl)
         else:
-            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=patience)
+            connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=patience)
         done, until = threading.Event(), time.monotonic() + patience
         try:
             connection.connect()
