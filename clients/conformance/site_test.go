@@ -234,12 +234,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.drip {
 		w.Header().Set("Connection", "close")
-		for r.Context().Err() == nil {
+		for next := time.Tick(20 * time.Millisecond); ; {
 			_, _ = io.WriteString(w, " ") // the client may have left
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(20 * time.Millisecond)
+			select {
+			case <-r.Context().Done():
+				return
+			case <-next:
+			}
 		}
-		return
 	}
 	if f.garble != nil {
 		w.Header().Set("Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT") // as some proxies say it

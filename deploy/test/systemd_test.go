@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster"
 )
 
 // systemd understands the units, which leave the programs the time to drain.
@@ -36,10 +38,8 @@ func TestUnits(t *testing.T) {
 func buildPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./cmd/router", "./cmd/worker")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if _, err := cluster.Build(t.Context(), dir); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

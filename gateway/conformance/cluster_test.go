@@ -19,6 +19,7 @@ import (
 	_ "github.com/keyway-go/keyway"                // what the programs consist of,
 	_ "github.com/keyway-go/keyway/gateway/router" // so that go test runs anew
 	_ "github.com/keyway-go/keyway/internal/cli"   // when it changes
+	programs "github.com/keyway-go/keyway/internal/cluster"
 )
 
 // bin is the directory of the programs under test and of those that test them.
@@ -33,17 +34,17 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(bin)
-	for name, of := range map[string][2]string{
-		"router":      {"../..", "./cmd/router"},
-		"worker":      {"../..", "./cmd/worker"},
-		"grpc-client": {".", "google.golang.org/grpc/interop/client"},
-		"grpc-server": {".", "google.golang.org/grpc/interop/server"},
-		"h2spec":      {".", "github.com/summerwind/h2spec/cmd/h2spec"},
+	if _, err := programs.Build(context.Background(), bin); err != nil {
+		log.Print(err)
+		return 1
+	}
+	for name, pkg := range map[string]string{
+		"grpc-client": "google.golang.org/grpc/interop/client",
+		"grpc-server": "google.golang.org/grpc/interop/server",
+		"h2spec":      "github.com/summerwind/h2spec/cmd/h2spec",
 	} {
-		build := exec.Command("go", "run", "-exec", "cp", of[1], filepath.Join(bin, name)) // keeps what it has linked
-		build.Dir = of[0]
-		if out, err := build.CombinedOutput(); err != nil {
-			log.Printf("building %s: %v\n%s", of[1], err, out)
+		if err := programs.Compile(context.Background(), ".", pkg, filepath.Join(bin, name)); err != nil {
+			log.Print(err)
 			return 1
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,15 +31,22 @@ func Build(ctx context.Context, dir string, flags ...string) (Programs, error) {
 		return Programs{}, fmt.Errorf("cluster: looking for the module %s: %w", module, err)
 	}
 	for _, name := range []string{"router", "worker"} {
-		// go run keeps what it has linked, and go build does not. It runs cp with the program and this path.
-		args := append([]string{"run", "-exec", "cp"}, flags...)
-		cmd := exec.CommandContext(ctx, "go", append(args, module+"/cmd/"+name, filepath.Join(dir, name))...)
-		cmd.Dir = strings.TrimSpace(string(root))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return Programs{}, fmt.Errorf("cluster: go run: %w\n%s", err, out)
+		if err := Compile(ctx, strings.TrimSpace(string(root)), module+"/cmd/"+name, filepath.Join(dir, name), flags...); err != nil {
+			return Programs{}, err
 		}
 	}
 	return In(dir), nil
+}
+
+// Compile compiles a package, named as the go command does in the directory from, into file, which
+// is absolute. It uses go run, which keeps what it has linked; go build links anew each time.
+func Compile(ctx context.Context, from, pkg, file string, flags ...string) error {
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"run", "-exec", "cp"}, flags, []string{pkg, file})...)
+	cmd.Dir = from
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cluster: compiling %s: %w\n%s", pkg, err, out)
+	}
+	return nil
 }
 
 // Programs are the paths of the built programs.

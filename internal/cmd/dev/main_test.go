@@ -48,8 +48,8 @@ func start(t *testing.T) (*exec.Cmd, *output, *bytes.Buffer, map[string]row) {
 	if _, err := cluster.Build(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "dev"), ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := cluster.Compile(t.Context(), ".", ".", filepath.Join(dir, "dev")); err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(dir, "dev"), "-free")
 	stdout, err := cmd.StdoutPipe()
