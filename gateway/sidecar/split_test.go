@@ -124,13 +124,13 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 	tests := []struct {
 		name  string
 		at    int // the batch during which the worker ends, or loses the key's partition
-		leave func(w *site.Worker, givenUp <-chan struct{})
+		leave func(w, other *site.Worker, givenUp <-chan struct{})
 		want  [3]int
 	}{
-		{"closed", 2, func(w *site.Worker, givenUp <-chan struct{}) { w.Close(); <-givenUp }, [3]int{502, 503, 503}},
-		{"moved", 1, func(w *site.Worker, _ <-chan struct{}) {
+		{"closed", 2, func(w, _ *site.Worker, givenUp <-chan struct{}) { w.Close(); <-givenUp }, [3]int{502, 503, 503}},
+		{"moved", 1, func(w, other *site.Worker, _ <-chan struct{}) {
 			go func() { _ = w.LeaveRing(t.Context()) }()
-			kit.Eventually(t, "the partitions have moved", func() bool { return w.Serving() == 0 })
+			kit.Eventually(t, "the partition has moved", func() bool { return other.Serving() == 1 })
 		}, [3]int{503, 503, 503}},
 	}
 	for _, tt := range tests {
@@ -138,15 +138,17 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 			app := &typedApp{status: 400}
 			c := site.New(t, 1)
 			w := c.StartReady(func(cfg *worker.Config) { cfg.Batch = "/batch" })
+			var other *site.Worker
 			if tt.name == "moved" {
-				c.Start()
+				other = c.Start()
+				kit.Eventually(t, "there are two on the ring", func() bool { return len(other.Member.View().Workers()) == 2 })
 			}
 			batches := 0
 			s := site.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				body := kit.Must(io.ReadAll(r.Body)) // the server looks for the end of the connection from then on
 				r.Body = io.NopCloser(bytes.NewReader(body))
 				if batches++; batches == tt.at {
-					tt.leave(w, r.Context().Done())
+					tt.leave(w, other, r.Context().Done())
 				}
 				app.ServeHTTP(rw, r)
 			})).URL)))))
