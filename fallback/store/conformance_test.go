@@ -17,9 +17,6 @@ import (
 // enough for a busy machine to do something before.
 const shortTTL = time.Second
 
-// persistent makes a server keep every write that it has acknowledged.
-var persistent = []string{"--appendonly", "yes", "--appendfsync", "always"}
-
 func everything(t *testing.T, open func(t *testing.T) storetest.Harness) {
 	storetest.Conformance(t, open)
 	storetest.Restarts(t, open)
@@ -68,7 +65,7 @@ func TestConformanceEmbedded(t *testing.T) {
 
 func TestConformanceRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, persistent...)
+	server := redistest.Start(t, "--appendonly", "yes")
 	everything(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
 		h.Restart, h.Lose = server.Restart, server.RestartEmpty
@@ -80,7 +77,7 @@ func TestConformanceRedis(t *testing.T) {
 // A flush leaves the run id alone.
 func TestConformanceRedisFlushed(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, persistent...)
+	server := redistest.Start(t, "--appendonly", "yes")
 	storetest.Restarts(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
 		h.Restart, h.Lose = server.Restart, func() { server.CLI("flushall") }

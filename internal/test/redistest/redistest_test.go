@@ -10,7 +10,7 @@ import (
 )
 
 func TestRestartsWithAndWithoutData(t *testing.T) {
-	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	s := Start(t, "--appendonly", "yes")
 	s.CLI("set", "k", "v")
 	before := s.CLI("info", "server")
 	s.Restart()
