@@ -53,6 +53,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--gossip-key abc", 2, "16, 24 or 32 bytes"},
 		{"--redis http://x", 2, "--redis"},
 		{"--store etcd://a/b", 2, "--store"},
+		{"--store etcd:a", 2, "etcd://"},
 		{"--store etcd://a --redis redis://b", 2, "exclude each other"},
 		{"--peer-ca x --peer-key y", 2, "--peer-cert, --peer-key and --peer-ca need each other"},
 		{"--lock-file /nonexistent/dir/lock", 2, "--lock-file"},

@@ -43,19 +43,19 @@ func dialOptions() []grpc.DialOption {
 	}
 }
 
-// Handles reports whether a URL is one for [New].
+// Handles reports whether a URL is meant for [New].
 func Handles(url string) bool {
-	scheme, _, ok := strings.Cut(url, "://")
+	scheme, _, ok := strings.Cut(url, ":")
 	return ok && (scheme == "etcd" || scheme == "etcds")
 }
 
 // parseURL returns the configuration of a client. url.Parse takes one host alone, so that the others are
 // cut off first.
 func parseURL(raw string) (c clientv3.Config, err error) {
-	if !Handles(raw) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || !Handles(raw) {
 		return c, badURL("it does not begin with etcd:// or etcds://")
 	}
-	scheme, rest, _ := strings.Cut(raw, "://")
 	user, hosts := "", rest
 	if i := strings.LastIndex(rest, "@"); i >= 0 {
 		user, hosts = rest[:i+1], rest[i+1:]
