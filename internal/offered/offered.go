@@ -160,7 +160,9 @@ type leased struct {
 }
 
 func (c leased) Close() error {
-	c.forget()
+	if !c.forget() {
+		return nil // it has ended
+	}
 	return c.Conn.Close()
 }
 
