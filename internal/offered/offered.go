@@ -161,7 +161,7 @@ type leased struct {
 
 func (c leased) Close() error {
 	if !c.forget() {
-		return nil // it has ended
+		return nil // its place ends it
 	}
 	return c.Conn.Close()
 }
