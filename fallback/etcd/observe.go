@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
@@ -25,6 +26,29 @@ type view struct {
 	gone     []records.Stamp
 	released []string
 	notes    records.Notes
+
+	present    map[string]*mvccpb.KeyValue // of alive/ and released/
+	partitions map[string]*mvccpb.KeyValue // as this handle has seen them last; shared by all views of a generation
+}
+
+// maxKnown bounds a partition, in bytes, that is kept in a view.
+const maxKnown = 4096
+
+// learn keeps partitions that etcd has shown in a generation.
+func (s *Store) learn(generation string, partitions ...*mvccpb.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.view.partitions == nil || s.view.meta.generation != generation {
+		return
+	}
+	for _, kv := range partitions {
+		switch key := string(kv.Key); {
+		case len(kv.Value) > maxKnown:
+			delete(s.view.partitions, key)
+		case s.view.partitions[key].GetModRevision() < kv.ModRevision:
+			s.view.partitions[key] = kv
+		}
+	}
 }
 
 // Observe returns the sessions, the tombstones, and the partitions that changed after a version;
@@ -78,6 +102,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 				return records.Snapshot{}, err
 			}
 		}
+		s.learn(v.meta.generation, st.lists[s.key("partition/")]...)
 		return s.snapshot(v, r.Header.Revision, st, incarnation, since, suspects)
 	}
 }
@@ -86,7 +111,14 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 // known them since a version, perhaps by another view.
 func (s *Store) see(v *view, revision, since int64, st *step) error {
 	changed, alive, known := st.revision(s.key("changed/sessions")), st.lists[s.key("alive/")], *v
-	*v = view{meta: known.meta, changed: changed, alive: int64(len(alive)), version: max(changed, known.version)}
+	*v = view{meta: known.meta, changed: changed, alive: int64(len(alive)), version: max(changed, known.version), partitions: known.partitions}
+	if v.partitions == nil {
+		v.partitions = make(map[string]*mvccpb.KeyValue)
+	}
+	v.present = make(map[string]*mvccpb.KeyValue)
+	for _, kv := range slices.Concat(alive, st.lists[s.key("released/")]) {
+		v.present[string(kv.Key)] = kv
+	}
 	if max(known.version, since) >= changed { // looked for since one has run out
 		v.version = revision
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -44,21 +45,44 @@ func (st *step) delete(key string) { st.ops = append(st.ops, clientv3.OpDelete(k
 // compares the revision of each single key that was read. If one has changed, transact calls f again with the
 // new values. gen is the generation that the caller knows, "" for any.
 func (s *Store) transact(ctx context.Context, client *connection, gen string, reads []clientv3.Op, f func(*step) error) error {
+	return s.transactFrom(ctx, client, gen, nil, reads, f)
+}
+
+// transactFrom is transact that does not read at first: st, unless it is nil, is a guess of what reads will show.
+func (s *Store) transactFrom(ctx context.Context, client *connection, gen string, st *step, reads []clientv3.Op, f func(*step) error) error {
 	reads = append([]clientv3.Op{clientv3.OpGet(s.key("meta"))}, reads...)
-	var compare []clientv3.Cmp
-	ops := reads
+	if st != nil && (f(st) != nil || len(st.ops) == 0) { // only what is read now may refuse
+		st = nil
+	}
 	for {
+		var compare []clientv3.Cmp
+		ops := reads
+		if st != nil {
+			for key := range st.read {
+				compare = append(compare, unchanged(key, st.revision(key)))
+			}
+			ops = st.ops
+		}
 		resp, err := s.commit(ctx, client, compare, ops, reads)
 		if err != nil {
 			return err
 		}
-		if len(compare) > 0 && resp.Succeeded {
-			return nil
+		if st != nil && resp.Succeeded {
+			if !resp.behind && resp.Header.ClusterId == st.meta.cluster {
+				for _, op := range st.ops {
+					if key := op.KeyBytes(); op.IsPut() && strings.HasPrefix(string(key), s.key("partition/")) {
+						s.learn(st.meta.generation, &mvccpb.KeyValue{Key: key, Value: op.ValueBytes(), ModRevision: resp.Header.Revision})
+					}
+				}
+				return nil
+			}
+			st = nil
+			continue
 		}
-		st := sortReads(reads, resp.Responses)
-		compare, ops = nil, reads
+		st = sortReads(reads, resp.Responses)
 		st.meta, err = s.enter(ctx, resp, st.read[s.key("meta")], gen)
 		if errors.Is(err, errBegun) {
+			st = nil
 			continue
 		}
 		if err == nil {
@@ -67,11 +91,23 @@ func (s *Store) transact(ctx context.Context, client *connection, gen string, re
 		if err != nil || len(st.ops) == 0 {
 			return err
 		}
-		for key := range st.read {
-			compare = append(compare, unchanged(key, st.revision(key)))
-		}
-		ops = st.ops
 	}
+}
+
+// guess returns what single keys of sessions and partitions probably hold, as the handle has seen them; nil if it has
+// seen nothing of the generation. Of a session that lives it knows the revision only.
+func (s *Store) guess(gen string, keys map[string]bool) *step {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.view
+	if gen == "" || v.meta.generation != gen {
+		return nil
+	}
+	st := &step{meta: v.meta, now: time.Now(), read: map[string]*mvccpb.KeyValue{s.key("meta"): {ModRevision: v.meta.revision}}}
+	for key := range keys {
+		st.read[key] = cmp.Or(v.present[key], v.partitions[key])
+	}
+	return st
 }
 
 func unchanged(key string, revision int64) clientv3.Cmp {

@@ -51,40 +51,56 @@ func TestSmallTransactions(t *testing.T) {
 }
 
 // Members that were started on old data have lost writes, though the cluster's id is the same. Of the
-// handles that have seen more, one begins a generation.
+// handles that have seen more, one begins a generation, also if the old data allow what it writes first.
 func TestTrapOldData(t *testing.T) {
 	t.Parallel()
-	server := startMembers(t, 1, nil)[0]
-	s, other := openStore(t, storeURL([]*member{server})), openStore(t, storeURL([]*member{server}))
-	gen := kit.Must(s.Generation(t.Context()))
-	session := records.Session{Incarnation: "a"}
-	kit.Must(s.Register(t.Context(), gen, session, time.Minute, nil))
-	server.stop()
-	old := t.TempDir()
-	if err := os.CopyFS(old, os.DirFS(server.config.Dir)); err != nil {
-		t.Fatal(err)
+	calls := map[string]func(s *etcd.Store, gen string) error{
+		"renew": func(s *etcd.Store, gen string) error {
+			_, err := s.Renew(t.Context(), gen, "a", time.Minute)
+			return err
+		},
+		"apply": func(s *etcd.Store, gen string) error {
+			_, err := s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 2}})
+			return err
+		},
 	}
-	server.start(t)
-	record := kit.Must(s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}))[0].Record
-	kit.Must(other.Observe(t.Context(), kit.Must(other.Generation(t.Context())), "", 0, nil))
-	server.stop()
-	server.config.Dir = old
-	server.start(t)
-	_, err := s.Renew(t.Context(), gen, "a", time.Minute)
-	if !errors.Is(err, records.ErrGeneration) {
-		t.Fatalf("the first call gave %v, want ErrGeneration", err)
-	}
-	now := kit.Must(s.Generation(t.Context()))
-	snapshot, err := s.Observe(t.Context(), now, "", 0, nil)
-	if err != nil || now == gen || snapshot.Quarantine <= 0 || len(snapshot.Sessions) > 0 {
-		t.Errorf("generation %q after %q, %+v, %v, want a quarantine and no session", now, gen, snapshot, err)
-	}
-	again := kit.Must(s.Register(t.Context(), now, session, time.Minute, []records.Holding{{Partition: 1, Epoch: record.Epoch}}))[0].Record
-	if again.Epoch <= record.Epoch || again.Owner != "a" {
-		t.Errorf("the lost record %v was re-asserted as %v", record, again)
-	}
-	if last := kit.Must(other.Generation(t.Context())); last != now {
-		t.Errorf("another generation has begun: %q after %q", last, now)
+	for name, first := range calls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := startMembers(t, 1, nil)[0]
+			s, other := openStore(t, storeURL([]*member{server})), openStore(t, storeURL([]*member{server}))
+			gen := kit.Must(s.Generation(t.Context()))
+			session := records.Session{Incarnation: "a"}
+			kit.Must(s.Register(t.Context(), gen, session, time.Minute, nil))
+			kit.Must(s.Observe(t.Context(), gen, "a", 0, nil))
+			server.stop()
+			old := t.TempDir()
+			if err := os.CopyFS(old, os.DirFS(server.config.Dir)); err != nil {
+				t.Fatal(err)
+			}
+			server.start(t)
+			record := kit.Must(s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}))[0].Record
+			kit.Must(s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 3}}))
+			kit.Must(other.Observe(t.Context(), kit.Must(other.Generation(t.Context())), "", 0, nil))
+			server.stop()
+			server.config.Dir = old
+			server.start(t)
+			if err := first(s, gen); !errors.Is(err, records.ErrGeneration) {
+				t.Fatalf("the first call gave %v, want ErrGeneration", err)
+			}
+			now := kit.Must(s.Generation(t.Context()))
+			snapshot, err := s.Observe(t.Context(), now, "", 0, nil)
+			if err != nil || now == gen || snapshot.Quarantine <= 0 || len(snapshot.Sessions) > 0 {
+				t.Errorf("generation %q after %q, %+v, %v, want a quarantine and no session", now, gen, snapshot, err)
+			}
+			again := kit.Must(s.Register(t.Context(), now, session, time.Minute, []records.Holding{{Partition: 1, Epoch: record.Epoch}}))[0].Record
+			if again.Epoch <= record.Epoch || again.Owner != "a" {
+				t.Errorf("the lost record %v was re-asserted as %v", record, again)
+			}
+			if last := kit.Must(other.Generation(t.Context())); last != now {
+				t.Errorf("another generation has begun: %q after %q", last, now)
+			}
+		})
 	}
 }
 
@@ -177,5 +193,48 @@ func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the re
 	}
 	if _, err := s.Renew(t.Context(), gen, "a", time.Minute); !errors.Is(err, records.ErrSessionGone) {
 		t.Errorf("the renewal of a session that was released: %v", err)
+	}
+}
+
+// Changes of partitions that a look has shown, or that the handle has written itself, take one request for each hundred. A
+// partition that has changed meanwhile is read again, as are the sessions.
+func TestRequestsOfChanges(t *testing.T) { // alone, since it counts the requests of all servers
+	url := storeURL(startMembers(t, 1, nil))
+	s, other := openStore(t, url), openStore(t, url)
+	gen := kit.Must(s.Generation(t.Context()))
+	for _, name := range []string{"a", "b"} {
+		kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: name}, time.Minute, nil))
+	}
+	kit.Must(s.Observe(t.Context(), gen, "a", 0, nil))
+	var from []records.Record
+	apply := func(what string, op records.Op, n int, requests float64) (states []records.PartitionState) {
+		t.Helper()
+		var changes []records.Change
+		for p := range n {
+			changes = append(changes, records.Change{Op: op, Partition: p, From: from[p]})
+		}
+		before := started(t)["Txn"]
+		states = kit.Must(s.Apply(t.Context(), gen, "a", changes))
+		if got := started(t)["Txn"] - before; got != requests {
+			t.Errorf("%s took %v requests, want %v", what, got, requests)
+		}
+		for p, state := range states {
+			from[p] = state.Record
+		}
+		return states
+	}
+	from = make([]records.Record, 200)
+	apply("claims", records.OpClaim, 200, 2)
+	apply("changes of its own", records.OpAdvance, 200, 2)
+	moved := kit.Must(other.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpMove, Partition: 1, From: from[1], To: "b"}}))[0].Record
+	states := apply("changes beside another's", records.OpAdvance, 2, 2)
+	if states[0].Record.Owner != "a" || states[1].Record != moved {
+		t.Errorf("after another's move of the second partition: %+v", states)
+	}
+	if err := other.Release(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpAdvance, Partition: 0, From: from[0]}}); !errors.Is(err, records.ErrSessionGone) {
+		t.Errorf("a change without a session: %v", err)
 	}
 }
