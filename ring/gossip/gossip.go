@@ -410,7 +410,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 }
 
 // passOn is how long news take, as a rule, to reach all.
-const passOn = 4 * stirLeast
+const passOn = 400 * time.Millisecond
 
 // patience is the time to spend on one step before ctx ends. memberlist takes
 // 0 for no limit.

@@ -12,12 +12,11 @@ import (
 
 // How a member passes on what has changed.
 const (
-	gossipNodes = 6                      // members that are told in a round
-	stirRounds  = 6                      // after the latest change
-	stirGather  = 10 * time.Millisecond  // before the first: changes seldom come alone
-	stirLeast   = 100 * time.Millisecond // between two rounds
-	stirEach    = 5 * time.Millisecond   // for each member, if that is longer
-	newsBytes   = 1200                   // in a packet
+	gossipNodes = 6                     // members that are told in a round
+	stirRounds  = 6                     // after the latest change, each after twice the pause of the one before
+	stirGather  = 10 * time.Millisecond // before the first: changes seldom come alone
+	stirEach    = 5 * time.Millisecond  // least pause, for each member
+	newsBytes   = 1200                  // in a packet
 )
 
 // stir begins rounds anew, for a change of the list of members or for news. It may be called with memberlist's locks
@@ -37,10 +36,18 @@ func (c *Cluster) stirAll() {
 		case <-c.ctx.Done():
 			return
 		}
-		pause, listed := stirGather, 0
-		for round := 0; round < stirRounds; round++ {
+		listed, least := 0, time.Duration(0)
+		began := time.Now() // the latest round
+		due := began.Add(stirGather)
+		for round := 0; round < stirRounds; {
 			select {
-			case <-time.After(pause):
+			case <-time.After(time.Until(due)):
+			case <-c.stirred:
+				round = 0
+				if soon := time.Now().Add(max(stirGather, least-time.Since(began))); soon.Before(due) {
+					due = soon
+				}
+				continue
 			case <-c.ctx.Done():
 				return
 			}
@@ -50,12 +57,9 @@ func (c *Cluster) stirAll() {
 			others := c.news.others(c.node)
 			c.tell(others, listed > 0)
 			listed--
-			pause = max(stirLeast, time.Duration(len(others))*stirEach)
-			select {
-			case <-c.stirred:
-				round = 0
-			default:
-			}
+			round++
+			began, least = time.Now(), time.Duration(len(others))*stirEach
+			due = began.Add(max(stirGather<<round, least))
 		}
 	}
 }
