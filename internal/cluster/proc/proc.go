@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -289,13 +290,22 @@ func (o *output) close() {
 	}
 }
 
-// FreeAddr returns an address of this machine that nobody listens on. Its port is
-// below those that the kernel gives to connections by itself, lest one of these
-// has it by the time that somebody listens there.
+// given counts the ports that FreeAddr has tried, from a random one on.
+var given = func() *atomic.Uint32 {
+	n := new(atomic.Uint32)
+	n.Store(rand.Uint32N(ports))
+	return n
+}()
+
+const ports = 20_000
+
+// FreeAddr returns an address of this machine that nobody listens on, and that it has not returned
+// lately: whoever got that may not listen yet. Its port is below those that the kernel gives to
+// connections by itself, lest one of these has it by the time that somebody listens there.
 func FreeAddr() (addr string, err error) {
 	for range 100 {
 		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))); err == nil {
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+given.Add(1)%ports)); err == nil {
 			return l.Addr().String(), l.Close()
 		}
 	}
