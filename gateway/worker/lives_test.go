@@ -69,6 +69,32 @@ func TestTheLifeBeforeIsReleasedWithItsLastExecution(t *testing.T) {
 	})
 }
 
+// A worker that is started again in the place of a dead one takes over what that had. Another worker, which would have to
+// give it back, takes nothing meanwhile.
+func TestARestartedWorkerTakesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 16)
+		a, b := c.Start(), c.Start()
+		together(t, a, b)
+		has := b.Serving()
+		a.Close()
+		a.Member.Vanish()
+		cut := &site.CutStore{Store: c.Store}
+		cut.Set(true)
+		next := c.StartNamed("w1", func(cfg *worker.Config) {
+			cfg.Store, cfg.Previous = cut, map[string]time.Duration{a.Incarnation(): 0}
+		})
+		time.Sleep(time.Second) // all know that it is joining
+		c.Hub.Delay = 30 * time.Millisecond
+		cut.Set(false)
+		for began := time.Now(); next.Serving() < 16-has; time.Sleep(time.Millisecond) {
+			if b.Serving() != has || time.Since(began) > 2*time.Second {
+				t.Fatalf("after %v the other worker serves %d partitions, after %d; the new one %d", time.Since(began), b.Serving(), has, next.Serving())
+			}
+		}
+	})
+}
+
 // hintless is a store whose hints do not arrive.
 type hintless struct{ worker.Store }
 

@@ -114,7 +114,7 @@ type Shell struct {
 
 	refused    context.Context // done when the worker has not begun for a TTL, with the reason
 	refuse     context.CancelCauseFunc
-	registered chan struct{} // closed when the first life's session was confirmed
+	registered chan struct{} // closed when the store has shown the first life's session
 
 	wake  chan struct{} // holds one token while inbox is not empty, or run is to look around
 	mu    sync.Mutex    // guards inbox

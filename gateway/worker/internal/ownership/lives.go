@@ -133,17 +133,6 @@ func (s *Shell) announceTakeovers(died []string) {
 	}
 }
 
-// confirm records that a life's session was confirmed for the first time.
-func (s *Shell) confirm(l *life, lease handoff.Lease) {
-	if l.confirmed || lease == (handoff.Lease{}) {
-		return
-	}
-	l.confirmed = true
-	if l.first {
-		close(s.registered)
-	}
-}
-
 // givesFor returns the worker's own reason for giving partitions away, moveRebalance for none.
 func (s *Shell) givesFor() reason {
 	switch {
@@ -197,12 +186,12 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 			s.cfg.Keys.Lease.Store(&e.Lease)
 		}
 		if e.Lease != (handoff.Lease{}) {
+			l.confirmed = true
 			s.agree.began, s.agree.trouble = true, nil
 			if !s.agree.blocked {
 				s.trouble.Store(nil)
 			}
 		}
-		s.confirm(l, e.Lease)
 	case handoff.Owner:
 		p := &s.cfg.Keys.Parts[e.Partition]
 		p.Record.Store(&e.Record)

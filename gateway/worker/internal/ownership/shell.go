@@ -218,6 +218,9 @@ func (s *Shell) tellWait(l *life, snapshot records.Snapshot) {
 		if wait > 0 && !l.told && l.first {
 			s.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.cfg.Name, "after", wait)
 		}
+		if !l.told && l.first {
+			close(s.registered)
+		}
 		l.told, l.wait = true, wait
 	}
 }
@@ -302,14 +305,25 @@ func (s *Shell) publish() {
 	}
 }
 
+// joinKnown is how long it takes, as a rule, until few members know that a worker has joined the ring.
+const joinKnown = 40 * time.Millisecond
+
 // releasePrevious releases the sessions of processes that are known to be dead. It
 // waits until their app has had its time, and until this process has a session: the
 // store believes that a name's latest incarnation, when it is released, has left in
-// order. It tries until the sessions have expired by themselves.
+// order. By then the process has also joined the ring, if it may. So it takes over itself
+// what the others would have to give back. It tries until the sessions have expired by themselves.
 func (s *Shell) releasePrevious() {
 	cfg, began := &s.cfg, time.Now()
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.TTL)
 	defer cancel()
+	select {
+	case <-s.registered:
+		if s.othersServe() {
+			wake.Sleep(joinKnown, ctx.Done())
+		}
+	case <-ctx.Done():
+	}
 	sooner := func(a, b string) int { return cmp.Compare(cfg.Previous[a], cfg.Previous[b]) }
 	for _, id := range slices.SortedFunc(maps.Keys(cfg.Previous), sooner) {
 		if wait := cfg.Previous[id] - time.Since(began); wait > 0 {
@@ -317,10 +331,6 @@ func (s *Shell) releasePrevious() {
 			if !wake.Sleep(wait, ctx.Done()) {
 				return
 			}
-		}
-		select {
-		case <-s.registered:
-		case <-ctx.Done():
 		}
 		for cfg.Store.Release(ctx, id) != nil {
 			if !wake.Sleep(s.timeout/4, ctx.Done()) {
