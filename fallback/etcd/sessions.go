@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -171,44 +172,34 @@ func (s *Store) name(prefix string, key []byte) string {
 	return strings.TrimPrefix(string(key), s.key(prefix))
 }
 
-// renewed is the result of reading for a renewal. The next renewal compares it in place of reading again.
+// renewed is what the latest renewal was decided on. The next one compares it in place of reading again.
 type renewed struct {
-	gen, incarnation string
-	cluster          uint64 // etcd's id of itself
-	meta, alive      int64  // revisions
-	lease            clientv3.LeaseID
+	meta  meta
+	alive *mvccpb.KeyValue
 }
 
 // Renew extends a session that exists, by the TTL that it was registered for. It returns the zero Snapshot.
-// ErrSessionGone: there is no session. The first renewal takes three requests, and each further one two: what
-// the one before it has read is compared in the transaction that writes.
+// ErrSessionGone: there is no session. The first renewal takes three requests, and each further one two.
 func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) (records.Snapshot, error) {
 	alive, stamp := s.key("alive", incarnation), clientv3.OpPut(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
-	known, done := s.renewed.Load(), false
-	if known != nil && known.gen == gen && known.incarnation == incarnation {
-		compare := []clientv3.Cmp{unchanged(s.key("meta"), known.meta), unchanged(alive, known.alive)}
-		r, err := s.commit(ctx, s.renewal, compare, []clientv3.Op{stamp}, nil)
-		if err != nil {
-			return records.Snapshot{}, s.handle.Failed("renew", err)
+	var guess *step
+	if known := s.renewed.Load(); known != nil && known.meta.generation == gen && string(known.alive.Key) == alive {
+		guess = s.assume(known.meta)
+		guess.read[alive] = known.alive
+	}
+	var now renewed
+	err := s.transactFrom(ctx, s.renewal, gen, guess, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
+		if !st.has(alive) {
+			return records.ErrSessionGone
 		}
-		done = r.Succeeded && !r.behind && r.Header.ClusterId == known.cluster
-	}
-	var err error
-	if !done {
-		err = s.transact(ctx, s.renewal, gen, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
-			if !st.has(alive) {
-				return records.ErrSessionGone
-			}
-			session := st.read[alive]
-			known = &renewed{gen, incarnation, st.meta.cluster, st.meta.revision, session.ModRevision, clientv3.LeaseID(session.Lease)}
-			st.ops = append(st.ops, stamp)
-			return nil
-		})
-	}
+		now = renewed{st.meta, st.read[alive]}
+		st.ops = append(st.ops, stamp)
+		return nil
+	})
 	if err == nil {
-		s.renewed.Store(known)
+		s.renewed.Store(&now)
 		err = s.askEtcd(ctx, s.renewal, func(ctx context.Context) error {
-			_, err := s.renewal.KeepAliveOnce(ctx, known.lease)
+			_, err := s.renewal.KeepAliveOnce(ctx, clientv3.LeaseID(now.alive.Lease))
 			return err
 		})
 	}

@@ -103,11 +103,16 @@ func (s *Store) guess(gen string, keys map[string]bool) *step {
 	if gen == "" || v.meta.generation != gen {
 		return nil
 	}
-	st := &step{meta: v.meta, now: time.Now(), read: map[string]*mvccpb.KeyValue{s.key("meta"): {ModRevision: v.meta.revision}}}
+	st := s.assume(v.meta)
 	for key := range keys {
 		st.read[key] = cmp.Or(v.present[key], v.partitions[key])
 	}
 	return st
+}
+
+// assume returns a guess that meta is still the same.
+func (s *Store) assume(m meta) *step {
+	return &step{meta: m, now: time.Now(), read: map[string]*mvccpb.KeyValue{s.key("meta"): {ModRevision: m.revision}}}
 }
 
 func unchanged(key string, revision int64) clientv3.Cmp {
