@@ -95,7 +95,7 @@ func (s *Store) transactFrom(ctx context.Context, client *connection, gen string
 }
 
 // guess returns what single keys of sessions and partitions probably hold, as the handle has seen them; nil if it has
-// seen nothing of the generation. Of a session that lives it knows the revision only.
+// seen nothing of the generation. It has the revision of a living session, and not its lease.
 func (s *Store) guess(gen string, keys map[string]bool) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -85,7 +85,7 @@ func TestARestartedWorkerTakesItsPlace(t *testing.T) {
 			cfg.Store, cfg.Previous = cut, map[string]time.Duration{a.Incarnation(): 0}
 		})
 		time.Sleep(time.Second) // all know that it is joining
-		c.Hub.Delay = 30 * time.Millisecond
+		c.Hub.Delay = 15 * time.Millisecond
 		cut.Set(false)
 		for began := time.Now(); next.Serving() < 16-has; time.Sleep(time.Millisecond) {
 			if b.Serving() != has || time.Since(began) > 2*time.Second {

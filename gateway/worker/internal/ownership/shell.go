@@ -305,8 +305,8 @@ func (s *Shell) publish() {
 	}
 }
 
-// joinKnown is how long it takes, as a rule, until few members know that a worker has joined the ring.
-const joinKnown = 40 * time.Millisecond
+// joinKnown, and the time that a release takes, is as a rule enough for few members to learn that a worker has joined the ring.
+const joinKnown = 20 * time.Millisecond
 
 // releasePrevious releases the sessions of processes that are known to be dead. It
 // waits until their app has had its time, and until this process has a session: the
