@@ -74,6 +74,7 @@ func TestTheLifeBeforeIsReleasedWithItsLastExecution(t *testing.T) {
 func TestARestartedWorkerTakesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
+		c.Hub.Delay = 15 * time.Millisecond
 		a, b := c.Start(), c.Start()
 		together(t, a, b)
 		has := b.Serving()
@@ -85,7 +86,6 @@ func TestARestartedWorkerTakesItsPlace(t *testing.T) {
 			cfg.Store, cfg.Previous = cut, map[string]time.Duration{a.Incarnation(): 0}
 		})
 		time.Sleep(time.Second) // all know that it is joining
-		c.Hub.Delay = 15 * time.Millisecond
 		cut.Set(false)
 		for began := time.Now(); next.Serving() < 16-has; time.Sleep(time.Millisecond) {
 			if b.Serving() != has || time.Since(began) > 2*time.Second {

@@ -317,20 +317,20 @@ func (s *Shell) releasePrevious() {
 	cfg, began := &s.cfg, time.Now()
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Settings.TTL)
 	defer cancel()
-	select {
-	case <-s.registered:
-		if s.othersServe() {
-			wake.Sleep(joinKnown, ctx.Done())
-		}
-	case <-ctx.Done():
-	}
 	sooner := func(a, b string) int { return cmp.Compare(cfg.Previous[a], cfg.Previous[b]) }
-	for _, id := range slices.SortedFunc(maps.Keys(cfg.Previous), sooner) {
+	for i, id := range slices.SortedFunc(maps.Keys(cfg.Previous), sooner) {
 		if wait := cfg.Previous[id] - time.Since(began); wait > 0 {
 			cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "incarnation", id, "wait", wait)
 			if !wake.Sleep(wait, ctx.Done()) {
 				return
 			}
+		}
+		select {
+		case <-s.registered:
+		case <-ctx.Done():
+		}
+		if i == 0 && s.othersServe() {
+			wake.Sleep(joinKnown, ctx.Done())
 		}
 		for cfg.Store.Release(ctx, id) != nil {
 			if !wake.Sleep(s.timeout/4, ctx.Done()) {
