@@ -299,9 +299,9 @@ var given = func() *atomic.Uint32 {
 
 const ports = 20_000
 
-// FreeAddr returns an address of this machine that nobody listens on. It returns none twice, since
-// its first receiver may not listen yet. The port is below those that the kernel gives to connections,
-// so that no connection takes it meanwhile.
+// FreeAddr returns an address of this machine that nobody listens on. It returns none twice, since the
+// program that got it may still be starting. The port is below those that the kernel gives to
+// connections, so that no connection takes it meanwhile.
 func FreeAddr() (addr string, err error) {
 	for range 100 {
 		var l net.Listener
