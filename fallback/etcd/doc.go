@@ -22,8 +22,9 @@
 // # Transactions
 //
 // Each call reads the keys that it depends on, decides, and writes in a transaction that compares their
-// revisions. A handle remembers the partitions that it has seen, and who lives. A call that changes partitions begins
-// with the transaction that writes, on what the handle remembers. It reads only if one of the keys has changed. etcd takes 128 operations in one transaction, so a call for many partitions becomes several.
+// revisions. A handle remembers the partitions that it has seen, and who lives. A call that changes partitions
+// begins with the transaction that writes, on what the handle remembers. It reads only if one of the keys has
+// changed. etcd takes 128 operations in one transaction, so a call for many partitions becomes several.
 // Each partition is changed by one of them, with the conditions that hold for it. A call that fails in the
 // middle leaves its outcome unknown, like one whose reply was lost.
 //

@@ -290,22 +290,20 @@ func (o *output) close() {
 	}
 }
 
-// given counts the ports that FreeAddr has tried, from a random one on.
-var given = func() *atomic.Uint32 {
-	n := new(atomic.Uint32)
-	n.Store(rand.Uint32N(ports))
-	return n
-}()
+const ports = 20_000 // that FreeAddr takes in turn
 
-const ports = 20_000
+var (
+	firstPort = rand.Uint32N(ports)
+	given     atomic.Uint32
+)
 
-// FreeAddr returns an address of this machine that nobody listens on. It returns none twice, since the
-// program that got it may still be starting. The port is below those that the kernel gives to
-// connections, so that no connection takes it meanwhile.
+// FreeAddr returns an address of this machine that nobody listens on. It gives each port once in 20,000
+// calls, since the program that got it may still be starting. The kernel gives connections higher ports,
+// so that none of them takes it meanwhile.
 func FreeAddr() (addr string, err error) {
 	for range 100 {
 		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+given.Add(1)%ports)); err == nil {
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+(firstPort+given.Add(1))%ports)); err == nil {
 			return l.Addr().String(), l.Close()
 		}
 	}
