@@ -3,7 +3,7 @@ package handoff
 import "github.com/keyway-go/keyway/internal/records"
 
 // Input is something that happened, to be passed to Machine.Step: a Tick, a View, a Changed, a
-// Reply, a Closed, a Finished, a LocksEnded, a Write, a SequenceLow or a Leave.
+// Reply, a Closed, a Finished, a LocksEnded, a Write, a SequenceLow, an Awaited or a Leave.
 type Input interface{ input() }
 
 // Tick is an input that says nothing but the time.
@@ -86,6 +86,9 @@ type SequenceLow struct {
 	Epoch     int64 // of the highest token so far; the next epoch is higher
 }
 
+// Awaited says that callers wait for a partition that is not served here. Those are claimed before the others.
+type Awaited struct{ Partition int }
+
 // Leave asks the machine to hand everything over and to release the session in the end. It takes
 // effect once the View no longer wants this incarnation to own anything.
 type Leave struct {
@@ -104,4 +107,5 @@ func (Finished) input()    {}
 func (LocksEnded) input()  {}
 func (Write) input()       {}
 func (SequenceLow) input() {}
+func (Awaited) input()     {}
 func (Leave) input()       {}

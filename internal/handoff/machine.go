@@ -125,6 +125,7 @@ type partition struct {
 	state   state
 	here    bool           // we served it in this generation, so its record is not one that came back from the past
 	advance bool           // its tokens run low
+	awaited bool           // callers wait for it to open
 	record  records.Record // as last read in this generation
 	known   int64          // highest epoch that it ever had, as far as we know
 	opened  int64          // epoch at which we opened it last
@@ -214,6 +215,10 @@ func (m *Machine) takeInput(in Input) {
 		m.takeWrite(in)
 	case SequenceLow:
 		m.takeSequenceLow(in)
+	case Awaited:
+		if m.valid(in.Partition) {
+			m.parts[in.Partition].awaited = m.parts[in.Partition].state != stateServing
+		}
 	case Leave:
 		m.leaving = true
 		m.leaveBy = m.leaveBy || in.Now

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -299,5 +300,31 @@ func TestClaimsOfTheReleasedDoNotSettle(t *testing.T) {
 	feed(m, s, now.Add(m.cfg.Settle), Tick{})
 	if b := m.parts[1].state; b != stateServing {
 		t.Errorf("%v when the view has settled", b)
+	}
+}
+
+// TestAwaitedPartitionsAreClaimedFirst: a partition that opens is awaited no more.
+func TestAwaitedPartitionsAreClaimedFirst(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 5, Changes: 2, NewCluster: true})
+	for _, p := range []int{4, 2, -1, 5} {
+		feed(m, s, now, Awaited{Partition: p})
+	}
+	feed(m, s, now, all(m, "me"))
+	order := func(out []Effect) (order []int) {
+		for _, e := range out {
+			if o, ok := e.(OpenTable); ok {
+				order = append(order, o.Partition)
+			}
+		}
+		return order
+	}
+	if got, want := order(feed(m, s, now.Add(time.Second), Tick{})), []int{2, 4, 0, 1, 3}; !slices.Equal(got, want) {
+		t.Errorf("opened %v, want %v", got, want)
+	}
+	feed(m, s, now.Add(time.Second), Awaited{Partition: 3})
+	for p := range m.parts {
+		if m.parts[p].awaited {
+			t.Errorf("partition %d is awaited though it is open", p)
+		}
 	}
 }

@@ -136,7 +136,7 @@ func (m *Machine) open(s records.PartitionState) {
 	m.openLocks(s, &o)
 	part.here = true
 	part.opened, part.epoch = s.Record.Epoch, s.Record.Epoch
-	part.advance = false
+	part.advance, part.awaited = false, false
 	m.emit(o)
 }
 
@@ -161,8 +161,9 @@ func (m *Machine) takeClosed(in Closed) {
 	}
 }
 
-// scan visits every partition after a change, and sends the changes that they need. It closes and
-// moves one batch at a time, so that each partition has no owner for about one round trip.
+// scan visits every partition after a change, those first that callers wait for, and sends the
+// changes that they need. It closes and moves one batch at a time, so that each partition has no
+// owner for about one round trip.
 func (m *Machine) scan() {
 	if m.scanAt > 0 && m.over(m.scanAt) {
 		m.recheck, m.scanAt = true, 0
@@ -173,17 +174,19 @@ func (m *Machine) scan() {
 	m.recheck = false
 	m.unblock()
 	var leave []int
-	for p := range m.parts {
-		if m.full() {
-			break
-		}
-		if m.parts[p].state == stateServing {
-			if m.goes(p) {
+changes:
+	for _, awaited := range [...]bool{true, false} {
+		for p := range m.parts {
+			switch part := &m.parts[p]; {
+			case part.awaited != awaited:
+			case m.full():
+				break changes
+			case part.state == stateServing && m.goes(p):
 				leave = append(leave, p)
-				continue
+			default:
+				m.decide(p)
 			}
 		}
-		m.decide(p)
 	}
 	m.scanAt = m.nextScan()
 	if len(m.changes) > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/keytable"
 )
@@ -320,6 +321,9 @@ func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, 
 			return p.Elsewhere(key)
 		case !how.Call && !p.expected(how.Epoch) && !p.isMoving():
 			return p.Elsewhere(key)
+		}
+		if !p.awaited.Swap(true) {
+			k.Owner.Post(handoff.Awaited{Partition: p.Number})
 		}
 		select {
 		case <-changed:

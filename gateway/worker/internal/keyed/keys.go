@@ -38,7 +38,8 @@ type Config struct {
 
 // Owner has the partitions of the keys.
 type Owner interface {
-	// Post passes on that an execution has ended whose partition is given away, or that a partition has few tokens left.
+	// Post passes on that an execution has ended whose partition is given away, that a partition has few tokens
+	// left, or that callers wait for one.
 	Post(in handoff.Input)
 	// Waiting says what must happen before a partition without another known owner is served, and
 	// how long that takes; 0 if that is unknown.
@@ -245,6 +246,7 @@ type Partition struct {
 	Term   atomic.Uint64                  // goes up each time the partition is given away
 
 	changed wake.Round            // ends when Open or Record changes
+	awaited atomic.Bool           // the shell knows since then that callers wait for that
 	Cancels atomic.Uint64         // goes up with each cancellation of running executions
 	mu      sync.Mutex            // guards what follows
 	live    *Context              // the first context that is waited for, or that serves an exchange
@@ -347,6 +349,7 @@ func (p *Partition) CheckSequence() {
 // Announce wakes the callers of AwaitOwnership. It must be called after each change of Open.
 func (p *Partition) Announce() {
 	p.noteOpen()
+	p.awaited.Store(false)
 	p.changed.End()
 }
 
