@@ -22,15 +22,15 @@ func TestTLSBetweenMembersComesAndGoes(t *testing.T) {
 	optional := append([]string{"--peer-tls-optional"}, tls...)
 	p := startPair(t)
 	l := p.load(2)
-	l.await(200)
+	l.await(50)
 	restartWorker := func(name string) {
 		stopCleanly(t, p.workers[name])
 		p.startWorker(name, p.args...)
-		l.await(200)
+		l.await(50)
 	}
 	restartRouter := func(i int) {
 		p.restart(i)
-		l.await(200)
+		l.await(50)
 	}
 	for _, step := range []struct {
 		args  []string

@@ -138,7 +138,7 @@ func (p *pair) load(clients int) *load {
 					if err := l.send(way.transport, way.hosts, n); err != nil {
 						l.failed <- err
 					}
-					time.Sleep(5 * time.Millisecond) // so that connections are idle now and then
+					time.Sleep(20 * time.Millisecond) // so that connections are idle now and then
 				}
 			})
 		}
@@ -201,10 +201,10 @@ func (l *load) end() {
 func TestRouterRestarts(t *testing.T) {
 	p := startPair(t)
 	l := p.load(4)
-	l.await(1000)
+	l.await(200)
 	for i := range 6 {
 		p.restart(i % 2)
-		l.await(500)
+		l.await(100)
 	}
 	l.end()
 }
