@@ -69,6 +69,7 @@ func TestStoresOfScenes(t *testing.T) {
 // TestMembers: a load balancer that hashes is shown to be wrong while members
 // change, and Keyway to be right, which is no failure of the run.
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "hash,keyway", "--workloads", "members")
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +85,7 @@ func TestMembers(t *testing.T) {
 // TestBatch: with a transaction for each batch in place of one for each request,
 // every decrement is still counted once and has an answer of its own.
 func TestBatch(t *testing.T) {
+	t.Parallel()
 	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "keyway,keyway-batch", "--workloads", "hot-stock-postgres,zipf,hot-wait",
 		"--rounds", "1", "--time", "1s", "--keys", "20", "--clients", "16")
 	if err != nil {
