@@ -2,61 +2,10 @@ package gossip
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/memberlist"
-
-	"github.com/keyway-go/keyway/internal/wake"
 )
-
-// inbox holds the news since the owner last looked. memberlist calls back with
-// its locks held, so the callbacks only put something here and go.
-type inbox struct {
-	wake chan struct{} // has one element when there is news
-
-	mu   sync.Mutex
-	news news
-}
-
-// news is what memberlist has called back with.
-type news struct {
-	members  map[string]*peer // by node; the latest of each, nil if gone
-	dead     []string         // incarnations; bounded
-	refusals map[string]error // by node; bounded
-	clashes  map[string]error // by node; bounded
-	placed   []byte           // message with placements; nil for none
-}
-
-const inboxBound = 64 // on entries that strangers can cause
-
-func newNews() news {
-	return news{map[string]*peer{}, nil, map[string]error{}, map[string]error{}, nil}
-}
-
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), news: newNews()} }
-
-// put adds to the news by f and wakes the owner.
-func (in *inbox) put(f func(*news)) {
-	in.mu.Lock()
-	f(&in.news)
-	in.mu.Unlock()
-	wake.Up(in.wake)
-}
-
-func putBounded(m map[string]error, node string, err error) {
-	if len(m) < inboxBound {
-		m[node] = err
-	}
-}
-
-func (in *inbox) takeNews() (n news) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	n, in.news = in.news, newNews()
-	return n
-}
 
 // delegate answers memberlist.
 type delegate struct{ c *Cluster }
@@ -66,7 +15,7 @@ func (d *delegate) NodeMeta(int) []byte { return *d.c.meta.Load() }
 func (d *delegate) admit(n *memberlist.Node) error {
 	err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
 	if err != nil {
-		d.c.inbox.put(func(news *news) { putBounded(news.refusals, n.Name, err) })
+		d.c.news.note(n.Name, err, false)
 	}
 	return err
 }
@@ -115,20 +64,16 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	err := fmt.Errorf("node %q is known at %s and also claimed from %s: the latter is ignored while the former lives",
 		other.Name, existing.Address(), other.Address())
-	d.c.inbox.put(func(n *news) { putBounded(n.clashes, other.Name, err) })
+	d.c.news.note(other.Name, err, true)
 }
 
 // NotifyMsg takes the messages of Keyway's own: a member's news, and those of Bury.
 func (d *delegate) NotifyMsg(message []byte) {
 	if len(message) == 0 || message[0] != deadMark {
-		d.c.news.hearAll(d.c.node, message)
+		d.c.news.hearAll(message)
 		return
 	}
-	d.c.inbox.put(func(n *news) {
-		if len(n.dead) < inboxBound {
-			n.dead = append(n.dead, strings.Fields(string(message[1:]))...)
-		}
-	})
+	d.c.news.bury(strings.Fields(string(message[1:])))
 }
 
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte { return d.c.news.next(overhead, limit) }
@@ -138,11 +83,10 @@ func (d *delegate) LocalState(bool) []byte { return d.c.news.all() }
 
 func (d *delegate) MergeRemoteState(state []byte, _ bool) {
 	each(state, func(message []byte) {
-		switch {
-		case len(message) == 0 || message[0] != placedMark:
-			d.c.news.hear(d.c.node, message, false)
-		case !d.c.news.hasPlaced(message):
-			d.c.inbox.put(func(n *news) { n.placed = slices.Clone(message) })
+		if len(message) == 0 || message[0] != placedMark {
+			d.c.news.hear(message, false)
+		} else {
+			d.c.news.hearPlaced(message)
 		}
 	})
 }

@@ -13,13 +13,13 @@
 // in no view: View.Refused. A dead member is detected in 2 to 3 seconds. A view is a good guess,
 // not the truth: nothing that must be safe may depend on it alone.
 //
-// One goroutine owns the state. memberlist's callbacks put their news into an inbox; the owner
+// One goroutine owns the state. memberlist's callbacks put their news into a newsroom; the owner
 // takes everything in it, computes one view and publishes it through an atomic pointer. A second
 // goroutine joins missing members about once a second, so that a split cluster reunites: memberlist
 // itself never tries.
 //
-//	callbacks → inbox → owner → View, Changed
-//	Announce ───────────┘
+//	callbacks → newsroom → owner → View, Changed
+//	Announce ──────────────┘
 //	AddSeeds → joiner → memberlist.Join
 package gossip
 
@@ -119,7 +119,6 @@ type Cluster struct {
 	keys     [][]byte // of Config.Keyring
 	list     *memberlist.Memberlist
 
-	inbox    *inbox
 	news     *newsroom
 	meta     atomic.Pointer[[]byte]
 	current  atomic.Pointer[publication]
@@ -159,12 +158,11 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		settings: withoutKeys(cfg.Settings),
 		keys:     cfg.Keyring,
 		node:     nodeName(cfg.Self.Name, rand.Text()[:10]),
-		inbox:    newInbox(),
 		requests: make(chan request),
 		stirred:  make(chan struct{}, 1),
 		owned:    make(chan struct{}),
 	}
-	c.news = newNewsroom(func(node string, p *peer) { c.inbox.put(func(n *news) { n.members[node] = p }) }, func() { c.stir(false) })
+	c.news = newNewsroom(c.node, func() { c.stir(false) })
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	if err := c.open(ctx, &cfg); err != nil {
 		c.stop()
@@ -375,7 +373,7 @@ func (c *Cluster) Bury(incarnations []string) {
 	}
 	message := append([]byte{deadMark}, strings.Join(known, " ")...)
 	(&delegate{c}).NotifyMsg(message)
-	for _, other := range c.news.others(c.node) {
+	for _, other := range c.news.others() {
 		_ = c.list.SendToAddress(other, message)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/packed"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -93,13 +94,15 @@ func decodeNews(b []byte) (node string, s status, err error) {
 // newsroom passes news on. A member that hears something new repeats it a few times, to members
 // that memberlist chooses. News that get lost arrive when two members next exchange all they know,
 // every few seconds. Any number of goroutines may call its methods, also with memberlist's locks
-// held. It publishes news as it learns them, in order: a member that is gone never
-// returns by old news.
+// held. memberlist calls back with its locks held, so the callbacks only put something here
+// and go; the owner takes it.
 type newsroom struct {
-	publish func(name string, p *peer) // takes what is known of another node now, nil if it is gone; with mu held, so in order
-	stir    func()                     // is called, with mu held, when there is something to repeat
+	self string        // name of this member's node
+	wake chan struct{} // has one element when there is something for the owner
+	stir func()        // is called, with mu held, when there is something to repeat
 
 	mu     sync.Mutex
+	unread unread            // what the owner has not taken
 	placed []byte            // message with the placements in force; nil for none
 	nodes  map[string]*node  // those that memberlist lists, this one included
 	other  map[string]status // of others: they may be listed soon, or again
@@ -116,11 +119,65 @@ type node struct {
 	done    chan struct{} // closed when none is left; nil if nobody waits
 }
 
-// otherBound bounds the news of nodes that are not listed.
-const otherBound = 1024
+// unread is what has come since the owner last looked.
+type unread struct {
+	members  map[string]*peer // by node, other ones; the latest of each, nil if gone
+	refusals map[string]error // by node; bounded
+	clashes  map[string]error // by node; bounded
+	placed   []byte           // message with placements; nil for none
+}
 
-func newNewsroom(publish func(name string, p *peer), stir func()) *newsroom {
-	return &newsroom{publish: publish, stir: stir, nodes: make(map[string]*node), other: make(map[string]status)}
+const (
+	otherBound  = 1024 // on the news of nodes that are not listed
+	unreadBound = 64   // on refusals and clashes, which strangers can cause
+)
+
+func newNewsroom(self string, stir func()) *newsroom {
+	return &newsroom{self: self, wake: make(chan struct{}, 1), stir: stir, nodes: make(map[string]*node), other: make(map[string]status), unread: newUnread()}
+}
+
+func newUnread() unread {
+	return unread{make(map[string]*peer), make(map[string]error), make(map[string]error), nil}
+}
+
+// take returns what the owner has not taken.
+func (r *newsroom) take() (u unread) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u, r.unread = r.unread, newUnread()
+	return u
+}
+
+// publish has the owner take what is known of another node now, nil if it is gone. It is called with mu held, so in
+// order: a member that is gone never returns by old news.
+func (r *newsroom) publish(name string, p *peer) {
+	r.unread.members[name] = p
+	wake.Up(r.wake)
+}
+
+// note has the owner log why a node is kept out, or that two members claim to be it.
+func (r *newsroom) note(name string, err error, clash bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.unread.refusals
+	if clash {
+		list = r.unread.clashes
+	}
+	if len(list) < unreadBound {
+		list[name] = err
+	}
+	wake.Up(r.wake)
+}
+
+// bury takes the nodes of incarnations for gone until there are news of them.
+func (r *newsroom) bury(incarnations []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, n := range r.nodes {
+		if name != r.self && slices.Contains(incarnations, n.peer.Incarnation) {
+			r.publish(name, nil)
+		}
+	}
 }
 
 // knows reports whether a node with that metadata was let in before.
@@ -197,11 +254,11 @@ func (r *newsroom) forget() {
 
 // tell spreads a status of this member. The channel is closed when everything is sent, at once if
 // there are no peers.
-func (r *newsroom) tell(self string, s status) <-chan struct{} {
+func (r *newsroom) tell(s status) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.nodeLocked(self)
-	n.version, n.news = s.version, encodeNews(self, s)
+	n := r.nodeLocked(r.self)
+	n.version, n.news = s.version, encodeNews(r.self, s)
 	n.endNews()
 	done := make(chan struct{})
 	n.done = done
@@ -214,9 +271,9 @@ func (r *newsroom) tell(self string, s status) <-chan struct{} {
 }
 
 // hear takes a message, and publishes the node that it is about if it says something new.
-func (r *newsroom) hear(self string, message []byte, repeat bool) {
+func (r *newsroom) hear(message []byte, repeat bool) {
 	name, s, err := decodeNews(message)
-	if err != nil || name == self {
+	if err != nil || name == r.self {
 		return
 	}
 	r.mu.Lock()
@@ -279,11 +336,11 @@ func (r *newsroom) next(overhead, limit int) (messages [][]byte) {
 }
 
 // others returns the addresses of the other nodes, in random order. memberlist's own list of them is not safe to read.
-func (r *newsroom) others(self string) (all []memberlist.Address) {
+func (r *newsroom) others() (all []memberlist.Address) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, n := range r.nodes {
-		if name != self {
+		if name != r.self {
 			all = append(all, memberlist.Address{Addr: n.peer.Gossip, Name: name})
 		}
 	}
@@ -304,12 +361,12 @@ func (r *newsroom) batch(limit int) (b []byte) {
 }
 
 // hearAll takes a message from another member: news, or a batch of them.
-func (r *newsroom) hearAll(self string, message []byte) {
+func (r *newsroom) hearAll(message []byte) {
 	if len(message) == 0 || message[0] != batchMark {
-		r.hear(self, message, true)
+		r.hear(message, true)
 		return
 	}
-	each(message[1:], func(message []byte) { r.hear(self, message, true) })
+	each(message[1:], func(message []byte) { r.hear(message, true) })
 }
 
 // keepPlacements takes the message with placements that exchanges bring to others.
@@ -319,11 +376,14 @@ func (r *newsroom) keepPlacements(message []byte) {
 	r.placed = message
 }
 
-// hasPlaced reports whether this member tells others that message.
-func (r *newsroom) hasPlaced(message []byte) bool {
+// hearPlaced takes a message with placements, unless this member tells others the same.
+func (r *newsroom) hearPlaced(message []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return bytes.Equal(r.placed, message)
+	if !bytes.Equal(r.placed, message) {
+		r.unread.placed = slices.Clone(message)
+		wake.Up(r.wake)
+	}
 }
 
 // all returns the placements and the news of each node, each after its length.

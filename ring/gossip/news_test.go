@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -57,32 +58,31 @@ func FuzzDecodeNews(f *testing.F) {
 	})
 }
 
-// reader has read what a newsroom has published.
+// reader reads what a newsroom has for its owner.
 type reader struct {
 	*newsroom
 	latest map[string]*peer
-	times  int
 }
 
 // met returns a newsroom that lists these nodes.
-func met(t *testing.T, names ...string) *reader {
-	r := &reader{latest: make(map[string]*peer)}
-	r.newsroom = newNewsroom(func(name string, p *peer) {
-		if r.mu.TryLock() {
-			t.Error("published out of order: another goroutine may come first")
-			r.mu.Unlock()
-		}
-		r.latest[name] = p
-		r.times++
-	}, func() {})
+func met(names ...string) *reader {
+	r := &reader{newNewsroom("self", func() {}), make(map[string]*peer)}
 	for _, name := range names {
 		r.meet(name, []byte("meta"), peer{}, 0)
 	}
 	return r
 }
 
+// read returns how many nodes there is something new of.
+func (r *reader) read() int {
+	u := r.take()
+	maps.Copy(r.latest, u.members)
+	return len(u.members)
+}
+
 func (r *reader) expect(t *testing.T, what, name string, view uint64) {
 	t.Helper()
+	r.read()
 	if p := r.latest[name]; p == nil || p.View != view {
 		t.Errorf("%s: %s is known as %+v, want view %d", what, name, p, view)
 	}
@@ -90,11 +90,11 @@ func (r *reader) expect(t *testing.T, what, name string, view uint64) {
 
 // Old news, which may come at any time by any way, undo nothing.
 func TestOldNewsAreDropped(t *testing.T) {
-	r := met(t, "a")
-	r.hear("self", encodeNews("a", testStatus(2)), true)
+	r := met("a")
+	r.hear(encodeNews("a", testStatus(2)), true)
 	for _, version := range []uint64{1, 2} {
-		times := r.times
-		if r.hear("self", encodeNews("a", testStatus(version)), true); r.times != times {
+		r.read()
+		if r.hear(encodeNews("a", testStatus(version)), true); r.read() > 0 {
 			t.Errorf("version %d was published after version 2", version)
 		}
 	}
@@ -107,9 +107,9 @@ func TestOldNewsAreDropped(t *testing.T) {
 
 // What this member says of itself comes from nobody else.
 func TestNobodyTellsOurNews(t *testing.T) {
-	r := met(t, "a")
-	r.tell("self", testStatus(1))
-	if r.hear("self", encodeNews("self", testStatus(9)), true); r.latest["self"] != nil {
+	r := met("a")
+	r.tell(testStatus(1))
+	if r.hear(encodeNews("self", testStatus(9)), true); r.read() != 1 || r.latest["self"] != nil {
 		t.Errorf("heard of ourselves: %+v", r.latest["self"])
 	}
 }
@@ -117,10 +117,10 @@ func TestNobodyTellsOurNews(t *testing.T) {
 // News of a node that comes later, or was taken for dead by mistake, are not lost, and bring back
 // nobody who is gone; nor is there room for any number of them.
 func TestNewsOfNodesThatAreNotThere(t *testing.T) {
-	r := met(t, "a")
-	r.hear("self", encodeNews("late", testStatus(3)), true)
+	r := met("a")
+	r.hear(encodeNews("late", testStatus(3)), true)
 	r.part("a")
-	if r.hear("self", encodeNews("a", testStatus(4)), true); r.latest["a"] != nil || r.latest["late"] != nil {
+	if r.hear(encodeNews("a", testStatus(4)), true); r.read() != 1 || r.latest["a"] != nil || r.latest["late"] != nil {
 		t.Errorf("nodes that are not listed are published: %v", r.latest)
 	}
 	for name, version := range map[string]uint64{"late": 3, "a": 4} {
@@ -128,7 +128,7 @@ func TestNewsOfNodesThatAreNotThere(t *testing.T) {
 		r.expect(t, "listed again", name, testStatus(version).view)
 	}
 	for i := range 2 * otherBound {
-		r.hear("self", encodeNews(fmt.Sprint("stranger-", i), testStatus(1)), true)
+		r.hear(encodeNews(fmt.Sprint("stranger-", i), testStatus(1)), true)
 	}
 	if len(r.other) > otherBound {
 		t.Errorf("keeps news of %d strangers", len(r.other))
@@ -140,15 +140,15 @@ func TestNewsOfNodesThatAreNotThere(t *testing.T) {
 
 // Each piece of news is sent a few times, fresh ones first, within the room of a packet.
 func TestNewsAreRepeated(t *testing.T) {
-	r := met(t, "a", "b", "c")
-	sent := r.tell("self", testStatus(1))
+	r := met("a", "b", "c")
+	sent := r.tell(testStatus(1))
 	first := encodeNews("self", testStatus(1))
 	if got := r.next(3, 2*len(first)); len(got) != 1 || !bytes.Equal(got[0], first) {
 		t.Fatalf("sent %q", got)
 	}
 	fresh := encodeNews("a", testStatus(2))
-	r.hear("self", fresh, true)
-	r.hear("self", encodeNews("b", testStatus(2)), false) // all have told each other
+	r.hear(fresh, true)
+	r.hear(encodeNews("b", testStatus(2)), false) // all have told each other
 	if got := r.next(0, len(fresh)); len(got) != 1 || !bytes.Equal(got[0], fresh) {
 		t.Errorf("sent %q before the fresh ones", got)
 	}
@@ -167,7 +167,7 @@ func TestNewsAreRepeated(t *testing.T) {
 		t.Error("nobody was told that all is sent")
 	}
 	select {
-	case <-met(t).tell("self", testStatus(1)):
+	case <-met().tell(testStatus(1)):
 	default:
 		t.Error("waits for a member that is alone")
 	}

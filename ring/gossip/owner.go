@@ -38,7 +38,7 @@ type publication struct {
 	replaced chan struct{}
 }
 
-// request asks the owner to do something, once it has taken the inbox's news into the view.
+// request asks the owner to do something, once it has taken the news into the view.
 type request struct {
 	do    func(*owner) error
 	reply chan error
@@ -105,7 +105,7 @@ func (o *owner) run() {
 	defer minute.Stop()
 	for {
 		select {
-		case <-o.c.inbox.wake:
+		case <-o.c.news.wake:
 			if n := o.turns(); gather.passed == nil || n != turns {
 				turns = n
 				gather.disturb(o.scaled(gatherLeast, gatherEach))
@@ -187,7 +187,7 @@ const unwaited = time.Duration(1)
 func (o *owner) spread(wait time.Duration) {
 	o.version++
 	o.told = o.self
-	sent := o.c.news.tell(o.c.node, statusOf(o.self, o.version))
+	sent := o.c.news.tell(statusOf(o.self, o.version))
 	md := newMetadata(o.self, o.announced, o.c.settings, o.version)
 	if md.lasting() == o.lasting {
 		if wait > unwaited {
@@ -209,12 +209,12 @@ func (o *owner) spread(wait time.Duration) {
 	_ = o.c.list.UpdateNode(wait) // fails only when wait has passed
 }
 
-// turns returns how many members join or leave the ring by the news in the inbox.
+// turns returns how many members join or leave the ring by the news that the owner has not taken.
 func (o *owner) turns() (n int) {
-	in := o.c.inbox
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for node, m := range in.news.members {
+	r := o.c.news
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for node, m := range r.unread.members {
 		if known := o.peers[node]; onRing(m) != onRing(&known) {
 			n++
 		}
@@ -226,9 +226,9 @@ func onRing(p *peer) bool {
 	return p != nil && p.Role == ring.RoleWorker && p.State == ring.StateActive
 }
 
-// catchUp takes the inbox's news into the view.
+// catchUp takes the news into the view.
 func (o *owner) catchUp() {
-	n := o.c.inbox.takeNews()
+	n := o.c.news.take()
 	for node, m := range n.members {
 		if m != nil {
 			o.keep(node, *m)
@@ -236,12 +236,7 @@ func (o *owner) catchUp() {
 			o.drop(node)
 		}
 	}
-	for node, p := range o.peers {
-		if p.Incarnation != "" && slices.Contains(n.dead, p.Incarnation) {
-			o.drop(node)
-		}
-	}
-	if placed := n.placed != nil && o.hearPlacements(n.placed); placed || len(n.members)+len(n.dead) > 0 {
+	if placed := n.placed != nil && o.hearPlacements(n.placed); placed || len(n.members) > 0 {
 		o.publish()
 	}
 	now := time.Now()

@@ -54,7 +54,7 @@ func (c *Cluster) stirAll() {
 			if c.listed.Swap(false) {
 				listed = stirRounds
 			}
-			others := c.news.others(c.node)
+			others := c.news.others()
 			c.tell(others, listed > 0)
 			listed--
 			round++
