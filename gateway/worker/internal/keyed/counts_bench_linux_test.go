@@ -29,7 +29,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 			kit.ReportCPU(b)
 			b.RunParallel(func(pb *testing.PB) {
 				p := &Partition{keys: k, Number: int(number.Add(1))}
-				r := &run{part: p, timeout: time.Second}
+				r := &run{admission: admission{part: p, timeout: time.Second}}
 				for token := int64(1); pb.Next(); token++ {
 					key := names[token%c.keys]
 					if c.waited {

@@ -98,11 +98,7 @@ func (r *run) ExecutionContext(life uint64, key string) context.Context {
 		return endedContext
 	}
 	if r.ctx == nil {
-		r.ctx = &Context{
-			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: r.token,
-			outer: r.outer, joined: r.joined, born: r.part.keys.births.Add(1),
-			began: r.began, timeout: r.timeout,
-		}
+		r.ctx = &Context{admission: r.admission, key: key, born: r.part.keys.births.Add(1)}
 	}
 	return r.ctx
 }
@@ -124,21 +120,26 @@ func (x Execution) GoesTo(app *appwork.Record) {
 	}
 }
 
-// run is the part of an execution that the worker keeps. Runs are pooled. state tells the
-// executions that used one apart, and whether a context was asked for; mu guards ctx.
-type run struct {
+// admission is what an execution and its context have in common.
+type admission struct {
 	part    *Partition
 	parent  context.Context
 	token   int64
-	cancels uint64          // part.cancels when the key was asked for
-	outer   *Context        // the execution around it, if that holds the key
-	joined  Joined          // the callers that share the execution, or nil
-	began   time.Duration   // since the worker's start; set if there is a timeout, or to time the execution
-	timeout time.Duration   // how long the execution may take; 0 for no bound
-	policy  *policy.Policy  // of the request's route; nil for none
-	trace   Trace           // nil for none
-	guard   *Guard          // that wants to know of the end; nil for none
-	atApp   *appwork.Record // that counts the execution until its key is free; nil for none
+	cancels uint64        // part.cancels when the key was asked for
+	outer   *Context      // the execution around it, if that holds the key
+	joined  Joined        // the callers that share the execution, or nil
+	began   time.Duration // since the worker's start; set if there is a timeout, or to time the execution
+	timeout time.Duration // how long the execution may take; 0 for no bound
+}
+
+// run is the part of an execution that the worker keeps. Runs are pooled. state tells the
+// executions that used one apart, and whether a context was asked for; mu guards ctx.
+type run struct {
+	admission
+	policy *policy.Policy  // of the request's route; nil for none
+	trace  Trace           // nil for none
+	guard  *Guard          // that wants to know of the end; nil for none
+	atApp  *appwork.Record // that counts the execution until its key is free; nil for none
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -176,7 +177,7 @@ func (r *run) reset() {
 		r.part.keys.Counts.ran(r)
 	}
 	r.atApp.End()
-	r.parent, r.part, r.outer, r.joined, r.began, r.timeout, r.policy, r.trace, r.guard, r.atApp = nil, nil, nil, nil, 0, 0, nil, nil, nil, nil
+	r.admission, r.policy, r.trace, r.guard, r.atApp = admission{}, nil, nil, nil, nil
 	runs.Put(r)
 }
 
@@ -234,21 +235,14 @@ const maxHeld = 32
 // with the partition, are made on first use. A Context runs, ends (ended), and may continue as a
 // stream; mu guards the end and the nested executions, part.mu the registration.
 type Context struct {
-	parent     context.Context
+	admission
 	run        *run   // whose context it is, if the execution has a client of its own; or nil
 	life       uint64 // of run
-	part       *Partition
-	cancels    uint64 // part.cancels when the key was asked for
 	key        string
-	token      int64
 	baggage    string          // with which the request is sent on; "" for a call
 	client     context.Context // the caller's, if the execution outlives it; never changes once c is waited for
 	left       time.Duration   // when the client was found to have left, since the worker's start, 0 if it has not; guarded by part.mu
-	outer      *Context        // whose key it is, if the execution runs within that one's
-	joined     Joined          // the callers that share the execution, or nil
 	born       uint64          // order among the contexts of the worker
-	began      time.Duration   // since the worker's start; set if there is a timeout
-	timeout    time.Duration   // how long the execution may take; 0 for no bound
 	streams    atomic.Bool     // the answer continues as a stream
 	tracked    bool            // it is in part.live; guarded by part.mu, as what follows
 	prev, next *Context        // there

@@ -14,7 +14,7 @@ func (n *interrupts) Interrupt() { *n++ }
 // else will do it.
 func TestTrapServeAfterTheCancellation(t *testing.T) {
 	p := &New(Config{Settings: ring.Settings{Ring: ring.Config{Partitions: 1}}}).Parts[0]
-	c := &Context{part: p, cancels: p.Cancels.Load()}
+	c := &Context{admission: admission{part: p, cancels: p.Cancels.Load()}}
 	var before, after interrupts
 	c.Serve(&before)
 	p.Cancels.Add(1)

@@ -33,7 +33,6 @@ type Config struct {
 	OnIncarnation     func(id string) error
 	OnPeers           func(gossip []string)
 	OnPlacements      func(text string, version int64) error
-	AwaitApp          bool
 	SlowKey           time.Duration
 }
 
