@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -93,36 +92,21 @@ func newSubmitHandler[In, Out any](b *Batcher[In, Out], decode func(http.Respons
 
 // ServeHTTP implements [http.Handler].
 func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if kind, refused := fields.RefuseForm(rw, r); refused {
-		h.worker.counts.problems[kind].Add(1)
+	key, how, ok := h.worker.open(rw, r, false)
+	if !ok {
 		return
 	}
-	key, err := h.worker.requestKey(r)
-	if err != nil {
-		h.worker.refuseKey(rw, r, err)
-		return
-	}
-	refuse := func(err error) { h.worker.refuse(rw, r, err) }
-	var how keyed.Asking
+	over, overLink := rw.(*linkWriter)
 	way := "http"
-	over, ok := rw.(*linkWriter)
-	if ok {
+	if overLink {
 		way = "link"
-		how, err = h.worker.askingOfLink(over.r)
-		refuse = func(err error) { over.refuse(h.worker, r, err) }
-	} else {
-		how, err = h.worker.askingOf(r)
-	}
-	if err != nil {
-		refuse(err)
-		return
 	}
 	baggage, err := keyed.AddHeld(r.Header.Values("Baggage"), key)
 	if h.worker.keys.HeldBy(r.Context(), key) {
 		how.Call, baggage, err = true, r.Header.Get("Baggage"), nil // a handler that holds the key has called this one
 	}
 	if err != nil {
-		refuse(err)
+		h.worker.refuse(rw, r, err)
 		return
 	}
 	r = r.WithContext(r.Context())
@@ -134,10 +118,10 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	asTiming(how.Trace).joinBatch()
 	answer, err := h.submit(rw, r, key, how)
 	if err != nil {
-		refuse(err)
+		h.worker.refuse(rw, r, err)
 		return
 	}
-	if over != nil {
+	if overLink {
 		over.timing = asTiming(how.Trace)
 	}
 	a := &appWriter{handler: &keyedHandler{worker: h.worker, detach: h.detach, next: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { answer(rw) })}}

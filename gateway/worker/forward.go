@@ -43,7 +43,7 @@ func ForwardBatches[In, Out any](f *Forwarder, b *Batcher[In, Out], isItem func(
 
 // ServeHTTP implements [http.Handler].
 func (f *Forwarder) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if f.batch != nil && f.items(r.Method, r.ContentLength, func(name string) []string { return r.Header[name] }) && maySubmit(f.worker.askingOf(r)) {
+	if f.batch != nil && f.items(r.Method, r.ContentLength, func(name string) []string { return r.Header[name] }) && maySubmit(f.worker.askingOf(rw, r)) {
 		f.batch.ServeHTTP(rw, r)
 		return
 	}

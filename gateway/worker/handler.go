@@ -66,21 +66,8 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.mux.ServeHTTP(rw, r)
 		return
 	}
-	if kind, refused := fields.RefuseForm(rw, r); refused {
-		h.worker.counts.problems[kind].Add(1)
-		return
-	}
-	how, err := h.worker.askingOf(r)
-	if err != nil {
-		h.worker.refuse(rw, r, err)
-		return
-	}
-	key, err := h.worker.requestKey(r)
-	switch {
-	case how.Unkeyed():
-		key = ""
-	case err != nil:
-		h.worker.refuseKey(rw, r, err)
+	key, how, ok := h.worker.open(rw, r, true)
+	if !ok {
 		return
 	}
 	baggage, err := how.Carried(r.Header.Values("Baggage"), key)
@@ -172,13 +159,6 @@ type linkWriter struct {
 
 // Unwrap lets [http.ResponseController] reach the writer.
 func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
-	worker.counts.refused(r.Context(), err)
-	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
-		worker.answerRefusal(w, r, err)
-	}
-}
 
 // batched reports whether h's next is a mux that leads r to a batch handler.
 func (h *keyedHandler) batched(r *http.Request) bool {
@@ -331,12 +311,12 @@ func (a *appWriter) Unsent(err error) { a.unsent = err }
 func (a *appWriter) refuse() {
 	timingOf(a.held).noteFailure("unavailable")
 	a.release()
-	if a.link.w == nil {
-		a.handler.worker.refuse(a.ResponseWriter, a.request, a.unsent)
-		return
+	rw := a.ResponseWriter
+	if a.link.w != nil {
+		a.link.ResponseWriter = rw
+		rw = &a.link
 	}
-	a.link.ResponseWriter = a.ResponseWriter
-	a.link.refuse(a.handler.worker, a.request, a.unsent)
+	a.handler.worker.refuse(rw, a.request, a.unsent)
 }
 
 // ServeHTTP implements [http.Handler].
@@ -526,7 +506,31 @@ func (a *appWriter) detachStream(status int) {
 	}
 }
 
-func (w *Worker) askingOf(r *http.Request) (how keyed.Asking, err error) {
+// open reads how a request asks for which key, "" without one if its route has requests without a key and unkeyed allows
+// them. It has answered the request unless ok.
+func (w *Worker) open(rw http.ResponseWriter, r *http.Request, unkeyed bool) (key string, how keyed.Asking, ok bool) {
+	if kind, refused := fields.RefuseForm(rw, r); refused {
+		w.counts.problems[kind].Add(1)
+		return "", how, false
+	}
+	how, err := w.askingOf(rw, r)
+	if err != nil {
+		w.refuse(rw, r, err)
+		return "", how, false
+	}
+	if unkeyed && how.Unkeyed() {
+		return "", how, true
+	}
+	if key, err = w.requestKey(r); err != nil {
+		w.refuseKey(rw, r, err)
+	}
+	return key, how, err == nil
+}
+
+func (w *Worker) askingOf(rw http.ResponseWriter, r *http.Request) (how keyed.Asking, err error) {
+	if over, ok := rw.(*linkWriter); ok {
+		return w.askingOfLink(over.r)
+	}
 	how.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	how.Client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
 	encoded, err := policy.FromText(r.Header.Get(hop.HeaderPolicy))

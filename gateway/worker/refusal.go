@@ -35,9 +35,13 @@ func (w *Worker) refuseKey(rw http.ResponseWriter, r *http.Request, err error) {
 	p.ServeHTTP(rw, r)
 }
 
+// refuse is refuseLink for a request with a writer of net/http.
 func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	w.counts.refused(r.Context(), err)
-	w.answerRefusal(rw, r, err)
+	over, ok := rw.(*linkWriter)
+	if refusal := refusalOf(err); !ok || refusal == nil || over.w.Refuse(refusal) != nil {
+		w.answerRefusal(rw, r, err)
+	}
 }
 
 // answerRefusal is refuse for a request that was counted. The client sees the kind of error; its
