@@ -45,8 +45,8 @@ func (w *Worker) keepBody(rw http.ResponseWriter, r *http.Request, key string, h
 		w.refuseBody(rw, r, spool.ErrTooLong, false)
 		return nil, nil
 	}
-	if p := w.keys.Of(key); !how.Unkeyed() && (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody) && !p.Open.Load() {
-		if err := p.AwaitOwnership(r.Context(), key, how, time.Now().Add(w.keys.MaxWait(how))); err != nil {
+	if p := w.keys.Of(key); !how.Unkeyed() && (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody) {
+		if err := p.AwaitOpen(r.Context(), key, how); err != nil {
 			w.refuse(rw, r, err)
 			return nil, nil
 		}

@@ -180,7 +180,7 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 		switch {
 		case errors.Is(err, keytable.ErrClosed):
 			waited = true
-			if err := p.AwaitOwnership(ctx, key, how, limit); err != nil {
+			if err := p.awaitOwnership(ctx, key, how, limit); err != nil {
 				return 0, 0, err
 			}
 		case errors.Is(err, gateway.ErrUnavailable), !k.Admits(time.Now()):
@@ -273,27 +273,32 @@ func (k *Keys) MaxWait(how Asking) time.Duration {
 // left. The token can be given back in the term that it returns, unless the error says
 // that there is none, or that the key is another worker's.
 func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (term uint64, err error) {
-	if !p.Open.Load() {
-		if how.Share != nil && !how.Share.BeginWait() {
-			return 0, ErrLinkFull
-		}
-		err := p.AwaitOwnership(ctx, key, how, time.Now().Add(k.MaxWait(how)))
-		if how.Share != nil {
-			how.Share.EndWait()
-		}
-		if err != nil {
-			return 0, err
-		}
+	if err := p.AwaitOpen(ctx, key, how); err != nil {
+		return 0, err
 	}
 	term = p.Term.Load()
 	return term, k.rates.takeToken(how.Policy, key, term, k.Now())
 }
 
-// AwaitOwnership waits for the partition to open. A call is one of this program: it waits until
+// AwaitOpen is awaitOwnership for a caller that does not wait for its key so far.
+func (p *Partition) AwaitOpen(ctx context.Context, key string, how Asking) error {
+	if p.Open.Load() {
+		return nil
+	}
+	if how.Share != nil {
+		if !how.Share.BeginWait() {
+			return ErrLinkFull
+		}
+		defer how.Share.EndWait()
+	}
+	return p.awaitOwnership(ctx, key, how, time.Now().Add(p.keys.MaxWait(how)))
+}
+
+// awaitOwnership waits for the partition to open. A call is one of this program: it waits until
 // limit while no other live worker owns the partition. Any other is a request that can be sent
 // elsewhere: it waits for AwaitTimeout where the partition is about to open here, and for moveWait where it is
 // being given away. It returns a *NotOwnerError or *UnownedError for key.
-func (p *Partition) AwaitOwnership(ctx context.Context, key string, how Asking, limit time.Time) error {
+func (p *Partition) awaitOwnership(ctx context.Context, key string, how Asking, limit time.Time) error {
 	k := p.keys
 	if k.Awaiting.Add(1) > int64(k.cfg.MaxAwaiting) {
 		k.Awaiting.Add(-1)

@@ -346,7 +346,7 @@ func (p *Partition) CheckSequence() {
 	}
 }
 
-// Announce wakes the callers of AwaitOwnership. It must be called after each change of Open.
+// Announce wakes the callers of AwaitOpen. It must be called after each change of Open.
 func (p *Partition) Announce() {
 	p.noteOpen()
 	p.awaited.Store(false)

@@ -124,19 +124,12 @@ func (ls *Locks) abandon(r *link.ServerRequest, req holds.Request) error {
 
 // awaitPartition waits until the partition of the call's key is served here.
 func (ls *Locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error) {
-	how := keyed.Asking{Epoch: r.Epoch}
+	how := keyed.Asking{Epoch: r.Epoch, Share: r}
 	p, _, err := ls.cfg.Keys.PlaceOf(r.Key, &how)
 	if err != nil {
 		return nil, err
 	}
-	if p.Open.Load() {
-		return p, nil
-	}
-	if !r.BeginWait() {
-		return nil, keyed.ErrLinkFull
-	}
-	defer r.EndWait()
-	return p, p.AwaitOwnership(r.Context(), r.Key, how, time.Now().Add(ls.cfg.MaxWait))
+	return p, p.AwaitOpen(r.Context(), r.Key, how)
 }
 
 // renew renews locks that have not ended and whose keys this worker has not lost. It may be the
