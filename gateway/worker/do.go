@@ -22,12 +22,7 @@ import (
 // [gateway.ErrWaited] or [gateway.ErrUnavailable]. While no live worker owns the key Do waits, for
 // at most Limits.MaxWait; then the error is an [*gateway.UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
-	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Trace: w.traceOfCall(ctx)})
-	if err != nil {
-		return w.counts.refused(ctx, err)
-	}
-	defer w.keys.Release(x)
-	return fn(x.Public())
+	return w.do(ctx, key, false, fn)
 }
 
 // TryDo is [Worker.Do] for a caller that does not wait. Its error wraps [gateway.ErrLocked] if
@@ -35,7 +30,11 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(gateway.Execution) 
 // admits nothing. It is a [*gateway.NotOwnerError] or [*gateway.UnownedError] if this worker does not
 // serve key.
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(gateway.Execution) error) error {
-	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: true, Trace: w.traceOfCall(ctx)})
+	return w.do(ctx, key, true, fn)
+}
+
+func (w *Worker) do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) error {
+	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Trace: w.traceOfCall(ctx)})
 	if err != nil {
 		return w.counts.refused(ctx, err)
 	}
