@@ -55,7 +55,7 @@ func (t *Table) Share(key string, token int64) {
 	defer t.mu.Unlock()
 	if e := t.keys.find(key); e != nil && e.sharers > 0 && e.token == token {
 		e.listed = false
-		wake(t.admitLocked(e))
+		t.admitLocked(e)
 	} else if h := t.heirs[key]; h.sharers > 0 && h.token == token {
 		h.listed = false
 		t.heirs[key] = h
