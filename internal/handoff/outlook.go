@@ -2,7 +2,6 @@ package handoff
 
 import (
 	"github.com/keyway-go/keyway/internal/records"
-	"maps"
 	"slices"
 	"time"
 )
@@ -66,12 +65,6 @@ func (m *Machine) Outlook() *Outlook {
 // Quarantine returns when, on the monotonic clock, the store's age no longer prevents claims of
 // unowned partitions.
 func (o *Outlook) Quarantine() time.Duration { return max(o.quarantine, o.stored) }
-
-// Same reports whether two outlooks say the same.
-func (o *Outlook) Same(other *Outlook) bool {
-	return o.live == other.live && o.settled == other.settled && o.quarantine == other.quarantine && o.stored == other.stored &&
-		o.first == other.first && o.renewed == other.renewed && maps.Equal(o.ends, other.ends) && slices.Equal(o.sessions, other.sessions) && slices.Equal(o.released, other.released)
-}
 
 // Claimable returns how much longer, at now on the monotonic clock, the worker that the ring gives
 // a partition with that record cannot claim it, and why. If there are several obstacles, it returns

@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"github.com/keyway-go/keyway/internal/records"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -48,7 +49,7 @@ func TestOutlook(t *testing.T) {
 			if because != tc.because || wait < tc.atLeast {
 				t.Fatalf("waits %v because of %d, want %v because of %d", wait, because, tc.atLeast, tc.because)
 			}
-			if !outlook.Same(m.Outlook()) {
+			if !reflect.DeepEqual(outlook, m.Outlook()) {
 				t.Error("an outlook is not the same as itself")
 			}
 			began := now
@@ -61,7 +62,7 @@ func TestOutlook(t *testing.T) {
 			if took := now.Mono - began.Mono; took < wait || took > wait+ttl/50 {
 				t.Errorf("served after %v, said to wait for %v", took, wait)
 			}
-			if outlook.Same(m.Outlook()) && tc.because == ObstacleOwner {
+			if reflect.DeepEqual(outlook, m.Outlook()) && tc.because == ObstacleOwner {
 				t.Error("nothing has changed")
 			}
 		})

@@ -299,10 +299,9 @@ func (s *Shell) noteSettled() {
 
 // publish stores the outlook: refused calls say by it what an unserved partition waits for.
 func (s *Shell) publish() {
-	if outlook := s.current.machine.Outlook(); !outlook.Same(s.outlook.Load()) {
-		s.Moves.quarantine = max(s.Moves.quarantine, outlook.Quarantine())
-		s.outlook.Store(outlook)
-	}
+	outlook := s.current.machine.Outlook()
+	s.Moves.quarantine = max(s.Moves.quarantine, outlook.Quarantine())
+	s.outlook.Store(outlook)
 }
 
 // joinKnown, and the time that a release takes, is as a rule enough for few members to learn that a worker has joined the ring.
