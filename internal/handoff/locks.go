@@ -105,13 +105,6 @@ func (m *Machine) sweepLocks() {
 }
 
 func (m *Machine) takeClearLocks(r Reply) {
-	sent := m.movesSent
-	m.movesSent = 0
-	if r.Err != nil {
-		if !m.refused(r.Err) {
-			m.clearLocks.next = m.now.Mono + m.retryEvery
-		}
-		return
-	}
-	m.moves = m.moves[sent:]
+	n := m.cleared(&m.clearLocks, &m.movesSent, r)
+	m.moves = m.moves[n:]
 }

@@ -79,15 +79,20 @@ func (m *Machine) sweep() {
 }
 
 func (m *Machine) takeClear(r Reply) {
-	sent := m.sent
-	m.sent = 0
-	if r.Err != nil {
-		if !m.refused(r.Err) {
-			m.clear.next = m.now.Mono + m.retryEvery
-		}
-		return
+	n := m.cleared(&m.clear, &m.sent, r)
+	m.clears = slices.Delete(m.clears, 0, n)
+}
+
+// cleared returns how many of the entries sent with a call the store has removed.
+func (m *Machine) cleared(call *storeCall, sent *int, r Reply) (n int) {
+	n, *sent = *sent, 0
+	if r.Err == nil {
+		return n
 	}
-	m.clears = slices.Delete(m.clears, 0, sent)
+	if !m.refused(r.Err) {
+		call.next = m.now.Mono + m.retryEvery
+	}
+	return 0
 }
 
 // block records the residue of a partition that opens, and returns it without the keys that still
