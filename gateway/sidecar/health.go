@@ -36,14 +36,8 @@ const (
 type appHealth struct {
 	app   string // for messages
 	probe func(context.Context) error
-	state atomic.Pointer[appState]
+	state atomic.Pointer[appstate.State]
 	doubt chan error // why a request could not be sent; holds one element
-}
-
-// appState is an app's health at one time. It does not change.
-type appState struct {
-	appstate.State
-	refusal error // of a request while the app is down: Down and [hop1.ErrNotStarted]
 }
 
 // watchApp begins to probe the app of a sidecar: with a GET request for
@@ -62,7 +56,7 @@ func watchApp(w *worker.Worker, target *url.URL, app string, h2 bool, dial func(
 	r := appRecord{up: !cfg.AwaitApp}
 	first := r.state(app, time.Now(), errors.New("it was not asked yet"))
 	h.state.Store(first)
-	w.WatchApp(first.State, func(ctx context.Context, tell func(appstate.State)) { h.run(ctx, r, tell) })
+	w.WatchApp(*first, func(ctx context.Context, tell func(appstate.State)) { h.run(ctx, r, tell) })
 	return h, nil
 }
 
@@ -132,7 +126,7 @@ func (h *appHealth) run(ctx context.Context, r appRecord, tell func(appstate.Sta
 			timer.Reset(r.noteProbe(now, err))
 			h.state.Store(r.state(h.app, now, err))
 		}
-		tell(h.state.Load().State)
+		tell(*h.state.Load())
 	}
 }
 
@@ -151,7 +145,12 @@ func (h *appHealth) dialing(dial func(context.Context) (net.Conn, error)) func(c
 }
 
 // refusal returns why no request may go to the app; nil while it answers.
-func (h *appHealth) refusal() error { return h.state.Load().refusal }
+func (h *appHealth) refusal() error {
+	if down := h.state.Load().Down; down != nil {
+		return fmt.Errorf("%w: %w", hop1.ErrNotStarted, down)
+	}
+	return nil
+}
 
 // isOwnFault reports whether an app could not be asked for want of something on
 // this side, or because so many connections to it wait to be accepted.
@@ -202,12 +201,11 @@ func (r *appRecord) delay() time.Duration {
 }
 
 // state returns the state after a probe that ended with err.
-func (r *appRecord) state(app string, now time.Time, err error) *appState {
-	s := new(appState)
+func (r *appRecord) state(app string, now time.Time, err error) *appstate.State {
+	s := new(appstate.State)
 	switch {
 	case !r.up:
 		s.Down = fmt.Errorf("%w at %s: %w", worker.ErrAppDown, app, err)
-		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotStarted, s.Down)
 	case now.Sub(r.since) < r.delay():
 		s.Delay = fmt.Errorf("%w reliably at %s: it went down %d times in a row, and must answer for %v to count as up", worker.ErrAppDown, app, r.crashes, r.delay())
 	}
