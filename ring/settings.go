@@ -162,21 +162,16 @@ func RoutesKeySource(digests []string) string {
 }
 
 // keySourcesAgree reports whether two members with these Settings.KeySource take one key
-// from each request, as far as both take any.
+// from each request, as far as both take any. If one of two lists of routes is the beginning of the other, no request
+// has a route of each.
 func keySourcesAgree(a, b string) bool {
-	return a == "" || b == "" || a == b || oneBeginsWithTheOther(a, b)
-}
-
-// oneBeginsWithTheOther reports whether of two lists of routes one is the beginning of
-// the other, so that no request has a route of each.
-func oneBeginsWithTheOther(a, b string) bool {
+	if a == "" || b == "" || a == b {
+		return true
+	}
 	a, isRoutes := strings.CutPrefix(a, routesKeySource)
 	b, areRoutes := strings.CutPrefix(b, routesKeySource)
-	if !isRoutes || !areRoutes {
-		return false
-	}
 	as, bs := strings.Split(a, ","), strings.Split(b, ",")
-	return slices.Contains(as, bs[len(bs)-1]) || slices.Contains(bs, as[len(as)-1])
+	return isRoutes && areRoutes && (slices.Contains(as, bs[len(bs)-1]) || slices.Contains(bs, as[len(as)-1]))
 }
 
 // CompareDigest is Compare with settings that came with their sender's digest of them. Another

@@ -371,8 +371,8 @@ func (c *Cluster) Bury(incarnations []string) {
 	if known = known[max(0, len(known)-maxBuried):]; len(known) == 0 {
 		return
 	}
+	c.news.bury(known)
 	message := append([]byte{deadMark}, strings.Join(known, " ")...)
-	(&delegate{c}).NotifyMsg(message)
 	for _, other := range c.news.others() {
 		_ = c.list.SendToAddress(other, message)
 	}
