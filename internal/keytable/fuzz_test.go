@@ -315,8 +315,8 @@ func (p *pair) open(arg int) {
 // install has somebody hold a key with a token of another table.
 func (p *pair) install(key string) {
 	p.installed--
-	refused := p.table.Install([]Held{{Key: key, Token: p.installed}})
-	if want := p.holder(key) != nil; (len(refused) > 0) != want {
+	refused := !p.table.Install(key, p.installed, false)
+	if want := p.holder(key) != nil; refused != want {
 		p.t.Fatalf("Install(%q): refused %v, want %v", key, refused, want)
 	} else if !want {
 		p.requests = append(p.requests, &request{place: place{key: key}, cancel: func() {}, holds: true, remote: true, returned: true, seen: true, token: p.installed})

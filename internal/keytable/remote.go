@@ -12,39 +12,37 @@ func (t *Table) SetRemote(key string, token int64) (listed bool) {
 	return e.listed
 }
 
-// Install makes remote executions hold their keys in this table that held them in another one, with
-// their tokens from there, until Unlock. These keys are granted to no other caller meanwhile. To
-// install them before any caller can be granted them, call Install while the table is closed, and
+// Install makes a remote execution hold its key in this table that held it in another one, with
+// its token from there, until Unlock. The key is granted to no other caller meanwhile. To
+// install it before any caller can be granted the key, call Install while the table is closed, and
 // then [Table.Open] with higher tokens.
 //
 // An execution that a Close has listed may still hold such a key here, with a lower token: it was
 // given up, or else the key would not have been granted elsewhere. Then the key is granted only
 // after both have left it. Executions that share a key are installed one by one, along with others
 // of the same token; callers can join them after [Table.Share]. In all other cases of a held key,
-// Install does not install the new execution but returns it.
-func (t *Table) Install(executions []Held) (refused []Held) {
+// Install reports false.
+func (t *Table) Install(key string, token int64, shared bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range executions {
-		sharers, next := int32(0), t.heirs[h.Key]
-		if h.Shared {
-			sharers = 1
-		}
-		switch e := t.keys.need(h.Key); {
-		case e.token == 0:
-			e.token, e.remote, e.sharers, e.listed = h.Token, true, sharers, h.Shared
-		case h.Shared && e.token == h.Token && e.sharers > 0:
-			e.sharers++
-		case h.Shared && next.token == h.Token && next.sharers > 0, e.listed && (!e.remote || e.sharers > 0) && e.token < h.Token && next == heir{}:
-			if t.heirs == nil {
-				t.heirs = make(map[string]heir)
-			}
-			t.heirs[h.Key] = heir{h.Token, h.Shared, next.sharers + sharers}
-		default:
-			refused = append(refused, h)
-		}
+	sharers, next := int32(0), t.heirs[key]
+	if shared {
+		sharers = 1
 	}
-	return refused
+	switch e := t.keys.need(key); {
+	case e.token == 0:
+		e.token, e.remote, e.sharers, e.listed = token, true, sharers, shared
+	case shared && e.token == token && e.sharers > 0:
+		e.sharers++
+	case shared && next.token == token && next.sharers > 0, e.listed && (!e.remote || e.sharers > 0) && e.token < token && next == heir{}:
+		if t.heirs == nil {
+			t.heirs = make(map[string]heir)
+		}
+		t.heirs[key] = heir{token, shared, next.sharers + sharers}
+	default:
+		return false
+	}
+	return true
 }
 
 // Share lets callers join the executions that have shared key with that token since before the

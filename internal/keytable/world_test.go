@@ -305,7 +305,7 @@ func (w *world) install(key string, token int64, shared bool) {
 			kept = true
 		}
 	}
-	if refused := len(w.table.Install([]Held{{Key: key, Token: token, Shared: shared}})) > 0; refused != (kept && !joins) {
+	if refused := !w.table.Install(key, token, shared); refused != (kept && !joins) {
 		w.fault("%q: Install refused %v, while another one or a later execution holds the key: %v", key, refused, kept)
 	} else if !refused {
 		w.callers = append(w.callers, &caller{place: place{key: key}, shared: shared, took: true, remote: true, installed: true, phase: "holds", token: token})

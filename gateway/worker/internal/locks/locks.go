@@ -23,7 +23,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keysource"
-	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -219,7 +218,7 @@ func (t *lockTable) Write(list ...records.WrittenLock) {
 func (t *lockTable) post(in handoff.Input) { t.locks.cfg.Keys.Owner.Post(in) }
 
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
-	return len(t.part.Table.Install([]keytable.Held{{Key: key, Token: token, Shared: shared}})) == 0
+	return t.part.Table.Install(key, token, shared)
 }
 
 func (t *lockTable) Settle(l *remote.Lock, made bool) {
