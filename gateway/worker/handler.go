@@ -95,7 +95,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := &appWriter{handler: h, held: x, collapse: c}
-	out := h.worker.answers.NewPlain(how.Client, rw, r, asTiming(how.Trace))
+	out := h.worker.answers.NewPlain(how.Client, rw, asTiming(how.Trace))
 	defer out.Finish() // after the key is free
 	defer a.release()
 	x.Carry(baggage)

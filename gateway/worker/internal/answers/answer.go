@@ -25,8 +25,7 @@ type Plain struct {
 	rw     http.ResponseWriter
 	ctx    context.Context // of the execution
 	room   *Room
-	client uint64 // as in [asking]
-	method string
+	client uint64      // as in [asking]
 	header http.Header // the handler's
 	times  Times       // of the request
 
@@ -56,8 +55,8 @@ var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer)
 
 // NewPlain returns a Plain for the answer to a client's request, which also reports the request's
 // times.
-func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, r *http.Request, t Times) *Plain {
-	return &Plain{rw: rw, room: k, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1, times: t}
+func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, t Times) *Plain {
+	return &Plain{rw: rw, room: k, client: client, header: rw.Header().Clone(), declared: -1, times: t}
 }
 
 // Header implements [http.ResponseWriter].
