@@ -27,7 +27,7 @@ func TestAwaitedPartitionsAreSaid(t *testing.T) {
 		p := &k.Parts[1]
 		for range 3 {
 			go func() {
-				if err := p.AwaitOwnership(t.Context(), "k", Asking{}, time.Now().Add(time.Minute)); err != nil {
+				if err := p.awaitOwnership(t.Context(), "k", Asking{}, time.Now().Add(time.Minute)); err != nil {
 					t.Error(err)
 				}
 			}()
