@@ -213,8 +213,8 @@ func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	if err == nil {
 		_, err = nc.Write(proof)
 	}
-	if err == nil && hs.in.r < hs.in.w {
-		err = protocolError("%d bytes after hello, unasked", hs.in.w-hs.in.r)
+	if n := len(hs.in.arrived()); err == nil && n > 0 {
+		err = protocolError("%d bytes after hello, unasked", n)
 	}
 	if err != nil {
 		nc.Close()

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -94,10 +95,11 @@ func (c *conn) init(nc net.Conn, cfg *Config) {
 		nc = ahead.Conn
 	}
 	c.bare, c.stream = nc, sock.NewStream(nc)
-	c.in = newReader(c.stream, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
+	var in io.Reader = c.stream
 	if split {
-		c.in.w = copy(c.in.buf, ahead.Ahead) // a few bytes
+		in = io.MultiReader(bytes.NewReader(ahead.Ahead), in)
 	}
+	c.in = newReader(in, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
 	c.out = newQueue()
 	if s, ok := c.stream.(*sock.Stream); ok {
 		c.out.now = s.WriteNow

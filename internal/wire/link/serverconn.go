@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"errors"
@@ -92,7 +93,7 @@ type Plain struct{ netutil.ReadAhead }
 
 // handOver hands the connection to Server.Plain, whose it is from then on.
 func (sc *serverConn) handOver() error {
-	conn := &Plain{netutil.ReadAhead{Conn: sc.bare, Ahead: append([]byte(nil), sc.in.buf[sc.in.r:sc.in.w]...)}}
+	conn := &Plain{netutil.ReadAhead{Conn: sc.bare, Ahead: bytes.Clone(sc.in.arrived())}}
 	sc.mu.Lock()
 	sc.handing = true
 	refused := sc.draining || sc.srv.Plain == nil
