@@ -127,8 +127,11 @@ func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) 
 	}
 	scratch := pool.get(room)
 	defer pool.put(scratch)
-	head := req.head(ctx)
-	b := head.append(openFrame(scratch.b))
+	var timeout time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(at), 1)
+	}
+	b := req.appendHead(openFrame(scratch.b), timeout)
 	closeFrame(b, 0, header{kind: kindRequest, end: !req.hasBody()})
 	size := len(b) - headerLen
 	if int64(size) > cc.peer.header || size > maxPayload {

@@ -243,7 +243,7 @@ func TestStreamErrors(t *testing.T) {
 				}
 				synctest.Wait()
 				next := plainHead("GET")
-				next.epoch = 1
+				next.Epoch = 1
 				peer.write(t, requestFrame(2, next, true))
 				if h, _ := peer.frame(t); h.kind != kindResponse || h.stream != 2 {
 					t.Errorf("%v on stream %d after it", h.kind, h.stream)

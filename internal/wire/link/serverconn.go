@@ -239,12 +239,12 @@ func (sc *serverConn) request(h header) error {
 	if err != nil {
 		return err
 	}
-	head, err := decodeRequest(append([]byte(nil), p...))
+	st, err := newServerStream(sc, h, bytes.Clone(p))
 	if err != nil {
 		sc.control(kindReset, h.stream, uint64(CodeProtocol))
 		return nil
 	}
-	sc.beginStream(newServerStream(sc, h, head))
+	sc.beginStream(st)
 	return nil
 }
 

@@ -80,39 +80,28 @@ func (b *RequestBody) empty() bool {
 	return b.st.inErr == io.EOF && len(b.st.chunks) == 0 && b.st.trailer == nil
 }
 
-func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
+// newServerStream returns the stream of a request with the head p, whose memory it uses.
+func newServerStream(sc *serverConn, h header, p []byte) (*serverStream, error) {
 	st := &serverStream{sc: sc}
 	st.c, st.id = &sc.conn, h.stream
 	st.window, st.credit = initialWindow, initialWindow
-	if h.end {
-		st.inErr = io.EOF
-	}
 	st.ctx.conn = &sc.conn
-	if head.timeout > 0 {
-		st.ctx.deadline = time.Now().Add(head.timeout)
+	r := &st.req
+	timeout, err := r.decodeHead(p)
+	if err != nil {
+		return nil, err
 	}
-	st.req = ServerRequest{
-		Method:        head.method,
-		Target:        head.target,
-		Host:          head.host,
-		Key:           head.key,
-		Epoch:         head.epoch,
-		Client:        head.client,
-		Policy:        head.policy,
-		Fields:        head.fields,
-		ContentLength: head.length,
-		st:            st,
+	if timeout > 0 {
+		st.ctx.deadline = time.Now().Add(timeout)
 	}
-	st.req.sized = head.length >= 0
-	st.short = st.req.sized && head.length <= initialWindow
+	r.sized = r.ContentLength >= 0
+	st.short = r.sized && r.ContentLength <= initialWindow
 	if h.end {
-		st.req.ContentLength = 0
+		st.inErr, r.ContentLength = io.EOF, 0
 	}
-	st.req.body.st = st
-	st.req.Body = &st.req.body
-	st.w.st = st
-	st.w.declared = -1
-	return st
+	r.st, r.body.st, r.Body = st, st, &r.body
+	st.w.st, st.w.declared = st, -1
+	return st, nil
 }
 
 func (st *serverStream) serve() {
