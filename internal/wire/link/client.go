@@ -173,7 +173,7 @@ func (c *Client) run(cc *clientConn) {
 
 // connect dials and exchanges hellos.
 func (c *Client) connect() (*clientConn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.HandshakeTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
 	defer cancel()
 	nc, err := c.dialNet(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *Client) Open() int {
 // thus knows that a member made it.
 func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	c.init()
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	nc, err := c.dialNet(ctx)
 	if err != nil {

@@ -43,8 +43,8 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 		}
 		io.CopyN(io.Discard, slow.Body, initialWindow/2)
 		synctest.Wait()
-		if n, _ := slow.Body.Buffered(); n != slow.Body.st.c.cfg.Window {
-			t.Errorf("%d bytes buffered once the reader had begun, want %d", n, slow.Body.st.c.cfg.Window)
+		if n, _ := slow.Body.Buffered(); n != grownWindow {
+			t.Errorf("%d bytes buffered once the reader had begun, want %d", n, grownWindow)
 		}
 	})
 }

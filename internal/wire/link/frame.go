@@ -44,6 +44,7 @@ const (
 	maxPayload    = 1<<24 - 1 // what the length field can say
 	maxData       = 16 << 10  // payload of a data frame
 	initialWindow = 64 << 10  // bytes of body that may be sent before the first window frame
+	grownWindow   = 256 << 10 // and once its reader reads
 	maxWindow     = 1 << 30   // credit that a stream may reach
 )
 

@@ -46,7 +46,7 @@ type Request struct {
 	Account Account
 
 	// Repeatable says that the caller repeats the request if it fails, even if it has run. The
-	// request fails with ErrLost as soon as the peer is stalled, see Config.PingTimeout.
+	// request fails with ErrLost as soon as the peer is stalled.
 	Repeatable bool
 
 	// Interims, if set, gets the interim answers.

@@ -316,7 +316,7 @@ func TestFailedDialIsRemembered(t *testing.T) {
 }
 
 // TestDialBounded: a peer that accepts and says nothing fails the request
-// after HandshakeTimeout, and a done context before.
+// after handshakeTimeout, and a done context before.
 func TestDialBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

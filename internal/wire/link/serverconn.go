@@ -79,7 +79,7 @@ func (sc *serverConn) run() error {
 
 // handshake makes sure that both ends are members of one cluster.
 func (sc *serverConn) handshake() (purpose, error) {
-	sc.nc.SetDeadline(time.Now().Add(sc.cfg.HandshakeTimeout))
+	sc.nc.SetDeadline(time.Now().Add(handshakeTimeout))
 	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc, sees: sc.remote}
 	if err := hs.asServer(func() { sc.srv.greeted(sc) }); err != nil {
 		return 0, err
@@ -143,11 +143,11 @@ func (sc *serverConn) drain() {
 	}
 }
 
-// closeSoonLocked closes the connection after PingTimeout, unless the client closes it first. An
+// closeSoonLocked closes the connection after pingTimeout, unless the client closes it first. An
 // immediate close could lose answers that the client has not read.
 func (sc *serverConn) closeSoonLocked() {
 	if sc.late == nil && !sc.ended() {
-		sc.late = time.AfterFunc(sc.cfg.PingTimeout, func() { sc.fail(ErrClosed) })
+		sc.late = time.AfterFunc(pingTimeout, func() { sc.fail(ErrClosed) })
 	}
 }
 
