@@ -331,23 +331,14 @@ func (cc *clientConn) data(h header) error {
 // head takes a frame whose payload is needed as a whole.
 func (cc *clientConn) head(h header) error {
 	st := cc.lookup(h.stream, false)
-	tooLarge := h.length > cc.cfg.MaxHeaderBytes
-	if tooLarge {
-		if err := cc.in.skip(h.length); err != nil {
-			return err
-		}
-	} else {
-		p, err := cc.in.next(h.length)
-		if err != nil {
-			return err
-		}
-		if st != nil && st.takeFrame(h, p) {
-			return nil
-		}
-	}
+	p, fits, err := cc.payload(h)
 	switch {
+	case err != nil:
+		return err
 	case st == nil:
-	case tooLarge:
+	case fits && st.takeFrame(h, p):
+		return nil
+	case !fits:
 		st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrAnswerHeaderTooLarge, h.kind, h.length), CodeProtocol)
 	default:
 		cc.breach(st)

@@ -229,6 +229,15 @@ func (c *conn) readFrames(handle func(header) error) error {
 	}
 }
 
+// payload returns the payload of a head or trailers. One that is too large it skips.
+func (c *conn) payload(h header) (p []byte, fits bool, err error) {
+	if h.length > c.cfg.MaxHeaderBytes {
+		return nil, false, c.in.skip(h.length)
+	}
+	p, err = c.in.next(h.length)
+	return p, true, err
+}
+
 func (c *conn) number(h header) (uint64, error) {
 	if h.length > binary.MaxVarintLen64 {
 		return 0, protocolError("%v frame of %d bytes", h.kind, h.length)

@@ -334,18 +334,12 @@ func (sc *serverConn) trailers(h header) error {
 	if err != nil {
 		return err
 	}
-	if h.length > sc.cfg.MaxHeaderBytes {
-		if st != nil {
-			sc.breach(st)
-		}
-		return sc.in.skip(h.length)
-	}
-	p, err := sc.in.next(h.length)
+	p, fits, err := sc.payload(h)
 	if err != nil || st == nil {
 		return err
 	}
-	f := Fields(append([]byte(nil), p...))
-	if !f.valid() {
+	f := Fields(bytes.Clone(p))
+	if !fits || !f.valid() {
 		sc.breach(st)
 		return nil
 	}

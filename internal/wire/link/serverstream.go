@@ -35,7 +35,6 @@ type ServerRequest struct {
 	ContentLength int64        // -1 when not known, 0 for no body
 	Body          *RequestBody // never nil
 
-	body  RequestBody
 	sized bool // the client has sent a length
 	st    *serverStream
 }
@@ -50,34 +49,32 @@ func (r *ServerRequest) Remote() string { return r.st.sc.remote }
 
 // RequestBody is the body of a ServerRequest. It is for one goroutine at a
 // time, until the handler returns.
-type RequestBody struct {
-	st *serverStream
-}
+type RequestBody serverStream
 
 // Read implements io.Reader. It fails when the request's context is done for
 // another reason than its deadline.
 func (b *RequestBody) Read(p []byte) (int, error) {
-	return b.st.read(context.Background(), p) // the end of its own context ends the stream
+	return b.read(context.Background(), p) // the end of its own context ends the stream
 }
 
 // ReadContext is Read that also fails when ctx is done, with its cause, if there is
 // nothing to read.
 func (b *RequestBody) ReadContext(ctx context.Context, p []byte) (int, error) {
-	return b.st.read(ctx, p)
+	return b.read(ctx, p)
 }
 
 // Trailer returns the trailers once Read has returned io.EOF.
 func (b *RequestBody) Trailer() Fields {
-	b.st.mu.Lock()
-	defer b.st.mu.Unlock()
-	return b.st.trailer
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trailer
 }
 
 // empty reports whether nothing will ever come out of b.
 func (b *RequestBody) empty() bool {
-	b.st.mu.Lock()
-	defer b.st.mu.Unlock()
-	return b.st.inErr == io.EOF && len(b.st.chunks) == 0 && b.st.trailer == nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inErr == io.EOF && len(b.chunks) == 0 && b.trailer == nil
 }
 
 // newServerStream returns the stream of a request with the head p, whose memory it uses.
@@ -99,7 +96,7 @@ func newServerStream(sc *serverConn, h header, p []byte) (*serverStream, error) 
 	if h.end {
 		st.inErr, r.ContentLength = io.EOF, 0
 	}
-	r.st, r.body.st, r.Body = st, st, &r.body
+	r.st, r.Body = st, (*RequestBody)(st)
 	st.w.st, st.w.declared = st, -1
 	return st, nil
 }
