@@ -48,7 +48,7 @@ func (p *Pool) roundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	t := &trip{pool: p, req: req.WithContext(req.Context()), conn: c, begun: make(chan struct{}), asked: make(chan struct{}), sent: make(chan error, 1), ended: make(chan struct{})}
+	t := &trip{pool: p, req: req.WithContext(req.Context()), conn: c, asked: make(chan struct{}), sent: make(chan error, 1), ended: make(chan struct{})}
 	c.before = c.wrote
 	t.ask = sync.OnceFunc(func() { close(t.asked) })
 	t.limit = io.LimitedReader{R: (*tripReader)(t), N: maxHead}
@@ -59,10 +59,6 @@ func (p *Pool) roundTrip(req *http.Request) (*http.Response, error) {
 	} else {
 		t.prepareBody()
 		go t.write()
-	}
-	if <-t.begun; t.unsent != nil {
-		t.complete()
-		return nil, t.cause(fmt.Errorf("%w: %w: %w", ErrNotStarted, errStale, t.unsent))
 	}
 	res, err := t.readHead()
 	if err == nil {
@@ -84,14 +80,15 @@ func (t *trip) kindOf(err error) error {
 	if t.limit.N < maxHead || !ended(err) {
 		return errNoAnswer
 	}
+	written := false
 	select {
 	case failed := <-t.sent:
-		err = errors.Join(err, failed)
+		written, err = true, errors.Join(err, failed)
 	case <-time.After(refusalWait): // it waits for the body
 	}
 	hasBody := t.req.Body != nil && t.req.Body != http.NoBody
 	switch {
-	case t.conn.closedBefore(err):
+	case written && t.conn.wrote == t.conn.before, t.conn.closedBefore(err):
 		return fmt.Errorf("%w: %w", ErrNotStarted, errStale)
 	case !hasBody && t.pool.leftUnread(t.req.Context(), t.conn, err):
 		return ErrNotStarted
@@ -110,8 +107,8 @@ func (p *Pool) live(ctx context.Context) (*conn, error) {
 	}
 }
 
-// trip is one RoundTrip and its answer. Its channels mark the steps: the body may be read, writing
-// has begun, the request is written, the connection is done with. A request with a body is
+// trip is one RoundTrip and its answer. Its channels mark the steps: the body may be read, the
+// request is written, the connection is done with. A request with a body is
 // written on a goroutine of its own. mu guards the interruption, which makes writing and reading
 // fail.
 type trip struct {
@@ -119,13 +116,11 @@ type trip struct {
 	req   *http.Request
 	conn  *conn
 	stop  func() bool   // ends the watch of the request's context
-	begun chan struct{} // closed when writing the request has begun, or ended without
 	sent  chan error    // receives once the request is written
 	ask   func()        // closes asked
 	asked chan struct{} // closed when the body may be read
 	ended chan struct{} // closed when the connection is done with
 
-	unsent   error       // why nothing was written; valid once begun is closed
 	bodyRead atomic.Bool // the request's body has come to its end
 	limit    io.LimitedReader
 	in       *bufio.Reader
@@ -151,7 +146,7 @@ func (t *trip) prepareBody() {
 }
 
 func (t *trip) write() {
-	out := tripWriter{t: t}
+	out := tripWriter{conn: t.conn}
 	err := t.req.Write(&out)
 	switch {
 	case out.err != nil:
@@ -159,32 +154,19 @@ func (t *trip) write() {
 	case err != nil:
 		t.interrupt(fmt.Errorf("%w: %w", ErrBrokeOff, err))
 	}
-	out.beginAnswer()
 	t.sent <- err
 }
 
 // tripWriter writes to the connection and keeps its error.
 type tripWriter struct {
-	t     *trip
-	begun bool
-	err   error
+	conn *conn
+	err  error
 }
 
 func (w *tripWriter) Write(b []byte) (n int, err error) {
-	n, w.err = w.t.conn.nc.Write(b)
-	w.t.conn.wrote += uint64(n)
-	if n == 0 && !w.begun {
-		w.t.unsent = w.err
-	}
-	w.beginAnswer()
+	n, w.err = w.conn.nc.Write(b)
+	w.conn.wrote += uint64(n)
 	return n, w.err
-}
-
-func (w *tripWriter) beginAnswer() {
-	if !w.begun {
-		w.begun = true
-		close(w.t.begun)
-	}
 }
 
 // tripBody is the request's body.

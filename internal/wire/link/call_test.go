@@ -56,8 +56,8 @@ func TestCalls(t *testing.T) {
 // A method of a call has one colon and a token behind it.
 func TestMalformedCalls(t *testing.T) {
 	for _, method := range []string{":", "::a", ":a b", "a:", ""} {
-		h := requestHead{method: method, target: "/", length: -1}
-		if _, err := decodeRequest(h.append(nil)); err == nil {
+		sent, got := Request{Method: method, Target: "/"}, ServerRequest{}
+		if _, err := got.decodeHead(sent.appendHead(nil, 0)); err == nil {
 			t.Errorf("%q is taken", method)
 		}
 	}

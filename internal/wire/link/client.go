@@ -173,7 +173,7 @@ func (c *Client) run(cc *clientConn) {
 
 // connect dials and exchanges hellos.
 func (c *Client) connect() (*clientConn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.HandshakeTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
 	defer cancel()
 	nc, err := c.dialNet(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *Client) Open() int {
 // thus knows that a member made it.
 func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	c.init()
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	nc, err := c.dialNet(ctx)
 	if err != nil {
@@ -213,8 +213,8 @@ func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	if err == nil {
 		_, err = nc.Write(proof)
 	}
-	if err == nil && hs.in.r < hs.in.w {
-		err = protocolError("%d bytes after hello, unasked", hs.in.w-hs.in.r)
+	if n := len(hs.in.arrived()); err == nil && n > 0 {
+		err = protocolError("%d bytes after hello, unasked", n)
 	}
 	if err != nil {
 		nc.Close()

@@ -127,8 +127,11 @@ func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) 
 	}
 	scratch := pool.get(room)
 	defer pool.put(scratch)
-	head := req.head(ctx)
-	b := head.append(openFrame(scratch.b))
+	var timeout time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(at), 1)
+	}
+	b := req.appendHead(openFrame(scratch.b), timeout)
 	closeFrame(b, 0, header{kind: kindRequest, end: !req.hasBody()})
 	size := len(b) - headerLen
 	if int64(size) > cc.peer.header || size > maxPayload {
@@ -328,23 +331,14 @@ func (cc *clientConn) data(h header) error {
 // head takes a frame whose payload is needed as a whole.
 func (cc *clientConn) head(h header) error {
 	st := cc.lookup(h.stream, false)
-	tooLarge := h.length > cc.cfg.MaxHeaderBytes
-	if tooLarge {
-		if err := cc.in.skip(h.length); err != nil {
-			return err
-		}
-	} else {
-		p, err := cc.in.next(h.length)
-		if err != nil {
-			return err
-		}
-		if st != nil && st.takeFrame(h, p) {
-			return nil
-		}
-	}
+	p, fits, err := cc.payload(h)
 	switch {
+	case err != nil:
+		return err
 	case st == nil:
-	case tooLarge:
+	case fits && st.takeFrame(h, p):
+		return nil
+	case !fits:
 		st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrAnswerHeaderTooLarge, h.kind, h.length), CodeProtocol)
 	default:
 		cc.breach(st)

@@ -24,9 +24,9 @@ type clientStream struct {
 // last frame.
 type clientState struct {
 	cc       *clientConn
-	headEnd  int64 // position in the byte stream behind the head of the request
+	ctx      context.Context // of Do
+	headEnd  int64           // position in the byte stream behind the head of the request
 	resp     Response
-	body     Body
 	answered bool           // resp is set; written under mu by the connection's reader
 	complete bool           // the connection's reader is done with the stream, whose answer has come to its end; under mu
 	told     waitTold       // under mu
@@ -46,7 +46,7 @@ var clientStreams = sync.Pool{New: func() any { return new(clientStream) }}
 func newClientStream(ctx context.Context, cc *clientConn, req *Request) *clientStream {
 	st := clientStreams.Get().(*clientStream)
 	st.c, st.window, st.credit = &cc.conn, initialWindow, initialWindow
-	st.cc, st.account, st.repeatable, st.body = cc, req.Account, req.Repeatable, Body{st: st, ctx: ctx}
+	st.cc, st.ctx, st.account, st.repeatable = cc, ctx, req.Account, req.Repeatable
 	if req.Watched {
 		st.watched = true
 		req.current.Store(st)
@@ -105,7 +105,7 @@ func (st *clientStream) takeFrame(h header, p []byte) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.fields = append(st.fields[:0], head.fields...)
-	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: st.fields, Body: &st.body}
+	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: st.fields, Body: (*Body)(st)}
 	st.answered = true
 	switch {
 	case h.end:

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -34,24 +35,21 @@ type Config struct {
 
 	MaxStreams     int // requests at once on one connection that this end takes, of which half may wait (ServerRequest.BeginWait); 0 means 16,384
 	MaxHeaderBytes int // of one head, or of trailers, that this end takes; 0 means 64 KiB
-	Window         int // bytes of body that a stream may have under way once its reader reads; 0 means 256 KiB, never less than 64 KiB
-
-	HandshakeTimeout time.Duration // for dialing, TLS and hello; 0 means 5 s
-	PingInterval     time.Duration // how often a silent peer is asked for a sign of life; 0 means 1 s
-	PingTimeout      time.Duration // how long it may stay silent then, or not take what is written, until it gets no new requests; 0 means 4 s
-	GiveUpTimeout    time.Duration // and how long until the requests that it has are given up; 0 means 30 s, never less than PingTimeout
 
 	Logger *slog.Logger // default: discard
 }
 
+// Times of a connection.
+const (
+	handshakeTimeout = 5 * time.Second   // for dialing, TLS and hello
+	pingInterval     = time.Second       // how often a silent peer is asked for a sign of life
+	pingTimeout      = 4 * pingInterval  // how long it may stay silent then, or not take what is written, until it gets no new requests
+	giveUpTimeout    = 30 * pingInterval // and how long until the requests that it has are given up
+)
+
 func (c Config) withDefaults() Config {
 	c.MaxStreams = cmp.Or(c.MaxStreams, 16<<10)
 	c.MaxHeaderBytes = min(cmp.Or(c.MaxHeaderBytes, 64<<10), maxPayload)
-	c.Window = min(max(cmp.Or(c.Window, 256<<10), initialWindow), maxWindow)
-	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 5*time.Second)
-	c.PingInterval = cmp.Or(c.PingInterval, time.Second)
-	c.PingTimeout = cmp.Or(c.PingTimeout, 4*time.Second)
-	c.GiveUpTimeout = max(cmp.Or(c.GiveUpTimeout, 30*time.Second), c.PingTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Store == nil {
 		c.Store = func() uint64 { return 0 }
@@ -73,9 +71,9 @@ type conn struct {
 	peer   settings
 
 	heard   atomic.Bool                 // something else than a ping has come in since the last look
-	stalled atomic.Bool                 // nothing has for PingTimeout
-	tick    func()                      // called by watch every PingInterval; nil for nothing
-	stall   func()                      // called by watch every PingInterval while it is stalled; nil for nothing
+	stalled atomic.Bool                 // nothing has for pingTimeout
+	tick    func()                      // called by watch every pingInterval; nil for nothing
+	stall   func()                      // called by watch every pingInterval while it is stalled; nil for nothing
 	unread  func(s *stream, waits bool) // called when s begins to wait for credit, and when it ends; nil for nothing
 
 	unwritable func(error) // called when a write has failed; fail by default
@@ -94,10 +92,11 @@ func (c *conn) init(nc net.Conn, cfg *Config) {
 		nc = ahead.Conn
 	}
 	c.bare, c.stream = nc, sock.NewStream(nc)
-	c.in = newReader(c.stream, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
+	var in io.Reader = c.stream
 	if split {
-		c.in.w = copy(c.in.buf, ahead.Ahead) // a few bytes
+		in = io.MultiReader(bytes.NewReader(ahead.Ahead), in)
 	}
+	c.in = newReader(in, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
 	c.out = newQueue()
 	if s, ok := c.stream.(*sock.Stream); ok {
 		c.out.now = s.WriteNow
@@ -136,13 +135,13 @@ func (c *conn) ended() bool {
 	}
 }
 
-// watch pings a silent peer. A peer that stays silent or takes no bytes for PingTimeout gets no new
-// requests. As it may only be paused, its running requests are given up only after GiveUpTimeout.
+// watch pings a silent peer. A peer that stays silent or takes no bytes for pingTimeout gets no new
+// requests. As it may only be paused, its running requests are given up only after giveUpTimeout.
 // Ticks are counted instead of time, so a pause of this process is not held against the peer.
 func (c *conn) watch() {
-	tick := time.NewTicker(c.cfg.PingInterval)
+	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
-	patience, giveUp := c.ticks(c.cfg.PingTimeout), c.ticks(c.cfg.GiveUpTimeout)
+	const patience, giveUp = int(pingTimeout / pingInterval), int(giveUpTimeout / pingInterval)
 	silent, stuck := 0, 0
 	var last uint64
 	for {
@@ -180,11 +179,6 @@ func (c *conn) watch() {
 			c.tick()
 		}
 	}
-}
-
-// ticks returns how many of the watch's ticks are at least d.
-func (c *conn) ticks(d time.Duration) int {
-	return int((d + c.cfg.PingInterval - 1) / c.cfg.PingInterval)
 }
 
 // threeQuarters is the part of a connection's streams that may wait, for others
@@ -233,6 +227,15 @@ func (c *conn) readFrames(handle func(header) error) error {
 			return err
 		}
 	}
+}
+
+// payload returns the payload of a head or trailers. One that is too large it skips.
+func (c *conn) payload(h header) (p []byte, fits bool, err error) {
+	if h.length > c.cfg.MaxHeaderBytes {
+		return nil, false, c.in.skip(h.length)
+	}
+	p, err = c.in.next(h.length)
+	return p, true, err
 }
 
 func (c *conn) number(h header) (uint64, error) {

@@ -26,8 +26,8 @@ var (
 	// ErrDraining means that the peer takes no new requests on the connection.
 	ErrDraining = errors.New("link: peer is draining")
 
-	// ErrStalled means that the peer has been silent for Config.PingTimeout, or, for a request that
-	// was already sent, for Config.GiveUpTimeout.
+	// ErrStalled means that the peer has been silent for 4 s, or, for a request that was already
+	// sent, for 30 s.
 	ErrStalled = errors.New("link: peer does not answer")
 
 	// ErrTooManyStreams means that the connection carries as many requests as the

@@ -43,8 +43,8 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 		}
 		io.CopyN(io.Discard, slow.Body, initialWindow/2)
 		synctest.Wait()
-		if n, _ := slow.Body.Buffered(); n != slow.Body.st.c.cfg.Window {
-			t.Errorf("%d bytes buffered once the reader had begun, want %d", n, slow.Body.st.c.cfg.Window)
+		if n, _ := slow.Body.Buffered(); n != grownWindow {
+			t.Errorf("%d bytes buffered once the reader had begun, want %d", n, grownWindow)
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestStreamErrors(t *testing.T) {
 				}
 				synctest.Wait()
 				next := plainHead("GET")
-				next.epoch = 1
+				next.Epoch = 1
 				peer.write(t, requestFrame(2, next, true))
 				if h, _ := peer.frame(t); h.kind != kindResponse || h.stream != 2 {
 					t.Errorf("%v on stream %d after it", h.kind, h.stream)

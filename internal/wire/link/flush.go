@@ -14,43 +14,44 @@ const flushPatience = time.Second
 // errUntaken: the peer does not take what is written to it.
 var errUntaken = errors.New("link: the peer does not read")
 
-// flush is the wait of a goroutine for the kernel to take what is queued up to end.
-type flush struct {
-	end  int64
-	done chan struct{} // capacity 1
-}
-
 // flush waits until the kernel has taken what was queued up to end. It fails when
 // the queue is closed or ctx ends before, or after flushPatience; and at once while
 // the kernel has taken nothing since that happened to another one.
 func (q *queue) flush(ctx context.Context, end int64) error {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.written < end && q.err == nil {
 		q.writeNowLocked()
 	}
-	if q.written >= end || q.err != nil || q.stuck == q.written {
-		defer q.mu.Unlock()
-		return q.flushErrorLocked(end)
+	var patience <-chan time.Time
+	for gone := false; !gone && q.written < end && q.err == nil && q.stuck != q.written; {
+		if patience == nil {
+			timer := time.NewTimer(flushPatience)
+			defer timer.Stop()
+			patience = timer.C
+		}
+		moved := q.moved.Over()
+		q.mu.Unlock()
+		late := false
+		select {
+		case <-moved:
+		case <-patience:
+			late = true
+		case <-ctx.Done():
+			gone = true
+		}
+		q.mu.Lock()
+		if late && q.written < end {
+			q.stuck = q.written
+		}
 	}
-	f := &flush{end: end, done: make(chan struct{}, 1)}
-	q.flushes = append(q.flushes, f)
-	q.mu.Unlock()
-	patience := time.NewTimer(flushPatience)
-	defer patience.Stop()
-	late := false
-	select {
-	case <-f.done:
-	case <-ctx.Done():
-	case <-patience.C:
-		late = true
+	switch {
+	case q.written >= end:
+		return nil
+	case q.err != nil:
+		return q.err
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.flushes = slices.DeleteFunc(q.flushes, func(other *flush) bool { return other == f })
-	if late && q.written < end {
-		q.stuck = q.written
-	}
-	return q.flushErrorLocked(end)
+	return errUntaken
 }
 
 // writeNowLocked writes as much of the queue as the kernel takes at once, unless a write is under
@@ -69,7 +70,7 @@ func (q *queue) writeNowLocked() {
 	if n < len(b) {
 		q.buf = slices.Concat(b[n:], q.buf)
 	}
-	q.flushedLocked()
+	q.moved.End()
 }
 
 // wakeLocked wakes the writer if there is something for it.
@@ -78,25 +79,4 @@ func (q *queue) wakeLocked() {
 		q.idle = false
 		q.wake <- struct{}{}
 	}
-}
-
-// flushErrorLocked returns why the kernel has not taken all up to end, nil if it has.
-func (q *queue) flushErrorLocked(end int64) error {
-	switch {
-	case q.written >= end:
-		return nil
-	case q.err != nil:
-		return q.err
-	}
-	return errUntaken
-}
-
-func (q *queue) flushedLocked() {
-	q.flushes = slices.DeleteFunc(q.flushes, func(f *flush) bool {
-		over := f.end <= q.written || q.err != nil
-		if over {
-			f.done <- struct{}{}
-		}
-		return over
-	})
 }

@@ -1,7 +1,7 @@
 package link
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/binary"
 	"io"
 )
@@ -44,6 +44,7 @@ const (
 	maxPayload    = 1<<24 - 1 // what the length field can say
 	maxData       = 16 << 10  // payload of a data frame
 	initialWindow = 64 << 10  // bytes of body that may be sent before the first window frame
+	grownWindow   = 256 << 10 // and once its reader reads
 	maxWindow     = 1 << 30   // credit that a stream may reach
 )
 
@@ -96,89 +97,69 @@ func closeFrame(b []byte, start int, h header) {
 // reader takes frames from a connection through one buffer, which bounds
 // what a peer can make this side hold before a frame has been judged.
 type reader struct {
+	in    *bufio.Reader
 	src   io.Reader
-	buf   []byte
-	r, w  int
 	fresh bool  // bytes have come in since fresh was last cleared
 	end   error // what src ended with
 }
 
 func newReader(src io.Reader, size int) *reader {
-	return &reader{src: src, buf: make([]byte, size)}
+	r := &reader{src: src}
+	r.in = bufio.NewReaderSize((*source)(r), size)
+	return r
 }
 
-// fill makes at least n bytes available; n must not exceed the buffer.
-func (r *reader) fill(n int) error {
-	if r.w-r.r >= n {
-		return nil
-	}
-	if r.r == r.w {
-		r.r, r.w = 0, 0
-	}
-	if r.r+n > len(r.buf) {
-		r.w = copy(r.buf, r.buf[r.r:r.w])
-		r.r = 0
-	}
-	for empty := 0; r.w-r.r < n; {
-		m, err := r.src.Read(r.buf[r.w:])
-		r.w += m
-		r.fresh = r.fresh || m > 0
-		if err != nil && r.w-r.r < n {
-			r.end = err
-			if err == io.EOF && r.w > r.r {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-		if m == 0 {
-			if empty++; empty == 100 {
-				return io.ErrNoProgress
-			}
-		}
-	}
-	return nil
+// source is the connection that a reader reads.
+type source reader
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.src.Read(p)
+	s.fresh = s.fresh || n > 0
+	return n, err
 }
 
-// next returns the next n bytes, which are valid until the next call.
+// next returns the next n bytes, which are valid until the next call; n must not exceed the buffer.
 func (r *reader) next(n int) ([]byte, error) {
-	if err := r.fill(n); err != nil {
-		return nil, err
+	b, err := r.in.Peek(n)
+	if err == nil {
+		_, err = r.in.Discard(n)
+		return b, err
 	}
-	b := r.buf[r.r : r.r+n]
-	r.r += n
-	return b, nil
+	r.end = err
+	if err == io.EOF && len(b) > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return nil, err
 }
 
-// begins reports whether what has come and is not taken begins with a text.
-func (r *reader) begins(text string) bool { return bytes.HasPrefix(r.buf[r.r:r.w], []byte(text)) }
+// arrived returns what has come and is not taken.
+func (r *reader) arrived() []byte {
+	b, _ := r.in.Peek(r.in.Buffered()) // of these many it cannot fail
+	return b
+}
 
 // follows reports whether all of the next frame has come, and it is of that kind and
 // stream.
 func (r *reader) follows(k kind, stream uint64) bool {
-	if r.w-r.r < headerLen {
+	b := r.arrived()
+	if len(b) < headerLen {
 		return false
 	}
-	h := parseHeader(r.buf[r.r:])
-	return h.kind == k && h.stream == stream && (h.length > 0 || h.end) && r.w-r.r-headerLen >= h.length
+	h := parseHeader(b)
+	return h.kind == k && h.stream == stream && (h.length > 0 || h.end) && len(b)-headerLen >= h.length
 }
 
 // some returns between 1 and n bytes (n > 0), valid until the next call.
 func (r *reader) some(n int) ([]byte, error) {
-	if err := r.fill(1); err != nil {
-		return nil, err
-	}
-	return r.next(min(n, r.w-r.r))
+	return r.next(max(min(n, r.in.Buffered()), 1))
 }
 
 func (r *reader) skip(n int) error {
-	for n > 0 {
-		b, err := r.some(n)
-		if err != nil {
-			return err
-		}
-		n -= len(b)
+	_, err := r.in.Discard(n)
+	if err != nil {
+		r.end = err
 	}
-	return nil
+	return err
 }
 
 func (r *reader) header() (header, error) {

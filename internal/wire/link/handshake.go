@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -146,7 +147,7 @@ func (hs *handshake) write(payload []byte) error {
 // yield ErrNoLink.
 func (hs *handshake) readHello() (hello, error) {
 	p, err := hs.in.next(len(preface))
-	if err != nil && hs.in.begins(wantsTLS) {
+	if err != nil && bytes.HasPrefix(hs.in.arrived(), []byte(wantsTLS)) {
 		return hello{}, errTLSThere
 	}
 	if err != nil {

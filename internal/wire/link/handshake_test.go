@@ -171,7 +171,7 @@ func TestNoLink(t *testing.T) {
 // one that has not said hello, and is closed if all have.
 func TestServerBoundsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { text(w, "hello") }, Config{HandshakeTimeout: time.Hour})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { text(w, "hello") }, Config{})
 		p.MaxConns = 2
 		var silent []net.Conn
 		for range 2 {

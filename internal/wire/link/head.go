@@ -18,37 +18,24 @@ const Version = 3
 
 var errMalformed = errors.New("malformed frame")
 
-// requestHead is the payload of a request frame.
-type requestHead struct {
-	timeout time.Duration // until the deadline; 0 for none
-	epoch   int64
-	length  int64 // of the body; -1 when not known
-	method  string
-	host    string
-	target  string
-	key     string
-	client  uint64
-	policy  []byte
-	fields  Fields
-}
-
 func appendString(b []byte, s string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
-func (h *requestHead) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(h.timeout))
-	b = binary.AppendUvarint(b, uint64(h.epoch))
-	b = binary.AppendUvarint(b, uint64(h.length+1))
-	b = appendString(b, h.method)
-	b = appendString(b, h.host)
-	b = appendString(b, h.target)
-	b = appendString(b, h.key)
-	b = binary.AppendUvarint(b, h.client)
-	b = binary.AppendUvarint(b, uint64(len(h.policy)))
-	b = append(b, h.policy...)
-	return append(b, h.fields...)
+// appendHead appends the payload of r's request frame. The time until the deadline is 0 for none.
+func (r *Request) appendHead(b []byte, timeout time.Duration) []byte {
+	b = binary.AppendUvarint(b, uint64(timeout))
+	b = binary.AppendUvarint(b, uint64(r.Epoch))
+	b = binary.AppendUvarint(b, uint64(r.declared()+1))
+	b = appendString(b, r.Method)
+	b = appendString(b, r.Host)
+	b = appendString(b, r.Target)
+	b = appendString(b, r.Key)
+	b = binary.AppendUvarint(b, r.Client)
+	b = binary.AppendUvarint(b, uint64(len(r.Policy)))
+	b = append(b, r.Policy...)
+	return append(b, r.Fields...)
 }
 
 // decoder reads a payload. What it returns shares the payload's memory.
@@ -90,25 +77,15 @@ const callMark = ":"
 // one, since methods of HTTP contain no colon.
 func IsCall(method string) bool { return strings.HasPrefix(method, callMark) }
 
-// decodeRequest decodes p, whose memory the result uses.
-func decodeRequest(p []byte) (requestHead, error) {
+// decodeHead sets r to the payload of a request frame, whose memory it uses. The time until the
+// deadline is 0 for none.
+func (r *ServerRequest) decodeHead(p []byte) (timeout time.Duration, err error) {
 	d := decode(p)
-	h := requestHead{
-		timeout: time.Duration(d.int()),
-		epoch:   d.int(),
-		length:  d.size(),
-		method:  d.string(),
-		host:    d.string(),
-		target:  d.string(),
-		key:     d.string(),
-		client:  d.Number(math.MaxUint64),
-		policy:  d.bytes(),
-	}
-	h.fields = d.fields()
-	if d.Bad || !grammar.IsToken(strings.TrimPrefix(h.method, callMark)) || !grammar.IsText(h.host) || !grammar.IsTarget(h.target) {
-		return requestHead{}, fmt.Errorf("request head: %w", errMalformed)
-	}
-	return h, nil
+	timeout = time.Duration(d.int())
+	r.Epoch, r.ContentLength = d.int(), d.size()
+	r.Method, r.Host, r.Target, r.Key = d.string(), d.string(), d.string(), d.string()
+	r.Client, r.Policy, r.Fields = d.Number(math.MaxUint64), d.bytes(), d.fields()
+	return timeout, malformedIf(d.Bad || !grammar.IsToken(strings.TrimPrefix(r.Method, callMark)) || !grammar.IsText(r.Host) || !grammar.IsTarget(r.Target), "request head")
 }
 
 // maxInterim is how many interim answers there may be to a request.

@@ -2,6 +2,7 @@ package link
 
 import (
 	"net"
+	"net/http"
 	"testing"
 )
 
@@ -109,11 +110,11 @@ func (p *fakePeer) frame(t *testing.T) (header, []byte) {
 }
 
 // request returns a request frame.
-func requestFrame(id uint64, h requestHead, end bool) []byte {
-	return appendFrame(nil, header{kind: kindRequest, end: end, stream: id}, h.append(nil))
+func requestFrame(id uint64, r *Request, end bool) []byte {
+	return appendFrame(nil, header{kind: kindRequest, end: end, stream: id}, r.appendHead(nil, 0))
 }
 
-// plainHead is the head of a simple request.
-func plainHead(method string) requestHead {
-	return requestHead{method: method, target: "/", host: "h", length: -1}
+// plainHead is the head of a simple request, which declares no length.
+func plainHead(method string) *Request {
+	return &Request{Method: method, Target: "/", Host: "h", Body: http.NoBody, ContentLength: -1}
 }

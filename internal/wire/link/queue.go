@@ -4,6 +4,8 @@ import (
 	"io"
 	"runtime"
 	"sync"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 const (
@@ -26,10 +28,10 @@ type queue struct {
 	held    bool          // a goroutine writes the former content of buf
 	idle    bool          // the writer waits for wake
 	wake    chan struct{} // capacity 1
-	room    chan struct{} // closed when buf is taken; nil without waiters
+	room    wake.Round    // ends when buf is taken
 	err     error         // why nothing can be queued any more
 	writing uint64        // odd while a write is under way; goes up with each
-	flushes []*flush      // that wait for the kernel
+	moved   wake.Round    // ends when the kernel has taken more, or the queue is closed
 	stuck   int64         // written when a flush last ran out of patience; -1 for never
 
 	now func([]byte) int // writes what the kernel takes at once, and returns how much that is; nil if there is no such way
@@ -88,10 +90,7 @@ func (q *queue) offer(a, b []byte, wait bool) (ok bool, err error) {
 			q.appendLocked(a, b)
 			return true, nil
 		}
-		if q.room == nil {
-			q.room = make(chan struct{})
-		}
-		room := q.room
+		room := q.room.Over()
 		q.mu.Unlock()
 		<-room
 	}
@@ -131,10 +130,7 @@ func (q *queue) takeFrames(last []byte) []byte {
 func (q *queue) takeLocked() []byte {
 	b := q.buf
 	q.buf, q.spare, q.held = q.spare, nil, true
-	if q.room != nil {
-		close(q.room)
-		q.room = nil
-	}
+	q.room.End()
 	return b
 }
 
@@ -176,9 +172,7 @@ func (q *queue) write(w io.Writer, b []byte) error {
 		q.mu.Lock()
 		q.writing++
 		q.written += int64(n)
-		if len(q.flushes) > 0 {
-			q.flushedLocked()
-		}
+		q.moved.End()
 		q.mu.Unlock()
 		if err != nil {
 			return err
@@ -195,11 +189,8 @@ func (q *queue) close(err error) {
 	if q.err == nil {
 		q.err = err
 	}
-	if q.room != nil {
-		close(q.room)
-		q.room = nil
-	}
-	q.flushedLocked()
+	q.room.End()
+	q.moved.End()
 }
 
 // progress returns a number that stays the same, and odd, for as long as one

@@ -1,14 +1,12 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Request is a request for Client.Do. After an ErrNotStarted it may be given to Do again, of this
@@ -48,7 +46,7 @@ type Request struct {
 	Account Account
 
 	// Repeatable says that the caller repeats the request if it fails, even if it has run. The
-	// request fails with ErrLost as soon as the peer is stalled, see Config.PingTimeout.
+	// request fails with ErrLost as soon as the peer is stalled.
 	Repeatable bool
 
 	// Interims, if set, gets the interim answers.
@@ -95,30 +93,16 @@ type Memory interface{ Reserve(n int) bool }
 
 func (r *Request) reserve(n int) bool { return r.Memory == nil || r.Memory.Reserve(n) }
 
-// head returns the head with the time that is left for the request.
-func (r *Request) head(ctx context.Context) requestHead {
-	h := requestHead{
-		epoch:  r.Epoch,
-		length: r.ContentLength,
-		method: r.Method,
-		host:   r.Host,
-		target: r.Target,
-		key:    r.Key,
-		client: r.Client,
-		policy: r.Policy,
-		fields: r.Fields,
+// declared returns the length of the body that the worker is told, -1 for none.
+func (r *Request) declared() int64 {
+	if r.hasBody() {
+		return r.ContentLength
 	}
-	if !r.hasBody() {
-		h.length = -1
-		switch r.Method {
-		case http.MethodPost, http.MethodPut, http.MethodPatch:
-			h.length = 0 // these say so, as http.Transport has it
-		}
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+		return 0 // these say so, as http.Transport has it
 	}
-	if at, ok := ctx.Deadline(); ok {
-		h.timeout = max(time.Until(at), 1)
-	}
-	return h
+	return -1
 }
 
 // BodyDone returns a channel that is closed once the link no longer reads Body, or the result of

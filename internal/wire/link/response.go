@@ -1,9 +1,6 @@
 package link
 
-import (
-	"context"
-	"io"
-)
+import "io"
 
 // Response is a worker's answer.
 type Response struct {
@@ -16,38 +13,31 @@ type Response struct {
 // Release gives the memory of the answer back for others: neither the Response nor
 // anything that it has led to, such as the text of its fields, may be used any more. It may
 // be left out. It comes after Body.Close, and after the end of Request.BodyDone.
-func (r *Response) Release() { r.Body.st.recycle() }
+func (r *Response) Release() { (*clientStream)(r.Body).recycle() }
 
 // Body is the body of a Response. It is for one goroutine at a time. Reading
 // fails once the context given to Do is done.
-type Body struct {
-	st  *clientStream
-	ctx context.Context
-}
+type Body clientStream
 
 // Read implements io.Reader.
-func (b *Body) Read(p []byte) (int, error) {
-	return b.st.read(b.ctx, p)
-}
+func (b *Body) Read(p []byte) (int, error) { return b.read(b.ctx, p) }
 
 // Next returns the next piece of the body without copying it. It is valid
 // until the next call of any method. At the end the error is io.EOF.
-func (b *Body) Next() ([]byte, error) {
-	return b.st.next(b.ctx)
-}
+func (b *Body) Next() ([]byte, error) { return b.next(b.ctx) }
 
 // Trailer returns the trailers once reading has come to io.EOF.
 func (b *Body) Trailer() Fields {
-	b.st.mu.Lock()
-	defer b.st.mu.Unlock()
-	return b.st.trailer
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trailer
 }
 
 // Close frees the body. An answer that has not come to its end is given up,
 // which the worker's handler sees as the end of its context. Unlike the other
 // methods it may be called during a Read, which then fails.
 func (b *Body) Close() error {
-	b.st.close()
+	(*clientStream)(b).close()
 	return nil
 }
 
@@ -55,10 +45,10 @@ func (b *Body) Close() error {
 // they are all that is left: then Next returns them, in pieces, and io.EOF,
 // at once.
 func (b *Body) Buffered() (n int, last bool) {
-	b.st.mu.Lock()
-	defer b.st.mu.Unlock()
-	for _, c := range b.st.chunks {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.chunks {
 		n += len(c.b)
 	}
-	return n - b.st.off, b.st.inErr == io.EOF
+	return n - b.off, b.inErr == io.EOF
 }

@@ -91,7 +91,7 @@ func TestShortBodiesCanBeRefused(t *testing.T) {
 		peer := newFakePeer(near)
 		peer.greet(t)
 		head := plainHead("POST")
-		head.length = initialWindow
+		head.ContentLength = initialWindow
 		go near.Write(append(requestFrame(1, head, false), dataFrames(1, 3)...))
 		if h, _ := peer.frame(t); h.kind != kindRefused {
 			t.Errorf("got %v, want a refusal", h.kind)
@@ -260,10 +260,10 @@ func TestLostConnection(t *testing.T) {
 				c := &Client{Dial: func(context.Context) (net.Conn, error) { return near, nil }}
 				defer c.Close()
 				req := post(strings.Repeat("x", 100))
-				head := req.head(t.Context())
+				head := req.appendHead(nil, 0)
 				go func() {
 					peer.answerHello(t)
-					io.CopyN(io.Discard, far, int64(len(proofFrame())+headerLen+len(head.append(nil))+tc.more))
+					io.CopyN(io.Discard, far, int64(len(proofFrame())+headerLen+len(head)+tc.more))
 					far.Close()
 				}()
 				_, err := c.Do(t.Context(), req)
@@ -316,7 +316,7 @@ func TestFailedDialIsRemembered(t *testing.T) {
 }
 
 // TestDialBounded: a peer that accepts and says nothing fails the request
-// after HandshakeTimeout, and a done context before.
+// after handshakeTimeout, and a done context before.
 func TestDialBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -440,7 +440,7 @@ func TestNoStartAfterGoAway(t *testing.T) {
 			t.Errorf("%v %v in place of goaway", h.kind, b)
 		}
 		second := plainHead("PUT")
-		second.epoch = 2
+		second.Epoch = 2
 		peer.write(t, append(requestFrame(2, second, false), dataFrames(2, 1)...))
 		close(goOn)
 		if h, _ := peer.frame(t); h.kind != kindResponse || h.stream != 1 {

@@ -169,7 +169,7 @@ func (s *Server) tells(err error) bool {
 }
 
 // Renew makes all connected clients connect again; no request fails by it. Within
-// Config.PingInterval the clients learn that no further request will start on their connection.
+// a second the clients learn that no further request will start on their connection.
 func (s *Server) Renew() {
 	s.init()
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"errors"
@@ -78,7 +79,7 @@ func (sc *serverConn) run() error {
 
 // handshake makes sure that both ends are members of one cluster.
 func (sc *serverConn) handshake() (purpose, error) {
-	sc.nc.SetDeadline(time.Now().Add(sc.cfg.HandshakeTimeout))
+	sc.nc.SetDeadline(time.Now().Add(handshakeTimeout))
 	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc, sees: sc.remote}
 	if err := hs.asServer(func() { sc.srv.greeted(sc) }); err != nil {
 		return 0, err
@@ -92,7 +93,7 @@ type Plain struct{ netutil.ReadAhead }
 
 // handOver hands the connection to Server.Plain, whose it is from then on.
 func (sc *serverConn) handOver() error {
-	conn := &Plain{netutil.ReadAhead{Conn: sc.bare, Ahead: append([]byte(nil), sc.in.buf[sc.in.r:sc.in.w]...)}}
+	conn := &Plain{netutil.ReadAhead{Conn: sc.bare, Ahead: bytes.Clone(sc.in.arrived())}}
 	sc.mu.Lock()
 	sc.handing = true
 	refused := sc.draining || sc.srv.Plain == nil
@@ -142,11 +143,11 @@ func (sc *serverConn) drain() {
 	}
 }
 
-// closeSoonLocked closes the connection after PingTimeout, unless the client closes it first. An
+// closeSoonLocked closes the connection after pingTimeout, unless the client closes it first. An
 // immediate close could lose answers that the client has not read.
 func (sc *serverConn) closeSoonLocked() {
 	if sc.late == nil && !sc.ended() {
-		sc.late = time.AfterFunc(sc.cfg.PingTimeout, func() { sc.fail(ErrClosed) })
+		sc.late = time.AfterFunc(pingTimeout, func() { sc.fail(ErrClosed) })
 	}
 }
 
@@ -238,12 +239,12 @@ func (sc *serverConn) request(h header) error {
 	if err != nil {
 		return err
 	}
-	head, err := decodeRequest(append([]byte(nil), p...))
+	st, err := newServerStream(sc, h, bytes.Clone(p))
 	if err != nil {
 		sc.control(kindReset, h.stream, uint64(CodeProtocol))
 		return nil
 	}
-	sc.beginStream(newServerStream(sc, h, head))
+	sc.beginStream(st)
 	return nil
 }
 
@@ -333,18 +334,12 @@ func (sc *serverConn) trailers(h header) error {
 	if err != nil {
 		return err
 	}
-	if h.length > sc.cfg.MaxHeaderBytes {
-		if st != nil {
-			sc.breach(st)
-		}
-		return sc.in.skip(h.length)
-	}
-	p, err := sc.in.next(h.length)
+	p, fits, err := sc.payload(h)
 	if err != nil || st == nil {
 		return err
 	}
-	f := Fields(append([]byte(nil), p...))
-	if !f.valid() {
+	f := Fields(bytes.Clone(p))
+	if !fits || !f.valid() {
 		sc.breach(st)
 		return nil
 	}

@@ -35,7 +35,6 @@ type ServerRequest struct {
 	ContentLength int64        // -1 when not known, 0 for no body
 	Body          *RequestBody // never nil
 
-	body  RequestBody
 	sized bool // the client has sent a length
 	st    *serverStream
 }
@@ -50,69 +49,56 @@ func (r *ServerRequest) Remote() string { return r.st.sc.remote }
 
 // RequestBody is the body of a ServerRequest. It is for one goroutine at a
 // time, until the handler returns.
-type RequestBody struct {
-	st *serverStream
-}
+type RequestBody serverStream
 
 // Read implements io.Reader. It fails when the request's context is done for
 // another reason than its deadline.
 func (b *RequestBody) Read(p []byte) (int, error) {
-	return b.st.read(context.Background(), p) // the end of its own context ends the stream
+	return b.read(context.Background(), p) // the end of its own context ends the stream
 }
 
 // ReadContext is Read that also fails when ctx is done, with its cause, if there is
 // nothing to read.
 func (b *RequestBody) ReadContext(ctx context.Context, p []byte) (int, error) {
-	return b.st.read(ctx, p)
+	return b.read(ctx, p)
 }
 
 // Trailer returns the trailers once Read has returned io.EOF.
 func (b *RequestBody) Trailer() Fields {
-	b.st.mu.Lock()
-	defer b.st.mu.Unlock()
-	return b.st.trailer
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.trailer
 }
 
 // empty reports whether nothing will ever come out of b.
 func (b *RequestBody) empty() bool {
-	b.st.mu.Lock()
-	defer b.st.mu.Unlock()
-	return b.st.inErr == io.EOF && len(b.st.chunks) == 0 && b.st.trailer == nil
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inErr == io.EOF && len(b.chunks) == 0 && b.trailer == nil
 }
 
-func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
+// newServerStream returns the stream of a request with the head p, whose memory it uses.
+func newServerStream(sc *serverConn, h header, p []byte) (*serverStream, error) {
 	st := &serverStream{sc: sc}
 	st.c, st.id = &sc.conn, h.stream
 	st.window, st.credit = initialWindow, initialWindow
-	if h.end {
-		st.inErr = io.EOF
-	}
 	st.ctx.conn = &sc.conn
-	if head.timeout > 0 {
-		st.ctx.deadline = time.Now().Add(head.timeout)
+	r := &st.req
+	timeout, err := r.decodeHead(p)
+	if err != nil {
+		return nil, err
 	}
-	st.req = ServerRequest{
-		Method:        head.method,
-		Target:        head.target,
-		Host:          head.host,
-		Key:           head.key,
-		Epoch:         head.epoch,
-		Client:        head.client,
-		Policy:        head.policy,
-		Fields:        head.fields,
-		ContentLength: head.length,
-		st:            st,
+	if timeout > 0 {
+		st.ctx.deadline = time.Now().Add(timeout)
 	}
-	st.req.sized = head.length >= 0
-	st.short = st.req.sized && head.length <= initialWindow
+	r.sized = r.ContentLength >= 0
+	st.short = r.sized && r.ContentLength <= initialWindow
 	if h.end {
-		st.req.ContentLength = 0
+		st.inErr, r.ContentLength = io.EOF, 0
 	}
-	st.req.body.st = st
-	st.req.Body = &st.req.body
-	st.w.st = st
-	st.w.declared = -1
-	return st
+	r.st, r.Body = st, (*RequestBody)(st)
+	st.w.st, st.w.declared = st, -1
+	return st, nil
 }
 
 func (st *serverStream) serve() {

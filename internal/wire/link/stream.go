@@ -257,7 +257,7 @@ func (s *stream) consumedLocked(n int) int {
 	s.owed += n
 	size := initialWindow
 	if s.grown {
-		size = s.c.cfg.Window
+		size = grownWindow
 	}
 	if s.owed < size/2 {
 		return 0
@@ -265,7 +265,7 @@ func (s *stream) consumedLocked(n int) int {
 	grant := s.owed
 	if !s.grown {
 		s.grown = true
-		grant += s.c.cfg.Window - initialWindow
+		grant += grownWindow - initialWindow
 	}
 	s.owed = 0
 	s.window += grant
