@@ -144,10 +144,8 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// Operator returns an operator that asks a local worker directly, if it is not nil.
-func (c *Client) Operator(local status.LocalWorker) status.Operator {
-	return operator.New(c.workers, local)
-}
+// Operator returns an operator of the cluster. It knows no routes.
+func (c *Client) Operator() status.Operator { return operator.New(c.workers) }
 
 // Close closes the connections to workers. Calls under way continue. Calls that wait for an owner
 // and later calls fail. Close may be called more than once.
