@@ -155,8 +155,10 @@ func TestTheFirstThatMatches(t *testing.T) {
 			t.Errorf("%s %s%s: route %q, want %q", tt.method, tt.host, tt.path, got, tt.want)
 		}
 	}
-	if r, err := all.MatchPreflight("h", "POST", "/x"); err != nil || r.Name != "posts" {
-		t.Errorf("preflight of POST: %v", err)
+	preflight := httptest.NewRequest("OPTIONS", "http://h/x", nil)
+	preflight.Header = http.Header{"Origin": {"http://other"}, "Access-Control-Request-Method": {"POST"}}
+	if r, is, err := all.Find("OPTIONS", keysource.Of(preflight)); err != nil || !is || r.Name != "posts" {
+		t.Errorf("preflight of POST: %v, %v", is, err)
 	}
 	if _, err := all.Match("h", "OPTIONS", "/x"); !errors.Is(err, routes.ErrNoRoute) {
 		t.Errorf("OPTIONS: %v", err)
