@@ -76,11 +76,6 @@ func (ps *peers) get(view *ring.View, m ring.Member) *Peer {
 	}
 }
 
-// all yields the workers that are known.
-func (ps *peers) all(yield func(*Peer) bool) {
-	ps.known.Range(func(_, p any) bool { return yield(p.(*Peer)) })
-}
-
 // drop forgets the workers that gone reports. Their connections end with the requests on them.
 func (ps *peers) drop(gone func(incarnation string) bool) {
 	for incarnation, p := range ps.known.Range {
@@ -94,8 +89,8 @@ func (ps *peers) close() {
 	if ps.stop != nil {
 		ps.stop()
 	}
-	for p := range ps.all {
-		p.close()
+	for _, p := range ps.known.Range {
+		p.(*Peer).close()
 	}
 }
 
