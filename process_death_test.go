@@ -59,7 +59,7 @@ func TestKeyOfDeath(t *testing.T) {
 			t.Errorf("another key: %q, %v", name, err)
 		}
 	}
-	operator := client.Operator(nil)
+	operator := client.Operator()
 	if e, err := operator.Explain(t.Context(), key); err != nil || !strings.Contains(strings.Join(e.Verdict, " "), "The key is quarantined for another ") {
 		t.Errorf("explained by %+v, %v", e, err)
 	}

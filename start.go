@@ -263,7 +263,7 @@ func (n *Node) setPages() error {
 		return nil
 	}
 	cfg := admin.Config{
-		Members: n.members, Ready: n.ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.Client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
+		Members: n.members, Ready: n.ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.Client.Operator(), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
 		Metrics: registry,
 	}
 	if door := n.door.Load(); door != nil {
@@ -276,7 +276,7 @@ func (n *Node) setPages() error {
 // balance balances the load of the cluster whenever that is this node's turn.
 func (n *Node) balance() {
 	balancer.Run(n.balancing, balancer.Config{
-		Name: n.cfg.Name, Members: n.members, Locks: locking.Of(n.Client.Client), Loads: n.Client.Operator(n.worker).Loads, Logger: n.log,
+		Name: n.cfg.Name, Members: n.members, Locks: locking.Of(n.Client.Client), Loads: n.Client.Operator().Loads, Logger: n.log,
 		Place: func(ctx context.Context, from, to string) (string, error) {
 			return n.store.Replace(ctx, records.Placements, from, to)
 		},

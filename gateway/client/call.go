@@ -60,6 +60,7 @@ type call struct {
 	reply reply
 
 	way  string      // what has carried the answer, for spans
+	here bool        // the last attempt was at the worker of this process
 	told atomic.Bool // these have ended
 }
 
@@ -216,11 +217,11 @@ func (x *call) attempt(t routing.Target) routing.Outcome {
 	if err := x.keepSmall(); err != nil {
 		return routing.Outcome{Err: err}
 	}
-	if c.isLocal(t) {
-		return x.attemptLocal(t)
-	}
 	x.appendFields()
-	return x.Dispatch.Attempt(t, x.Workers.Peer(t.Member))
+	p := x.Workers.Peer(t.Member)
+	x.here = c.isLocal(t)
+	t.Link = t.Link || x.here
+	return x.Dispatch.Attempt(t, p)
 }
 
 // isLocal reports whether the worker is the one of this process.
@@ -315,7 +316,7 @@ func (x *call) trailer() http.Header {
 // respond makes the caller's response of the answer.
 func (x *call) respond() (*http.Response, error) {
 	a, res := &x.Answer, &x.out
-	if x.way = x.By().String(); a.Body == nil {
+	if x.way = x.By().String(); x.here {
 		x.way = "local"
 	}
 	h := a.Fields.HeaderFor(1)
@@ -337,10 +338,7 @@ func (x *call) respond() (*http.Response, error) {
 	if !has && !framing.Declares() && x.Request.Method != http.MethodHead {
 		res.ContentLength = 0
 	}
-	if x.reply.body == nil {
-		x.reply.body = a.Body
-	}
-	n, last := x.reply.body.Buffered()
+	n, last := a.Body.Buffered()
 	if !has || n == 0 && last && (unknown || a.Length == 0) {
 		if has {
 			x.setTrailer()
@@ -348,9 +346,9 @@ func (x *call) respond() (*http.Response, error) {
 		x.finish()
 		return res, nil
 	}
-	x.reply.call, x.reply.left = x, a.Length
+	x.reply.call, x.reply.body, x.reply.left = x, a.Body, a.Length
 	res.Body = &x.reply
-	if !last && x.reply.body == a.Body && x.Ctx.Done() != nil { // perhaps nobody reads it when the context ends
+	if !last && x.Ctx.Done() != nil { // perhaps nobody reads it when the context ends
 		x.reply.reading.Lock()
 		x.unread = context.AfterFunc(x.Ctx, x.reply.abandon)
 		x.reply.reading.Unlock()
@@ -391,7 +389,7 @@ func cleanHeader(h http.Header) {
 
 // setTrailer adds the trailers of an answer that has come to its end.
 func (x *call) setTrailer() {
-	for name, value := range send.PublicTrailer(x.reply.body.Trailer()).All() {
+	for name, value := range send.PublicTrailer(x.Answer.Body.Trailer()).All() {
 		if x.out.Trailer == nil {
 			x.out.Trailer = make(http.Header)
 		}
@@ -413,9 +411,6 @@ func (x *call) finish() {
 		if stop != nil {
 			stop()
 		}
-	}
-	if x.reply.body != nil && x.Answer.Body == nil {
-		x.reply.body.Close()
 	}
 	x.End()
 	x.endBody()

@@ -3,7 +3,7 @@
 //
 // A [Client] is open until [Client.Close]. After that its calls fail, and locks that were not
 // released expire. [Client.RoundTrip] sends a request: call.go, with its body in upload.go and its
-// answer in reply.go; local.go and relay.go are alternative ways to a worker. [Client.Do] runs a
+// answer in reply.go; relay.go is an alternative way to a worker. [Client.Do] runs a
 // function with a key held, and [Client.Lock] holds the key until [Lock.Unlock].
 //
 // A [Lock] is held, lost or unlocked. Its caller unlocks it. The Client renews its locks in the
@@ -51,8 +51,8 @@ type Config struct {
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	PeerTLS *gateway.PeerTLS
 
-	// Local is the worker of this process, which takes calls for its keys without
-	// a connection: worker.Worker.Local. Default: none.
+	// Local is the worker of this process, which takes calls for its keys in memory:
+	// worker.Worker.Local. Default: none.
 	Local local.Worker
 
 	// TracerProvider makes spans of RoundTrip and of calls for locks. The parent of such a span is
@@ -84,7 +84,7 @@ type Client struct {
 // that is missing or out of range. The caller should call [Client.Close] when no
 // more calls come.
 func New(cfg Config) (*Client, error) {
-	o := send.Options{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}
+	o := send.Options{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, Local: cfg.Local, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}
 	if err := o.Complete("client"); err != nil {
 		return nil, err
 	}
@@ -144,10 +144,8 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// Operator returns an operator that asks a local worker directly, if it is not nil.
-func (c *Client) Operator(local status.LocalWorker) status.Operator {
-	return operator.New(c.workers, local)
-}
+// Operator returns an operator of the cluster. It knows no routes.
+func (c *Client) Operator() status.Operator { return operator.New(c.workers) }
 
 // Close closes the connections to workers. Calls under way continue. Calls that wait for an owner
 // and later calls fail. Close may be called more than once.

@@ -152,7 +152,8 @@ var (
 // of them the key.
 func (hs *holdings) askTogether(ctx, traced context.Context, l *callerLine, together *list.List, turns int) {
 	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
-	err := hs.client.workers.Routes.Route(ctx, hs.client.workers.Ring.Partition(l.key), a.attempt)
+	workers := hs.client.workers
+	err := workers.Routes.Route(ctx, workers.Ring.Partition(l.key), workers.Routes.Patience, a.attempt)
 	a.settleUnsure()
 	if err == nil && !a.confirmed() {
 		a.giveBack()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -29,7 +30,7 @@ func withOwnWorker(t *testing.T, app http.HandlerFunc, test func(t *testing.T, c
 	})
 }
 
-// A worker of the process takes requests over no connection.
+// A worker of the process takes requests in memory.
 func TestClientOfItsOwnWorker(t *testing.T) {
 	withOwnWorker(t, func(rw http.ResponseWriter, r *http.Request) {
 		token, _ := worker.TokenFrom(r.Context())
@@ -126,10 +127,10 @@ func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
 		var asked atomic.Int64
 		client := site.NewClient(t, client.Config{
 			Members: hub.Of(own, away),
-			Local: fakeLocal{nil, own.Incarnation, func(rw http.ResponseWriter, r *http.Request) {
+			Local: newFakeLocal(t, own.Incarnation, func(w *link.ResponseWriter, _ *link.ServerRequest) {
 				asked.Add(1)
-				site.NotOwner(away, 7)(rw, r)
-			}},
+				w.Refuse(&link.RefusedError{Reason: link.NotOwner, Owner: away.Incarnation, Epoch: 7})
+			}),
 		})
 		r := keyed(t, "POST", "/", io.MultiReader(strings.NewReader("body")))
 		r.ContentLength = length
@@ -142,15 +143,20 @@ func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
 // fakeLocal is a worker of the process that does with requests what it likes.
 type fakeLocal struct {
 	local.Worker
-	incarnation string
-	serve       http.HandlerFunc
+	incarnation, addr string
+}
+
+func newFakeLocal(t *testing.T, incarnation string, h link.HandlerFunc) fakeLocal {
+	return fakeLocal{nil, incarnation, site.LinkWorker(t, h).Addr}
 }
 
 func (f fakeLocal) Incarnation() string { return f.incarnation }
 
 func (fakeLocal) Baggage(_ context.Context, baggage []string) []string { return baggage }
 
-func (f fakeLocal) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.serve(w, r) }
+func (f fakeLocal) Dial(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", f.addr)
+}
 
 // A body of which another worker's link has read a part arrives whole at the worker
 // of the process.
@@ -162,7 +168,9 @@ func TestClientWhoseOwnWorkerIsSecond(t *testing.T) {
 		first := refuser(t, 1, link.RefusedError{Reason: link.NotOwner, Owner: "own-life", Epoch: 7}, 100)
 		client := site.NewClient(t, client.Config{
 			Members: hub.Of(own, first),
-			Local:   fakeLocal{nil, own.Incarnation, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, site.Sum(r.Body)) }},
+			Local: newFakeLocal(t, own.Incarnation, func(w *link.ResponseWriter, r *link.ServerRequest) {
+				fmt.Fprint(w, site.Sum(r.Body))
+			}),
 		})
 		r := keyed(t, "POST", "/", io.MultiReader(bytes.NewReader(content)))
 		r.ContentLength = length

@@ -68,7 +68,6 @@ func (c *Client) lockAs(ctx context.Context, key string, w want, opts []locking.
 	}
 	if w.try {
 		w.wait = 0
-		return c.acquireKey(ctx, ctx, key, w)
 	}
 	return c.lock(ctx, key, w, time.Now().Add(w.wait))
 }
@@ -216,7 +215,7 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 	if w.try {
 		forOwner = min(forOwner, c.holder.ttl/5)
 	}
-	err = c.workers.Routes.RouteWithin(wait, c.workers.Ring.Partition(key), forOwner, a.attempt)
+	err = c.workers.Routes.Route(wait, c.workers.Ring.Partition(key), forOwner, a.attempt)
 	a.settleUnsure()
 	switch {
 	case err != nil:
@@ -308,8 +307,7 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.others == nil {
 		return l.extend(ctx, ttl)
 	}
-	_, err := holds.Each(l.each(), func(one *Lock) (struct{}, error) { return struct{}{}, one.extend(ctx, ttl) })
-	return err
+	return holds.Each(l.each(), func(_ int, one *Lock) error { return one.extend(ctx, ttl) })
 }
 
 func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -19,7 +20,7 @@ func (x *call) relay() (*http.Response, error) {
 	out.Header = x.in.Header.Clone()
 	x.client.fields.Clean(out.Header, true)
 	delete(out.Header, "Trailer")
-	x.setOwn(out.Header, 0)
+	out.Header[gateway.HeaderKey] = []string{url.PathEscape(x.Request.Key)}
 	if baggage := x.baggage(); len(baggage) > 0 {
 		out.Header["Baggage"] = baggage
 	}

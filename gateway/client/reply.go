@@ -19,7 +19,7 @@ import (
 // close it meanwhile, which interrupts the Read. mu keeps that interruption from a body that is
 // over.
 type reply struct {
-	body send.ReplyBody
+	body send.AnswerBody
 	call *call
 
 	reading sync.Mutex // guards what follows

@@ -111,9 +111,11 @@ var errNoAnswer = refuse(problem.Of(problem.Unavailable), "the worker has not an
 
 // extend extends the locks of all keys of q, for at least its TTL from now on.
 func (s *Service) extend(ctx context.Context, q *lockRequest) (any, error) {
-	grants, err := holds.Each(q.keys, func(key string) (lockGrant, error) {
+	grants := make([]lockGrant, len(q.keys))
+	err := holds.Each(q.keys, func(i int, key string) (err error) {
 		extension := holds.Request{ID: q.lease.id(key), Firm: true, Lease: q.ttl}
-		return callOwner(ctx, s, &send.OwnerCall{Method: holds.Extend, Key: key, Body: extension.Append(nil)}, s.grant)
+		grants[i], err = callOwner(ctx, s, &send.OwnerCall{Method: holds.Extend, Key: key, Body: extension.Append(nil)}, s.grant)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -122,8 +124,7 @@ func (s *Service) extend(ctx context.Context, q *lockRequest) (any, error) {
 }
 
 func (s *Service) unlock(ctx context.Context, q *lockRequest) error {
-	_, err := holds.Each(q.keys, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
-	return err
+	return holds.Each(q.keys, func(_ int, key string) error { return s.release(ctx, q.lease, key) })
 }
 
 // release frees a key. The error is errLockGone if it was not held.
@@ -152,13 +153,14 @@ func (s *Service) giveUp(q *lockRequest, asked, granted []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
 	if !q.chosen {
-		_, _ = holds.Each(asked, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
+		_ = holds.Each(asked, func(_ int, key string) error { return s.release(ctx, q.lease, key) })
 		return
 	}
-	_, _ = holds.Each(granted, func(key string) (struct{}, error) {
+	_ = holds.Each(granted, func(_ int, key string) error {
 		made := holds.Request{ID: q.lease.id(key), Call: q.number}
-		return callOwner(ctx, s, &send.OwnerCall{Method: holds.Abandon, Key: key, Body: made.Append(nil)},
+		_, err := callOwner(ctx, s, &send.OwnerCall{Method: holds.Abandon, Key: key, Body: made.Append(nil)},
 			func(send.OwnerAnswer) (none struct{}, _ error) { return none, nil })
+		return err
 	})
 }
 

@@ -250,7 +250,7 @@ func TestSpansOfCallsAboutALock(t *testing.T) {
 			t.Errorf("an unlock that asks nobody has spans: %v", all)
 		}
 		gone := kit.Must(s.client.Lock(t.Context(), "k"))
-		kit.Must(s.worker.Unlock(t.Context(), "k", "an operator"))
+		kit.Must(s.client.Operator().Unlock(t.Context(), "k", "an operator"))
 		if err := gone.Unlock(ctx); !errors.Is(err, locking.ErrNotOwner) {
 			t.Fatal(err)
 		}

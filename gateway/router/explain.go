@@ -18,7 +18,7 @@ type operatorOfRoutes struct {
 
 // Operator returns an operator that knows the router's routes.
 func (rt *Router) Operator() status.Operator {
-	return &operatorOfRoutes{operator.New(rt.workers, nil), rt}
+	return &operatorOfRoutes{operator.New(rt.workers), rt}
 }
 
 // ExplainRequest implements [status.Operator]. It uses the parts of r that key sources read, and

@@ -102,12 +102,12 @@ func appendValues(values []string, list []h2.Field, name string) []string {
 	return values
 }
 
-// setForwarded sets in h the fields that describe this hop, after those of the client's proxies in
-// prior.
-func setForwarded(h http.Header, in *http.Request, prior http.Header) {
+// setForwarded sets in h the fields that describe this hop, after those of in, which are of the
+// client's proxies.
+func setForwarded(h http.Header, in *http.Request) {
 	for i, value := range forwardingValues(in.RemoteAddr, in.Host, in.TLS != nil) {
 		name := forwardingNames[i]
-		h[name] = []string{strings.Join(append(slices.Clip(prior[name]), value), ", ")}
+		h[name] = []string{strings.Join(append(slices.Clip(in.Header[name]), value), ", ")}
 	}
 }
 

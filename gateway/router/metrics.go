@@ -2,8 +2,6 @@ package router
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,10 +74,8 @@ func (rt *Router) Collect(ch chan<- prometheus.Metric) {
 // collectTraffic collects what is counted for each route, and returns how many requests
 // were answered.
 func (rt *Router) collectTraffic(ch chan<- prometheus.Metric) (answered int64) {
-	rt.trafficMu.Lock()
-	all := maps.Clone(rt.traffic)
-	rt.trafficMu.Unlock()
-	for name, t := range all {
+	for key, value := range rt.traffic.Range {
+		name, t := key.(string), value.(*traffic)
 		for by := range send.Ways {
 			for c := range send.Class(send.Classes) {
 				n := int64(0)
@@ -108,11 +104,9 @@ func (rt *Router) collectTraffic(ch chan<- prometheus.Metric) (answered int64) {
 }
 
 func (rt *Router) collectConnections(ch chan<- prometheus.Metric) {
-	rt.serversMu.Lock()
-	servers := slices.Collect(maps.Keys(rt.servers))
-	rt.serversMu.Unlock()
 	var open, http2, tunnels int64
-	for _, s := range servers {
+	for key := range rt.servers.Range {
+		s := key.(*Server)
 		open += s.limit.Open()
 		s.mu.Lock()
 		for c := range s.conns {

@@ -61,7 +61,7 @@ func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 	if x.route.rules.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
 		out.ContentLength = -1
 	}
-	setForwarded(out.Header, in, in.Header)
+	setForwarded(out.Header, in)
 	if !x.decision.upstream {
 		x.setKeyway(out.Header)
 	}

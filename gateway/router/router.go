@@ -204,11 +204,8 @@ type Router struct {
 	lineage  routes.Lineage
 	unloaded error // why the file that Reload read last is not in force
 
-	trafficMu sync.Mutex
-	traffic   map[string]*traffic // by the routes' names; guarded by trafficMu
-
-	serversMu sync.Mutex
-	servers   map[*Server]struct{} // that are not closed; guarded by serversMu
+	traffic sync.Map // *traffic by the routes' names
+	servers sync.Map // by *Server, those that are not closed
 }
 
 // New returns a router, or an error that names the field of Config that is missing or out of range.
@@ -237,8 +234,6 @@ func New(cfg Config) (*Router, error) {
 		budget:   budget,
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 		base:     time.Now(),
-		traffic:  make(map[string]*traffic),
-		servers:  make(map[*Server]struct{}),
 		onward:   onward{clients: make(map[netip.Addr]int)},
 		spans:    spans.New(cfg.TracerProvider, cfg.TraceKeys),
 	}
@@ -315,10 +310,8 @@ func (rt *Router) Ready() error {
 }
 
 func (rt *Router) isLeaving() bool {
-	rt.serversMu.Lock()
-	defer rt.serversMu.Unlock()
-	for s := range rt.servers {
-		if s.is(leaving) {
+	for s := range rt.servers.Range {
+		if s.(*Server).is(leaving) {
 			return true
 		}
 	}

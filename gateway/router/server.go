@@ -113,9 +113,7 @@ func NewServer(rt *Router, general *http.Server) *Server {
 		ClientTicks:    int(ticks(rt.cfg.ClientTimeout)),
 		ClientBytes:    rt.cfg.bodyBytes(),
 	}
-	rt.serversMu.Lock()
-	defer rt.serversMu.Unlock()
-	rt.servers[s] = struct{}{}
+	rt.servers.Store(s, nil)
 	return s
 }
 
@@ -313,9 +311,7 @@ func (s *Server) Close() error {
 	s.others.Close()
 	s.h2.Close()
 	s.done.Wait()
-	s.router.serversMu.Lock()
-	defer s.router.serversMu.Unlock()
-	delete(s.router.servers, s)
+	s.router.servers.Delete(s)
 	return err
 }
 

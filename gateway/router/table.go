@@ -39,7 +39,7 @@ type route struct {
 	upstream  *hop1.Pool     // of requests without a key; nil if they go to none
 	traffic   *traffic
 
-	policy, unkeyed []byte // what the router asks of workers, with a key and without
+	policy, unkeyed []byte // what the router asks of workers, with a key and without; nil for nothing
 }
 
 // newTable makes the router's table of t. From the table before, nil for none, it takes over the
@@ -70,24 +70,13 @@ func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 			own.hold = rt.cfg.Hold
 		}
 		own.bucket, own.upstream = rt.shared(r, before)
-		own.policy, own.unkeyed = rt.policyOf(r.Policy()), rt.policyOf(r.UnkeyedPolicy())
+		keyed, unkeyed := r.Policy(), r.UnkeyedPolicy()
+		keyed.Timed = rt.cfg.AccessLog != nil // how long requests wait and run
+		unkeyed.Timed = keyed.Timed
+		own.policy, own.unkeyed = keyed.Append(nil), unkeyed.Append(nil)
 		out.routes = append(out.routes, own)
 	}
 	return out, nil
-}
-
-// policyOf returns what the router asks of workers for a route: its policy, and with an
-// access log how long requests wait and run.
-func (rt *Router) policyOf(encoded []byte) []byte {
-	if rt.cfg.AccessLog == nil {
-		return encoded
-	}
-	p, err := policy.Decode(encoded)
-	if err != nil { // it was encoded here
-		return encoded
-	}
-	p.Timed = true
-	return p.Append(nil)
 }
 
 // shared returns what a route has in common with one of the table before.
@@ -137,7 +126,7 @@ func (rt *Router) SetRoutes(t *routes.Table) error {
 	if err != nil {
 		return err
 	}
-	lineage := rt.lineage.Clone()
+	lineage := rt.lineage
 	if err := lineage.Take(t); err != nil {
 		return err
 	}

@@ -21,14 +21,8 @@ type trafficPart struct {
 // trafficOf returns the counters of the routes of that name. They are the same in all tables, so
 // counts continue.
 func (rt *Router) trafficOf(name string) *traffic {
-	rt.trafficMu.Lock()
-	defer rt.trafficMu.Unlock()
-	t := rt.traffic[name]
-	if t == nil {
-		t = new(traffic)
-		rt.traffic[name] = t
-	}
-	return t
+	t, _ := rt.traffic.LoadOrStore(name, new(traffic))
+	return t.(*traffic)
 }
 
 func (rt *Router) now() time.Duration { return time.Since(rt.base) }

@@ -12,7 +12,7 @@ import (
 
 // BenchmarkMetricsOfRequest is all that is counted of a request which the link carries.
 func BenchmarkMetricsOfRequest(b *testing.B) {
-	rt := &Router{base: time.Now(), traffic: make(map[string]*traffic)}
+	rt := &Router{base: time.Now()}
 	counted := rt.trafficOf(onlyRoute)
 	kit.ReportCPU(b)
 	b.RunParallel(func(pb *testing.PB) {

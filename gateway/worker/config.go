@@ -237,6 +237,7 @@ func (l Limits) complete() (_ Limits, err error) {
 	hop.Default(&err, "worker: Limits.StreamsPerLink", &l.StreamsPerLink, 16<<10)
 	hop.Default(&err, "worker: Limits.AppConnections", &l.AppConnections, 4096)
 	hop.Default(&err, "worker: Limits.AnswerMemory", &l.AnswerMemory, 64<<20)
+	hop.Default(&err, "worker: Limits.AnswerFiles", &l.AnswerFiles, spool.DefaultFiles(""))
 	hop.Default(&err, "worker: Limits.AnswerMax", &l.AnswerMax, 1<<30)
 	hop.Default(&err, "worker: Limits.MaxBody", &l.MaxBody, 1<<30)
 	hop.Default(&err, "worker: Limits.BodyFiles", &l.BodyFiles, spool.DefaultFiles(l.BodyDir))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // Do runs fn while it holds key: no other execution of the key runs at the same time, here or on
@@ -52,15 +54,17 @@ func TokenFrom(ctx context.Context) (token int64, ok bool) { return keyed.TokenF
 func Baggage(ctx context.Context, baggage []string) []string { return keyed.Baggage(ctx, baggage) }
 
 // Local returns w for client.Config.Local of a client of this process, which reaches it
-// without a connection. h, which [Worker.Handler] or sidecar.New returned, gets the
+// in memory. h, which [Worker.Handler] or sidecar.New returned, gets the
 // client's requests for the keys that w owns.
-func (w *Worker) Local(h http.Handler) local.Worker { return &inProcess{h, w} }
+func (w *Worker) Local(h http.Handler) local.Worker { return &inProcess{w, w.newLinkServer(h)} }
 
 // inProcess is a [local.Worker], which says what the methods do.
 type inProcess struct {
-	http.Handler
 	worker *Worker
+	link   *link.Server
 }
+
+func (l *inProcess) Dial(context.Context) (net.Conn, error) { return dialInMemory(l.link), nil }
 
 func (l *inProcess) Incarnation() string { return l.worker.Incarnation() }
 

@@ -36,9 +36,9 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 	case calls.Load:
 		answerJSON(rw, w.Loads())
 	case calls.Locks:
-		answerJSON(rw, w.Locks(r.Key))
+		answerJSON(rw, w.locks.Page(r.Key))
 	case calls.Unlock:
-		rows, err := w.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote()))
+		rows, err := w.locks.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote()))
 		switch {
 		case errors.Is(err, status.ErrNotLocked):
 			locks.Answer(rw, http.StatusNotFound, []byte(err.Error()))
@@ -92,16 +92,6 @@ func (w *Worker) Loads() status.Loads {
 	l := w.keys.Loads()
 	l.Weight = w.cfg.Weight
 	return l
-}
-
-// Locks returns a page of the locks of the partitions that this worker serves, see [status.Operator].
-func (w *Worker) Locks(after string) status.LockPage { return w.locks.Page(after) }
-
-// Unlock releases all locks of a key, regardless of holder, and returns them: their renewals find
-// them gone. by is for the log. If there are none, the error wraps [status.ErrNotLocked]. If the
-// store may still keep one, it wraps [gateway.ErrUnavailable], and Unlock can be repeated.
-func (w *Worker) Unlock(ctx context.Context, key, by string) ([]status.LockRow, error) {
-	return w.locks.Unlock(ctx, key, by)
 }
 
 // Release ends the quarantine of a key, see [gateway.QuarantinedError]. by is for the log. If the key is not

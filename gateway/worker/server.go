@@ -43,12 +43,10 @@ func linkShare(connections int) int { return max(connections/8, 1) }
 
 // NewServer returns a server for a handler that [Worker.Handler] or sidecar.New returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
-	config := hop.LinkConfig(w.cfg.Members, hop.MaxHeaderBytes, w.log)
-	config.MaxStreams = w.cfg.StreamsPerLink
 	share := linkShare(w.cfg.MaxConnections)
 	s := &Server{
 		worker: w,
-		link:   &link.Server{Handler: w.linkHandler(h), Config: config, MaxConns: share},
+		link:   w.newLinkServer(h),
 		share:  share,
 		serves: make(chan struct{}),
 		http:   process.NewServer(w.guard(h), slog.New(slog.DiscardHandler)),
@@ -58,6 +56,13 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 	s.http.ConnContext, s.http.ConnState = s.markMembers, s.noteState
 	conns.LetGoOfHijacked(s.http)
 	return s
+}
+
+// newLinkServer returns a server for the link alone.
+func (w *Worker) newLinkServer(h http.Handler) *link.Server {
+	config := hop.LinkConfig(w.cfg.Members, hop.MaxHeaderBytes, w.log)
+	config.MaxStreams = w.cfg.StreamsPerLink
+	return &link.Server{Handler: w.linkHandler(h), Config: config, MaxConns: linkShare(w.cfg.MaxConnections)}
 }
 
 func (s *Server) noteState(conn net.Conn, state http.ConnState) {
@@ -101,9 +106,13 @@ func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	return dialInMemory(s.link), nil
+}
+
+func dialInMemory(s *link.Server) net.Conn {
 	near, far := netutil.Pipe()
-	go func() { _ = s.link.ServeConn(far) }() // it logs why it ends
-	return near, nil
+	go func() { _ = s.ServeConn(far) }() // it logs why it ends
+	return near
 }
 
 // Shutdown takes no more requests and waits for running ones until ctx ends.

@@ -54,6 +54,7 @@ func TestNegativeSettings(t *testing.T) {
 		"MaxConnections is -1":   {MaxConnections: -1},
 		"Timeout is -1":          {Timeout: -1},
 		"AnswerMemory is -1":     {AnswerMemory: -1},
+		"AnswerFiles is -1":      {AnswerFiles: -1},
 		"AnswerMax is -1":        {AnswerMax: -1},
 		"AbandonedTimeout is -1": {AbandonedTimeout: -1},
 		"Weight is -1":           {Weight: -1},

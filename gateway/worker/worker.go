@@ -121,17 +121,13 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
 		return nil, fmt.Errorf("worker: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
-	room, err := answers.New(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax)
-	if err != nil {
-		return nil, fmt.Errorf("worker: Limits.AnswerMemory, AnswerFiles or AnswerMax: %w", err)
-	}
 	bodies, err := spool.NewPool(spool.Config{Files: cfg.BodyFiles, PerSpool: cfg.MaxBody, Dir: cfg.BodyDir})
 	if err != nil {
 		return nil, fmt.Errorf("worker: Limits.BodyDir (--body-dir): %w", err)
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
-	w.answers, w.bodies = room, bodies
+	w.answers, w.bodies = answers.New(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax), bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.keys = keyed.New(keyed.Config{
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,

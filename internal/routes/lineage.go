@@ -13,10 +13,10 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// form returns what decides which requests the route takes, which keys they get, and
+// formOf returns what decides which requests the route takes, which keys they get, and
 // whether keys are held: two routers that differ in it could give one request two keys.
 // Limits and times are no part of it.
-func (r *Route) form() string {
+func formOf(r *Route) string {
 	hosts, methods := slices.Sorted(slices.Values(r.Match.Hosts)), slices.Sorted(slices.Values(r.Match.Methods))
 	path, without, held := "", r.WithoutKey.String(), "held"
 	if r.hasPath {
@@ -34,37 +34,30 @@ func (r *Route) form() string {
 // Lineage is the sequence of routes in force during which no request got another key: each table
 // was the beginning of the next one, or the reverse. The zero Lineage takes any table. It is not
 // for concurrent use.
-type Lineage struct {
-	forms []string
-	names []string
-}
+type Lineage struct{ routes []*Route }
 
 // Take takes t into the lineage. If a request could get another key by t than by a
 // table before, the error says which route is to blame, and the lineage stays.
 func (l *Lineage) Take(t *Table) error {
-	for i := range min(len(l.forms), len(t.forms)) {
-		if l.forms[i] != t.forms[i] {
+	for i := range min(len(l.routes), len(t.routes)) {
+		if l.routes[i].form != t.routes[i].form {
 			return fmt.Errorf("routes: route %d, %q, differs from the one that was in force there, %q, in what it matches, in its key, or in whether the key is held: "+
-				"a request could have two keys at once. Put new routes after all others, or stop all routers and start them with this file", i+1, t.routes[i].Name, l.names[i])
+				"a request could have two keys at once. Put new routes after all others, or stop all routers and start them with this file", i+1, t.routes[i].Name, l.routes[i].Name)
 		}
 	}
-	for i := len(l.forms); i < len(t.forms); i++ {
-		l.forms = append(l.forms, t.forms[i])
-		l.names = append(l.names, t.routes[i].Name)
+	if len(t.routes) > len(l.routes) {
+		l.routes = append(slices.Clip(l.routes), t.routes[len(l.routes):]...)
 	}
 	return nil
 }
 
-// Clone returns a copy.
-func (l *Lineage) Clone() Lineage { return Lineage{slices.Clone(l.forms), slices.Clone(l.names)} }
-
 // KeySource returns what routers compare, see [ring.Settings]: only those may be of one
 // cluster whose lineages are equal, or one the beginning of the other.
 func (l *Lineage) KeySource() string {
-	digests := make([]string, len(l.forms))
+	digests := make([]string, len(l.routes))
 	var chain uint64
-	for i, form := range l.forms {
-		chain = xxhash.Sum64String(strconv.FormatUint(chain, 16) + " " + form)
+	for i, r := range l.routes {
+		chain = xxhash.Sum64String(strconv.FormatUint(chain, 16) + " " + r.form)
 		digests[i] = fmt.Sprintf("%012x", chain>>16)
 	}
 	return ring.RoutesKeySource(digests)

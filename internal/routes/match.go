@@ -22,7 +22,7 @@ var errMethod = fmt.Errorf("%w: some apps ignore the case of a method: send it i
 func (t *Table) Find(method string, req keysource.Keyed) (r *Route, preflight bool, err error) {
 	if method == http.MethodOptions && len(req.KeyHeader("Origin")) == 1 {
 		if asked := req.KeyHeader("Access-Control-Request-Method"); len(asked) == 1 {
-			r, err = t.MatchPreflight(req.KeyHost(), asked[0], req.KeyPath())
+			r, err = t.match(req.KeyHost(), method, asked[0], req.KeyPath())
 			return r, true, err
 		}
 	}
@@ -38,12 +38,8 @@ func (t *Table) Match(host, method, path string) (*Route, error) {
 	return t.match(host, method, method, path)
 }
 
-// MatchPreflight is Match for a request of CORS, of the method OPTIONS, that asks
+// match is Match for a request that may have another method instead: of CORS, which asks
 // whether one of that method may be sent.
-func (t *Table) MatchPreflight(host, method, path string) (*Route, error) {
-	return t.match(host, "OPTIONS", method, path)
-}
-
 func (t *Table) match(host, method, other, path string) (*Route, error) {
 	if t.hosts {
 		host = hostName(host)

@@ -79,7 +79,6 @@ func parseRoute(n yamlfile.Node) *Route {
 	}
 	r.parseUpgrades(fields["upgrade"])
 	r.parseRate(fields["rate"])
-	r.encode()
 	return r
 }
 

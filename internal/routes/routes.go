@@ -29,12 +29,11 @@ const MaxRoutes = 1000
 type Table struct {
 	routes []*Route
 	index  index
-	folded index    // of paths in lower case
-	forms  []string // of the routes, see Route.form
-	keyed  bool     // some route has keys
-	strict bool     // some route, or some key, depends on the path
-	cased  bool     // some path has upper case
-	hosts  bool     // some route has some
+	folded index // of paths in lower case
+	keyed  bool  // some route has keys
+	strict bool  // some route, or some key, depends on the path
+	cased  bool  // some path has upper case
+	hosts  bool  // some route has some
 	keys   gateway.KeySources
 	digest uint64
 	file   string // "" for none
@@ -64,9 +63,9 @@ type Route struct {
 	PerKey      policy.Rate   // executions of one key, counted by its owner; zero: unbounded
 	PerRoute    policy.Rate   // requests, counted by each router; zero: unbounded
 
-	path            pattern.Pattern
-	hasPath         bool
-	policy, unkeyed []byte
+	path    pattern.Pattern
+	hasPath bool
+	form    string // see formOf
 }
 
 // Match says which requests a route takes. An empty field matches all.
@@ -102,9 +101,7 @@ func (w WithoutKey) Preflights() bool { return w.Any || !w.stated }
 
 // ForKeys returns the table of one route, which takes all requests.
 func ForKeys(keys gateway.KeySources, without WithoutKey) *Table {
-	r := &Route{Keys: keys, WithoutKey: without}
-	r.encode()
-	t := newTable([]*Route{r})
+	t := newTable([]*Route{{Keys: keys, WithoutKey: without}})
 	if t.keys = keys; without.stated && (without.Any || without.Upstream != "") {
 		t.digest = xxhash.Sum64String(without.String())
 	}
@@ -119,7 +116,7 @@ func newTable(list []*Route) *Table {
 	for i, r := range list {
 		r.Index = i
 		t.index.add(r)
-		t.forms = append(t.forms, r.form())
+		r.form = formOf(r)
 		lower := *r
 		lower.path = r.path.Fold()
 		t.folded.add(&lower)
@@ -131,25 +128,21 @@ func newTable(list []*Route) *Table {
 	return t
 }
 
-// encode makes what goes to workers with each request.
-func (r *Route) encode() {
+// Policy returns what the route asks of workers for requests with a key.
+func (r *Route) Policy() policy.Policy {
 	p := policy.Policy{
 		Mode: r.Mode, Timeout: r.Timeout, MaxWait: r.MaxWait, QueuePerKey: r.QueuePerKey, Rate: r.PerKey,
 	}
 	if r.PerKey != (policy.Rate{}) {
 		p.Route = r.Name
 	}
-	r.policy = p.Append(nil)
-	u := policy.Policy{Mode: policy.Unkeyed, Timeout: r.Timeout}
-	r.unkeyed = u.Append(nil)
+	return p
 }
 
-// Policy returns what the route asks of workers for requests with a key, as it goes
-// with each; nil for nothing. It must not be changed.
-func (r *Route) Policy() []byte { return r.policy }
-
 // UnkeyedPolicy is Policy for requests without a key that run at any worker.
-func (r *Route) UnkeyedPolicy() []byte { return r.unkeyed }
+func (r *Route) UnkeyedPolicy() policy.Policy {
+	return policy.Policy{Mode: policy.Unkeyed, Timeout: r.Timeout}
+}
 
 // Routes returns the routes in their order. They must not be changed.
 func (t *Table) Routes() []*Route { return t.routes }

@@ -59,21 +59,6 @@ type Operator interface {
 	Place(ctx context.Context, partition int, worker string) error
 }
 
-// LocalWorker is the worker of this process, which an operator need not ask over the link;
-// worker.Worker implements it.
-type LocalWorker interface {
-	Incarnation() string
-	Status() WorkerStatus
-	Explain(key string) (KeyStatus, error)
-	Loads() Loads
-	Locks(after string) LockPage
-	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
-	Release(ctx context.Context, key, by string) error
-	LeaveRing(ctx context.Context) error
-	JoinRing() error
-	Place(ctx context.Context, partition int, worker string) error
-}
-
 // Ring says which worker should own each partition.
 type Ring struct {
 	Digest     string  `json:"digest"` // of the configuration and the active workers

@@ -85,7 +85,7 @@ func (c *product) start() {
 	go func() {
 		defer close(ended)
 		balancer.Run(ctx, balancer.Config{
-			Name: w.Member.Self().Name, Members: w.Member, Locks: locking.Of(caller), Loads: caller.Operator(w.Worker).Loads, Logger: slog.New(slog.DiscardHandler),
+			Name: w.Member.Self().Name, Members: w.Member, Locks: locking.Of(caller), Loads: caller.Operator().Loads, Logger: slog.New(slog.DiscardHandler),
 			Place: func(ctx context.Context, from, to string) (string, error) {
 				return c.Store.Replace(ctx, records.Placements, from, to)
 			},

@@ -282,14 +282,13 @@ func ParseOccupancy(b []byte) (o Occupancy, err error) {
 	return o, nil
 }
 
-// Each calls f with all of one list at once, and returns what it returns, and the first error in
-// the list's order.
-func Each[E, T any](of []E, f func(E) (T, error)) ([]T, error) {
-	list, errs := make([]T, len(of)), make([]error, len(of))
+// Each calls f with all of a list at once, and returns the first error in the list's order.
+func Each[E any](of []E, f func(i int, e E) error) error {
+	errs := make([]error, len(of))
 	var all sync.WaitGroup
 	for i, e := range of {
-		all.Go(func() { list[i], errs[i] = f(e) })
+		all.Go(func() { errs[i] = f(i, e) })
 	}
 	all.Wait()
-	return list, cmp.Or(errs...)
+	return cmp.Or(errs...)
 }

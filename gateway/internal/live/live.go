@@ -37,34 +37,28 @@ type Gather func(ctx context.Context) []byte
 type Stream struct {
 	begin func() Gather
 
-	mu      sync.Mutex // guards what follows
-	present int        // requests that are answered
-	viewers map[*viewer]bool
-	last    []byte             // event, nil before the first one
-	stop    context.CancelFunc // ends the goroutine
-	ended   chan struct{}      // is closed when it has
-}
-
-// viewer is a client that has not been dropped.
-type viewer struct {
-	events chan []byte // is closed when it is
+	mu      sync.Mutex           // guards what follows
+	viewers map[chan []byte]bool // by their events; false for one that was dropped, whose channel is closed
+	last    []byte               // event, nil before the first one
+	stop    context.CancelFunc   // ends the goroutine
+	ended   chan struct{}        // is closed when it has
 }
 
 // New returns a stream of the results of begin's Gather. begin is called each time the first viewer
 // comes; no two of its results are in use at once.
 func New(begin func() Gather) *Stream {
-	return &Stream{begin: begin, viewers: make(map[*viewer]bool)}
+	return &Stream{begin: begin, viewers: make(map[chan []byte]bool)}
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v := s.join()
-	if v == nil {
+	events := s.join()
+	if events == nil {
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, fmt.Sprintf("%d viewers have this page open already: close one of them", MaxViewers), http.StatusServiceUnavailable)
 		return
 	}
-	defer s.removeViewer(v)
+	defer s.removeViewer(events)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx
@@ -80,7 +74,7 @@ func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		heartbeat.Reset(Heartbeat)
 		var open bool
 		select {
-		case event, open = <-v.events:
+		case event, open = <-events:
 			if !open {
 				return
 			}
@@ -93,31 +87,30 @@ func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // join lets another viewer watch, and returns nil if there are too many.
-func (s *Stream) join() *viewer {
+func (s *Stream) join() (events chan []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.present == MaxViewers {
+	if len(s.viewers) == MaxViewers {
 		return nil
 	}
-	if s.present++; s.present == 1 {
+	if len(s.viewers) == 0 {
 		ctx, cancel := context.WithCancel(context.Background())
 		before, ended := s.ended, make(chan struct{})
 		s.last, s.stop, s.ended = nil, cancel, ended
 		go s.run(ctx, before, ended)
 	}
-	v := &viewer{make(chan []byte, backlog)}
-	if s.viewers[v] = true; s.last != nil {
-		v.events <- s.last
+	events = make(chan []byte, backlog)
+	if s.viewers[events] = true; s.last != nil {
+		events <- s.last
 	}
-	return v
+	return events
 }
 
 // removeViewer ends a viewer's watching, and the goroutine with that of the last one.
-func (s *Stream) removeViewer(v *viewer) {
+func (s *Stream) removeViewer(events chan []byte) {
 	s.mu.Lock()
-	delete(s.viewers, v)
-	s.present--
-	last, ended := s.present == 0, s.ended
+	delete(s.viewers, events)
+	last, ended := len(s.viewers) == 0, s.ended
 	if last {
 		s.stop()
 	}
@@ -155,12 +148,15 @@ func (s *Stream) publish(ctx context.Context, event []byte) {
 		return
 	}
 	s.last = event
-	for v := range s.viewers {
+	for events, open := range s.viewers {
+		if !open {
+			continue
+		}
 		select {
-		case v.events <- event:
+		case events <- event:
 		default:
-			delete(s.viewers, v)
-			close(v.events)
+			s.viewers[events] = false
+			close(events)
 		}
 	}
 }

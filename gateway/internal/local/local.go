@@ -4,7 +4,7 @@ package local
 
 import (
 	"context"
-	"net/http"
+	"net"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -31,6 +31,6 @@ type Worker interface {
 	Left() time.Duration
 	// Token returns the token of the execution along ctx that holds key.
 	Token(ctx context.Context, key string) (token int64, ok bool)
-	// ServeHTTP runs a request with its key held, as worker.Worker.Handler does.
-	http.Handler
+	// Dial connects to the worker in memory. The connection is a member's, and takes only the link.
+	Dial(ctx context.Context) (net.Conn, error)
 }

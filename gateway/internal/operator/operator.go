@@ -28,24 +28,20 @@ const (
 )
 
 // Operator is a [status.Operator] that asks workers over the link.
-type Operator struct {
-	workers *send.Workers
-	local   status.LocalWorker // nil for none
-}
+type Operator struct{ workers *send.Workers }
 
-// New returns an operator that asks a local worker directly, if it is not nil.
-func New(ws *send.Workers, local status.LocalWorker) *Operator { return &Operator{ws, local} }
+// New returns an operator of the workers of a cluster.
+func New(ws *send.Workers) *Operator { return &Operator{ws} }
 
 // Workers implements [status.Operator].
 func (o *Operator) Workers(ctx context.Context) []status.WorkerRow {
 	members := o.list()
 	rows := make([]status.WorkerRow, len(members))
 	each(members, func(i int, m ring.Member) {
-		rows[i] = status.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()}
-		if status, err := o.status(ctx, m); err != nil {
-			rows[i].Error = err.Error()
-		} else {
-			rows[i].Status = &status
+		s := new(status.WorkerStatus)
+		rows[i] = status.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String(), Status: s}
+		if err := o.askMember(ctx, m, calls.Status, "", nil, s); err != nil {
+			rows[i].Status, rows[i].Error = nil, err.Error()
 		}
 	})
 	return rows
@@ -80,10 +76,7 @@ func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
 	rows := make([]status.LoadRow, len(members))
 	each(members, func(i int, m ring.Member) {
 		l := new(status.Loads)
-		if rows[i] = (status.LoadRow{Worker: m.Name, Loads: l}); o.isLocal(m) {
-			*l = o.local.Loads()
-			return
-		}
+		rows[i] = status.LoadRow{Worker: m.Name, Loads: l}
 		if _, _, links := o.workers.Peer(m).Load(); links == 0 { // a balancer asks again and again, and both ends watch each link
 			defer o.workers.Forget(m)
 		}
@@ -99,11 +92,7 @@ func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
 	members := o.list()
 	pages, errs := make([]status.LockPage, len(members)), make([]error, len(members))
 	each(members, func(i int, m ring.Member) {
-		if o.isLocal(m) {
-			pages[i] = o.local.Locks(after)
-		} else {
-			errs[i] = o.askMember(ctx, m, calls.Locks, after, nil, &pages[i])
-		}
+		errs[i] = o.askMember(ctx, m, calls.Locks, after, nil, &pages[i])
 	})
 	order := func(a, b string) int {
 		return cmp.Or(cmp.Compare(o.workers.Ring.Partition(a), o.workers.Ring.Partition(b)), cmp.Compare(a, b))
@@ -143,14 +132,10 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 		return nil, fmt.Errorf("%w: %s", status.ErrNotAnswered, strings.Join(e.Verdict, " "))
 	}
 	m, err := o.find(e.Worker.Worker)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case o.isLocal(m):
-		rows, err = o.local.Unlock(ctx, key, by)
-	default:
-		err = o.askMember(ctx, m, calls.Unlock, key, []byte(by), &rows)
 	}
+	err = o.askMember(ctx, m, calls.Unlock, key, []byte(by), &rows)
 	for i := range rows {
 		rows[i].At = m.Name
 	}
@@ -162,9 +147,6 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 
 // Release implements [status.Operator].
 func (o *Operator) Release(ctx context.Context, key, by string) error {
-	if o.local != nil {
-		return o.local.Release(ctx, key, by)
-	}
 	m, err := o.any()
 	if err != nil {
 		return err
@@ -178,24 +160,15 @@ func (o *Operator) Release(ctx context.Context, key, by string) error {
 	return err
 }
 
-// any returns a worker on the ring.
+// any returns the worker of this process, or else one on the ring.
 func (o *Operator) any() (ring.Member, error) {
+	if self := o.workers.Members.Self(); self.Role == ring.RoleWorker {
+		return self, nil
+	}
 	if workers := o.workers.Members.View().Workers(); len(workers) > 0 {
 		return workers[0], nil
 	}
 	return ring.Member{}, errors.New("gateway: no worker is on the ring")
-}
-
-func (o *Operator) status(ctx context.Context, m ring.Member) (s status.WorkerStatus, err error) {
-	if o.isLocal(m) {
-		return o.local.Status(), nil
-	}
-	err = o.askMember(ctx, m, calls.Status, "", nil, &s)
-	return s, err
-}
-
-func (o *Operator) isLocal(m ring.Member) bool {
-	return o.local != nil && o.local.Incarnation() == m.Incarnation
 }
 
 // askMember makes a call that is answered at once, with JSON.
@@ -301,9 +274,6 @@ func (o *Operator) Follow(ctx context.Context, e *status.Explanation) {
 }
 
 func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s status.KeyStatus, err error) {
-	if o.isLocal(m) {
-		return o.local.Explain(key)
-	}
 	err = o.askMember(ctx, m, calls.Explain, key, nil, &s)
 	return s, err
 }
@@ -322,11 +292,8 @@ func (o *Operator) find(name string) (ring.Member, error) {
 // Drain implements [status.Operator].
 func (o *Operator) Drain(ctx context.Context, name string) error {
 	m, err := o.find(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case o.isLocal(m):
-		return o.local.LeaveRing(ctx)
 	}
 	return o.order(ctx, m, calls.Drain, nil)
 }
@@ -334,11 +301,8 @@ func (o *Operator) Drain(ctx context.Context, name string) error {
 // Undrain implements [status.Operator].
 func (o *Operator) Undrain(ctx context.Context, name string) error {
 	m, err := o.find(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case o.isLocal(m):
-		return o.local.JoinRing()
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -347,9 +311,6 @@ func (o *Operator) Undrain(ctx context.Context, name string) error {
 
 // Place implements [status.Operator].
 func (o *Operator) Place(ctx context.Context, partition int, worker string) error {
-	if o.local != nil {
-		return o.local.Place(ctx, partition, worker)
-	}
 	m, err := o.any()
 	if err != nil {
 		return err

@@ -188,7 +188,7 @@ func (s *script) request(name string, n, p int) {
 		s.events = append(s.events, event{time.Since(s.start), name, n, fmt.Sprintf(format, args...)})
 	}
 	s.running.Go(func() {
-		err := s.routes.Route(ctx, p, func(t Target) Outcome { return s.attempt(t, log) })
+		err := s.routes.Route(ctx, p, s.routes.Patience, func(t Target) Outcome { return s.attempt(t, log) })
 		if err != nil {
 			log("fails: %v", err)
 			return

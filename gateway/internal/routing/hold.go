@@ -28,7 +28,7 @@ const admittedAfter = 10 * time.Millisecond
 // sleep until the prober gets through or the owner is learned from another
 // request, so that a crowd costs a worker no more than one request.
 type holding struct {
-	Patience time.Duration // how long a request of Route waits; 0: not at all
+	Patience time.Duration // for requests that have none of their own; 0: they do not wait
 	limit    int           // on waiters
 
 	jitter func(time.Duration) time.Duration // a random part of a pause

@@ -52,9 +52,9 @@ type Routes struct {
 	Hops     atomic.Int64 // hints followed so far
 }
 
-// New returns the routes to partitions of the members' ring. A request waits for
-// an owner for as long as patience, 0 for not at all, and at most limit
-// requests wait at one time.
+// New returns the routes to partitions of the members' ring. A request that has no patience of its
+// own waits for an owner for as long as patience, 0 for not at all. At most limit requests wait at
+// one time.
 func New(members Members, partitions int, patience time.Duration, limit int) *Routes {
 	return &Routes{
 		members: members,
@@ -107,14 +107,10 @@ func (a Attempt) since(held time.Time) Attempt {
 }
 
 // Route makes attempts for a request of partition p until one is settled, and returns its error. If
-// no worker takes the request it waits, see [New]; the error is then an *[UnreachableError],
-// [ErrHoldFull] or the context's cause. A [ring.View.KeyConflict] is returned at once.
-func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
-	return r.RouteWithin(ctx, p, r.Patience, attempt)
-}
-
-// RouteWithin is Route for a request that waits for as long as patience.
-func (r *Routes) RouteWithin(ctx context.Context, p int, patience time.Duration, attempt Attempt) error {
+// no worker takes the request it waits for as long as patience; the error is then an
+// *[UnreachableError], [ErrHoldFull] or the context's cause. A [ring.View.KeyConflict] is returned
+// at once.
+func (r *Routes) Route(ctx context.Context, p int, patience time.Duration, attempt Attempt) error {
 	seen := r.lookUp(p)
 	done, err := r.round(ctx, p, attempt)
 	if done {

@@ -16,16 +16,11 @@ type Answer struct {
 	Body   AnswerBody // nil if there is no answer of a worker
 }
 
-// AnswerBody is implemented by [link.Body].
+// AnswerBody is the body of an answer. Once Buffered reports that all is there,
+// Trailer returns the trailers. It is implemented by [link.Body].
 type AnswerBody interface {
-	ReplyBody
-	Next() ([]byte, error)
-}
-
-// ReplyBody is the body of an answer. Once Buffered reports that all is there,
-// Trailer returns the trailers.
-type ReplyBody interface {
 	io.ReadCloser
+	Next() ([]byte, error)
 	Buffered() (n int, last bool)
 	Trailer() link.Fields
 }

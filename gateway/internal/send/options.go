@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
@@ -21,6 +22,7 @@ type Options struct {
 	gateway.Limits
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	Own     func(context.Context) (net.Conn, error) // connects to the worker of this process, in memory; nil for none
+	Local   local.Worker                            // the same worker, which takes only the link from there; nil for none
 	PeerTLS *gateway.PeerTLS                        // nil for none
 	Logger  *slog.Logger
 }
@@ -68,7 +70,7 @@ func (o Options) workers() *Workers {
 	ws := &Workers{Members: o.Members, Ring: o.Members.Settings().WithDefaults().Ring}
 	ws.accusations.ctx, ws.accusations.stop = context.WithCancel(context.Background())
 	ws.Routes = routing.New(o.Members, ws.Ring.Partitions, o.Hold, o.MaxHeld)
-	ws.peers.dial, ws.peers.conns = o.Dial, o.ConnsPerWorker
+	ws.peers.dial, ws.peers.conns, ws.peers.local = o.Dial, o.ConnsPerWorker, o.Local
 	if o.Own != nil {
 		ws.peers.own, ws.peers.ownName = o.Own, o.Members.Self().Name
 	}

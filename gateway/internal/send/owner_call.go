@@ -53,7 +53,7 @@ func (ws *Workers) AskOwner(ctx context.Context, c *OwnerCall) error {
 	if !c.OwnerBy.IsZero() {
 		forOwner = min(forOwner, time.Until(c.OwnerBy))
 	}
-	return ws.Routes.RouteWithin(ctx, c.Partition, forOwner, func(t routing.Target) (out routing.Outcome) {
+	return ws.Routes.Route(ctx, c.Partition, forOwner, func(t routing.Target) (out routing.Outcome) {
 		if !t.Link { // it may take it in a moment, when it has just started
 			return routing.Outcome{Verdict: routing.NotStarted, Err: NoLink(t)}
 		}

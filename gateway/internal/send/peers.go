@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -30,6 +31,7 @@ type peers struct {
 
 	own     func(context.Context) (net.Conn, error) // connects to the worker of that name; nil for none
 	ownName string
+	local   local.Worker // which takes the link in memory; nil for none
 
 	stop  func()                    // ends the watch for new certificates; nil without TLS
 	known sync.Map                  // *peer by incarnation
@@ -74,11 +76,6 @@ func (ps *peers) get(view *ring.View, m ring.Member) *Peer {
 	}
 }
 
-// all yields the workers that are known.
-func (ps *peers) all(yield func(*Peer) bool) {
-	ps.known.Range(func(_, p any) bool { return yield(p.(*Peer)) })
-}
-
 // drop forgets the workers that gone reports. Their connections end with the requests on them.
 func (ps *peers) drop(gone func(incarnation string) bool) {
 	for incarnation, p := range ps.known.Range {
@@ -92,8 +89,8 @@ func (ps *peers) close() {
 	if ps.stop != nil {
 		ps.stop()
 	}
-	for p := range ps.all {
-		p.close()
+	for _, p := range ps.known.Range {
+		p.(*Peer).close()
 	}
 }
 
@@ -134,6 +131,9 @@ func (ps *peers) newPeer(m ring.Member) *Peer {
 	plain := p.link.DialPlain // by which the worker knows that a member sends
 	if !m.Link && secure == nil {
 		plain = dial
+	}
+	if ps.local != nil && ps.local.Incarnation() == m.Incarnation {
+		p.link = &link.Client{Addr: m.Addr, Config: ps.link, Dial: ps.local.Dial}
 	}
 	p.Plain.Conns, p.Plain.Wait = ps.conns, plainWait
 	p.Plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, plain) }

@@ -122,5 +122,5 @@ func plainFields(list link.Fields, fields []http1.Field) link.Fields {
 // PlainBody is the body of an answer over HTTP/1.1.
 type PlainBody struct{ *hop1.Exchange }
 
-// Trailer implements [ReplyBody].
+// Trailer implements [AnswerBody].
 func (b PlainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }

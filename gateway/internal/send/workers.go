@@ -39,7 +39,7 @@ func (ws *Workers) Find(ctx context.Context, to *Destination, attempt routing.At
 	if to.AnyWorker {
 		p = routing.Anywhere
 	}
-	return ws.Routes.RouteWithin(ctx, p, to.Hold, attempt)
+	return ws.Routes.Route(ctx, p, to.Hold, attempt)
 }
 
 // Peer returns the connections to a worker.
@@ -56,7 +56,9 @@ func (ws *Workers) Route(key string) (gateway.Route, error) {
 }
 
 // All yields the workers that requests were sent to.
-func (ws *Workers) All(yield func(*Peer) bool) { ws.peers.all(yield) }
+func (ws *Workers) All(yield func(*Peer) bool) {
+	ws.peers.known.Range(func(_, p any) bool { return yield(p.(*Peer)) })
+}
 
 // Forget ends the connections to a worker once no request uses them. The next one connects anew.
 func (ws *Workers) Forget(m ring.Member) {

@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -139,13 +140,11 @@ func (m *Maker) KeyAttributes(key string) []attribute.KeyValue {
 // MethodName returns a request's method for names of spans. Methods unknown to HTTP become "HTTP",
 // since clients could invent any number of them.
 func MethodName(method string) string {
-	if known := knownMethod(method); known != "" {
-		return known
-	}
-	return "HTTP"
+	return cmp.Or(knownMethod(method), "HTTP")
 }
 
-// knownMethod returns "" for a method that is none of RFC 9110 and RFC 5789.
+// knownMethod returns "" for a method that is none of RFC 9110 and RFC 5789. Its result is not in
+// memory that is reused.
 func knownMethod(method string) string {
 	for _, known := range [...]string{"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE"} {
 		if method == known {

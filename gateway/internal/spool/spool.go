@@ -233,7 +233,7 @@ func (s *Spool) freeLocked() {
 		return
 	}
 	if s.file != nil {
-		s.account.pool.remove(s.file)
+		remove(s.file)
 		s.file = nil
 	}
 	s.memory = nil

@@ -63,9 +63,9 @@ func (s *Operated) serve(cfg admin.Config) string { return Serve(s.T, admin.New(
 func (s *Operated) Start(change ...func(*worker.Config)) *Worker {
 	s.T.Helper()
 	w := s.StartServing(change...)
-	w.Client = NewClient(s.T, client.Config{Members: w.Member, Dial: s.Network.Dial})
+	w.Client = NewClient(s.T, client.Config{Members: w.Member, Dial: s.Network.Dial, Local: w.Local(nil)})
 	s.T.Cleanup(s.Release) // before the worker ends
-	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Operator: w.Client.Operator(w)})
+	w.Admin = s.serve(admin.Config{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Operator: w.Client.Operator()})
 	return w
 }
 

@@ -31,14 +31,11 @@ type Room struct {
 }
 
 // New returns room for that many bytes of answers in memory and in files, and of one of them.
-func New(memory, files, most int64) (*Room, error) {
-	pool, err := spool.NewPool(spool.Config{Memory: memory, Files: files, PerSpool: most, Shares: answerShare})
-	if err != nil {
-		return nil, err
-	}
+func New(memory, files, most int64) *Room {
+	pool, _ := spool.NewPool(spool.Config{Memory: memory, Files: files, PerSpool: most, Shares: answerShare}) // fails only with a Dir
 	k := &Room{pool: pool}
 	k.overflow = func(client uint64, send func([]byte) error) link.Overflow { return k.backlog(client, nil, send) }
-	return k, nil
+	return k
 }
 
 // InUse returns how many bytes are kept in a place.
