@@ -65,11 +65,16 @@ func (c *cast) build(ctx context.Context) error {
 			return err
 		}
 	}
-	overlay, err := clock.Overlay(c.Lives.Dir)
-	if err != nil {
-		return err
+	var flags []string
+	if slices.ContainsFunc(c.deck(), func(k *trial.Kind) bool { return strings.HasPrefix(k.Name, "clock-") && k.Target == "w" }) {
+		overlay, err := clock.Overlay(c.Lives.Dir) // with which everything is compiled anew
+		if err != nil {
+			return err
+		}
+		flags = []string{"-overlay", overlay}
 	}
-	c.Programs, err = cluster.Build(ctx, c.Lives.Dir, "-overlay", overlay)
+	var err error
+	c.Programs, err = cluster.Build(ctx, c.Lives.Dir, flags...)
 	return err
 }
 
