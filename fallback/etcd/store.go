@@ -45,7 +45,7 @@ type Store struct {
 }
 
 // New makes a store over the etcd of a URL. It does no network I/O; the first call reports an
-// unreachable etcd. Config.Client does not apply to this store.
+// unreachable etcd. Config.Dial and Credentials do not apply to this store.
 //
 //	etcd://[user:password@]host[:port][,host[:port]…]
 //	etcds://…                                            TLS
