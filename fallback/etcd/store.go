@@ -32,11 +32,10 @@ type Store struct {
 	client  *connection
 	renewal *connection
 
-	handle  *stores.Handle
-	prefix  string                  // of all keys
-	try     time.Duration           // for one attempt of a request
-	renewed atomic.Pointer[renewed] // the latest session; nil for none
-	said    atomic.Pointer[string]  // the latest generation that Generation has returned
+	handle *stores.Handle
+	prefix string                 // of all keys
+	try    time.Duration          // for one attempt of a request
+	said   atomic.Pointer[string] // the latest generation that Generation has returned
 
 	mu       sync.Mutex // guards what follows
 	life     int        // of etcd's data, counted
