@@ -20,7 +20,6 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -209,7 +208,7 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Handler and Config.Upstream both take requests: leave one out")
 	case c.Redis != "" && c.Store != nil:
 		return c, bad("Config.Redis and Config.Store both say where the store is: leave one out")
-	case c.Redis == "" && c.Store == nil && !c.Offered && !offered.HasEmbedded:
+	case c.Redis == "" && c.Store == nil && !c.Offered && !store.HasEmbedded:
 		return c, bad("Config.Redis (--redis) is empty, and this program was built with -tags keyway_redis, without a store of its own: give the URL of a Redis, or set Config.Offered")
 	case (c.Redis != "" || c.Store != nil) && c.Offered:
 		return c, bad("Config.Offered is for a node without Config.Redis (--redis) and Config.Store (--store): leave one out")

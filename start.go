@@ -75,9 +75,9 @@ func (n *Node) start(ctx context.Context) error {
 // lockFile locks the file of Config.LockFile. It returns the dead incarnations in it, and for how
 // long their apps may continue.
 func (n *Node) lockFile() (previous map[string]time.Duration, err error) {
-	full, grace := lease.Grace(n.cfg.Settings.WithDefaults().TTL), time.Duration(0)
+	grace := time.Duration(0)
 	if n.cfg.Upstream != nil {
-		grace = full
+		grace = lease.Grace(n.cfg.Settings.WithDefaults().TTL)
 	}
 	dead, lock, err := lockfile.Lock(n.cfg.LockFile, lockfile.BootID(), grace)
 	if _, unusable := errors.AsType[*fs.PathError](err); unusable {
@@ -90,9 +90,7 @@ func (n *Node) lockFile() (previous map[string]time.Duration, err error) {
 	n.onRelease(lock.Close)
 	n.onRelease(n.serving.Wait)
 	for _, d := range dead {
-		if previous[d.ID] = d.Grace; d.Grace < 0 {
-			previous[d.ID] = full
-		}
+		previous[d.ID] = d.Grace
 	}
 	return previous, nil
 }

@@ -74,9 +74,6 @@ type death struct {
 
 // bury takes a dead incarnation off the ring.
 func (n *Node) bury(path string, d lockfile.Dead) *death {
-	if d.Grace < 0 { // an older version's, so the TTL decides
-		return &death{}
-	}
 	if m, ok := n.members.View().Find(d.ID); ok {
 		n.log.Warn("a worker of this machine has died: its keys are taken over", "worker", m.Name, "incarnation", d.ID, "lock_file", path, "after", d.Grace)
 	}
@@ -86,7 +83,7 @@ func (n *Node) bury(path string, d lockfile.Dead) *death {
 
 // testify has the keys of a dead incarnation taken over once its app has ended.
 func (n *Node) testify(d lockfile.Dead, at *death) {
-	if at.released || d.Grace < 0 || time.Since(at.found) < d.Grace || time.Since(at.tried) < globEvery*witnessEvery {
+	if at.released || time.Since(at.found) < d.Grace || time.Since(at.tried) < globEvery*witnessEvery {
 		return
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, n.members.Settings().TTL/5)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -126,22 +127,8 @@ func (r redisLog) Printf(ctx context.Context, format string, v ...any) {
 	}
 }
 
-// urlKind says what the scheme of a URL stands for.
-type urlKind struct {
-	sentinel, cluster, unix, tls bool
-}
-
-func urlKinds() map[string]urlKind {
-	return map[string]urlKind{
-		"redis":           {},
-		"rediss":          {tls: true},
-		"unix":            {unix: true},
-		"redis-sentinel":  {sentinel: true},
-		"rediss-sentinel": {sentinel: true, tls: true},
-		"redis+cluster":   {cluster: true},
-		"rediss+cluster":  {cluster: true, tls: true},
-	}
-}
+// Schemes of URLs; rediss in place of redis stands for TLS.
+const sentinelScheme, clusterScheme, unixScheme = "redis-sentinel", "redis+cluster", "unix"
 
 func badURL(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errURL, fmt.Sprintf(format, args...))
@@ -156,12 +143,12 @@ func parseURL(rawURL string) (*redis.UniversalOptions, error) {
 		}
 		return nil, badURL("it does not parse (is there an unescaped character in the password, host or port?)")
 	}
-	kind, ok := urlKinds()[u.Scheme]
-	if !ok {
+	scheme := strings.Replace(u.Scheme, "rediss", "redis", 1)
+	if !slices.Contains([]string{"redis", sentinelScheme, clusterScheme, unixScheme}, scheme) {
 		return nil, badURL("scheme %q; want redis://host:6379, or one of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis+cluster or rediss+cluster", u.Scheme)
 	}
 	o := clientDefaults()
-	if kind.cluster {
+	if scheme == clusterScheme {
 		o.IsClusterMode = true
 		o.MaxRetries = -1 // it has redirects, up to three, which are retries
 	}
@@ -172,14 +159,14 @@ func parseURL(rawURL string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, badURL("%v", err)
 	}
-	if err := parseAddr(o, u, kind, q); err != nil {
+	if err := parseAddr(o, u, scheme, q); err != nil {
 		return nil, err
 	}
 	o.DialTimeout = q.Duration("dial_timeout", o.DialTimeout)
 	o.ReadTimeout = q.Duration("read_timeout", o.ReadTimeout)
 	o.WriteTimeout = q.Duration("write_timeout", o.WriteTimeout)
 	o.PoolSize = q.Number("pool_size")
-	if kind.tls {
+	if scheme != u.Scheme {
 		o.TLSConfig = q.TLS()
 	}
 	if err := q.Finish(); err != nil {
@@ -210,17 +197,17 @@ func clientDefaults() *redis.UniversalOptions {
 	}
 }
 
-func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query.Query) error {
+func parseAddr(o *redis.UniversalOptions, u *url.URL, scheme string, q *query.Query) error {
 	path := strings.Trim(u.Path, "/")
 	switch {
-	case kind.unix:
+	case scheme == unixScheme:
 		if u.Host != "" || path == "" {
 			return badURL("unix wants an absolute path: unix:///run/redis.sock")
 		}
 		o.Addrs = []string{u.Path}
 		o.DB = q.Number("db")
 		return nil
-	case kind.cluster && path != "":
+	case scheme == clusterScheme && path != "":
 		return badURL("path %q: a cluster has no database numbers", path)
 	case path != "":
 		db, err := strconv.Atoi(path)
@@ -230,7 +217,7 @@ func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query.Que
 		o.DB = db
 	}
 	port := "6379"
-	if kind.sentinel {
+	if scheme == sentinelScheme {
 		port = "26379"
 		o.MasterName = q.Text("master")
 		if o.MasterName == "" {
@@ -246,7 +233,7 @@ func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query.Que
 		return badURL("host is missing")
 	}
 	o.Addrs = []string{net.JoinHostPort(u.Hostname(), port)}
-	if !kind.sentinel && !kind.cluster {
+	if scheme == "redis" {
 		return nil
 	}
 	for _, addr := range q.All("addr") {

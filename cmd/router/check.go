@@ -34,17 +34,16 @@ func check(args []string, stdout io.Writer) error {
 		f.List(&headers, "header", "\n", nil, "`field` of that request, such as 'X-Key: 7'; may be repeated")
 	})
 	f.Int(&partitions, "partitions", partitions, 1, "`number` of partitions, as members have it")
-	file := ""
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		file, args = args[0], args[1:]
-	}
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
-	if file == "" {
+	switch {
+	case len(f.Words) == 0:
 		return cli.Usagef("router check needs a file: router check FILE")
+	case len(f.Words) > 1:
+		return cli.Usagef("unexpected argument %q: router check takes one file", f.Words[1])
 	}
-	table, err := routes.Load(file)
+	table, err := routes.Load(f.Words[0])
 	if err != nil {
 		return cli.Usagef("%v", err)
 	}

@@ -15,17 +15,23 @@ import (
 // each other.
 const meeting = "127.0.0.1:" + gossip.DefaultPort
 
-// join makes the router a member of the cluster. Without --store, if cfg wants the address meeting
-// and another process of this machine is the member there, the router joins that member and uses
-// the store that it offers instead of its own. Of package keyway's nodes on a machine, one keeps
+// join makes the router a member of the cluster. Without --store it then offers a store of its own. But if cfg
+// wants the address meeting and another process of this machine is the member there, the router joins that
+// member and uses the store that it offers. Of package keyway's nodes on a machine, one keeps
 // the store there.
-func (s *backend) join(ctx context.Context, cfg gossip.Config, meeting string) (*gossip.Cluster, error) {
-	cfg.Self.Store = s.offer
+func (s *backend) join(ctx context.Context, cfg gossip.Config, newCluster bool, meeting string) (*gossip.Cluster, error) {
 	members, taken := gossip.Start(ctx, cfg)
-	if !errors.Is(taken, gossip.ErrBind) || s.embedded == nil || cfg.Bind != meeting {
+	switch {
+	case s.client != nil, taken != nil && (!errors.Is(taken, gossip.ErrBind) || cfg.Bind != meeting):
 		return members, taken
+	case taken == nil:
+		if err := s.offer(ctx, members, newCluster); err != nil {
+			members.Close()
+			return nil, err
+		}
+		return members, nil
 	}
-	cfg.Self.Store, cfg.Bind, cfg.Seeds = "", "127.0.0.1:0", append(slices.Clip(cfg.Seeds), meeting)
+	cfg.Bind, cfg.Seeds = "127.0.0.1:0", append(slices.Clip(cfg.Seeds), meeting)
 	members, err := gossip.Start(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w; the member there cannot be joined: %w", taken, err)
@@ -41,7 +47,6 @@ func (s *backend) join(ctx context.Context, cfg gossip.Config, meeting string) (
 		members.Close()
 		return nil, fmt.Errorf("%w; the member there offers no store: give the same --store or --redis as it has: %w", taken, err)
 	}
-	s.close()
-	s.client, s.embedded = store, nil
+	s.client = store
 	return members, nil
 }

@@ -78,15 +78,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	gossiping := o.Gossip
 	gossiping.Self = ring.Member{Name: "router-" + name, Role: ring.RoleRouter, State: ring.StateActive, Addr: tcpAddr(listeners).String()}
 	gossiping.Logger = logger
-	members, err := store.join(ctx, gossiping, meeting)
+	members, err := store.join(ctx, gossiping, o.NewCluster, meeting)
 	if err != nil {
 		return cli.Ended(ctx, err, gossip.ErrConfig)
 	}
 	defer members.Close()
 	defer store.endStore()
-	if err := store.beginGeneration(ctx); err != nil {
-		return err
-	}
 	follower := &offered.Follower{Store: store.client, Members: members, Logger: logger}
 	defer follower.Follow()()
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/ring/gossip"
 )
 
 const storeTimeout = 5 * time.Second
@@ -20,10 +20,8 @@ const storeTimeout = 5 * time.Second
 // has lost sight of.
 type backend struct {
 	logger   *slog.Logger
-	client   client
-	own      *store.Store    // client, of a store of the router's own; nil with --store
-	embedded *store.Embedded // nil with --store, or if another process has one
-	offer    string          // URL for the workers, "" with --store
+	client   client          // nil before join without --store
+	embedded *store.Embedded // the router's own, which client uses; nil with --store, or if another process has one
 }
 
 type client interface {
@@ -32,28 +30,18 @@ type client interface {
 	Close() error
 }
 
-// openStore connects to --store, or starts a store.
+// openStore connects to --store, if there is one.
 func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, error) {
 	s := &backend{logger: logger}
 	cfg := store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger}
 	var err error
 	switch {
+	case o.Store == "":
+		return s, nil
 	case etcd.Handles(o.Store):
 		s.client, err = etcd.New(o.Store, cfg)
-	case o.Store != "":
-		s.client, err = store.New(o.Store, cfg)
 	default:
-		embedded, err := store.StartEmbedded("127.0.0.1:0", rand.Text())
-		if err != nil {
-			return nil, err
-		}
-		s.embedded, s.offer = embedded, embedded.URL()
-		if s.own, err = store.New(s.offer, cfg); err != nil {
-			embedded.Close()
-			return nil, err
-		}
-		s.client = s.own
-		logger.Warn("without --store the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
+		s.client, err = store.New(o.Store, cfg)
 	}
 	if err != nil {
 		return nil, cli.Usagef("--store or --redis: %v", err)
@@ -70,18 +58,24 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 	return s, nil
 }
 
-// beginGeneration begins a store of the router's own, unless --new-cluster has. Its quarantine counts from
-// now, since no other process has --gossip's address or offers a store there any more.
-func (s *backend) beginGeneration(ctx context.Context) error {
-	if s.embedded == nil {
-		return nil
+// offer starts a store of the router's own. Its quarantine counts from now, since no other process has
+// --gossip's address or offers a store there any more.
+func (s *backend) offer(ctx context.Context, members *gossip.Cluster, newCluster bool) error {
+	embedded, err := offered.Offer(ctx, members, newCluster)
+	if err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	return s.own.Begin(ctx)
+	client, err := store.New(embedded.URL(), store.Config{Settings: members.Settings(), Logger: s.logger})
+	if err != nil {
+		embedded.Close()
+		return err
+	}
+	s.client, s.embedded = client, embedded
+	s.logger.Warn("without --store the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
+	return nil
 }
 
-// endStore ends a store of the router's own. It has to come before gossip's endStore, after
+// endStore ends a store of the router's own. It has to come before the end of gossip, after
 // which another process may have --gossip's address and begin a store.
 func (s *backend) endStore() {
 	if s.embedded != nil {

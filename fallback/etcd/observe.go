@@ -198,7 +198,7 @@ func (s *Store) look(ctx context.Context, meta, since int64, sessions, partition
 	then := []clientv3.Op{get(s.key("quarantine")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}
 	switch {
 	case sessions:
-		then = append(then, get(s.key("alive/"), prefix, keys), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),
+		then = append(then, get(s.key("alive/"), prefix), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),
 			get(s.key(records.Placements.String())), get(s.key(records.Suspects.String())))
 	case stamps:
 		then = append(then, get(s.key("alive/"), prefix, clientv3.WithCountOnly()), get(s.key("session/"), prefix, keys))

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -172,34 +171,23 @@ func (s *Store) name(prefix string, key []byte) string {
 	return strings.TrimPrefix(string(key), s.key(prefix))
 }
 
-// renewed is what the latest renewal was decided on. The next one compares it in place of reading again.
-type renewed struct {
-	meta  meta
-	alive *mvccpb.KeyValue
-}
-
 // Renew extends a session that exists, by the TTL that it was registered for. It returns the zero Snapshot.
-// ErrSessionGone: there is no session. The first renewal takes three requests, and each further one two.
+// ErrSessionGone: there is no session. A renewal takes two requests once Observe has shown the session, and three before.
 func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) (records.Snapshot, error) {
 	alive, stamp := s.key("alive", incarnation), clientv3.OpPut(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
-	var guess *step
-	if known := s.renewed.Load(); known != nil && known.meta.generation == gen && string(known.alive.Key) == alive {
-		guess = s.assume(known.meta)
-		guess.read[alive] = known.alive
-	}
-	var now renewed
+	var lease clientv3.LeaseID
+	guess := s.guess(gen, map[string]bool{alive: true})
 	err := s.transactFrom(ctx, s.renewal, gen, guess, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
 		if !st.has(alive) {
 			return records.ErrSessionGone
 		}
-		now = renewed{st.meta, st.read[alive]}
+		lease = clientv3.LeaseID(st.read[alive].GetLease())
 		st.ops = append(st.ops, stamp)
 		return nil
 	})
 	if err == nil {
-		s.renewed.Store(&now)
 		err = s.askEtcd(ctx, s.renewal, func(ctx context.Context) error {
-			_, err := s.renewal.KeepAliveOnce(ctx, clientv3.LeaseID(now.alive.Lease))
+			_, err := s.renewal.KeepAliveOnce(ctx, lease)
 			return err
 		})
 	}

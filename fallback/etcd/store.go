@@ -32,11 +32,10 @@ type Store struct {
 	client  *connection
 	renewal *connection
 
-	handle  *stores.Handle
-	prefix  string                  // of all keys
-	try     time.Duration           // for one attempt of a request
-	renewed atomic.Pointer[renewed] // the latest session; nil for none
-	said    atomic.Pointer[string]  // the latest generation that Generation has returned
+	handle *stores.Handle
+	prefix string                 // of all keys
+	try    time.Duration          // for one attempt of a request
+	said   atomic.Pointer[string] // the latest generation that Generation has returned
 
 	mu       sync.Mutex // guards what follows
 	life     int        // of etcd's data, counted
@@ -45,7 +44,7 @@ type Store struct {
 }
 
 // New makes a store over the etcd of a URL. It does no network I/O; the first call reports an
-// unreachable etcd. Config.Client does not apply to this store.
+// unreachable etcd. Config.Dial and Credentials do not apply to this store.
 //
 //	etcd://[user:password@]host[:port][,host[:port]…]
 //	etcds://…                                            TLS

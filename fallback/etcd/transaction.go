@@ -94,8 +94,8 @@ func (s *Store) transactFrom(ctx context.Context, client *connection, gen string
 	}
 }
 
-// guess returns what single keys of sessions and partitions probably hold, as the handle has seen them; nil if it has
-// seen nothing of the generation. It has the revision of a living session, and not its lease.
+// guess returns what meta and single keys of sessions and partitions probably hold, as the handle has seen them; nil if it
+// has seen nothing of the generation.
 func (s *Store) guess(gen string, keys map[string]bool) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,16 +103,11 @@ func (s *Store) guess(gen string, keys map[string]bool) *step {
 	if gen == "" || v.meta.generation != gen {
 		return nil
 	}
-	st := s.assume(v.meta)
+	st := &step{meta: v.meta, now: time.Now(), read: map[string]*mvccpb.KeyValue{s.key("meta"): {ModRevision: v.meta.revision}}}
 	for key := range keys {
 		st.read[key] = cmp.Or(v.present[key], v.partitions[key])
 	}
 	return st
-}
-
-// assume returns a guess that meta is still the same.
-func (s *Store) assume(m meta) *step {
-	return &step{meta: m, now: time.Now(), read: map[string]*mvccpb.KeyValue{s.key("meta"): {ModRevision: m.revision}}}
 }
 
 func unchanged(key string, revision int64) clientv3.Cmp {

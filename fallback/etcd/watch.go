@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/internal/wake"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // watchPause is between the end of a watch and the next one.
@@ -49,22 +50,14 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 // Exists returns ring.ErrSettings if the store holds nothing of the cluster and the handle does not
 // know it from before, as [store.Store] does.
 func (s *Store) Exists(ctx context.Context) error {
-	if s.Settings().Store != 0 {
-		return nil
-	}
-	r, err := s.get(ctx, s.key("meta"))
-	if err != nil {
-		return s.handle.Failed("exists", err)
-	}
-	if len(r.Kvs) == 0 {
-		return s.handle.Failed("exists", stores.ErrEmpty)
-	}
-	m, err := decodeMeta(r.Kvs[0])
-	if err != nil {
-		return s.handle.Failed("exists", err)
-	}
-	s.handle.LearnIdentity(m.id)
-	return nil
+	return s.handle.Exists(func() (ring.StoreID, error) {
+		r, err := s.get(ctx, s.key("meta"))
+		if err != nil || len(r.Kvs) == 0 {
+			return 0, err
+		}
+		m, err := decodeMeta(r.Kvs[0])
+		return m.id, err
+	})
 }
 
 // Ping returns an error if the store cannot be used. It changes nothing in the store.

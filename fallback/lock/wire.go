@@ -87,15 +87,6 @@ func unanswered(err error) bool {
 	return err != nil && !refused
 }
 
-// deadlineContext has a deadline but no timer: it is for go-redis, which gives
-// the deadline to the connection.
-type deadlineContext struct {
-	context.Context
-	at time.Time
-}
-
-func (c deadlineContext) Deadline() (time.Time, bool) { return c.at, true }
-
 // scriptArgs returns the arguments of EVALSHA. The wire sets the first two.
 func scriptArgs(keys []string, args ...any) []any {
 	all := append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys))
@@ -149,7 +140,9 @@ func (w *lockWire) lane() {
 		}
 		w.mu.Unlock()
 		began := time.Now()
-		w.exec(deadlineContext{context.Background(), began.Add(w.timeout)}, batch)
+		ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
+		w.exec(ctx, batch)
+		cancel()
 		trip := time.Since(began)
 		for _, c := range batch {
 			close(c.done)

@@ -14,6 +14,9 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
+// HasEmbedded reports that the program can run a store of its own.
+const HasEmbedded = true
+
 // Embedded is a Redis inside this process, for demos, tests and clusters on one machine. It keeps
 // everything in memory: each start begins with an empty store and a quarantine. It serves a few
 // thousand calls per second. Its clock is never set while it runs. The build tag keyway_redis

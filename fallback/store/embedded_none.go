@@ -4,6 +4,9 @@ package store
 
 import "errors"
 
+// HasEmbedded reports that the program can run a store of its own.
+const HasEmbedded = false
+
 // Embedded is what a program with the build tag keyway_redis does not have.
 type Embedded struct{ URL, Addr func() string }
 

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
@@ -247,11 +245,9 @@ func TestTrapGenerationThatWasLeft(t *testing.T) {
 		current.Store(to)
 		from.CLI("client", "kill", "type", "normal")
 	}
-	store := openStore(t, first.URL(), Config{Settings: ring.Settings{TTL: failoverTTL}, Client: []func(*redis.UniversalOptions){func(o *redis.UniversalOptions) {
-		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, current.Load().Addr())
-		}
-	}}})
+	store := openStore(t, first.URL(), Config{Settings: ring.Settings{TTL: failoverTTL}, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, current.Load().Addr())
+	}})
 	register := func(gen string) error {
 		_, err := store.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil)
 		return err

@@ -17,22 +17,16 @@ import (
 // first, since they must begin a store of theirs that was emptied. Afterwards Settings knows the
 // store's identity, so that a Generation which finds the data lost restores it.
 func (s *Store) Exists(ctx context.Context) error {
-	if s.Settings().Store != 0 {
-		return nil
-	}
-	text, err := call(ctx, s, func() (string, error) { return s.client.HGet(ctx, s.keys[0], "identity").Result() })
-	if errors.Is(err, redis.Nil) {
-		err = stores.ErrEmpty
-	}
-	if err != nil {
-		return s.handle.Failed("exists", err)
-	}
-	id, err := ring.ParseStoreID(text)
-	if err != nil {
-		return s.handle.Failed("exists", err)
-	}
-	s.handle.LearnIdentity(id)
-	return nil
+	return s.handle.Exists(func() (ring.StoreID, error) {
+		text, err := call(ctx, s, func() (string, error) { return s.client.HGet(ctx, s.keys[0], "identity").Result() })
+		switch {
+		case errors.Is(err, redis.Nil):
+			return 0, nil
+		case err != nil:
+			return 0, err
+		}
+		return ring.ParseStoreID(text)
+	})
 }
 
 // Ping returns an error if the store cannot be used. It changes nothing in the store.

@@ -14,8 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
@@ -83,12 +81,10 @@ func (s *stub) listen(t *testing.T) string {
 }
 
 // dial is a way to the server without a network, for virtual time.
-func (s *stub) dial(o *redis.UniversalOptions) {
-	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		go s.serve(theirs)
-		return ours, nil
-	}
+func (s *stub) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	go s.serve(theirs)
+	return ours, nil
 }
 
 // Whatever keeps a store from being used, log and error say where it is, why, and what to do: the log once, and never a
@@ -158,7 +154,7 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 func TestAbsenceIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, server := new(kit.Buffer), newStub(":0")
-		s := openStore(t, "redis://stub", Config{Logger: slog.New(slog.NewTextHandler(log, nil)), Client: []func(*redis.UniversalOptions){server.dial}})
+		s := openStore(t, "redis://stub", Config{Logger: slog.New(slog.NewTextHandler(log, nil)), Dial: server.dial})
 		defer s.Close()
 		expect := func(when string, want ...string) {
 			t.Helper()

@@ -39,9 +39,6 @@ type Config struct {
 	// data. Default: none.
 	Logger *slog.Logger
 
-	// Client changes the options of both of the store's clients.
-	Client []func(*redis.UniversalOptions)
-
 	// Dial connects to the server, and Credentials returns its user name and password, in place of
 	// those of the URL. Default: the URL's.
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -88,17 +85,17 @@ func New(url string, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	note := func(o *redis.UniversalOptions) { handle.Place, handle.Password = placeOf(o), o.Password }
-	if cfg.Dial != nil {
-		cfg.Client = append(cfg.Client[:len(cfg.Client):len(cfg.Client)], func(o *redis.UniversalOptions) {
+	options := func(o *redis.UniversalOptions) {
+		handle.Place, handle.Password = placeOf(o), o.Password
+		if cfg.Dial != nil {
 			o.Dialer, o.CredentialsProvider = cfg.Dial, cfg.Credentials
-		})
+		}
 	}
-	client, err := fallback.NewClient(url, append([]func(*redis.UniversalOptions){note}, cfg.Client...)...)
+	client, err := fallback.NewClient(url, options)
 	if err != nil {
 		return nil, err
 	}
-	renewal, err := fallback.NewClient(url, append(cfg.Client[:len(cfg.Client):len(cfg.Client)], renewalPool)...)
+	renewal, err := fallback.NewClient(url, options, renewalPool)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

@@ -124,22 +124,22 @@ func (a *admin) pages() []page {
 		{"GET /events", live.New(func() live.Gather { return (&collector{cfg: cfg}).collect }), true, readers},
 		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true, probes},
 		{"GET /readyz", http.HandlerFunc(a.ready), true, probes},
-		{"GET /members", http.HandlerFunc(a.members), true, readers},
-		{"GET /ring", http.HandlerFunc(a.ring), true, readers},
-		{"GET /lookup", http.HandlerFunc(a.lookup), true, readers},
-		{"GET /explain", a.limitAsking(a.explain), asks, readers},
-		{"GET /workers", a.limitAsking(a.workers), asks, readers},
-		{"GET /moves", a.limitAsking(a.moves), asks, readers},
-		{"GET /hot", a.limitAsking(a.hot), asks, readers},
-		{"GET /loads", a.limitAsking(a.loads), asks, readers},
-		{"GET /locks", a.limitAsking(a.locks), asks, readers},
-		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil, readers},
-		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},
-		{"POST /unlock", http.HandlerFunc(a.unlock), asks, writers},
-		{"POST /release", http.HandlerFunc(a.release), asks, writers},
-		{"POST /undrain", http.HandlerFunc(a.undrain), asks || cfg.Undrain != nil, writers},
-		{"POST /place", http.HandlerFunc(a.place), asks, writers},
-		{"POST /unplace", http.HandlerFunc(a.place), asks, writers},
+		{"GET /members", answering("", a.members), true, readers},
+		{"GET /ring", answering("", a.ring), true, readers},
+		{"GET /lookup", answering("", a.lookup), true, readers},
+		{"GET /explain", a.limitAsking(answering("", a.explain)), asks, readers},
+		{"GET /workers", a.limitAsking(answering("", a.workers)), asks, readers},
+		{"GET /moves", a.limitAsking(answering("", a.moves)), asks, readers},
+		{"GET /hot", a.limitAsking(answering("", a.hot)), asks, readers},
+		{"GET /loads", a.limitAsking(answering("", a.loads)), asks, readers},
+		{"GET /locks", a.limitAsking(answering("", a.locks)), asks, readers},
+		{"GET /routes", answering("", func(*http.Request) (any, error) { return cfg.Routes(), nil }), cfg.Routes != nil, readers},
+		{"POST /drain", answering("drained", a.drain), asks || cfg.Drain != nil, writers},
+		{"POST /unlock", answering("unlocked", a.unlock), asks, writers},
+		{"POST /release", answering("released", a.release), asks, writers},
+		{"POST /undrain", answering("undrained", a.undrain), asks || cfg.Undrain != nil, writers},
+		{"POST /place", answering("placed", a.place), asks, writers},
+		{"POST /unplace", answering("unplaced", a.place), asks, writers},
 		{"GET /metrics", promhttp.HandlerFor(cfg.Metrics, metrics), cfg.Metrics != nil, probes},
 		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true, workers},
 		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true, readers},
@@ -197,66 +197,88 @@ func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ready")
 }
 
-func (a *admin) drain(w http.ResponseWriter, r *http.Request) {
-	a.order(w, r, "drained", a.cfg.Drain, func(name string) error { return a.cfg.Operator.Drain(r.Context(), name) })
+// refusal is an error of a request, and the status of its answer.
+type refusal struct {
+	status int
+	error
 }
 
-func (a *admin) undrain(w http.ResponseWriter, r *http.Request) {
+func badRequest(format string, args ...any) error {
+	return refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
+}
+
+// answering returns the handler of a page whose content f returns: nil for done, the word for what has been done.
+func answering(done string, f func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := f(r)
+		refused, isRefused := err.(refusal)
+		switch {
+		case isRefused:
+			http.Error(w, err.Error(), refused.status)
+		case err != nil:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "not "+done+": "+err.Error(), http.StatusServiceUnavailable)
+		case v == nil:
+			fmt.Fprintln(w, done)
+		default:
+			writeJSON(w, v)
+		}
+	}
+}
+
+// orNotFound returns err as one that gets 404 if it wraps missing.
+func orNotFound(err, missing error) error {
+	if errors.Is(err, missing) {
+		return refusal{http.StatusNotFound, err}
+	}
+	return err
+}
+
+func (a *admin) drain(r *http.Request) (any, error) {
+	return nil, a.order(r, a.cfg.Drain, func(name string) error { return a.cfg.Operator.Drain(r.Context(), name) })
+}
+
+func (a *admin) undrain(r *http.Request) (any, error) {
 	var own func(context.Context) error
 	if a.cfg.Undrain != nil {
 		own = func(context.Context) error { return a.cfg.Undrain() }
 	}
-	a.order(w, r, "undrained", own, func(name string) error { return a.cfg.Operator.Undrain(r.Context(), name) })
+	return nil, a.order(r, own, func(name string) error { return a.cfg.Operator.Undrain(r.Context(), name) })
+}
+
+// order has the worker that a request names do something: by its name, or this process's
+// own, if there is one.
+func (a *admin) order(r *http.Request, own func(context.Context) error, named func(name string) error) error {
+	switch name := r.URL.Query().Get("worker"); {
+	case name == "" && own == nil:
+		return badRequest("say which worker (worker=NAME); /workers lists them")
+	case name == "":
+		return own(r.Context())
+	case a.cfg.Operator == nil:
+		return badRequest("this process knows no worker but its own: leave worker= out")
+	default:
+		return orNotFound(named(name), status.ErrNoWorker)
+	}
 }
 
 // place answers /place and, without a worker, /unplace.
-func (a *admin) place(w http.ResponseWriter, r *http.Request) {
+func (a *admin) place(r *http.Request) (any, error) {
 	number := r.URL.Query().Get("partition")
 	partition, err := strconv.Atoi(number)
 	worker, unplace := r.URL.Query().Get("worker"), r.URL.Path == "/unplace"
 	switch {
 	case err != nil:
-		http.Error(w, fmt.Sprintf("partition is %q, want a number; explain KEY (/explain?key=KEY) has that of a key", number), http.StatusBadRequest)
-		return
+		return nil, badRequest("partition is %q, want a number; explain KEY (/explain?key=KEY) has that of a key", number)
 	case unplace == (worker != ""):
-		http.Error(w, "/place needs a worker (worker=NAME), and /unplace none", http.StatusBadRequest)
-		return
+		return nil, badRequest("/place needs a worker (worker=NAME), and /unplace none")
 	}
 	if err := a.cfg.Operator.Place(r.Context(), partition, worker); err != nil {
-		http.Error(w, err.Error(), http.StatusConflict)
-		return
+		return nil, refusal{http.StatusConflict, err}
 	}
-	fmt.Fprintln(w, r.URL.Path[1:]+"d")
+	return nil, nil
 }
 
-// order has the worker that a request names do something: by its name, or this process's
-// own, if there is one.
-func (a *admin) order(w http.ResponseWriter, r *http.Request, done string, own func(context.Context) error, named func(string) error) {
-	var err error
-	switch name := r.URL.Query().Get("worker"); {
-	case name == "" && own == nil:
-		http.Error(w, "say which worker (worker=NAME); /workers lists them", http.StatusBadRequest)
-		return
-	case name == "":
-		err = own(r.Context())
-	case a.cfg.Operator == nil:
-		http.Error(w, "this process knows no worker but its own: leave worker= out", http.StatusBadRequest)
-		return
-	default:
-		err = named(name)
-	}
-	switch {
-	case errors.Is(err, status.ErrNoWorker):
-		http.Error(w, err.Error(), http.StatusNotFound)
-	case err != nil:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "not "+done+": "+err.Error(), http.StatusServiceUnavailable)
-	default:
-		fmt.Fprintln(w, done)
-	}
-}
-
-func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
+func (a *admin) explain(r *http.Request) (any, error) {
 	var e *status.Explanation
 	var err error
 	if r.URL.Query().Has("key") {
@@ -271,10 +293,9 @@ func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		http.Error(w, err.Error()+" (use /explain?key=KEY, or /explain?url=URL with method=, header=NAME: VALUE, body= and client=ADDRESS)", http.StatusBadRequest)
-		return
+		return nil, badRequest("%w (use /explain?key=KEY, or /explain?url=URL with method=, header=NAME: VALUE, body= and client=ADDRESS)", err)
 	}
-	writeJSON(w, e)
+	return e, nil
 }
 
 // explainedRequest returns the request that the parameters of r describe.
@@ -307,11 +328,10 @@ type lookupJSON struct {
 	Epoch     int64  `json:"epoch,omitempty"`
 }
 
-func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
+func (a *admin) lookup(r *http.Request) (any, error) {
 	key, err := keyFromQuery(r, "key")
 	if err != nil {
-		http.Error(w, err.Error()+" (use /lookup?key=KEY)", http.StatusBadRequest)
-		return
+		return nil, badRequest("%w (use /lookup?key=KEY)", err)
 	}
 	lookup := a.cfg.Lookup
 	if lookup == nil {
@@ -319,10 +339,9 @@ func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
 	}
 	route, err := lookup(key)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		return nil, refusal{http.StatusInternalServerError, err}
 	}
-	writeJSON(w, lookupJSON{key, route.Partition, route.Owner.Name, route.Owner.Addr, route.Epoch})
+	return lookupJSON{key, route.Partition, route.Owner.Name, route.Owner.Addr, route.Epoch}, nil
 }
 
 func (a *admin) byRing(key string) (gateway.Route, error) {

@@ -32,11 +32,9 @@ func ringOf(view *ring.View) status.Ring {
 	return out
 }
 
-func (a *admin) ring(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, ringOf(a.cfg.Members.View()))
-}
+func (a *admin) ring(*http.Request) (any, error) { return ringOf(a.cfg.Members.View()), nil }
 
-func (a *admin) members(w http.ResponseWriter, _ *http.Request) {
+func (a *admin) members(*http.Request) (any, error) {
 	view := a.cfg.Members.View()
 	shares := make(map[string]int)
 	for _, share := range ringOf(view).Workers {
@@ -49,91 +47,65 @@ func (a *admin) members(w http.ResponseWriter, _ *http.Request) {
 			Address: m.Addr, Gossip: m.Gossip, Partitions: shares[m.Incarnation], View: digestText(m.View),
 		}
 	}
-	writeJSON(w, status.Members{Members: list})
+	return status.Members{Members: list}, nil
 }
 
-func (a *admin) workers(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, status.Workers{Workers: append([]status.WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
+func (a *admin) workers(r *http.Request) (any, error) {
+	return status.Workers{Workers: append([]status.WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)}, nil
 }
 
-func (a *admin) moves(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, movesOf(a.cfg.Operator.Workers(r.Context())))
+func (a *admin) moves(r *http.Request) (any, error) {
+	return movesOf(a.cfg.Operator.Workers(r.Context())), nil
 }
 
-func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
-	n, err := hotNumber(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	hot := hotOf(a.cfg.Operator.Workers(r.Context()))
-	hot.Keys = hot.Keys[:min(n, len(hot.Keys))]
-	writeJSON(w, hot)
+func (a *admin) loads(r *http.Request) (any, error) {
+	return status.ClusterLoads{Workers: append([]status.LoadRow{}, a.cfg.Operator.Loads(r.Context())...)}, nil
 }
 
-func (a *admin) loads(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, status.ClusterLoads{Workers: append([]status.LoadRow{}, a.cfg.Operator.Loads(r.Context())...)})
-}
-
-func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
+func (a *admin) locks(r *http.Request) (any, error) {
 	after, err := keyFromQuery(r, "after")
 	if err != nil && !errors.Is(err, gateway.ErrNoKey) {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+		return nil, badRequest("%w", err)
 	}
-	writeJSON(w, a.cfg.Operator.Locks(r.Context(), after))
+	return a.cfg.Operator.Locks(r.Context(), after), nil
 }
 
-func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
+func (a *admin) unlock(r *http.Request) (any, error) {
 	key, err := keyFromQuery(r, "key")
 	if err != nil {
-		http.Error(w, err.Error()+" (use /unlock?key=KEY)", http.StatusBadRequest)
-		return
+		return nil, badRequest("%w (use /unlock?key=KEY)", err)
 	}
-	rows, err := a.cfg.Operator.Unlock(r.Context(), key, fmt.Sprintf("%.64q from %s", r.URL.Query().Get("by"), r.RemoteAddr))
-	switch {
-	case errors.Is(err, status.ErrNotLocked):
-		http.Error(w, err.Error(), http.StatusNotFound)
-	case err != nil:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "not unlocked: "+err.Error(), http.StatusServiceUnavailable)
-	default:
-		writeJSON(w, rows)
-	}
+	rows, err := a.cfg.Operator.Unlock(r.Context(), key, askedBy(r))
+	return rows, orNotFound(err, status.ErrNotLocked)
 }
 
-func (a *admin) release(w http.ResponseWriter, r *http.Request) {
+func (a *admin) release(r *http.Request) (any, error) {
 	key, err := keyFromQuery(r, "key")
 	if err != nil {
-		http.Error(w, err.Error()+" (use /release?key=KEY)", http.StatusBadRequest)
-		return
+		return nil, badRequest("%w (use /release?key=KEY)", err)
 	}
-	err = a.cfg.Operator.Release(r.Context(), key, fmt.Sprintf("%.64q from %s", r.URL.Query().Get("by"), r.RemoteAddr))
-	switch {
-	case errors.Is(err, status.ErrNotQuarantined):
-		http.Error(w, err.Error(), http.StatusNotFound)
-	case err != nil:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "not released: "+err.Error(), http.StatusServiceUnavailable)
-	default:
-		fmt.Fprintln(w, "released")
-	}
+	return nil, orNotFound(a.cfg.Operator.Release(r.Context(), key, askedBy(r)), status.ErrNotQuarantined)
+}
+
+// askedBy names who has sent a request, for logs.
+func askedBy(r *http.Request) string {
+	return fmt.Sprintf("%.64q from %s", r.URL.Query().Get("by"), r.RemoteAddr)
 }
 
 // hotDefault is how many keys /hot shows.
 const hotDefault = 20
 
-// hotNumber returns how many keys a request wants to see.
-func hotNumber(r *http.Request) (int, error) {
-	text := r.URL.Query().Get("n")
-	if text == "" {
-		return hotDefault, nil
+func (a *admin) hot(r *http.Request) (any, error) {
+	n := hotDefault
+	if text := r.URL.Query().Get("n"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1 {
+			return nil, badRequest("n is %q, want a number of keys (use %s?n=20)", text, r.URL.Path)
+		}
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("n is %q, want a number of keys (use %s?n=20)", text, r.URL.Path)
-	}
-	return n, nil
+	hot := hotOf(a.cfg.Operator.Workers(r.Context()))
+	hot.Keys = hot.Keys[:min(n, len(hot.Keys))]
+	return hot, nil
 }
 
 // movesOf returns the moves that workers report.

@@ -291,7 +291,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 		if t := timingOf(x); t.records() && len(calls) > 1 {
 			linkCalls(t, calls)
 		}
-		b.worker.counts.batches.Observe(len(items))
+		b.worker.counts.batches.Observe(float64(len(items)))
 		err = b.handler(x, items)
 	}
 	returned = true

@@ -32,7 +32,6 @@ var (
 	sessionsLostMetric = families.Counter("keyway_worker_sessions_lost_total", "Sessions that were lost, so that a new incarnation began.")
 	storeCallMetric    = families.Histogram("keyway_worker_store_call_duration_seconds", "Time of calls to the store.", "call")
 	storeErrorsMetric  = families.Counter("keyway_worker_store_errors_total", "Calls to the store that failed.", "call")
-	batchItemsMetric   = families.Histogram("keyway_worker_batch_items", "Requests and calls that were handled together in a batch.")
 	sharedMetric       = families.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run because they got the answer to an equal one.")
 	mismatchesMetric   = families.Counter("keyway_key_mismatches_total", "Answers whose app says that it worked on another key than the execution's.")
 	locksMetric        = families.Gauge("keyway_worker_locks", "Keys that other members hold here.")
@@ -50,7 +49,17 @@ var (
 var _ prometheus.Collector = (*Worker)(nil)
 
 // Describe implements [prometheus.Collector].
-func (w *Worker) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
+func (w *Worker) Describe(ch chan<- *prometheus.Desc) {
+	families.Describe(ch)
+	w.counts.batches.Describe(ch)
+}
+
+// newBatchItems returns a histogram of the items of each batch.
+func newBatchItems() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "keyway_worker_batch_items", Help: "Requests and calls that were handled together in a batch.", Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+	})
+}
 
 // Collect implements [prometheus.Collector].
 func (w *Worker) Collect(ch chan<- prometheus.Metric) {
@@ -62,7 +71,7 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 		metrics.Send(ch, storeErrorsMetric, failed, call)
 	})
 	c := &w.counts
-	metrics.SendHistogram(ch, batchItemsMetric, c.batches.Distribution())
+	c.batches.Collect(ch)
 	metrics.Send(ch, sharedMetric, c.shared.Load())
 	metrics.Send(ch, mismatchesMetric, w.claims.mismatches.Load())
 	metrics.Send(ch, locksMetric, w.locks.Held.Load())

@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -142,7 +143,7 @@ type counts struct {
 	problems [problem.Kinds]atomic.Int64 // requests and calls that were refused, or answered in place of the app
 	left     atomic.Int64                // callers that have left while they waited
 	shared   atomic.Int64                // requests and calls that got the answer to an equal one
-	batches  metrics.Sizes               // items of each
+	batches  prometheus.Histogram        // items of each
 }
 
 // refused counts err, with which a caller with ctx was refused, and returns it.

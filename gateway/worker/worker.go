@@ -128,6 +128,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
 	w.answers, w.bodies = answers.New(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax), bodies
+	w.counts.batches = newBatchItems()
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.keys = keyed.New(keyed.Config{
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,

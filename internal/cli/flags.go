@@ -44,7 +44,8 @@ type Flags struct {
 	group  int    // the index of the group that flags are defined in
 	file   string // of settings; "" for none
 
-	Args string // that the command takes before its flags, as the help names them
+	Args  string   // that the command takes as well, as the help names them; "" for none
+	Words []string // those that Parse has found: what is no flag, and all that follows --
 
 	needs  map[string]string // by a flag, the one without which it has no effect
 	shared []string          // flags that the environment has set
@@ -220,15 +221,19 @@ func (f *Flags) List(p *[]string, name, separators string, def []string, usage s
 	f.Var(&list{p: p, separators: separators}, name, usage)
 }
 
-// Parse reads the arguments, which must all be flags, then the environment, and then the file of
-// settings; earlier sources win. For --help and --version it writes the text to w and returns
+// Parse reads the arguments, which must all be flags unless the command takes others, then the environment, and
+// then the file of settings; earlier sources win. For --help and --version it writes the text to w and returns
 // [flag.ErrHelp]. Any other error is a [UsageError].
 func (f *Flags) Parse(args []string, w io.Writer) error {
-	if slices.ContainsFunc(args, isHelp) {
+	flags := args
+	if i := slices.Index(args, "--"); i >= 0 {
+		flags = args[:i]
+	}
+	if slices.ContainsFunc(flags, isHelp) {
 		f.help(w)
 		return flag.ErrHelp
 	}
-	if slices.ContainsFunc(args, isVersion) {
+	if slices.ContainsFunc(flags, isVersion) {
 		io.WriteString(w, Version(f.name))
 		return flag.ErrHelp
 	}
@@ -267,7 +272,14 @@ func (f *Flags) readArgs(args []string) error {
 		head := args[0]
 		args = args[1:]
 		name, dashed := strings.CutPrefix(head, "-")
-		if !dashed || name == "" || head == "--" {
+		switch takes := f.Args != ""; {
+		case takes && head == "--":
+			f.Words = append(f.Words, args...)
+			return nil
+		case takes && !dashed:
+			f.Words = append(f.Words, head)
+			continue
+		case !dashed, name == "", head == "--":
 			return Usagef("unexpected argument %q (%s --help lists the flags)", head, f.name)
 		}
 		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")

@@ -102,40 +102,17 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 		f.String(&a.client, "client", "", "explain: `address` from which --request comes")
 	})
 	f.String(&a.after, "after", "", "locks: `key` after which the list goes on, as the page before it says")
-	words, flags := split(args)
-	if len(words) == 1 && words[0] == "help" {
-		flags = append(flags, "--help")
-	}
-	if err := f.Parse(flags, stdout); err != nil {
+	if err := f.Parse(args, stdout); err != nil {
 		return err
+	}
+	if slices.Equal(f.Words, []string{"help"}) {
+		return f.Parse([]string{"--help"}, stdout)
 	}
 	a.bold = func(s string) string { return s }
 	if console.HasColor(stdout) {
 		a.bold = func(s string) string { return "\x1b[1m" + s + "\x1b[0m" }
 	}
-	return a.dispatch(words)
-}
-
-// split separates words from flags, which may stand anywhere. Everything after -- is words.
-func split(args []string) (words, flags []string) {
-	alone := []string{"json", "ready", "help", "h", "version"} // flags without a value
-	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
-		name := strings.TrimLeft(arg, "-")
-		switch {
-		case arg == "--":
-			return append(words, args...), flags
-		case !strings.HasPrefix(arg, "-"):
-			words = append(words, arg)
-		case strings.Contains(arg, "=") || slices.Contains(alone, name) || len(args) == 0:
-			flags = append(flags, arg)
-		default:
-			flags = append(flags, arg, args[0])
-			args = args[1:]
-		}
-	}
-	return words, flags
+	return a.dispatch(f.Words)
 }
 
 func (a *question) dispatch(words []string) error {
@@ -226,32 +203,36 @@ func (a *question) call(method, path string, query url.Values) ([]byte, error) {
 	return body, nil
 }
 
-func (a *question) drain(args []string) error { return a.order("/drain", args[0]) }
+func (a *question) drain(args []string) error {
+	return a.order("/drain", args[0]+": ", "", url.Values{"worker": {args[0]}})
+}
 
-func (a *question) undrain(args []string) error { return a.order("/undrain", args[0]) }
-
-func (a *question) order(path, worker string) error {
-	body, err := a.call(http.MethodPost, path, url.Values{"worker": {worker}})
-	text := strings.TrimSpace(string(body))
-	return a.said(err, worker+": "+text, map[string]string{"worker": worker, "done": text})
+func (a *question) undrain(args []string) error {
+	return a.order("/undrain", args[0]+": ", "", url.Values{"worker": {args[0]}})
 }
 
 func (a *question) place(args []string) error {
-	body, err := a.call(http.MethodPost, "/place", url.Values{"partition": {args[0]}, "worker": {args[1]}})
-	text := strings.TrimSpace(string(body))
-	return a.said(err, "partition "+args[0]+": "+text+" at "+args[1], map[string]string{"partition": args[0], "worker": args[1], "done": text})
-}
-
-func (a *question) release(args []string) error {
-	body, err := a.call(http.MethodPost, "/release", url.Values{"key": {args[0]}, "by": {whoAsks()}})
-	text := strings.TrimSpace(string(body))
-	return a.said(err, fmt.Sprintf("key %q: %s", args[0], text), map[string]string{"key": args[0], "done": text})
+	return a.order("/place", "partition "+args[0]+": ", " at "+args[1], url.Values{"partition": {args[0]}, "worker": {args[1]}})
 }
 
 func (a *question) unplace(args []string) error {
-	body, err := a.call(http.MethodPost, "/unplace", url.Values{"partition": {args[0]}})
-	text := strings.TrimSpace(string(body))
-	return a.said(err, "partition "+args[0]+": "+text, map[string]string{"partition": args[0], "done": text})
+	return a.order("/unplace", "partition "+args[0]+": ", "", url.Values{"partition": {args[0]}})
+}
+
+func (a *question) release(args []string) error {
+	return a.order("/release", fmt.Sprintf("key %q: ", args[0]), "", url.Values{"key": {args[0]}, "by": {whoAsks()}})
+}
+
+// order shows what was done, between the texts before and after.
+func (a *question) order(path, before, after string, query url.Values) error {
+	body, err := a.call(http.MethodPost, path, query)
+	done := strings.TrimSpace(string(body))
+	object := map[string]string{"done": done}
+	for name := range query {
+		object[name] = query.Get(name)
+	}
+	delete(object, "by")
+	return a.said(err, before+done+after, object)
 }
 
 // said shows what a process has answered in words, with --json as an object.

@@ -37,25 +37,22 @@ type File struct {
 	Running *atomic.Int64 // executions that may run at the app; nil if the file cannot count them
 
 	f     *os.File
-	boot  string
-	inode string
+	place string // of f, see placeOf
 	grace time.Duration
 	kept  bool // past Close
 }
 
-// The header is headerMark, 8 bytes in the machine's order, and a line's end. Older versions, which
-// know no header, drop it and the marks.
+// The header is headerMark, 8 bytes in the machine's order, and a line's end.
 const (
 	headerMark = "running:"
 	headerSize = len(headerMark) + 8 + 1
-	counted    = " counted"
-	inodeMark  = "#" // older versions wrote no inode
+	counted    = "counted"
 )
 
 // Dead is an incarnation whose process is certainly dead.
 type Dead struct {
 	ID    string
-	Grace time.Duration // after the process's death; 0 if nothing was at its app; negative if an older version wrote the line
+	Grace time.Duration // after the process's death; 0 if nothing was at its app
 }
 
 // BootID returns the kernel's random id of this boot and the machine's id, if it has
@@ -67,6 +64,14 @@ func BootID() string {
 	}
 	machine, _ := os.ReadFile("/etc/machine-id")
 	return strings.Join(strings.Fields(string(boot)+" "+string(machine)), "/")
+}
+
+// placeOf returns where a file is: the boot id and the file's inode; "" without a boot id.
+func placeOf(f *os.File, boot string) string {
+	if boot == "" {
+		return ""
+	}
+	return boot + "#" + inode(f)
 }
 
 // errLocked means that another process holds the lock.
@@ -83,7 +88,7 @@ func Lock(path, boot string, grace time.Duration) (previous []Dead, l *File, err
 	if err != nil {
 		return nil, nil, err
 	}
-	l = &File{f: f, boot: boot, inode: inode(f), grace: grace}
+	l = &File{f: f, place: placeOf(f, boot), grace: grace}
 	if grace > 0 && local(f) {
 		l.Running = mapCount(f)
 	}
@@ -130,7 +135,7 @@ func Witness(path, boot string) ([]Dead, error) {
 	case err != nil:
 		return nil, err
 	}
-	dead, _, err := (&File{f: f, boot: boot, inode: inode(f)}).parse()
+	dead, _, err := (&File{f: f, place: placeOf(f, boot)}).parse()
 	return dead, err
 }
 
@@ -186,7 +191,7 @@ func (l *File) read() ([]Dead, error) {
 		kept.WriteString(headerMark + strings.Repeat("\x00", 8) + "\n")
 	}
 	for _, d := range previous {
-		kept.WriteString((&File{boot: l.boot, inode: l.inode, grace: d.Grace}).line(d.ID))
+		kept.WriteString((&File{place: l.place, grace: d.Grace}).line(d.ID))
 	}
 	if kept.String() == content {
 		return previous, nil
@@ -206,20 +211,18 @@ func (l *File) parse() (dead []Dead, content string, err error) {
 	}
 	running, lines := split(string(all))
 	for line := range strings.Lines(lines) {
-		id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		place, text, _ := strings.Cut(rest, " ")
-		boot, inode, named := strings.Cut(place, inodeMark)
-		text, marked := strings.CutSuffix(text, counted)
-		grace, err := time.ParseDuration(text)
-		switch {
-		case err != nil:
-			grace = -1
-		case marked && running == 0 && local(l.f):
+		fields := strings.Fields(line) // as line writes them
+		if len(fields) < 3 || strings.HasPrefix(fields[0], struck) || fields[1] != l.place {
+			continue
+		}
+		grace, err := time.ParseDuration(fields[2])
+		if err != nil {
+			continue
+		}
+		if len(fields) > 3 && running == 0 && local(l.f) {
 			grace = 0
 		}
-		if id != "" && !strings.HasPrefix(id, struck) && boot != "" && boot == l.boot && (!named || inode == l.inode) {
-			dead = append(dead, Dead{id, grace})
-		}
+		dead = append(dead, Dead{fields[0], grace})
 	}
 	return dead[max(0, len(dead)-MaxPrevious):], string(all), nil
 }
@@ -227,9 +230,9 @@ func (l *File) parse() (dead []Dead, content string, err error) {
 func (l *File) line(id string) string {
 	mark := ""
 	if l.Running != nil {
-		mark = counted
+		mark = " " + counted
 	}
-	return fmt.Sprintf("%s %s%s%s %v%s\n", id, l.boot, inodeMark, l.inode, l.grace, mark)
+	return fmt.Sprintf("%s %s %v%s\n", id, l.place, l.grace, mark)
 }
 
 // Write adds an incarnation of this process.

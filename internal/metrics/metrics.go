@@ -53,15 +53,14 @@ func Send[N Number](ch chan<- prometheus.Metric, f Family, value N, labels ...st
 	ch <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(value), labels...)
 }
 
-// SendHistogram sends a histogram, with the values of its labels.
+// SendHistogram sends a histogram in seconds, with the values of its labels.
 func SendHistogram(ch chan<- prometheus.Metric, f Family, d Distribution, labels ...string) {
-	buckets := make(map[float64]uint64, len(d.bounds))
+	buckets := make(map[float64]uint64, len(latencyBounds))
 	count := uint64(0)
-	for i, n := range d.counts {
-		count += n
-		if i < len(d.bounds) {
-			buckets[d.bounds[i]] = count
-		}
+	for i, bound := range latencyBounds {
+		count += d.counts[i]
+		buckets[bound.Seconds()] = count
 	}
+	count += d.counts[len(latencyBounds)]
 	ch <- prometheus.MustNewConstHistogram(f.desc, count, d.sum, buckets, labels...)
 }

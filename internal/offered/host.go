@@ -91,7 +91,7 @@ func (h *Host) becomeHost(ctx context.Context, newCluster bool) (hosts bool, err
 	if err != nil {
 		return false, err
 	}
-	embedded, err := h.offer(ctx, members, newCluster)
+	embedded, err := Offer(ctx, members, newCluster)
 	if err != nil {
 		members.Close()
 		return false, err
@@ -103,8 +103,9 @@ func (h *Host) becomeHost(ctx context.Context, newCluster bool) (hosts bool, err
 	return true, nil
 }
 
-// offer starts a store, begins it and tells the members of it.
-func (h *Host) offer(ctx context.Context, members *gossip.Cluster, newCluster bool) (*store.Embedded, error) {
+// Offer starts a store in this process's memory, begins it and tells the members of it. No other process may
+// offer one to them.
+func Offer(ctx context.Context, members *gossip.Cluster, newCluster bool) (*store.Embedded, error) {
 	embedded, err := store.StartEmbedded("127.0.0.1:0", rand.Text())
 	if err != nil {
 		return nil, err

@@ -128,6 +128,8 @@ func (d *Document) errorAt(n ast.Node, text string) *Error {
 // positionOf returns where a value begins, nil if that is not known.
 func positionOf(n ast.Node) *token.Position {
 	switch v := n.(type) {
+	case nil:
+		return nil
 	case *ast.MappingNode:
 		if len(v.Values) > 0 {
 			return positionOf(v.Values[0])
@@ -168,22 +170,15 @@ func (n Node) IsSet() bool { return n.node != nil }
 
 // Line returns where the value begins, from 1; 0 if that is not known.
 func (n Node) Line() int {
-	if n.node != nil {
-		if at := positionOf(n.node); at != nil {
-			return at.Line
-		}
+	if at := positionOf(n.node); at != nil {
+		return at.Line
 	}
 	return 0
 }
 
 // Errorf records a mistake at the value.
 func (n Node) Errorf(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if n.node == nil {
-		n.doc.errs = append(n.doc.errs, &Error{File: n.doc.name, Text: text})
-		return
-	}
-	n.doc.errs = append(n.doc.errs, n.doc.errorAt(n.node, text))
+	n.doc.errs = append(n.doc.errs, n.doc.errorAt(n.node, fmt.Sprintf(format, args...)))
 }
 
 // Field is a member of a mapping.
