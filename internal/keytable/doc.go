@@ -16,8 +16,8 @@
 //
 // # How a wait ends
 //
-// A grant is passed on directly: Unlock gives the key to the first waiter and wakes it, under the
-// table's lock. Until the waiter has woken and taken the key, the grant can still be lost in
+// A grant is passed on directly: Unlock gives the key to the first waiter, under the table's lock,
+// and then wakes it. Until the waiter has woken and taken the key, the grant can still be lost in
 // two ways. The waiter may find its context done: a done context always loses, so it passes the
 // grant on to the next. Or Close finds that the grant was not taken: it takes it back and the
 // waiter gets [ErrClosed]. The list that Close returns therefore names exactly the executions that

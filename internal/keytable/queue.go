@@ -112,12 +112,13 @@ const (
 )
 
 // waiter is one caller that waits for a key, in one of the states above. The table's mutex guards
-// it in the queue. Afterwards token belongs to the woken caller. The table keeps a few for reuse,
-// except those of items; none is reused that was woken and has not noticed.
+// it in the queue. Afterwards next belongs to the goroutine that wakes it, and token to the woken
+// caller. The table keeps a few for reuse, except those of items; none is reused while a wake-up
+// may still be on its way to it.
 type waiter struct {
 	entry      *entry
 	line       clientLine    // of its client, if it is the first
-	next, prev *waiter       // in that line; Take chains what it puts back by next
+	next, prev *waiter       // in that line; once out of it, next chains waiters to be woken
 	token      int64         // set when granted
 	item       *Item         // that the waiter belongs to; nil for none
 	state      atomic.Int32  // one of the states above
@@ -143,10 +144,14 @@ func (w *waiter) limit(d time.Duration) <-chan time.Time {
 	return w.timer.C
 }
 
-// wake moves w, which has left the queue, to a state, and wakes it. That never blocks: each waiter is woken once.
-func (w *waiter) wake(state int32) {
-	w.state.Store(state)
-	w.woken <- struct{}{}
+// wake wakes a chain of waiters. The table's lock need not be held: a waiter
+// that has been taken out of the queue is not reused before it is woken.
+func wake(w *waiter) {
+	for w != nil {
+		next := w.next
+		w.woken <- struct{}{}
+		w = next
+	}
 }
 
 // entry is a key that is held, blocked or waited for. The table's mutex guards it. It is removed as

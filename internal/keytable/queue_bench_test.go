@@ -36,9 +36,7 @@ func BenchmarkQueue(b *testing.B) {
 			t, token := crowd(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				t.endExecution("k", token)
-				next := t.keys.find("k").holder
-				<-next.woken
+				_, next, _ := t.endExecution("k", token)
 				token, _ = t.endWait(next, nil)
 				_, _, _ = t.enter("k", Wait{Client: next.client, PerKey: 2 * callers})
 			}

@@ -53,7 +53,7 @@ func (t *Table) Share(key string, token int64) {
 	defer t.mu.Unlock()
 	if e := t.keys.find(key); e != nil && e.sharers > 0 && e.token == token {
 		e.listed = false
-		t.admitLocked(e)
+		wake(t.admitLocked(e))
 	} else if h := t.heirs[key]; h.sharers > 0 && h.token == token {
 		h.listed = false
 		t.heirs[key] = h

@@ -131,19 +131,22 @@ func (t *Table) Try(key string, shared bool) (token int64, err error) {
 // Unlock panics if no execution holds key with that token, as [sync.Mutex]
 // does: that is an error in the program.
 func (t *Table) Unlock(key string, token int64) (listed bool) {
+	var next *waiter
 	ok := token != anyToken
 	if ok {
-		listed, ok = t.endExecution(key, token)
+		listed, next, ok = t.endExecution(key, token)
 	}
 	if !ok {
 		panic(fmt.Sprintf("localmutex: Unlock of key %.64q, which is not held with token %d", key, token))
 	}
+	wake(next)
 	return listed
 }
 
 // UnlockAny is Unlock for any token. It reports whether an execution held key, and never panics.
 func (t *Table) UnlockAny(key string) bool {
-	_, ok := t.endExecution(key, anyToken)
+	_, next, ok := t.endExecution(key, anyToken)
+	wake(next)
 	return ok
 }
 
@@ -152,34 +155,9 @@ func (t *Table) UnlockAny(key string) bool {
 // their grants; they continue until Unlock. All this happens at one moment.
 //
 // Closing a closed table returns what still runs.
-func (t *Table) Close() (held []Held) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	for e := range t.keys.all {
-		for w := e.first; w != nil; w = e.first {
-			e.remove(w)
-			t.Queue.leaveShare(w.client)
-			w.wake(refused)
-		}
-		e.blocked = false
-		e.gathered()
-		if e.holder != nil && e.holder.state.CompareAndSwap(granted, refused) {
-			e.holder, e.token = nil, 0
-		}
-		if e.token != 0 {
-			e.listed = true
-			held = append(held, Held{e.key, e.token, e.remote, e.sharers > 0})
-			if h, ok := t.heirs[e.key]; ok {
-				h.listed = true
-				t.heirs[e.key] = h
-				held = append(held, Held{e.key, h.token, true, h.sharers > 0})
-			}
-		} else {
-			t.keys.drop(e)
-		}
-	}
-	slices.SortFunc(held, func(a, b Held) int { return cmp.Compare(a.Token, b.Token) })
+func (t *Table) Close() []Held {
+	held, bounced := t.shut()
+	wake(bounced)
 	return held
 }
 
@@ -195,14 +173,15 @@ func (t *Table) Close() (held []Held) {
 // and adds blocked keys; keys blocked before stay blocked.
 func (t *Table) Open(first, limit int64, blocked []string) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.closed {
 		t.closed, t.limit = false, limit
 	}
 	for _, key := range blocked {
 		t.keys.need(key).blocked = true
 	}
-	t.raiseLocked(first, limit)
+	next := t.raiseLocked(first, limit)
+	t.mu.Unlock()
+	wake(next)
 }
 
 // Advance raises the range of tokens of an open table, and grants keys to callers that waited for
@@ -210,21 +189,25 @@ func (t *Table) Open(first, limit int64, blocked []string) {
 // end of the range. A closed table stays as it is.
 func (t *Table) Advance(first, limit int64) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	var next *waiter
 	if !t.closed {
-		t.raiseLocked(first, limit)
+		next = t.raiseLocked(first, limit)
 	}
+	t.mu.Unlock()
+	wake(next)
 }
 
 // Unblock says that no execution elsewhere holds key any longer. Unless one here holds it, the
 // first that waits for it gets it. Unblock of a key that is not blocked does nothing.
 func (t *Table) Unblock(key string) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	var next *waiter
 	if e := t.keys.find(key); e != nil && e.blocked {
 		e.blocked = false
-		t.admitLocked(e)
+		next = t.admitLocked(e)
 	}
+	t.mu.Unlock()
+	wake(next)
 }
 
 // Exhausted reports whether the table is open and has no token left, and which
@@ -312,7 +295,8 @@ func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 		if last := e.givesWay(how.Client); last != nil && t.Queue.join(0, how) == nil {
 			e.remove(last)
 			t.Queue.leaveShare(last.client)
-			last.wake(displaced)
+			last.state.Store(displaced)
+			wake(last)
 			err = nil
 		}
 	}
@@ -356,9 +340,17 @@ func (t *Table) endWait(w *waiter, done error) (token int64, err error) {
 	return 0, ErrClosed
 }
 
-// giveUp ends the wait of w: it takes w out of its queue, or passes on what it has been granted. It
-// reports whether it did either.
+// giveUp ends the wait of w. It reports whether w has waited, or has been granted
+// the key, until then.
 func (t *Table) giveUp(w *waiter) bool {
+	next, left := t.abandon(w)
+	wake(next)
+	return left
+}
+
+// abandon takes w out of its queue, or passes on what it has been granted. It
+// returns whom to wake, and whether it did either.
+func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := w.entry
@@ -367,24 +359,21 @@ func (t *Table) giveUp(w *waiter) bool {
 		e.remove(w)
 		t.Queue.leaveShare(w.client)
 		t.recycleLocked(w)
-		t.admitLocked(e)
+		return t.admitLocked(e), true
 	case granted:
 		e.holder = nil
-		t.endLocked(e)
-	default:
-		return false
+		return t.endLocked(e), true
 	}
-	return true
+	return nil, false
 }
 
 // anyToken is no token.
 const anyToken = 0
 
-// endExecution ends the execution that holds key with token, which may be anyToken. It returns ok
-// false if there is no such execution.
-func (t *Table) endExecution(key string, token int64) (listed, ok bool) {
+// endExecution ends the execution that holds key with token, which may be anyToken. It returns whom
+// to wake, and ok false if there is no such execution.
+func (t *Table) endExecution(key string, token int64) (listed bool, next *waiter, ok bool) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	e := t.keys.find(key)
 	if e == nil || !e.claimed() || (e.token != token && token != anyToken) {
 		h := t.heirs[key]
@@ -394,7 +383,8 @@ func (t *Table) endExecution(key string, token int64) (listed, ok bool) {
 		} else if ok {
 			t.disinheritLocked(key)
 		}
-		return h.listed, ok
+		t.mu.Unlock()
+		return h.listed, nil, ok
 	}
 	listed = e.listed
 	if e.holder != nil {
@@ -402,25 +392,59 @@ func (t *Table) endExecution(key string, token int64) (listed, ok bool) {
 		e.holder = nil
 	}
 	e.gathered()
-	t.endLocked(e)
-	return listed, true
+	next = t.endLocked(e)
+	t.mu.Unlock()
+	return listed, next, true
 }
 
-// endLocked ends an execution that holds the key of e.
-func (t *Table) endLocked(e *entry) {
+// endLocked ends an execution that holds the key of e, and returns the waiters to wake.
+func (t *Table) endLocked(e *entry) *waiter {
 	if e.sharers > 1 {
 		e.sharers--
-		return
+		return nil
 	}
 	e.token, e.sharers, e.listed, e.remote, e.slowHeld = 0, 0, false, false, false
 	if len(t.heirs) > 0 {
 		t.inheritLocked(e)
 	}
-	t.admitLocked(e)
+	return t.admitLocked(e)
+}
+
+// shut is Close without the waking.
+func (t *Table) shut() (held []Held, bounced *waiter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for e := range t.keys.all {
+		for w := e.first; w != nil; w = e.first {
+			e.remove(w)
+			t.Queue.leaveShare(w.client)
+			w.state.Store(refused)
+			w.next, bounced = bounced, w
+		}
+		e.blocked = false
+		e.gathered()
+		if e.holder != nil && e.holder.state.CompareAndSwap(granted, refused) {
+			e.holder, e.token = nil, 0
+		}
+		if e.token != 0 {
+			e.listed = true
+			held = append(held, Held{e.key, e.token, e.remote, e.sharers > 0})
+			if h, ok := t.heirs[e.key]; ok {
+				h.listed = true
+				t.heirs[e.key] = h
+				held = append(held, Held{e.key, h.token, true, h.sharers > 0})
+			}
+		} else {
+			t.keys.drop(e)
+		}
+	}
+	slices.SortFunc(held, func(a, b Held) int { return cmp.Compare(a.Token, b.Token) })
+	return held, bounced
 }
 
 // raiseLocked raises the range of tokens and admits the callers that waited for tokens.
-func (t *Table) raiseLocked(first, limit int64) {
+func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 	if first > t.minted {
 		t.skipped += first - 1 - t.minted
 		t.minted = first - 1
@@ -429,26 +453,31 @@ func (t *Table) raiseLocked(first, limit int64) {
 		t.limit = limit
 	}
 	for e := range t.keys.all {
-		t.admitLocked(e)
+		for w := t.admitLocked(e); w != nil; {
+			w, w.next, next = w.next, next, w
+		}
 	}
+	return next
 }
 
 // admitLocked admits the first waiters for the key of e while they may hold it together with its
 // holders, or forgets the key. It is called after every change that may admit the first one: a
-// queue never begins with a waiter that could hold the key.
-func (t *Table) admitLocked(e *entry) {
+// queue never begins with a waiter that could hold the key. It returns the waiters to wake.
+func (t *Table) admitLocked(e *entry) (admitted *waiter) {
 	for e.first != nil && t.admitsLocked(e, e.first.shared) {
 		w := e.pop()
 		t.Queue.leaveShare(w.client)
 		w.token = t.grantLocked(e, w.shared)
+		w.state.Store(granted)
 		if !w.shared {
 			e.holder = w
 		}
-		w.wake(granted)
+		w.next, admitted = admitted, w
 	}
 	if e.idle() {
 		t.keys.drop(e)
 	}
+	return admitted
 }
 
 // admitsLocked reports whether a caller may hold the key of e, shared or alone, together with its

@@ -31,6 +31,7 @@ type world struct {
 	table   Table
 	callers []*caller
 	owner   []func(*world)
+	wakeups []*waiter        // chains still to be woken
 	closed  map[int64]bool   // tokens that Close has listed
 	last    map[string]int64 // last token of each key
 	turns   turns
@@ -100,6 +101,9 @@ func (w *world) steps() (names []string) {
 			add("cancel")
 		}
 	}
+	for i := range w.wakeups {
+		names = append(names, fmt.Sprint("send ", i))
+	}
 	if len(w.owner) > 0 {
 		names = append(names, "owner 0")
 	}
@@ -153,10 +157,23 @@ func (w *world) step(name string) {
 		first.item.Finish()
 	case "cancel":
 		w.callers[i].cancelled = true
+	case "send":
+		first := w.wakeups[i]
+		w.wakeups[i], first.next = first.next, nil
+		if w.wakeups[i] == nil {
+			w.wakeups = slices.Delete(w.wakeups, i, i+1)
+		}
+		wake(first)
 	case "owner":
 		do := w.owner[0]
 		w.owner = w.owner[1:]
 		do(w)
+	}
+}
+
+func (w *world) later(chain *waiter) {
+	if chain != nil {
+		w.wakeups = append(w.wakeups, chain)
 	}
 }
 
@@ -194,14 +211,16 @@ func (w *world) enter(c *caller) {
 // timeOut ends the wait of c, if it still waits for its key.
 func (w *world) timeOut(c *caller) {
 	c.limited = false
-	if w.table.giveUp(c.w) {
+	if next, left := w.table.abandon(c.w); left {
+		w.later(next)
 		c.w, c.phase = nil, "ended"
 	}
 }
 
 func (w *world) settle(c *caller) {
 	if c.cancelled {
-		w.table.giveUp(c.w)
+		next, _ := w.table.abandon(c.w)
+		w.later(next)
 		c.w, c.phase = nil, "ended"
 		return
 	}
@@ -325,7 +344,7 @@ func (w *world) share(key string, token int64) {
 }
 
 func (w *world) unlock(c *caller) {
-	listed, ok := w.table.endExecution(c.key, c.token)
+	listed, next, ok := w.table.endExecution(c.key, c.token)
 	if !ok {
 		w.fault("%q is not held with token %d", c.key, c.token)
 	}
@@ -333,10 +352,12 @@ func (w *world) unlock(c *caller) {
 		w.fault("%q: Unlock says listed %v, Close said %v", c.key, listed, w.closed[c.token])
 	}
 	c.phase = "ended"
+	w.later(next)
 }
 
 func (w *world) close() {
-	held := w.table.Close()
+	held, bounced := w.table.shut()
+	w.later(bounced)
 	var want []Held
 	for _, c := range w.callers {
 		if h := (Held{c.key, c.held(), c.remote || c.shared, c.shared}); h.Token != 0 && !slices.Contains(want, h) {
@@ -392,9 +413,18 @@ func (w *world) fingerprint() string {
 		}
 		fmt.Fprintf(&b, "w%d/%d/%d/%d ", names[x], x.token, x.state.Load(), len(x.woken))
 	}
+	chain := func(x *waiter) {
+		for ; x != nil; x = x.next {
+			name(x)
+		}
+	}
 	for _, c := range w.callers {
 		fmt.Fprintf(&b, "%s %v %v %v %v %q %d ", c.key, c.cancelled, c.limited, c.leaves, c.remote, c.phase, c.token)
 		name(c.w)
+	}
+	for _, x := range w.wakeups {
+		b.WriteString("send ")
+		chain(x)
 	}
 	for _, c := range w.callers {
 		fmt.Fprint(&b, c.took, len(c.along))
