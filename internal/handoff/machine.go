@@ -15,7 +15,7 @@ type Config struct {
 	TTL        time.Duration   // of the session; required
 	Settle     time.Duration   // how long a View is the same before partitions move by it. Default 300 ms
 	Batch      int             // partitions that are closed at once while they move. Default 64
-	Changes    int             // per Apply; more than Batch, since claims close nothing. Default 4 × Batch
+	Changes    int             // per Apply; more than Batch, since claims close nothing. Default 4 × Batch, and Batch while callers wait
 
 	// Floor is the highest epoch that the process knows of from before: the
 	// machine opens and writes higher ones only.

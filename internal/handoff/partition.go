@@ -174,18 +174,22 @@ func (m *Machine) scan() {
 	m.recheck = false
 	m.unblock()
 	var leave []int
+	most := m.cfg.Changes
 changes:
 	for _, awaited := range [...]bool{true, false} {
 		for p := range m.parts {
 			switch part := &m.parts[p]; {
 			case part.awaited != awaited:
-			case m.full():
+			case m.full(most):
 				break changes
 			case part.state == stateServing && m.goes(p):
 				leave = append(leave, p)
 			default:
 				m.decide(p)
 			}
+		}
+		if len(m.changes) > 0 {
+			most = m.cfg.Batch // which is done sooner
 		}
 	}
 	m.scanAt = m.nextScan()
@@ -203,12 +207,12 @@ changes:
 const maxLocks = 4 << 20
 
 // full reports whether an Apply can take no more changes.
-func (m *Machine) full() bool {
+func (m *Machine) full(most int) bool {
 	locks := 0
 	for _, c := range m.changes {
 		locks += len(c.Locks)
 	}
-	return len(m.changes) == m.cfg.Changes || locks >= maxLocks
+	return len(m.changes) >= most || locks >= maxLocks
 }
 
 // goes reports whether a partition that we serve must be given away now.
