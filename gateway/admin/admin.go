@@ -207,7 +207,7 @@ func badRequest(format string, args ...any) error {
 	return refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
-// answering returns the handler of a page whose content f returns: nil for done, the word for what has been done.
+// answering returns the handler of a page. f returns its content; for nil the page says done.
 func answering(done string, f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(r)
@@ -226,7 +226,7 @@ func answering(done string, f func(*http.Request) (any, error)) http.HandlerFunc
 	}
 }
 
-// orNotFound returns err as one that gets 404 if it wraps missing.
+// orNotFound has err answered with 404 if it wraps missing.
 func orNotFound(err, missing error) error {
 	if errors.Is(err, missing) {
 		return refusal{http.StatusNotFound, err}

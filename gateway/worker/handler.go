@@ -506,8 +506,8 @@ func (a *appWriter) detachStream(status int) {
 	}
 }
 
-// open reads how a request asks for which key, "" without one if its route has requests without a key and unkeyed allows
-// them. It has answered the request unless ok.
+// open reads the key that a request is for, and how it asks for it. The key is "" if there is none, the route has
+// requests without a key, and unkeyed allows them. open has answered the request unless ok.
 func (w *Worker) open(rw http.ResponseWriter, r *http.Request, unkeyed bool) (key string, how keyed.Asking, ok bool) {
 	if kind, refused := fields.RefuseForm(rw, r); refused {
 		w.counts.problems[kind].Add(1)

@@ -14,8 +14,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 )
 
-// Config configures a [Pool]. A number of 0 stands for the default; none is negative. The bounds are those
-// of all spools together, but for PerSpool.
+// Config configures a [Pool]. A number of 0 stands for the default; none is negative. The bounds except
+// PerSpool are those of all spools together.
 type Config struct {
 	Memory   int64 // bounds the bytes in memory; default 64 MiB
 	Files    int64 // bounds the bytes in temporary files; default: DefaultFiles of Dir
