@@ -149,7 +149,8 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 		g, err := n.acquire(ctx, &round, first)
 		return g.token, err
 	})
-	if t.yes >= q.need {
+	majority := t.yes >= q.need
+	if majority {
 		for _, v := range t.votes {
 			g.token = max(g.token, v.value)
 		}
@@ -158,10 +159,11 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 		t, _ = q.poll(ctx, false, renewing(&round, g.token+c.reserve))
 	}
 	switch {
+	case majority && q.policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.now()):
+		// If servers said no in the second poll, it was because the lock had expired, not because another has it.
+		err = fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
 	case t.yes < q.need:
 		err = q.missed(ctx, t)
-	case q.policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.now()):
-		err = fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
 	default:
 		c.unsettled.Store(true) // some may not have answered
 		return g, nil
