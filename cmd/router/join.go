@@ -17,8 +17,8 @@ const meeting = "127.0.0.1:" + gossip.DefaultPort
 
 // join makes the router a member of the cluster. Without --store it then offers a store of its own. But if cfg
 // wants the address meeting and another process of this machine is the member there, the router joins that
-// member and uses the store that it offers. Of package keyway's nodes on a machine, one keeps
-// the store there.
+// member and uses the store that it offers. That is the store of package keyway's nodes on the
+// machine, which one of them keeps.
 func (s *backend) join(ctx context.Context, cfg gossip.Config, newCluster bool, meeting string) (*gossip.Cluster, error) {
 	members, taken := gossip.Start(ctx, cfg)
 	switch {

@@ -2,8 +2,8 @@
 // straight to the workers that own them, and takes locks there.
 //
 // A [Client] is open until [Client.Close]. After that its calls fail, and locks that were not
-// released expire. [Client.RoundTrip] sends a request: call.go, with its body in upload.go and its
-// answer in reply.go; relay.go is an alternative way to a worker. [Client.Do] runs a
+// released expire. [Client.RoundTrip] sends a request. It stands in call.go, the request's body in
+// upload.go, the answer in reply.go, and another way to a worker in relay.go. [Client.Do] runs a
 // function with a key held, and [Client.Lock] holds the key until [Lock.Unlock].
 //
 // A [Lock] is held, lost or unlocked. Its caller unlocks it. The Client renews its locks in the
