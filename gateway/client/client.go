@@ -3,8 +3,8 @@
 //
 // A [Client] is open until [Client.Close]. After that its calls fail, and locks that were not
 // released expire. [Client.RoundTrip] sends a request. It stands in call.go, the request's body in
-// upload.go, the answer in reply.go, and another way to a worker in relay.go. [Client.Do] runs a
-// function with a key held, and [Client.Lock] holds the key until [Lock.Unlock].
+// upload.go, the answer in reply.go, and another way to a worker in relay.go. With [Client.Do] a
+// function runs with a key held, and [Client.Lock] holds the key until [Lock.Unlock].
 //
 // A [Lock] is held, lost or unlocked. Its caller unlocks it. The Client renews its locks in the
 // background, all locks at one owner together, and follows a lock to its partition's next owner.
