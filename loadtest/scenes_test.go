@@ -70,7 +70,7 @@ func TestStoresOfScenes(t *testing.T) {
 // change, and Keyway to be right, which is no failure of the run.
 func TestMembers(t *testing.T) {
 	t.Parallel()
-	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "hash,keyway", "--workloads", "members")
+	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "hash,keyway", "--workloads", "members", "--clients", "256")
 	if err != nil {
 		t.Fatal(err)
 	}
