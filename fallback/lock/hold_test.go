@@ -210,6 +210,26 @@ func TestCloseEndsWaitsAndContexts(t *testing.T) {
 	}
 }
 
+// Close does not wait for the end of a lock that cannot be released.
+func TestTrapCloseWithoutAnswers(t *testing.T) {
+	_, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{})
+	k := mustTake(t, l, "key", locking.TTL(time.Hour))
+	proxy.Set(netproxy.ToServer, netproxy.Fault{Drop: true})
+	defer proxy.Heal()
+	wantErr(t, k.Unlock(within(t, 100*time.Millisecond)), locking.ErrUnlockUnknown)
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Close waits for the end of a lock")
+	}
+}
+
 func TestMaxWaitBoundsTheWaitAlone(t *testing.T) {
 	server := redistest.Start(t)
 	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {

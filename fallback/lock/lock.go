@@ -101,9 +101,9 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 // Unlock releases the lock. It returns nil if the caller held it until then, and
 // locking.ErrNotOwner if not. It returns locking.ErrUnlockUnknown, with the reason, if ctx or the
 // lock's time ended without an answer. The release is repeated in the background until the lock's
-// time is over, even if ctx ends, and never frees another caller's lock.
+// time is over or the Locker is closed, even if ctx ends, and never frees another caller's lock.
 //
-// The last Unlock of a reentrant lock releases it. A second Unlock of one
+// The last Unlock of a reentrant lock releases it, and the others ask nobody. A second Unlock of one
 // Lock returns locking.ErrNotOwner.
 func (k *Lock) Unlock(ctx context.Context) error {
 	_, err := k.unlock(ctx)

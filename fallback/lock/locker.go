@@ -309,8 +309,8 @@ func (l *Locker) abandon(c *claim, granted bool) {
 	l.spawn(func() { _, _ = l.releaseClaim(c, 0, until) })
 }
 
-// releaseClaim releases a claim, and repeats it until an answer comes or the time is over. It reports
-// whether the claim was held, or what failed last.
+// releaseClaim releases a claim, and repeats it until an answer comes, the time is over or the Locker is closed. It
+// reports whether the claim was held, or what failed last.
 func (l *Locker) releaseClaim(c *claim, used int64, until time.Time) (held bool, err error) {
 	for failures := 1; ; failures++ {
 		// Impatient at first: the answer may be lost, and repeating is harmless.
@@ -319,7 +319,7 @@ func (l *Locker) releaseClaim(c *claim, used int64, until time.Time) (held bool,
 		f, err := l.server.release(call, c, used)
 		cancel()
 		pause := l.cfg.backOff(failures)
-		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, nil) {
+		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, l.closing) {
 			return f.freed, err
 		}
 	}
