@@ -33,7 +33,7 @@ func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 		if nested {
 			return fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
 		}
-		if err := h.extend(ctx, 0); err != nil {
+		if err := t.extend(ctx, 0); err != nil {
 			return err
 		}
 		var turn int64

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -165,21 +166,33 @@ func (t *tenure) alone(ctx context.Context, call func(c *claim, nested bool) err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	h.mu.Lock()
-	cause, c, nested := t.cause, h.claim, t.count > 1
-	h.mu.Unlock()
-	if cause != nil {
-		return fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
+	if err := t.ended(); err != nil {
+		return err
 	}
+	h.mu.Lock()
+	c, nested := h.claim, t.count > 1
+	h.mu.Unlock()
 	return call(c, nested)
 }
 
-// extend renews the hold for another TTL, or for its present one if ttl is 0.
-func (h *heldClaim) extend(ctx context.Context, ttl time.Duration) error {
+// ended returns why the tenure has ended, nil while it lasts. It compares the clocks, since a timer may be late.
+func (t *tenure) ended() error {
+	h := t.hold
+	h.decide(nil, func() holder.Decision { return h.lock.Check(h.l.now()) })
 	h.mu.Lock()
-	h.lock.Extend(ttl)
-	h.mu.Unlock()
-	return h.renew(ctx)
+	defer h.mu.Unlock()
+	if t.cause == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", locking.ErrNotOwner, t.cause)
+}
+
+// extend renews the hold for another TTL, or for its present one if ttl is 0. The tenure may end meanwhile.
+func (t *tenure) extend(ctx context.Context, ttl time.Duration) error {
+	t.hold.mu.Lock()
+	t.hold.lock.Extend(ttl)
+	t.hold.mu.Unlock()
+	return cmp.Or(t.hold.renew(ctx), t.ended())
 }
 
 // renew makes the call of a renewal that is due.
@@ -212,10 +225,9 @@ func (h *heldClaim) renew(ctx context.Context) error {
 	case e.Err != nil:
 		h.l.emit(ctx, renewFailed, c.ask, e)
 		return fmt.Errorf("lock: renewing %q: %w", h.names, e.Err)
-	case d == holder.CancelGone:
-		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, ErrLost)
+	case d == holder.Wait:
+		h.l.emit(ctx, renewed, c.ask, e)
 	}
-	h.l.emit(ctx, renewed, c.ask, e)
 	return nil
 }
 

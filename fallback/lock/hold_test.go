@@ -3,6 +3,7 @@ package lock
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -97,6 +98,29 @@ func TestLostLockEndsTheContextAtTheNextRenewal(t *testing.T) {
 		}
 		wantErr(t, context.Cause(k.Context()), ErrLost)
 		wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
+	}
+}
+
+// An extension or downgrade whose answer comes when the lock's time is over has failed.
+func TestAnswerAfterTheEndOfTheLock(t *testing.T) {
+	_, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{TTL: 300 * time.Millisecond, Timeout: time.Minute, NoRenewal: true})
+	warmDowngrade(t, l)
+	for what, call := range map[string]func(*Lock) error{
+		"Extend":    func(k *Lock) error { return k.Extend(t.Context(), 0) },
+		"Downgrade": func(k *Lock) error { return k.Downgrade(t.Context()) },
+	} {
+		k := mustLock(t, l.Lock, what)
+		proxy.Set(netproxy.ToClient, netproxy.Fault{Delay: 600 * time.Millisecond})
+		err := call(k)
+		proxy.Heal()
+		if !errors.Is(err, locking.ErrNotOwner) || !errors.Is(err, ErrExpired) {
+			t.Errorf("%s of what has expired meanwhile: %v", what, err)
+		}
+		if cause := context.Cause(k.Context()); !errors.Is(cause, ErrExpired) {
+			t.Errorf("the context of %s ends with %v", what, cause)
+		}
+		_ = k.Unlock(t.Context()) // it may be free already
 	}
 }
 

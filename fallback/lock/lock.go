@@ -35,8 +35,7 @@ type lockContext struct {
 }
 
 func (c lockContext) Err() error {
-	h := c.tenure.hold
-	h.decide(ErrLost, func() holder.Decision { return h.lock.Check(h.l.now()) })
+	_ = c.tenure.ended()
 	return c.Context.Err()
 }
 
@@ -91,11 +90,11 @@ func (k *Lock) Until() time.Time {
 // Extend implements [locking.Lease]. The TTL is at least 10ms. After an error other than
 // locking.ErrNotOwner it may be tried again.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
-	h := k.tenure.hold
+	t := k.tenure
 	if ttl != 0 && ttl < locking.ShortestTTL {
-		return fmt.Errorf("%w: extending %q: TTL is %v, want at least %v", locking.ErrOption, h.names, ttl, locking.ShortestTTL)
+		return fmt.Errorf("%w: extending %q: TTL is %v, want at least %v", locking.ErrOption, t.hold.names, ttl, locking.ShortestTTL)
 	}
-	return k.tenure.alone(ctx, func(*claim, bool) error { return h.extend(ctx, ttl.Truncate(time.Millisecond)) })
+	return t.alone(ctx, func(*claim, bool) error { return t.extend(ctx, ttl.Truncate(time.Millisecond)) })
 }
 
 // Unlock releases the lock. It returns nil if the caller held it until then, and
@@ -119,7 +118,7 @@ func (k *Lock) unlock(ctx context.Context) (others bool, err error) {
 	h := t.hold
 	r, last, local := h.l.endHandle(t)
 	if !last {
-		return false, nil
+		return false, t.ended()
 	}
 	if !local {
 		others, err = r.send(ctx)

@@ -34,25 +34,25 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 		case nested, len(h.names) > 1:
 			return fmt.Errorf("%w: only a lock of one key that is not held reentrantly can be downgraded", ErrNested)
 		}
+		h.mu.Lock()
+		turn := h.turn
+		h.turn = 0 // from now on it may be a reader's lock, which is passed on to nobody
+		h.mu.Unlock()
+		h.l.next(h.names[0], turn)
 		sent := h.l.now()
 		said, err := h.l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
 		if err != nil {
 			return fmt.Errorf("lock: downgrading %q: %w", h.names, err)
 		}
-		var turn int64 // which the hold leaves
 		h.decide(ErrLost, func() holder.Decision {
 			if said != holder.Held {
 				return h.lock.Lose()
 			}
 			h.lock.Retaken(sent, holder.Grant{Lease: c.opts.TTL, Next: h.lock.Used() + 1})
-			h.claim, turn, h.turn = c.reader(), h.turn, 0
+			h.claim = c.reader()
 			return holder.Wait
 		})
-		h.l.next(h.names[0], turn)
-		if said != holder.Held {
-			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
-		}
-		return nil
+		return t.ended()
 	})
 }
 

@@ -109,10 +109,7 @@ func TestDowngradeWhoseReplyIsLostIsRepeated(t *testing.T) {
 	_, proxy := lockProxy(t)
 	l := testLocker(t, proxy.Addr(), Config{})
 	w := mustLock(t, l.Lock, "key")
-	warmDowngrade := mustLock(t, l.Lock, "warm")
-	if err := warmDowngrade.Downgrade(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	warmDowngrade(t, l)
 	proxy.CutNext(netproxy.ToClient)
 	if err := w.Downgrade(t.Context()); err == nil || errors.Is(err, locking.ErrNotOwner) {
 		t.Fatalf("error is %v", err)
@@ -124,20 +121,57 @@ func TestDowngradeWhoseReplyIsLostIsRepeated(t *testing.T) {
 	mustUnlock(t, w)
 }
 
+// warmDowngrade makes the server know the script.
+func warmDowngrade(t *testing.T, l *Locker) {
+	t.Helper()
+	warm := mustLock(t, l.Lock, "warm")
+	if err := warm.Downgrade(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, warm)
+}
+
+// A downgrade whose answer is lost leaves the lock held, renewed and unlocked, in either mode.
 func TestUnlockAfterADowngradeOfUnknownOutcomeFreesTheLock(t *testing.T) {
 	server, proxy := lockProxy(t)
 	l := testLocker(t, proxy.Addr(), Config{})
+	warmDowngrade(t, l)
 	for _, lose := range []netproxy.Direction{netproxy.ToServer, netproxy.ToClient} {
 		w := mustLock(t, l.Lock, "key")
 		proxy.CutNext(lose)
 		if err := w.Downgrade(t.Context()); err == nil {
 			t.Fatal("no error")
 		}
+		if err := renew(t, w); err != nil {
+			t.Errorf("the lock is not renewed: %v", err)
+		}
 		mustUnlock(t, w)
 		if held(server, "key") {
 			t.Fatal("still held")
 		}
 	}
+}
+
+// A lock that may be a reader's by now is not passed on to a writer of this process.
+func TestTrapLockOfUnknownModeIsNotPassedOn(t *testing.T) {
+	server, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{TTL: 5 * time.Minute, HandOverFor: 5 * time.Minute, Timeout: time.Second})
+	warmDowngrade(t, l)
+	first := mustLock(t, l.Lock, "key")
+	got := make(chan *Lock, 1)
+	go func() { got <- mustLock(t, l.Lock, "key") }()
+	eventually(t, time.Minute, "a caller waits", func() bool { return l.turns.Queued("key") == 1 })
+	proxy.Set(netproxy.ToClient, netproxy.Fault{Drop: true})
+	if err := first.Downgrade(t.Context()); err == nil || errors.Is(err, locking.ErrNotOwner) {
+		t.Fatalf("error is %v", err)
+	}
+	proxy.Heal()
+	proxy.Cut()
+	mustUnlock(t, first)
+	next := <-got
+	_, err := testLocker(t, server.Addr(), Config{}).TryRLock(t.Context(), "key")
+	wantErr(t, err, locking.ErrLocked)
+	mustUnlock(t, next)
 }
 
 func TestSeveralKeysAllOrNothing(t *testing.T) {
@@ -240,6 +274,22 @@ func TestReentrancyThroughTheContext(t *testing.T) {
 	_, err = l.Lock(r.Context(), "key")
 	wantErr(t, err, ErrNested)
 	mustUnlock(t, r)
+}
+
+// A caller that unlocks within an outer lock is told, too, that the lock was lost meanwhile.
+func TestUnlockOfAnInnerLockThatWasLost(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{})
+	outer := mustLock(t, l.Lock, "key")
+	inner := mustLock(t, func(_ context.Context, key string, _ ...locking.Option) (*Lock, error) {
+		return l.Lock(outer.Context(), key)
+	}, "key")
+	server.CLI("del", "keyway:lock:{key}")
+	wantErr(t, renew(t, outer), locking.ErrNotOwner)
+	if err := inner.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) || !errors.Is(err, ErrLost) {
+		t.Errorf("error is %v", err)
+	}
+	wantErr(t, outer.Unlock(t.Context()), locking.ErrNotOwner)
 }
 
 func TestKeysOfAnyBytes(t *testing.T) {
