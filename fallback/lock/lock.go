@@ -40,7 +40,7 @@ func (c lockContext) Err() error {
 }
 
 func (c lockContext) Value(key any) any {
-	if k, ok := key.(heldKey); ok && k.l == c.tenure.hold.l && slices.Contains(c.tenure.hold.names, k.key) {
+	if k, ok := key.(heldKey); ok && k.l == c.tenure.hold.l && slices.Contains(c.tenure.hold.names, k.key) && c.tenure.ended() == nil {
 		return c.tenure
 	}
 	return c.Context.Value(key)

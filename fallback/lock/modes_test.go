@@ -270,6 +270,11 @@ func TestReentrancyThroughTheContext(t *testing.T) {
 	if _, err = l.Lock(outer.Context(), "key"); !errors.Is(err, ErrUnlocked) {
 		t.Errorf("error is %v", err)
 	}
+	anew, err := l.LockAll(context.WithoutCancel(outer.Context()), []string{"key", "other"})
+	if err != nil {
+		t.Fatalf("in a context that outlives its lock: %v", err)
+	}
+	mustUnlock(t, anew)
 	r := mustLock(t, l.RLock, "key")
 	_, err = l.Lock(r.Context(), "key")
 	wantErr(t, err, ErrNested)
