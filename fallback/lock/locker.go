@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -290,6 +291,7 @@ func (l *Locker) pause(left time.Duration) time.Duration {
 	if l.hubs == nil {
 		return l.cfg.PollEvery/2 + rand.N(l.cfg.PollEvery/2+1)
 	}
+	left = cmp.Or(max(left, 0), lockLongestWait) // another program's lock may have no end
 	return min(left+time.Millisecond+rand.N(time.Millisecond), lockLongestWait/2+rand.N(2*lockLongestWait/5))
 }
 

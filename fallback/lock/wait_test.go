@@ -172,6 +172,24 @@ func TestLockPassedOnToACallerThatLeavesIsReleased(t *testing.T) {
 	}
 }
 
+// A waiter does not ask all the time for a lock of another program that has no end.
+func TestWaiterOfALockWithoutAnEnd(t *testing.T) {
+	server := redistest.Start(t)
+	server.CLI("set", "key", "another")
+	for name, o := range map[string]Config{"plain": {NoPrefix: true}, "fifo": {NoPrefix: true, FIFO: true}} {
+		l := testLocker(t, server.Addr(), o)
+		for _, read := range []bool{false, true} {
+			c := l.claim(ask{names: []string{"key"}, read: read, waits: true, opts: locking.Options{TTL: time.Minute}})
+			for _, first := range []bool{true, false} {
+				g, err := l.server.acquire(within(t, time.Minute), c, first)
+				if pause := l.pause(g.left); err != nil || g.token != 0 || pause < lockLongestWait/2 {
+					t.Errorf("%s, read %v, first %v: %+v, %v; it asks again after %v", name, read, first, g, err, pause)
+				}
+			}
+		}
+	}
+}
+
 func TestFIFOAcrossProcesses(t *testing.T) {
 	server := redistest.Start(t)
 	var lockers []*Locker
