@@ -91,8 +91,8 @@ type Config struct {
 	// it. Default 100ms, at most 1s.
 	PollEvery time.Duration
 
-	// MaxWait bounds the wait of Lock, RLock and LockAll, which then return
-	// locking.ErrLocked. Default: until their context ends.
+	// MaxWait bounds the wait of Lock, RLock and LockAll, which then return locking.ErrLocked, or what
+	// the last call failed with. Default: until their context ends.
 	MaxWait time.Duration
 
 	// FIFO grants locks in order of arrival across processes. Each caller then queues in Redis,

@@ -143,8 +143,8 @@ func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option
 }
 
 // Lock takes the lock of a key. It waits until ctx ends, and then returns ctx's cause. If Redis
-// does not answer for a TTL it returns the last error. If ctx descends from a held lock's Context
-// with the same key, Lock is reentrant: it counts up that lock.
+// does not answer for a TTL, or at the end of the wait, it returns the last error. If ctx descends
+// from a held lock's Context with the same key, Lock is reentrant: it counts up that lock.
 //
 // The held lock's Context descends from ctx; Config.MaxWait bounds the
 // wait alone.
@@ -224,13 +224,14 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 	bell := &lockBell{hubs: l.hubs, locks: c.locks}
 	defer bell.close()
 	failures, failing := 0, time.Now() // since when no try was answered
+	silence := errLockTimeout          // why the last try has no answer, nil if it has one
 	for try := 0; ; try++ {
 		sent := l.now()
 		g, err := l.server.acquire(ctx, c, try == 0)
 		switch {
 		case ctx.Err() != nil: // a done context always loses, even against a grant
 			l.abandon(c, g.token > 0)
-			return nil, context.Cause(ctx)
+			return nil, w.ended(context.Cause(ctx), silence)
 		case err == nil && g.token > 0:
 			granted, now := holder.New(&l.policy, sent, c.granted(g.token)), l.now()
 			if granted.Left(now, g.token) > 0 {
@@ -248,13 +249,14 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 		}
 		pause := l.pause(g.left)
 		if err == nil {
-			failing, failures = time.Now(), 0
+			failing, failures, silence = time.Now(), 0, nil
 			if bell.C == nil {
 				l.emit(ctx, waited, w.ask, Event{Wait: time.Since(w.began)})
 				bell.listen(c.owner)
 			}
 		} else {
 			failures++
+			silence = err
 			if !passing(err) || time.Since(failing) > l.cfg.TTL || !c.waits && (failures == 3 || errors.Is(err, ErrNoQuorum)) {
 				l.abandon(c, false)
 				return nil, fmt.Errorf("lock: locking %q: %w", c.names, err)
@@ -265,9 +267,18 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 		}
 		if err := l.wait(ctx, bell, pause); err != nil {
 			l.abandon(c, false)
-			return nil, err
+			return nil, w.ended(err, silence)
 		}
 	}
+}
+
+// ended returns the error of a wait that err has ended. At the end of its bound the lock is known to be locked unless the
+// last try failed, with silence.
+func (w *want) ended(err, silence error) error {
+	if silence != nil && w.parent.Err() == nil && errors.Is(err, locking.ErrLocked) {
+		return fmt.Errorf("lock: locking %q: %w", w.names, silence)
+	}
+	return err
 }
 
 // wait returns nil when it is time for the next try.

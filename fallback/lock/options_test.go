@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/test/lockingtest"
+	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -122,8 +123,10 @@ func TestWaitOfOneCallBoundsTheWaitAlone(t *testing.T) {
 		}}})
 		k := mustTake(t, a, "key")
 		for _, l := range []*Locker{a, b} {
-			_, err := l.Lock(t.Context(), "key", locking.Wait(30*time.Millisecond))
-			wantErr(t, err, locking.ErrLocked)
+			eventually(t, time.Minute, "the server answers within the wait", func() bool {
+				_, err := l.Lock(t.Context(), "key", locking.Wait(30*time.Millisecond))
+				return errors.Is(err, locking.ErrLocked)
+			})
 		}
 		select {
 		case <-waits:
@@ -145,6 +148,32 @@ func TestWaitOfOneCallBoundsTheWaitAlone(t *testing.T) {
 		}
 		mustUnlock(t, k)
 	})
+}
+
+// Without an answer nobody knows that the lock is locked.
+func TestWaitWithoutAnAnswer(t *testing.T) {
+	_, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{Timeout: time.Minute})
+	warm(t, l)
+	for what, fail := range map[string]func(){
+		"silence":       func() { proxy.Set(netproxy.ToServer, netproxy.Fault{Drop: true}) },
+		"no connection": func() { proxy.Refuse(true); proxy.Cut() },
+	} {
+		fail()
+		for mode, lock := range map[string]func(context.Context, string, ...locking.Option) (*Lock, error){"Lock": l.Lock, "RLock": l.RLock} {
+			_, err := lock(t.Context(), "key", locking.Wait(50*time.Millisecond))
+			if err == nil || errors.Is(err, locking.ErrLocked) || !strings.Contains(err.Error(), `locking ["key"]`) {
+				t.Errorf("%s, %s: %v", what, mode, err)
+			}
+		}
+		done, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := l.Lock(done, "key", locking.Wait(time.Minute))
+		cancel()
+		wantErr(t, err, context.DeadlineExceeded)
+		proxy.Refuse(false)
+		proxy.Heal()
+		proxy.Cut()
+	}
 }
 
 // A caller of this process who wants another TTL takes the lock anew.

@@ -42,8 +42,9 @@ var (
 
 // Locker takes locks of keys. It is safe for concurrent use.
 type Locker interface {
-	// Lock takes the lock of a key and waits for it until ctx ends, and then returns ctx's cause; or
-	// ErrLocked when the wait has a bound that is over. The lease's Context descends from ctx.
+	// Lock takes the lock of a key and waits for it until ctx ends, and then returns ctx's cause. When
+	// the wait has a bound that is over, it returns ErrLocked, or another error if nobody has said that
+	// the lock is held. The lease's Context descends from ctx.
 	Lock(ctx context.Context, key string, opts ...Option) (Lease, error)
 
 	// TryLock takes the lock of a key if it is free, else returns ErrLocked.
@@ -104,7 +105,7 @@ func Apply(opts []Option) (Options, error) {
 // TTL is the time after which the lock is free unless it is renewed, in place of the implementation's.
 func TTL(d time.Duration) Option { return func(o *Options) { o.TTL = d } }
 
-// Wait bounds the wait of Lock, which then returns ErrLocked. TryLock never waits.
+// Wait bounds the wait of Lock, see [Locker]. TryLock never waits.
 func Wait(d time.Duration) Option { return func(o *Options) { o.Wait = d } }
 
 // Label names the holder for callers that ask who has the lock, such as a host and a job: UTF-8, at
