@@ -65,11 +65,6 @@ type lockHubs struct {
 	closed bool
 }
 
-func newLockHubs(client redis.UniversalClient) *lockHubs {
-	cluster, _ := client.(*redis.ClusterClient)
-	return &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
-}
-
 // hub returns the hub of the server that has the lock, or nil if that is unknown: waiters then
 // poll.
 func (hs *lockHubs) hub(lock string) *lockHub {

@@ -66,11 +66,12 @@ type lockNode struct {
 
 func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
 	n := &lockNode{wire: newLockWire(client, cfg.Timeout), cfg: cfg, publish: "PUBLISH"}
-	if _, cluster := client.(*redis.ClusterClient); cluster {
+	cluster, sharded := client.(*redis.ClusterClient)
+	if sharded {
 		n.publish = "SPUBLISH"
 	}
 	if _, ring := client.(*redis.Ring); !cfg.Poll && !ring {
-		n.hubs = newLockHubs(client)
+		n.hubs = &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
 	}
 	return n
 }

@@ -129,15 +129,6 @@ func (q *quorum) silence(ctx context.Context, t tally) error {
 	return err
 }
 
-// missed is the outcome of an acquire without a majority: nil, so that a
-// waiter tries again soon, if some server said no and enough of them live.
-func (q *quorum) missed(ctx context.Context, t tally) error {
-	if failed := len(t.votes) - t.yes - t.no; ctx.Err() == nil && t.no > 0 && failed <= len(q.nodes)-q.need {
-		return nil
-	}
-	return q.silence(ctx, t)
-}
-
 func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, err error) {
 	if !first { // the round before was released
 		c.renew()
@@ -163,7 +154,10 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 		// If servers said no in the second poll, it was because the lock had expired, not because another has it.
 		err = fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
 	case t.yes < q.need:
-		err = q.missed(ctx, t)
+		// If some server said no and enough of them live, there is no error: a waiter tries again soon.
+		if failed := len(t.votes) - t.yes - t.no; ctx.Err() != nil || t.no == 0 || failed > len(q.nodes)-q.need {
+			err = q.silence(ctx, t)
+		}
 	default:
 		c.unsettled.Store(true) // some may not have answered
 		return g, nil
