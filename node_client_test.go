@@ -251,7 +251,7 @@ func TestClientFindsNodesInRedis(t *testing.T) {
 			wait = time.Minute
 		}
 		l, err := client.Lock(t.Context(), "k", locking.Wait(wait))
-		if !errors.Is(err, tt.want) || errors.Is(err, locking.ErrLocked) || err != nil && !strings.Contains(err.Error(), "no worker of the cluster") {
+		if !errors.Is(err, tt.want) || errors.Is(err, locking.ErrLocked) || err != nil && !strings.Contains(err.Error(), "no worker is known: check Join or Redis") {
 			t.Errorf("with Redis %q: %v, want %v", tt.redis, err, tt.want)
 		}
 		if err == nil {

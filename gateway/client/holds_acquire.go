@@ -128,6 +128,8 @@ func refusalOf(t routing.Target, key string, why error, status int, body []byte)
 	by := "is held by an execution"
 	if o.Lock {
 		by = fmt.Sprintf("is locked by %q for another %v", o.Label, o.Left.Round(100*time.Millisecond))
+	} else if !o.Held {
+		by = "was held until now"
 	}
 	return &holds.Refused{Why: why, Key: key, Text: fmt.Sprintf("%s, at worker %s (%s) with token %d, and %d wait", by, t.Name, t.Addr, o.Token, o.Waiting)}
 }

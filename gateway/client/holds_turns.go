@@ -113,15 +113,8 @@ func (hs *holdings) enter(traced context.Context, k lineKey) (l *callerLine, t *
 	return nil, t
 }
 
-// leaveLine ends the call of a line, with an error or nil.
-func (hs *holdings) leaveLine(l *callerLine, err error) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	hs.leaveLocked(l, err)
-}
-
-// leaveLocked is leave. A call for the callers that wait is made now. If no owner can be reached, each of them asks alone
-// instead, for as long as its own wait lasts.
+// leaveLocked ends the call of a line, with an error or nil. A call for the callers that wait is made now. If no owner can
+// be reached, each of them asks alone instead, for as long as its own wait lasts.
 func (hs *holdings) leaveLocked(l *callerLine, err error) {
 	if _, unreachable := errors.AsType[*routing.UnreachableError](err); unreachable {
 		settleAllLocked(&l.waiting, errAskAlone)

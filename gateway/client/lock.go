@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -46,9 +47,10 @@ type Lock struct {
 //
 // These options of package locking apply. TTL is how long the key stays locked after this process
 // has died: at least 10 ms, by default the session TTL, which it may exceed. Wait bounds the whole
-// wait, including that for a reachable owner; after it Lock returns [locking.ErrLocked]. Label is a
-// text for operators of at most 64 bytes without control characters, by default the name of this
-// member.
+// wait, including that for a reachable owner. After it Lock asks the owner who has the key, and
+// returns [locking.ErrLocked], or [gateway.ErrUnavailable] if it is not answered within a fiftieth of
+// the session TTL. Label is a text for operators of at most 64 bytes without control characters, by
+// default the name of this member.
 //
 // The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of
 // key, or from an execution that holds key, the new Lock shares the token and lease of the outer
@@ -83,12 +85,10 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 	for {
 		l, err := c.acquireKey(wait, ctx, key, w)
 		switch {
-		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.workers.Members.View().Table.Members()) == 0:
-			return nil, fmt.Errorf("%w: key %q: this member knows no worker of the cluster: give it the nodes' Join or Redis", gateway.ErrUnavailable, key)
 		case !errors.Is(err, gateway.ErrWaited):
 			return l, err
 		case wait.Err() != nil:
-			return nil, failedCall(key, context.Cause(wait))
+			return nil, c.notHeld(wait, ctx, key, w, context.Cause(wait))
 		}
 	}
 }
@@ -172,18 +172,18 @@ func (c *Client) acquireKey(wait, ctx context.Context, key string, w want) (lock
 		case err == nil:
 			return l, nil
 		case !errors.Is(err, errAskAgain) && !errors.Is(err, errAskAlone):
-			return nil, c.notHeld(wait, key, w, err)
+			return nil, c.notHeld(wait, ctx, key, w, err)
 		case wait.Err() != nil:
-			return nil, c.notHeld(wait, key, w, context.Cause(wait))
+			return nil, c.notHeld(wait, ctx, key, w, context.Cause(wait))
 		}
 		w.inLine = w.inLine && !errors.Is(err, errAskAlone)
 	}
-	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost one after another", gateway.ErrUnavailable))
+	return nil, failedCall(key, fmt.Errorf("%w: the lock ended before its caller could begin, %d times: owners were lost, or its TTL is too short", gateway.ErrUnavailable, takeRounds))
 }
 
-// notHeld returns the error of a call that has failed. If the wait for another caller of the Client
-// was given up, it says who has the key.
-func (c *Client) notHeld(wait context.Context, key string, w want, err error) error {
+// notHeld returns the error of a call that has failed. If the wait for others was given up, it says
+// who has the key. At the end of its bound, with ErrLocked, only the owner knows that somebody has it.
+func (c *Client) notHeld(wait, ctx context.Context, key string, w want, err error) error {
 	err = failedCall(key, err)
 	if wait.Err() == nil {
 		return err
@@ -191,7 +191,18 @@ func (c *Client) notHeld(wait context.Context, key string, w want, err error) er
 	if by := c.holder.heldBy(key, w); by != "" {
 		return fmt.Errorf("%w: %s", err, by)
 	}
-	return err
+	if ctx.Err() != nil || !errors.Is(err, locking.ErrLocked) {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.holder.every(), errors.New("its owner has not answered within the wait"))
+	defer cancel()
+	_, held := c.holder.askOwner(ctx, holds.Inspect, key, c.workers.Ring.Partition(key), nil, func(a send.OwnerAnswer) error {
+		return refusalOf(a.Target, key, locking.ErrLocked, http.StatusConflict, a.Body)
+	})
+	if errors.Is(held, locking.ErrLocked) {
+		return failedCall(key, held)
+	}
+	return &callError{key, gateway.ErrUnavailable, held}
 }
 
 // takeOnce takes part in one call for key, or makes it. traced is ctx with the span of the caller's call.
@@ -207,7 +218,11 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		case t != nil:
 			return c.takeTurn(wait, ctx, key, w, t)
 		case l != nil:
-			defer func() { c.holder.leaveLine(l, err) }()
+			defer func() {
+				c.holder.mu.Lock()
+				defer c.holder.mu.Unlock()
+				c.holder.leaveLocked(l, err)
+			}()
 		}
 	}
 	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
@@ -304,9 +319,6 @@ func (l *Lock) until() time.Time {
 // are extended at once. The error is that of the first key that failed; others may have been
 // extended.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
-	if l.others == nil {
-		return l.extend(ctx, ttl)
-	}
 	return holds.Each(l.each(), func(_ int, one *Lock) error { return one.extend(ctx, ttl) })
 }
 

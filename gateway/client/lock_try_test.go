@@ -87,12 +87,13 @@ func TestLockErrors(t *testing.T) {
 		done, cancel := context.WithCancelCause(t.Context())
 		reason := errors.New("reason")
 		cancel(reason)
-		soon, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		soon, stop := context.WithTimeout(t.Context(), 3*time.Second)
 		defer stop()
 		_, empty := c.Lock(t.Context(), "")
 		_, gone := c.Lock(done, "other")
 		_, long := c.Lock(t.Context(), "other", locking.TTL(365*24*time.Hour))
 		_, waited := c.Lock(t.Context(), "k", locking.Wait(time.Second))
+		_, waitedElsewhere := s.NewClient().Lock(t.Context(), "k", locking.Wait(time.Second))
 		_, own := c.Lock(soon, "k") // by its own caller, who does not say so
 		_, here := c.TryLock(t.Context(), "k")
 		_, elsewhere := s.NewClient().TryLock(t.Context(), "k")
@@ -111,6 +112,7 @@ func TestLockErrors(t *testing.T) {
 			"too long a lease":         {long, locking.ErrOption, []string{"\"other\"", "24h", "MaxLease"}},
 			"too long an extension":    {longer, locking.ErrOption, []string{"\"k\"", "24h", "MaxLease"}},
 			"a bounded wait":           {waited, locking.ErrLocked, []string{"keyway: key \"k\" is still locked after 1s: locked by \"shop 7\", another caller of this client, at worker w1"}},
+			"a bounded wait elsewhere": {waitedElsewhere, locking.ErrLocked, []string{"keyway: key \"k\" is locked by \"shop 7\" for another ", "at worker w1"}},
 			"a wait for oneself":       {own, context.DeadlineExceeded, []string{"\"k\"", "locked by \"shop 7\""}},
 			"a lock of this client":    {here, locking.ErrLocked, []string{"keyway: key \"k\" is locked by \"shop 7\", another caller of this client, at worker w1"}},
 			"a lock of another client": {elsewhere, locking.ErrLocked, []string{"keyway: key \"k\" is locked by \"shop 7\" for another ", "at worker w1"}},
@@ -125,6 +127,24 @@ func TestLockErrors(t *testing.T) {
 				if says := tt.err.Error(); !strings.Contains(says, text) || strings.Count(says, `"k"`) > 1 {
 					t.Errorf("%s: %v, which does not say %s", what, tt.err, text)
 				}
+			}
+		}
+	})
+}
+
+// Without an answer of its owner nobody knows that a key is locked.
+func TestWaitWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := site.NewInBubble(t)
+		w := s.StartServing()
+		c := s.NewClient()
+		_ = kit.Must(s.NewClient().Lock(t.Context(), "k"))
+		time.AfterFunc(time.Second, func() { s.Sever(w, true) })
+		for _, what := range []string{"an owner that is cut off in the wait", "no owner"} {
+			began := time.Now()
+			_, err := c.Lock(t.Context(), "k", locking.Wait(3*time.Second))
+			if took := time.Since(began); errors.Is(err, locking.ErrLocked) || !errors.Is(err, gateway.ErrUnavailable) || took > 3*time.Second+kit.TTL/50 {
+				t.Errorf("%s: %v after %v", what, err, took)
 			}
 		}
 	})

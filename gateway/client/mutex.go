@@ -26,7 +26,9 @@ type Mutex struct {
 
 // NewMutex returns an unlocked Mutex of key, with the options of [Client.Lock]. It makes no call.
 func (c *Client) NewMutex(key string, opts ...locking.Option) *Mutex {
-	idle := &Lock{client: c, key: key, ctx: unlockedContext}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errLetGo)
+	idle := &Lock{client: c, key: key, ctx: ctx}
 	idle.unlocked.Store(true)
 	return &Mutex{client: c, key: key, opts: opts, idle: idle, lock: idle}
 }
@@ -88,12 +90,6 @@ func (m *Mutex) Until() time.Time {
 
 // Context is [Lock.Context], or a done context while the mutex is not locked.
 func (m *Mutex) Context() context.Context { return m.present().Context() }
-
-var unlockedContext = func() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errLetGo)
-	return ctx
-}()
 
 func (m *Mutex) present() *Lock {
 	m.mu.Lock()
