@@ -25,7 +25,7 @@ func TestClients(t *testing.T) {
 				{"Refused", refused}, {"Waits", waits}, {"Cancelled", cancelled}, {"SeveralKeys", severalKeys},
 				{"Renewed", renewed}, {"Expires", expires}, {"Ended", ended}, {"AnswersLost", answersLost}, {"AnswersLate", answersLate},
 				{"Repeated", repeated}, {"Garbled", garbled}, {"OtherRouter", otherRouter}, {"NoRouter", noRouter},
-				{"NoAccess", noAccess}, {"NoRenewal", noRenewal}, {"Dripped", dripped},
+				{"NoAccess", noAccess}, {"NoRenewal", noRenewal}, {"Dripped", dripped}, {"Hinted", hinted},
 			} {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
@@ -268,7 +268,11 @@ func repeated(s *stage) {
 
 // garbled: an answer that cannot be read is as good as none.
 func garbled(s *stage) {
-	texts := []string{"", "{", "[]", `{"ttl_ms":9e99}`, `{"ttl_ms":5000,"tokens":{"another":1}}`, strings.Repeat("[", 1<<17)}
+	forMe := fmt.Sprintf(`,"tokens":{%q:1}}`, s.key)
+	texts := []string{
+		"", "{", "[]", `{"ttl_ms":9e99}`, `{"ttl_ms":5000,"tokens":{"another":1}}`, strings.Repeat("[", 1<<17),
+		`{"ttl_ms":9e99` + forMe, `{"ttl_ms":1` + strings.Repeat("0", 400) + forMe,
+	}
 	d, p := s.driver(func(*http.Request) (f fate) {
 		if len(texts) > 0 {
 			f.garble, texts = &texts[0], texts[1:]
@@ -279,7 +283,7 @@ func garbled(s *stage) {
 		return f
 	})
 	held, l := d.lock("", wish{ttl: 30, keys: []string{s.key}})
-	if st := s.state(s.key); st.Token != l.Tokens[s.key] || p.count(http.MethodPost) != 7 {
+	if st := s.state(s.key); st.Token != l.Tokens[s.key] || p.count(http.MethodPost) != 9 {
 		s.t.Errorf("the key is %+v, the lock has token %d after %d requests", st, l.Tokens[s.key], p.count(http.MethodPost))
 	}
 	d.must("", held, "unlock")
@@ -350,4 +354,17 @@ func dripped(s *stage) {
 	held, _ := d.lock("", s.wish())
 	p.set(func(*http.Request) fate { return fate{drip: true} })
 	d.must("Unavailable", held, "unlock")
+}
+
+// hinted: an informational answer is none, and others may follow it.
+func hinted(s *stage) {
+	d, p := s.driver(func(*http.Request) fate { return fate{hint: true} })
+	held, l := d.lock("", wish{ttl: 30, keys: []string{s.key}})
+	if st := s.state(s.key); st.Token != l.Tokens[s.key] {
+		s.t.Errorf("the key is %+v, the lock has token %d", st, l.Tokens[s.key])
+	}
+	d.must("", held, "unlock")
+	if n := len(p.requests()); n != 2 {
+		s.t.Errorf("%d requests, want 2", n)
+	}
 }

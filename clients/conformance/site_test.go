@@ -166,6 +166,7 @@ type fate struct {
 	garble  *string       // it does not arrive, and this is its answer,
 	status  int           // with this status; 0 for 200
 	drip    bool          // it does not arrive, and its answer does not end
+	hint    bool          // an informational answer comes before its own
 }
 
 // proxy is between clients and the lock service. It closes the connections of requests that have no answer.
@@ -243,6 +244,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			case <-next:
 			}
 		}
+	}
+	if f.hint {
+		w.WriteHeader(http.StatusEarlyHints)
 	}
 	if f.garble != nil {
 		w.Header().Set("Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT") // as some proxies say it

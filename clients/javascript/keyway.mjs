@@ -110,7 +110,7 @@ export class Keyway {
         claim.keys.forEach((key) => full.append("key", key));
         const { status, answer, after } = await this.#ask(`${url}/v1/locks?${full}`, method, claim.id, patience, signal);
         if (status === 204 && method === "DELETE") return {};
-        if (status === 200 && answer.ttl_ms > 0 && claim.keys.every((key) => answer.tokens[key])) return { sent, answer };
+        if (status === 200 && answer.ttl_ms > 0 && answer.ttl_ms < 1e12 && claim.keys.every((key) => answer.tokens[key])) return { sent, answer };
         if (status === 200 || status === 204) throw new Error("a malformed answer");
         failure = refusal(url, claim, status, answer);
         pause = Math.max(pause, after);

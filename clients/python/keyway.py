@@ -131,7 +131,7 @@ class Keyway:
             try:
                 full = {"key": lock.keys, **(query or {}), **({"wait": _ms(wait)} if wait else {})}
                 status, answer, after = self._ask(url, method, full, lock._id, patience, cancel)
-                if status == 204 and method == "DELETE" or status == 200 and answer["ttl_ms"] > 0 and all(answer["tokens"][key] for key in lock.keys):
+                if status == 204 and method == "DELETE" or status == 200 and 0 < answer["ttl_ms"] / 1000 < threading.TIMEOUT_MAX and all(answer["tokens"][key] for key in lock.keys):
                     return sent, answer
                 if status in (200, 204):
                     raise ValueError("a malformed answer")
@@ -139,7 +139,7 @@ class Keyway:
                 if status < 500 and status != 429 or status == 508:
                     raise failure
                 pause = max(pause, after)
-            except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+            except (OSError, http.client.HTTPException, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError) as error:
                 failure = failure if isinstance(failure, KeywayError) else error  # an answer says more
             self._at += 1
             rest = limit - time.monotonic()
@@ -164,6 +164,9 @@ class Keyway:
             path = f"{url.path.rstrip('/')}/v1/locks?{urlencode(query, doseq=True)}"
             connection.request(method, path, headers={"Idempotency-Key": id, **self._headers})
             response = connection.getresponse()
+            while response.status < 200:  # an informational answer, such as 103
+                response.headers = None
+                response.begin()
             text = response.read(1 << 20)
             try:
                 answer = {**json.loads(text or b"{}")}
