@@ -24,5 +24,5 @@ func ExampleKeySources() {
 	// Output:
 	// "42" <nil>
 	// "42" <nil>
-	// "" gateway: the request has no key: send it in header:X-Order or path:/orders/{key}
+	// "" gateway: no key, or an empty one: send it in header:X-Order or path:/orders/{key}
 }

@@ -11,7 +11,7 @@ const MaxLen = 4096
 
 // Errors of finding a request's key.
 var (
-	ErrNoKey  = errors.New("gateway: the request has no key") // an empty one is none
+	ErrNoKey  = errors.New("gateway: no key, or an empty one")
 	ErrBadKey = errors.New("gateway: bad key")                // see Check
 )
 
