@@ -18,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -418,7 +419,7 @@ func TestTrapLateRenewal(t *testing.T) {
 		const offset = kit.TTL / 100 // the deadline lies between two looks, ttl/50 apart
 		began := time.Now()
 		c := site.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
-			promise, states := holds.Promise{Cancel: kit.TTL, Surrender: kit.TTL}, []holds.State{holds.Held}
+			promise, states := holder.Promise{Cancel: kit.TTL, Surrender: kit.TTL}, []holder.Answer{holder.Held}
 			_ = kit.Must(io.ReadAll(r.Body))
 			switch {
 			case r.Method == holds.Acquire:

@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/lockingtest"
 	"github.com/keyway-go/keyway/internal/test/site"
@@ -465,15 +466,15 @@ func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
 		began := time.Now()
 		c := site.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			_ = kit.Must(io.ReadAll(r.Body))
-			answer := holds.Grant{Token: 1, Lease: 10 * kit.TTL, Promise: holds.Promise{Cancel: kit.TTL, Surrender: kit.TTL}}.Append(nil)
+			answer := holds.Grant{Token: 1, Lease: 10 * kit.TTL, Promise: holder.Promise{Cancel: kit.TTL, Surrender: kit.TTL}}.Append(nil)
 			switch {
 			case r.Method == holds.Release && r.Key == "":
-				answer = holds.Answers{States: []holds.State{holds.Elsewhere}}.Append(nil)
+				answer = holds.Answers{States: []holder.Answer{holder.Elsewhere}}.Append(nil)
 			case r.Method == holds.Release && time.Since(began) < kit.TTL:
 				<-r.Context().Done()
 				return
 			case r.Method == holds.Release:
-				answer = holds.Answers{States: []holds.State{holds.Gone}}.Append(nil)
+				answer = holds.Answers{States: []holder.Answer{holder.Gone}}.Append(nil)
 			}
 			_, _ = w.Write(answer)
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/site"
@@ -363,13 +364,13 @@ func TestTrapFewerTurns(t *testing.T) {
 			body := kit.Must(io.ReadAll(r.Body))
 			if r.Method != holds.Acquire {
 				free <- struct{}{}
-				_, _ = w.Write(holds.Answers{States: []holds.State{holds.Held}}.Append(nil))
+				_, _ = w.Write(holds.Answers{States: []holder.Answer{holder.Held}}.Append(nil))
 				return
 			}
 			req := kit.Must(holds.ParseRequest(body))
 			asked <- req.Turns
 			<-free
-			g := holds.Grant{Token: token.Add(100), Lease: time.Minute, Promise: holds.Promise{Cancel: time.Minute, Surrender: time.Minute}}
+			g := holds.Grant{Token: token.Add(100), Lease: time.Minute, Promise: holder.Promise{Cancel: time.Minute, Surrender: time.Minute}}
 			if req.Turns > 0 {
 				g.Turns, g.Next = 1, g.Token+10
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -135,9 +136,9 @@ func (s *Service) release(ctx context.Context, l lockLease, key string) error {
 		switch {
 		case err != nil:
 			return err
-		case answers.States[0] == holds.Released:
+		case answers.States[0] == holder.Released:
 			released = true
-		case answers.States[0] == holds.Held, released:
+		case answers.States[0] == holder.Held, released:
 			return nil
 		default:
 			return errLockGone

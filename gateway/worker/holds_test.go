@@ -18,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -93,7 +94,7 @@ func (c *caller) renew(ids ...holds.ID) holds.Answers {
 	return r
 }
 
-func (c *caller) release(ids ...holds.ID) []holds.State {
+func (c *caller) release(ids ...holds.ID) []holder.Answer {
 	c.t.Helper()
 	status, body, err := c.call(c.t.Context(), holds.Release, "", c.refs(ids))
 	if err != nil || status != http.StatusOK {
@@ -148,12 +149,12 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		if status, body, _ := c.call(t.Context(), holds.Acquire, sameAs(c.ring, "k"), holds.Request{ID: id}.Append(nil)); status != http.StatusUnprocessableEntity {
 			t.Errorf("another key for the same hold: %d %s", status, body)
 		}
-		if r := c.renew(id, other); !slices.Equal(r.States, []holds.State{holds.Held, holds.Gone}) {
+		if r := c.renew(id, other); !slices.Equal(r.States, []holder.Answer{holder.Held, holder.Gone}) {
 			t.Errorf("renewed: %v", r.States)
 		}
 		c.release(id, id, other)
 		c.release(id)
-		if r := c.renew(id); r.States[0] == holds.Held {
+		if r := c.renew(id); r.States[0] == holder.Held {
 			t.Error("what was released is renewed")
 		}
 		if !free(t, w, "k") {
@@ -179,7 +180,7 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		if a, b := <-done, <-done; max(a, b) == http.StatusOK && min(a, b) == http.StatusOK {
 			t.Error("both calls were granted the key")
 		}
-		if c.renew(id).States[0] != holds.Held {
+		if c.renew(id).States[0] != holder.Held {
 			t.Error("the key is not held")
 		}
 		c.release(id)
@@ -292,14 +293,14 @@ func TestTrapPromisesEndWithTheLease(t *testing.T) {
 			select {
 			case <-ended:
 				over = true
-				if r.States[0] == holds.Held {
+				if r.States[0] == holder.Held {
 					t.Error("a hold of a lost partition is renewed")
 				}
 			default:
 				if last != 0 && r.Cancel > last-490*time.Millisecond {
 					t.Errorf("promised %v, and half a second before %v", r.Cancel, last)
 				}
-				if last = r.Cancel; r.States[0] != holds.Held {
+				if last = r.Cancel; r.States[0] != holder.Held {
 					t.Error("the hold has ended before the lease")
 				}
 			}
@@ -369,7 +370,7 @@ func TestCloseEndsHolds(t *testing.T) {
 		}()
 		synctest.Wait()
 		w.Close()
-		if r := c.renew(id); r.States[0] == holds.Held || r.Cancel > 0 {
+		if r := c.renew(id); r.States[0] == holder.Held || r.Cancel > 0 {
 			t.Errorf("renewed by a worker that is closed: %+v", r)
 		}
 		<-done

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -40,14 +41,14 @@ func TestExtend(t *testing.T) {
 			t.Errorf("extended to %+v, granted %+v", g, first)
 		}
 		time.Sleep(7 * time.Second)
-		if c.renew(id).States[0] != holds.Held {
+		if c.renew(id).States[0] != holder.Held {
 			t.Error("not held before the end of the lease to which it was extended")
 		}
 		time.Sleep(7 * time.Second) // of the 8 that the renewal has given
 		c.extend("k", holds.Request{ID: id, Lease: 8 * time.Second})
 		c.extend("k", holds.Request{ID: id, Lease: time.Second})
 		time.Sleep(7 * time.Second)
-		if c.renew(id).States[0] != holds.Held {
+		if c.renew(id).States[0] != holder.Held {
 			t.Error("an extension has made the lease shorter")
 		}
 		time.Sleep(1500 * time.Millisecond)

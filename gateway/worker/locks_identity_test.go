@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -58,7 +59,7 @@ func TestTrapLostLockShadowsNoOther(t *testing.T) {
 			if time.Since(granted) > 9*time.Second {
 				t.Fatalf("the lock of before has ended after %v", time.Since(granted))
 			}
-			if s := toA.renew(id).States[0]; s != holds.Held {
+			if s := toA.renew(id).States[0]; s != holder.Held {
 				t.Errorf("renewed where it has come back: %v", s)
 			}
 			if again := toA.acquireAs(key, holds.Request{ID: id, Lease: lease}); again.Token != grant.Token || grant.Token <= lost.Token {
@@ -68,7 +69,7 @@ func TestTrapLostLockShadowsNoOther(t *testing.T) {
 			if toA.renew(id); free(t, a, key) {
 				t.Error("free with the end of the lock of before")
 			}
-			if s := toA.release(id)[0]; s != holds.Held || !free(t, a, key) {
+			if s := toA.release(id)[0]; s != holder.Held || !free(t, a, key) {
 				t.Errorf("released: %v, and free: %v", s, free(t, a, key))
 			}
 		})
@@ -108,7 +109,7 @@ func TestTrapSameLockIsTheSameRequest(t *testing.T) {
 				t.Errorf("who waited reads %d", status)
 			}
 			c.acquireAs("k", holds.Request{ID: id, Shared: shared})
-			if s := c.release(id); !slices.Equal(s, []holds.State{holds.Held}) || !free(t, w, "k") {
+			if s := c.release(id); !slices.Equal(s, []holder.Answer{holder.Held}) || !free(t, w, "k") {
 				t.Errorf("released: %v", s)
 			}
 		}
@@ -123,7 +124,7 @@ func TestTrapReleaseNeedsASession(t *testing.T) {
 			id := holds.NewID()
 			toA.acquireAs(keys[0], holds.Request{ID: id, Lease: lease})
 			a.EndLease()
-			if s := toA.release(id)[0]; s != holds.Elsewhere {
+			if s := toA.release(id)[0]; s != holder.Elsewhere {
 				t.Errorf("released by a worker whose session may be over: %v", s)
 			}
 			status, body, err := toA.call(t.Context(), holds.Release, keys[0], toA.refs([]holds.ID{id}))
@@ -131,7 +132,7 @@ func TestTrapReleaseNeedsASession(t *testing.T) {
 				t.Errorf("released by who may not own it any more: %d %v %v", status, body, err)
 			}
 			time.Sleep(3 * time.Second) // it is renewed
-			if s := toA.release(id)[0]; s != holds.Held || !free(t, a, keys[0]) {
+			if s := toA.release(id)[0]; s != holder.Held || !free(t, a, keys[0]) {
 				t.Errorf("released: %v", s)
 			}
 		})
@@ -156,7 +157,7 @@ func TestTrapLateAttemptLocksNothing(t *testing.T) {
 		leave(t, a, b)
 		asks.Call = 8
 		late(toB)
-		if s := toB.release(asks.ID)[0]; s != holds.Held {
+		if s := toB.release(asks.ID)[0]; s != holder.Held {
 			t.Errorf("released: %v", s)
 		}
 	})
@@ -174,7 +175,7 @@ func TestReleasesAreBounded(t *testing.T) {
 			toA.release(id)
 		}
 		leave(t, a, b)
-		if s := toB.release(id, held); !slices.Equal(s, []holds.State{holds.Held, holds.Held}) {
+		if s := toB.release(id, held); !slices.Equal(s, []holder.Answer{holder.Held, holder.Held}) {
 			t.Errorf("after the move: %v", s)
 		}
 	})
@@ -203,7 +204,7 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 		if status, body, err := caller.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id, Try: true}.Append(nil)); status != http.StatusConflict || err != nil {
 			t.Errorf("asked for again: %d %q %v", status, body, err)
 		}
-		if s := caller.release(id)[0]; s != holds.Gone || free(t, w, "k") {
+		if s := caller.release(id)[0]; s != holder.Gone || free(t, w, "k") {
 			t.Errorf("released: %v, and free: %v", s, free(t, w, "k"))
 		}
 		if again := caller.acquire("k", holds.NewID()); again.Token <= lost.Token || w.Incarnation() != life {
@@ -230,7 +231,7 @@ func TestTrapLostLocksStayLost(t *testing.T) {
 			}
 			awaitServed(t, w, "k")
 		}
-		if free(t, w, "k") || caller.renew(id).States[0] != holds.Gone {
+		if free(t, w, "k") || caller.renew(id).States[0] != holder.Gone {
 			t.Errorf("after %v of its lease the key is free, or its lock is renewed", time.Since(granted))
 		}
 		time.Sleep(time.Until(granted.Add(11 * time.Second)))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
 
@@ -64,7 +65,7 @@ func TestTrapLocksComeBesideAnOverrun(t *testing.T) {
 					t.Errorf("token %d became %d", grant.Token, g.Token)
 				}
 				release := func() {
-					if s := toA.release(id)[0]; s != holds.Held {
+					if s := toA.release(id)[0]; s != holder.Held {
 						t.Errorf("released: %v", s)
 					}
 				}
@@ -76,7 +77,7 @@ func TestTrapLocksComeBesideAnOverrun(t *testing.T) {
 				if free(t, a, keys[0]) {
 					t.Errorf("free before both have ended, the lock first: %v", lockFirst)
 				}
-				if !lockFirst && toA.renew(id).States[0] != holds.Held {
+				if !lockFirst && toA.renew(id).States[0] != holder.Held {
 					t.Error("the lock has ended with the execution")
 				}
 				second()

@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
 
@@ -218,7 +219,7 @@ func TestTrapSharedLocksMove(t *testing.T) {
 			if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, gateway.ErrLocked) {
 				t.Errorf("with %d locks: %v", len(ids)-i, err)
 			}
-			if s := toB.release(ids[i])[0]; s != holds.Held {
+			if s := toB.release(ids[i])[0]; s != holder.Held {
 				t.Errorf("lock %d was %d at its release", i, s)
 			}
 		}

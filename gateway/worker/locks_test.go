@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -38,7 +39,7 @@ func TestLockLeases(t *testing.T) {
 				t.Errorf("%v wanted, %v given, want %v", tt.wanted, grant.Lease, tt.given)
 			}
 			time.Sleep(tt.given - time.Second)
-			if c.renew(id).States[0] != holds.Held {
+			if c.renew(id).States[0] != holder.Held {
 				t.Error("the lock has ended early")
 			}
 			began := time.Now()
@@ -48,7 +49,7 @@ func TestLockLeases(t *testing.T) {
 			if d := time.Since(began); d < tt.given || d > tt.given+10*time.Millisecond {
 				t.Errorf("free %v after the renewal, want %v", d, tt.given)
 			}
-			if c.renew(id).States[0] != holds.Gone {
+			if c.renew(id).States[0] != holder.Gone {
 				t.Error("a lock that has ended is renewed")
 			}
 		}
@@ -81,7 +82,7 @@ func TestLocksEndByThemselves(t *testing.T) {
 			if held := w.Status().Holds - 1; held != n-ended {
 				t.Fatalf("%d locks are left after %d steps, want %d", held, ended, n-ended)
 			}
-			if c.renew(renewed).States[0] != holds.Held {
+			if c.renew(renewed).States[0] != holder.Held {
 				t.Fatal("a lock that is renewed has ended")
 			}
 			time.Sleep(20 * step)
@@ -121,7 +122,7 @@ func leave(t *testing.T, a, b *site.Worker) {
 }
 
 // follow makes a call about locks in the form that follows their partition.
-func (c *caller) follow(method, key string, ids ...holds.ID) ([]holds.State, error) {
+func (c *caller) follow(method, key string, ids ...holds.ID) ([]holder.Answer, error) {
 	status, body, err := c.call(c.t.Context(), method, key, c.refs(ids))
 	if err != nil {
 		return nil, err
@@ -144,10 +145,10 @@ func TestTrapLocksMove(t *testing.T) {
 		id := holds.NewID()
 		grant := toA.acquireAs(key, holds.Request{ID: id, Label: "job 7"})
 		leave(t, a, b)
-		if s := toA.renew(id).States[0]; s != holds.Elsewhere {
+		if s := toA.renew(id).States[0]; s != holder.Elsewhere {
 			t.Errorf("the former owner says %d of a renewal", s)
 		}
-		if s := toA.release(id)[0]; s != holds.Elsewhere {
+		if s := toA.release(id)[0]; s != holder.Elsewhere {
 			t.Errorf("the former owner says %d of a release", s)
 		}
 		_, err := toA.follow(holds.Renew, key, id)
@@ -166,14 +167,14 @@ func TestTrapLocksMove(t *testing.T) {
 		}
 		for range 3 {
 			time.Sleep(8 * time.Second)
-			if states, err := toB.follow(holds.Renew, key, id); err != nil || states[0] != holds.Held {
+			if states, err := toB.follow(holds.Renew, key, id); err != nil || states[0] != holder.Held {
 				t.Fatalf("renewed: %v %v", states, err)
 			}
 		}
-		if states, err := toB.follow(holds.Release, key, id); err != nil || states[0] != holds.Held {
+		if states, err := toB.follow(holds.Release, key, id); err != nil || states[0] != holder.Held {
 			t.Errorf("released: %v %v", states, err)
 		}
-		if s := toB.renew(id).States[0]; s != holds.Gone || !free(t, b, key) {
+		if s := toB.renew(id).States[0]; s != holder.Gone || !free(t, b, key) {
 			t.Errorf("after the release it is %d, and free: %v", s, free(t, b, key))
 		}
 		for w, want := range map[*site.Worker]metrictest.Values{
@@ -212,7 +213,7 @@ func TestTrapNoLockSlipsIntoAClosedTable(t *testing.T) {
 		}
 		<-moved
 		toB.acquire(key, id)
-		if s := toB.renew(id).States[0]; s != holds.Held {
+		if s := toB.renew(id).States[0]; s != holder.Held {
 			t.Errorf("at the next owner it is %d", s)
 		}
 	})
@@ -242,7 +243,7 @@ func TestTrapLocksOfTheDeadOnlyBlock(t *testing.T) {
 		served := time.Now()
 		toD := newCaller(t, d)
 		toD.key = toA.key
-		if s := toD.renew(id).States[0]; s != holds.Gone {
+		if s := toD.renew(id).States[0]; s != holder.Gone {
 			t.Errorf("renewed after the death of its owner: %d", s)
 		}
 		if status, body, err := toD.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id, Try: true}.Append(nil)); status != http.StatusConflict || err != nil {
@@ -281,7 +282,7 @@ func TestTrapLeavingDoesNotWaitForLocks(t *testing.T) {
 			t.Errorf("%d locks are left, %d have moved", a, b)
 		}
 		for part := range slices.Chunk(ids, holds.MaxRefs) {
-			if r := toB.renew(part...); slices.ContainsFunc(r.States, func(s holds.State) bool { return s != holds.Held }) {
+			if r := toB.renew(part...); slices.ContainsFunc(r.States, func(s holder.Answer) bool { return s != holder.Held }) {
 				t.Fatal("a lock is not held at the next owner")
 			}
 			for _, id := range part[:20] {
@@ -317,10 +318,10 @@ func TestTrapALifeIsReleasedAfterItsLocks(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		awaitServed(t, w, "left")
-		if r := caller.renew(released, left); !slices.Equal(r.States, []holds.State{holds.Gone, holds.Gone}) {
+		if r := caller.renew(released, left); !slices.Equal(r.States, []holder.Answer{holder.Gone, holder.Gone}) {
 			t.Errorf("renewed by the next life: %v", r.States)
 		}
-		if s := caller.release(released)[0]; s != holds.Gone || free(t, w, "released") {
+		if s := caller.release(released)[0]; s != holder.Gone || free(t, w, "released") {
 			t.Errorf("released in the next life: %v, and free: %v", s, free(t, w, "released"))
 		}
 		time.Sleep(2 * time.Second)
@@ -353,7 +354,7 @@ func TestTrapLocksThatHaveComeAreNoted(t *testing.T) {
 			toA.acquire(key, id)
 			leave(t, a, b)
 			states, err := toB.follow(holds.Renew, key, id)
-			if !slices.Equal(noted, []string{a.Incarnation(), b.Incarnation()}) || fails == (err == nil) || !fails && states[0] != holds.Held {
+			if !slices.Equal(noted, []string{a.Incarnation(), b.Incarnation()}) || fails == (err == nil) || !fails && states[0] != holder.Held {
 				t.Errorf("noted %v; %v %v", noted, states, err)
 			}
 		})

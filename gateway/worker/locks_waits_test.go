@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
 
@@ -41,7 +42,7 @@ func TestTrapStoreWaitersHaveAShare(t *testing.T) {
 		}
 		letGo()
 		all.Wait()
-		if s := toW.release(kept)[0]; s != holds.Held && s != holds.Gone || !free(t, w, "kept") {
+		if s := toW.release(kept)[0]; s != holder.Held && s != holder.Gone || !free(t, w, "kept") {
 			t.Errorf("after its releases: %v, and free: %v", s, free(t, w, "kept"))
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/test/memstore"
 	"net/http"
 	"slices"
@@ -132,7 +133,7 @@ func TestTrapLongLocksOutliveTheirOwner(t *testing.T) {
 		if h := explain(t, b, keys[0]).Holder; h == nil || h.Token != grant.Token || h.Label != "backup" || h.Kind != "hold" {
 			t.Errorf("holder: %+v", h)
 		}
-		want := []holds.State{holds.Held, holds.Gone, holds.Held, holds.Held}
+		want := []holder.Answer{holder.Held, holder.Gone, holder.Held, holder.Held}
 		if r := toB.renew(renewed, short, shared, joint); !slices.Equal(r.States, want) {
 			t.Errorf("renewed at the successor: %v, want %v", r.States, want)
 		}
@@ -142,7 +143,7 @@ func TestTrapLongLocksOutliveTheirOwner(t *testing.T) {
 		if g := toB.extend(keys[0], holds.Request{ID: firm, Firm: true, Lease: 2 * longLease}); g.Token != grant.Token || g.Surrender != 2*longLease {
 			t.Errorf("extended to %+v, granted %+v", g, grant)
 		}
-		if s := toB.release(shared, joint); !slices.Equal(s, []holds.State{holds.Held, holds.Held}) || !free(t, b, keys[3]) {
+		if s := toB.release(shared, joint); !slices.Equal(s, []holder.Answer{holder.Held, holder.Held}) || !free(t, b, keys[3]) {
 			t.Errorf("shared locks are released: %v", s)
 		}
 		time.Sleep(time.Until(served.Add(longLease - time.Second)))
@@ -156,7 +157,7 @@ func TestTrapLongLocksOutliveTheirOwner(t *testing.T) {
 		if n := s.kept(t, b, keys[0]); n != 1 || free(t, b, keys[0]) {
 			t.Errorf("the store keeps %d locks, and the one that was extended is free: %v", n, free(t, b, keys[0]))
 		}
-		if s := toB.release(firm)[0]; s != holds.Held || !free(t, b, keys[0]) {
+		if s := toB.release(firm)[0]; s != holder.Held || !free(t, b, keys[0]) {
 			t.Errorf("released: %v", s)
 		}
 		if n := s.kept(t, b, keys[0]); n != 0 {
@@ -213,12 +214,12 @@ func TestLongLocksMove(t *testing.T) {
 		grant := toA.acquireAs(keys[0], holds.Request{ID: moved, Firm: true, Lease: time.Minute})
 		toA.acquireAs(keys[1], holds.Request{ID: released, Lease: longLease})
 		time.Sleep(40 * time.Second)
-		letGo, state := s.hold(), make(chan holds.State, 1)
+		letGo, state := s.hold(), make(chan holder.Answer, 1)
 		go func() { state <- toA.release(released)[0] }()
 		time.Sleep(time.Millisecond)
 		leave(t, a, b)
 		letGo()
-		if got := <-state; got != holds.Released {
+		if got := <-state; got != holder.Released {
 			t.Errorf("a release that was under way is answered %v, want released", got)
 		}
 		time.Sleep(time.Second)
@@ -252,7 +253,7 @@ func TestTrapLongLocksAreWrittenAgain(t *testing.T) {
 			t.Errorf("the store keeps %d locks", n)
 		}
 		kill(t, a, b, keys[0])
-		if s := toB.renew(id).States[0]; s != holds.Held {
+		if s := toB.renew(id).States[0]; s != holder.Held {
 			t.Errorf("renewed at the successor: %v", s)
 		}
 	})
@@ -413,7 +414,7 @@ func TestTrapLongLocksComeBack(t *testing.T) {
 		if o := toA.inspect(key); o.Token != grant.Token || o.Left > 20*time.Second || o.Left < 15*time.Second {
 			t.Errorf("%+v is left of a lock with token %d and 20s", o, grant.Token)
 		}
-		if s := toA.release(short)[0]; s != holds.Held || !free(t, a, beside) {
+		if s := toA.release(short)[0]; s != holder.Held || !free(t, a, beside) {
 			t.Errorf("beside it, released: %v, and free: %v", s, free(t, a, beside))
 		}
 		time.Sleep(21 * time.Second)

@@ -137,10 +137,7 @@ func readFlags(p *packed.Reader, flags ...*bool) {
 	}
 }
 
-// Promise says for how long the owner of a key vouches for it.
-type Promise = holder.Promise
-
-func appendPromise(b []byte, p Promise) []byte {
+func appendPromise(b []byte, p holder.Promise) []byte {
 	return appendDuration(appendDuration(b, p.Cancel), p.Surrender)
 }
 
@@ -196,22 +193,11 @@ func ParseRefs(b []byte, partitions int) ([]Ref, error) {
 	return refs, nil
 }
 
-// State is what a worker says of a hold: one of these four. After Released the owner is asked again: it does not hold the
-// key, or releases it.
-type State = holder.Answer
-
-// States.
-const (
-	Gone      = holder.Gone
-	Held      = holder.Held
-	Elsewhere = holder.Elsewhere
-	Released  = holder.Released
-)
-
-// Answers answers Renew and Release.
+// Answers answers Renew and Release. A worker says of a hold Gone, Held, Elsewhere or Released. After Released the owner is
+// asked again: it does not hold the key, or releases it.
 type Answers struct {
-	Promise         // for all that are renewed
-	States  []State // of each hold
+	holder.Promise                 // for all that are renewed
+	States         []holder.Answer // of each hold
 }
 
 // Append appends the answers to b.
@@ -228,8 +214,8 @@ func ParseAnswers(b []byte, n int) (a Answers, err error) {
 	p := packed.Reader{Rest: b}
 	a.Cancel, a.Surrender = p.Duration(), p.Duration()
 	for _, s := range p.Rest {
-		a.States = append(a.States, State(s))
-		p.Bad = p.Bad || s > byte(Released)
+		a.States = append(a.States, holder.Answer(s))
+		p.Bad = p.Bad || s > byte(holder.Released)
 	}
 	if p.Bad || len(a.States) != n {
 		return Answers{}, fmt.Errorf("%w: bad states of %d holds", errMalformed, n)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/holder"
 )
 
 func TestCodec(t *testing.T) {
@@ -35,14 +36,14 @@ func TestCodec(t *testing.T) {
 	}
 	for _, g := range []holds.Grant{
 		{Token: 1, Lease: 1},
-		{Token: 1 << 62, Lease: 10 * time.Second, Promise: holds.Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}},
+		{Token: 1 << 62, Lease: 10 * time.Second, Promise: holder.Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}},
 		{Token: 7, Lease: 1, Turns: holds.MaxTurns - 1, Next: 9},
 	} {
 		if got, err := holds.ParseGrant(g.Append(nil)); got != g || err != nil {
 			t.Errorf("%v became %v, %v", g, got, err)
 		}
 	}
-	late := holds.Grant{Token: 1, Lease: 1, Promise: holds.Promise{Cancel: -1, Surrender: -1}}
+	late := holds.Grant{Token: 1, Lease: 1, Promise: holder.Promise{Cancel: -1, Surrender: -1}}
 	if got, err := holds.ParseGrant(late.Append(nil)); got != (holds.Grant{Token: 1, Lease: 1}) || err != nil {
 		t.Errorf("a promise that is over became %v, %v", got, err)
 	}
@@ -91,7 +92,7 @@ func TestCodec(t *testing.T) {
 	if _, err := holds.ParseRefs(holds.AppendRefs(nil, append(most, holds.Ref{})), 1<<31); err == nil {
 		t.Error("too many holds are taken")
 	}
-	renewal := holds.Answers{Promise: holds.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, States: []holds.State{holds.Held, holds.Gone, holds.Elsewhere}}
+	renewal := holds.Answers{Promise: holder.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, States: []holder.Answer{holder.Held, holder.Gone, holder.Elsewhere}}
 	if got, err := holds.ParseAnswers(renewal.Append(nil), 3); !reflect.DeepEqual(got, renewal) || err != nil {
 		t.Errorf("%v became %v, %v", renewal, got, err)
 	}
@@ -110,8 +111,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(holds.Request{ID: holds.NewID(), Lease: 1, Wait: 300, Label: "x"}.Append(nil), 0)
 	f.Add(holds.Request{ID: holds.NewID(), Turns: 63, Label: "x"}.Append(nil), 0)
 	f.Add(holds.Grant{Token: 77, Lease: 9, Turns: 63, Next: 300}.Append(nil), 0)
-	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
-	f.Add(holds.Answers{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
+	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holder.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
+	f.Add(holds.Answers{States: []holder.Answer{holder.Held, holder.Elsewhere}}.Append(nil), 2)
 	f.Add(holds.AppendRefs(nil, []holds.Ref{{Partition: 1}, {Partition: 300}}), 4096)
 	f.Add(holds.Occupancy{Held: true, Lock: true, Token: 7, Left: 9, Label: "x", Waiting: 2}.Append(nil), 0)
 	f.Add(bytes.Repeat([]byte{0xff}, 40), 1)

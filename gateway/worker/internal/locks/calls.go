@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -105,7 +106,7 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case p != nil && slices.Contains(answer.States, holds.Elsewhere) && !slices.Contains(answer.States, holds.Released): // it has just been closed
+	case p != nil && slices.Contains(answer.States, holder.Elsewhere) && !slices.Contains(answer.States, holder.Released): // it has just been closed
 		return nil, p.Elsewhere(r.Key)
 	}
 	return answer.Append(nil), nil
@@ -138,7 +139,7 @@ func (ls *Locks) renew(refs []holds.Ref) (holds.Answers, error) {
 	if err := ls.noteFirstHold(); err != nil {
 		return holds.Answers{}, err
 	}
-	r := holds.Answers{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
+	r := holds.Answers{Promise: ls.promise(), States: make([]holder.Answer, 0, len(refs))}
 	for _, ref := range refs {
 		ls.tables[ref.Partition].do(func(m *remote.Machine, at remote.Instant) {
 			r.States = append(r.States, m.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
@@ -148,8 +149,8 @@ func (ls *Locks) renew(refs []holds.Ref) (holds.Answers, error) {
 }
 
 // release ends locks, and the waits for them. If the store may still keep a lock, the state
-// is holds.Released, and the caller asks again.
-func (ls *Locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
+// is holder.Released, and the caller asks again.
+func (ls *Locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holder.Answer, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), ls.cfg.Settings.TTL)
 	defer cancel()
 	table := func(ref holds.Ref) *lockTable { return &ls.tables[ref.Partition] }
@@ -164,7 +165,7 @@ func (ls *Locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 		defer r.EndWait()
 	}
 	sure := ls.promise().Surrender > 0
-	states, removals := make([]holds.State, len(refs)), make([]*lockWait, len(refs))
+	states, removals := make([]holder.Answer, len(refs)), make([]*lockWait, len(refs))
 	for i, ref := range refs {
 		t := table(ref)
 		at := t.lock()
@@ -175,10 +176,10 @@ func (ls *Locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 	for i, removal := range removals {
 		switch {
 		case removal == nil || removal.await(ctx):
-		case states[i] == holds.Held:
-			states[i] = holds.Released
+		case states[i] == holder.Held:
+			states[i] = holder.Released
 		default:
-			states[i] = holds.Elsewhere
+			states[i] = holder.Elsewhere
 		}
 	}
 	return states, nil
@@ -362,7 +363,7 @@ func (ls *Locks) tryProlong(p *keyed.Partition, x remote.Extension) (grant holds
 	case err != nil:
 		return grant, nil, t.refusalOf(err, x.Key)
 	case firm:
-		promise = holds.Promise{Cancel: x.Lease, Surrender: x.Lease}
+		promise = holder.Promise{Cancel: x.Lease, Surrender: x.Lease}
 	}
 	return holds.Grant{Token: l.Token, Lease: l.Lease, Promise: promise}, nil, nil
 }

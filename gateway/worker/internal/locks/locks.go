@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
@@ -344,9 +344,9 @@ func (ls *Locks) Waiting() int64 {
 
 // promise returns how much longer this worker can vouch for the locks that their machine then
 // continues.
-func (ls *Locks) promise() holds.Promise {
+func (ls *Locks) promise() holder.Promise {
 	cancel, surrender := ls.cfg.Keys.Left()
-	return holds.Promise{Cancel: cancel, Surrender: surrender}
+	return holder.Promise{Cancel: cancel, Surrender: surrender}
 }
 
 // noteFirstHold calls Config.OnHold for the incarnation, once.
