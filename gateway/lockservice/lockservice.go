@@ -306,8 +306,8 @@ func (s *Service) lock(ctx context.Context, q *lockRequest) (any, error) {
 	grants := make([]lockGrant, 0, len(q.keys))
 	for range lockRounds {
 		for i, key := range q.keys {
-			if i < len(grants) && s.isFresh(grants[i]) {
-				continue
+			if i < len(grants) && s.now().Mono-grants[i].sent.Mono < grants[i].lasts/5 {
+				continue // what it says is nearly as true as when it came
 			}
 			g, err := s.acquire(ctx, q, key)
 			if err != nil {
@@ -327,12 +327,6 @@ func (s *Service) lock(ctx context.Context, q *lockRequest) (any, error) {
 		s.giveUp(q, q.keys, q.keys)
 	}
 	return a, err
-}
-
-// isFresh reports whether what a grant says is nearly as true as when it came.
-func (s *Service) isFresh(g lockGrant) bool {
-	age := s.now().Mono - g.sent.Mono
-	return age < g.lasts/5
 }
 
 func (s *Service) answer(q *lockRequest, grants []lockGrant) (any, error) {
