@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -36,11 +35,11 @@ func mapCount(f *os.File) *atomic.Int64 {
 	return (*atomic.Int64)(unsafe.Pointer(&page[len(headerMark)]))
 }
 
-// inode returns the number of f in its file system, "" if that is not known.
+// inode returns the numbers of f's file system and of f in it, "" if they are not known.
 func inode(f *os.File) string {
 	var stat syscall.Stat_t
 	if syscall.Fstat(int(f.Fd()), &stat) != nil {
 		return ""
 	}
-	return strconv.FormatUint(stat.Ino, 10)
+	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
 }

@@ -23,9 +23,9 @@ const patience = 500 * time.Millisecond
 // the last thread of the process has ended. A process that gets the lock therefore knows that the
 // processes of the file's incarnations are dead, if they ran under the same kernel. Each line has
 // the boot id of its machine to check that: a lock on a network file system, or on a volume that
-// was attached elsewhere before, proves nothing about processes there. It also has the file's inode,
-// since the lock of a copy proves nothing either, and the grace during which an app may continue the
-// process's work.
+// was attached elsewhere before, proves nothing about processes there. It also has the file's file
+// system and inode, since the lock of a copy proves nothing either, and the grace during which an app
+// may continue the process's work.
 //
 // The file may begin with a header, which the process has in its memory, to count there what runs
 // at its app. The kernel keeps the count when the process is killed. The lines of a process that
@@ -66,7 +66,7 @@ func BootID() string {
 	return strings.Join(strings.Fields(string(boot)+" "+string(machine)), "/")
 }
 
-// placeOf returns where a file is: the boot id and the file's inode; "" without a boot id.
+// placeOf returns where a file is: the boot id, the file system and the inode; "" without a boot id.
 func placeOf(f *os.File, boot string) string {
 	if boot == "" {
 		return ""
