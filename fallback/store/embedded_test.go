@@ -57,6 +57,55 @@ func TestTrapEmbeddedRestart(t *testing.T) {
 	}
 }
 
+// A server that is set back to an earlier state together with its memory, as a virtual machine is, keeps its run id. A
+// look shows what is lost.
+func TestTrapServerSetBack(t *testing.T) {
+	e := startEmbedded(t)
+	s := openStore(t, e.URL(), Config{NewCluster: true})
+	gen := firstGeneration(t, s)
+	if _, err := s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+		t.Fatal(err)
+	}
+	before := e.server.Dump()
+	hashes := map[string]map[string]string{}
+	for _, key := range []string{s.keys[0], s.keys[1]} { // meta and partitions
+		hashes[key] = map[string]string{}
+		fields, err := e.server.HKeys(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range fields {
+			hashes[key][field] = e.server.HGet(key, field)
+		}
+	}
+	if _, err := s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := s.Observe(t.Context(), gen, "a", 0, nil)
+	if err != nil || len(seen.Partitions) != 1 {
+		t.Fatalf("%+v, %v", seen, err)
+	}
+	for key, fields := range hashes {
+		e.server.Del(key)
+		for field, value := range fields {
+			e.server.HSet(key, field, value)
+		}
+	}
+	if _, err := e.server.ZRem(s.keys[5], "1"); err != nil { // changes
+		t.Fatal(err)
+	}
+	if e.server.Dump() != before {
+		t.Fatal("it is not as before")
+	}
+	if _, err := s.Observe(t.Context(), gen, "a", seen.Version, nil); !errors.Is(err, records.ErrGeneration) {
+		t.Errorf("a look gave %v, want ErrGeneration", err)
+	}
+	again, err := s.Observe(t.Context(), firstGeneration(t, s), "a", 0, nil)
+	if err != nil || again.Quarantine == 0 || len(again.Sessions) > 0 {
+		t.Errorf("got %+v, %v, want a quarantine and no session", again, err)
+	}
+}
+
 func TestEmbeddedAddressInUse(t *testing.T) {
 	e := startEmbedded(t)
 	if again, err := StartEmbedded(e.Addr(), ""); err == nil {
