@@ -48,6 +48,7 @@
 // etcd loses no acknowledged write, and a restart or a new leader ends nothing. Four events end a generation:
 //   - Meta was deleted.
 //   - etcd has another cluster id, because it was restored from a snapshot.
-//   - Its revision is lower than a handle has seen, because members were started on old data.
+//   - Its revision is lower than a handle has seen, because members were started on old data. Or that of
+//     changed/partitions is, since a restored snapshot can have raised the former.
 //   - A worker with other settings registers while no session is alive.
 package etcd

@@ -71,7 +71,7 @@ func (s *Store) transactFrom(ctx context.Context, client *connection, gen string
 			if !resp.behind && resp.Header.ClusterId == st.meta.cluster {
 				for _, op := range st.ops {
 					if key := op.KeyBytes(); op.IsPut() && strings.HasPrefix(string(key), s.key("partition/")) {
-						s.learn(st.meta.generation, &mvccpb.KeyValue{Key: key, Value: op.ValueBytes(), ModRevision: resp.Header.Revision})
+						s.learn(st.meta.generation, 0, &mvccpb.KeyValue{Key: key, Value: op.ValueBytes(), ModRevision: resp.Header.Revision})
 					}
 				}
 				return nil
