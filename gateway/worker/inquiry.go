@@ -38,42 +38,42 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 	case calls.Locks:
 		answerJSON(rw, w.locks.Page(r.Key))
 	case calls.Unlock:
-		rows, err := w.locks.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote()))
-		switch {
-		case errors.Is(err, status.ErrNotLocked):
-			locks.Answer(rw, http.StatusNotFound, []byte(err.Error()))
-		case err != nil:
-			locks.Answer(rw, http.StatusServiceUnavailable, []byte(err.Error()))
-		default:
+		if rows, err := w.locks.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())); err != nil {
+			answerNothing(rw, err)
+		} else {
 			answerJSON(rw, rows)
 		}
 	case calls.Pardon:
-		answerNothing(rw, w.Release(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())), http.StatusNotFound)
+		answerNothing(rw, w.Release(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())))
 	case calls.Accuse:
-		answerNothing(rw, w.shell.Docket.Accuse(r.Context(), string(body)), http.StatusServiceUnavailable)
+		answerNothing(rw, w.shell.Docket.Accuse(r.Context(), string(body)))
 	case calls.Drain:
-		answerNothing(rw, w.LeaveRing(r.Context()), http.StatusServiceUnavailable)
+		answerNothing(rw, w.LeaveRing(r.Context()))
 	case calls.Undrain:
-		answerNothing(rw, w.JoinRing(), http.StatusConflict)
+		answerNothing(rw, w.JoinRing())
 	case calls.Place:
 		number, name, _ := strings.Cut(string(body), " ")
 		partition, err := strconv.Atoi(number)
 		if err == nil {
 			err = w.Place(r.Context(), partition, name)
 		}
-		answerNothing(rw, err, http.StatusConflict)
+		answerNothing(rw, err)
 	default:
 		w.locks.Serve(rw, r, body)
 	}
 }
 
-// answerNothing answers a call that has failed with err, or with nil has not.
-func answerNothing(rw *link.ResponseWriter, err error, failed int) {
-	if err != nil {
-		locks.Answer(rw, failed, []byte(err.Error()))
-		return
+// answerNothing answers a call that has failed with err, or with nil has not. Only a key that is not held or quarantined
+// is not found.
+func answerNothing(rw *link.ResponseWriter, err error) {
+	switch {
+	case err == nil:
+		locks.Answer(rw, http.StatusOK, nil)
+	case errors.Is(err, status.ErrNotLocked), errors.Is(err, status.ErrNotQuarantined):
+		locks.Answer(rw, http.StatusNotFound, []byte(err.Error()))
+	default:
+		locks.Answer(rw, http.StatusServiceUnavailable, []byte(err.Error()))
 	}
-	locks.Answer(rw, http.StatusOK, nil)
 }
 
 func answerJSON(rw *link.ResponseWriter, v any) {

@@ -147,28 +147,30 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 
 // Release implements [status.Operator].
 func (o *Operator) Release(ctx context.Context, key, by string) error {
-	m, err := o.any()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	_, err = o.call(ctx, m, calls.Pardon, key, []byte(by))
+	err := o.orderAny(ctx, calls.Pardon, key, []byte(by))
 	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
 		return fmt.Errorf("%w: %q", status.ErrNotQuarantined, key)
 	}
 	return err
 }
 
-// any returns the worker of this process, or else one on the ring.
-func (o *Operator) any() (ring.Member, error) {
+// orderAny makes a call that any worker can carry out: at the worker of this process, or else at one of the first three
+// on the ring that answers.
+func (o *Operator) orderAny(ctx context.Context, method, key string, body []byte) error {
+	workers := o.workers.Members.View().Workers()
 	if self := o.workers.Members.Self(); self.Role == ring.RoleWorker {
-		return self, nil
+		workers = []ring.Member{self}
 	}
-	if workers := o.workers.Members.View().Workers(); len(workers) > 0 {
-		return workers[0], nil
+	err := errors.New("gateway: no worker is on the ring")
+	for _, m := range workers[:min(len(workers), 3)] {
+		within, cancel := context.WithTimeout(ctx, askTimeout)
+		err = o.order(within, m, method, key, body)
+		cancel()
+		if !errors.Is(err, status.ErrNotAnswered) {
+			break
+		}
 	}
-	return ring.Member{}, errors.New("gateway: no worker is on the ring")
+	return err
 }
 
 // askMember makes a call that is answered at once, with JSON.
@@ -209,7 +211,7 @@ type answerError struct {
 	text   string
 }
 
-func (e *answerError) Error() string { return fmt.Sprintf("it answers %d %s", e.status, e.text) }
+func (e *answerError) Error() string { return cmp.Or(e.text, http.StatusText(e.status)) }
 
 // Explain implements [status.Operator].
 func (o *Operator) Explain(ctx context.Context, key string) (*status.Explanation, error) {
@@ -295,7 +297,7 @@ func (o *Operator) Drain(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return o.order(ctx, m, calls.Drain, nil)
+	return o.order(ctx, m, calls.Drain, "", nil)
 }
 
 // Undrain implements [status.Operator].
@@ -306,28 +308,19 @@ func (o *Operator) Undrain(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return o.order(ctx, m, calls.Undrain, nil)
+	return o.order(ctx, m, calls.Undrain, "", nil)
 }
 
 // Place implements [status.Operator].
 func (o *Operator) Place(ctx context.Context, partition int, worker string) error {
-	m, err := o.any()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	return o.order(ctx, m, calls.Place, fmt.Appendf(nil, "%d %s", partition, worker))
+	return o.orderAny(ctx, calls.Place, "", fmt.Appendf(nil, "%d %s", partition, worker))
 }
 
 // order makes a call that changes something.
-func (o *Operator) order(ctx context.Context, m ring.Member, method string, body []byte) error {
-	_, err := o.call(ctx, m, method, "", body)
-	if refused, ok := errors.AsType[*answerError](err); ok {
-		return errors.New(refused.text)
-	}
-	if err != nil {
+func (o *Operator) order(ctx context.Context, m ring.Member, method, key string, body []byte) error {
+	_, err := o.call(ctx, m, method, key, body)
+	if _, refused := errors.AsType[*answerError](err); err != nil && !refused {
 		return fmt.Errorf("%w: %s at %s: %w", status.ErrNotAnswered, m.Name, m.Addr, err)
 	}
-	return nil
+	return err
 }
