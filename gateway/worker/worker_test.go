@@ -257,6 +257,29 @@ func TestDrainWaitsForHandlers(t *testing.T) {
 	})
 }
 
+// A worker that is closed ends a drain without a deadline, which a handler would keep waiting.
+func TestCloseEndsDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := site.New(t, 16).StartOwner()
+		held, release, drained := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go a.Do(t.Context(), "k", func(gateway.Execution) error { close(held); <-release; return nil })
+		<-held
+		go func() { drained <- a.Drain(t.Context()) }()
+		synctest.Wait()
+		a.Close()
+		synctest.Wait()
+		select {
+		case err := <-drained:
+			if err == nil || !strings.Contains(err.Error(), "closed") {
+				t.Errorf("the drain ended with %v", err)
+			}
+		default:
+			t.Error("the drain goes on")
+		}
+		close(release)
+	})
+}
+
 func TestCrashIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 64

@@ -197,6 +197,13 @@ func (s *Shell) Drain(ctx context.Context) error {
 			return nil
 		case <-half:
 			s.post(nil, handoff.Leave{Now: true})
+		case <-s.ctx.Done():
+			select {
+			case <-s.gone:
+				return nil
+			default:
+				return fmt.Errorf("worker: %s was closed before it had left", s.cfg.Name)
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", s.cfg.Name, context.Cause(ctx), s.cfg.Keys.Running(), s.cfg.Settings.TTL)
 		}
