@@ -26,63 +26,54 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 	}
 	switch r.Method {
 	case calls.Status:
-		answerJSON(rw, w.Status())
+		answer(rw, w.Status(), nil)
 	case calls.Explain:
-		if s, err := w.Explain(r.Key); err != nil {
-			locks.Answer(rw, http.StatusBadRequest, []byte(err.Error()))
-		} else {
-			answerJSON(rw, s)
-		}
+		s, err := w.Explain(r.Key)
+		answer(rw, s, err)
 	case calls.Load:
-		answerJSON(rw, w.Loads())
+		answer(rw, w.Loads(), nil)
 	case calls.Locks:
-		answerJSON(rw, w.locks.Page(r.Key))
+		answer(rw, w.locks.Page(r.Key), nil)
 	case calls.Unlock:
-		if rows, err := w.locks.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())); err != nil {
-			answerNothing(rw, err)
-		} else {
-			answerJSON(rw, rows)
-		}
+		rows, err := w.locks.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote()))
+		answer(rw, rows, err)
 	case calls.Pardon:
-		answerNothing(rw, w.Release(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())))
+		answer(rw, nil, w.Release(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote())))
 	case calls.Accuse:
-		answerNothing(rw, w.shell.Docket.Accuse(r.Context(), string(body)))
+		answer(rw, nil, w.shell.Docket.Accuse(r.Context(), string(body)))
 	case calls.Drain:
-		answerNothing(rw, w.LeaveRing(r.Context()))
+		answer(rw, nil, w.LeaveRing(r.Context()))
 	case calls.Undrain:
-		answerNothing(rw, w.JoinRing())
+		answer(rw, nil, w.JoinRing())
 	case calls.Place:
 		number, name, _ := strings.Cut(string(body), " ")
 		partition, err := strconv.Atoi(number)
 		if err == nil {
 			err = w.Place(r.Context(), partition, name)
 		}
-		answerNothing(rw, err)
+		answer(rw, nil, err)
 	default:
 		w.locks.Serve(rw, r, body)
 	}
 }
 
-// answerNothing answers a call that has failed with err, or with nil has not. Only a key that is not held or quarantined
-// is not found.
-func answerNothing(rw *link.ResponseWriter, err error) {
+// answer answers a call that has failed with err, or has the result v, nil for none. Only a key that is not held or
+// quarantined is not found.
+func answer(rw *link.ResponseWriter, v any, err error) {
+	var body []byte
+	if err == nil && v != nil {
+		body, err = json.Marshal(v)
+	}
 	switch {
-	case err == nil:
-		locks.Answer(rw, http.StatusOK, nil)
 	case errors.Is(err, status.ErrNotLocked), errors.Is(err, status.ErrNotQuarantined):
 		locks.Answer(rw, http.StatusNotFound, []byte(err.Error()))
-	default:
+	case err != nil:
 		locks.Answer(rw, http.StatusServiceUnavailable, []byte(err.Error()))
-	}
-}
-
-func answerJSON(rw *link.ResponseWriter, v any) {
-	body, err := json.Marshal(v)
-	if err != nil || len(body) > calls.MaxAnswer {
+	case len(body) > calls.MaxAnswer:
 		locks.Answer(rw, http.StatusInternalServerError, []byte("worker: the answer is too long"))
-		return
+	default:
+		locks.Answer(rw, http.StatusOK, body)
 	}
-	locks.Answer(rw, http.StatusOK, body)
 }
 
 // Loads returns what the partitions that this worker serves cost lately, and the worker's weight. Only a
