@@ -45,10 +45,10 @@
 //
 // # Generations
 //
-// etcd loses no acknowledged write, and a restart or a new leader ends nothing. Four events end a generation:
+// etcd loses no acknowledged write, and a restart or a new leader ends nothing. Five events end a generation:
 //   - Meta was deleted.
 //   - etcd has another cluster id, because it was restored from a snapshot.
-//   - Its revision is lower than a handle has seen, because members were started on old data. Or that of
-//     changed/partitions is, since a restored snapshot can have raised the former.
+//   - Its revision is lower than a handle has seen, because members were started on old data.
+//   - The revision of changed/partitions is lower, because a restored snapshot has raised that of etcd.
 //   - A worker with other settings registers while no session is alive.
 package etcd
