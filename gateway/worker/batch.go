@@ -345,18 +345,6 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*batchCall[In, Out]
 	return calls
 }
 
-// mayBegin reports whether the call's origin knows that it begins. If not, failed says why.
-func (c *batchCall[In, Out]) mayBegin() bool {
-	if c.share == nil {
-		return true
-	}
-	err := c.share.Begin()
-	if err != nil {
-		c.failed = fmt.Errorf("%w: %w", gateway.ErrUnavailable, err)
-	}
-	return err == nil
-}
-
 // begin begins a batch with those calls whose callers have not left, and returns their items.
 func begin[In, Out any](ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out] {
 	items := make([]*Item[In, Out], 0, len(calls))
@@ -368,7 +356,7 @@ func begin[In, Out any](ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out]
 	}
 	for _, c := range calls {
 		to := begun
-		if c.ctx.Err() != nil || !c.mayBegin() {
+		if c.failed = keyed.MayBegin(c.share); c.failed != nil || c.ctx.Err() != nil {
 			to = left
 		}
 		c.batch = ba

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -53,6 +55,7 @@ func (f *frames) Read(p []byte) (int, error) {
 type crowd struct {
 	worker *worker.Worker
 	client *link.Client
+	policy []byte // of the requests
 	conn   atomic.Pointer[frames]
 	server *worker.Server
 	wg     sync.WaitGroup
@@ -62,7 +65,11 @@ type crowd struct {
 
 func newCrowd(t *testing.T, h func(w *worker.Worker) http.Handler) *crowd {
 	t.Helper()
-	w := site.New(t, 16).StartReady()
+	return crowdAt(t, site.New(t, 16).StartReady(), h)
+}
+
+func crowdAt(t *testing.T, w *site.Worker, h func(w *worker.Worker) http.Handler) *crowd {
+	t.Helper()
 	c := &crowd{worker: w.Worker, server: w.NewServer(h(w.Worker))}
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	c.wg.Go(func() { _ = c.server.Serve(l) })
@@ -81,7 +88,7 @@ func newCrowd(t *testing.T, h func(w *worker.Worker) http.Handler) *crowd {
 func (c *crowd) send(t *testing.T, n int) {
 	for range n {
 		c.wg.Go(func() {
-			req := &link.Request{Method: "POST", Target: "/stock/k", Host: "x", Key: "k", Body: strings.NewReader("x"), ContentLength: 1}
+			req := &link.Request{Method: "POST", Target: "/stock/k", Host: "x", Key: "k", Policy: c.policy, Body: strings.NewReader("x"), ContentLength: 1}
 			answer, err := c.client.Do(t.Context(), req)
 			switch {
 			case err == nil:
@@ -155,5 +162,33 @@ func TestTrapBatchesOfADeadWorker(t *testing.T) {
 	c.wg.Wait()
 	if c.lost.Load() != 10 || c.unrun.Load() != 5 || ran.Load() != 11 {
 		t.Errorf("%d lost, %d have not run, %d have; want 10, 5 and 11", c.lost.Load(), c.unrun.Load(), ran.Load())
+	}
+}
+
+// A request whose route has a rate first waits for its partition. Its router knows when it no longer does, even if it has
+// its key at once then.
+func TestTrapARequestThatWaitedForItsPartitionHasBegun(t *testing.T) {
+	s := site.New(t, 16)
+	store := &site.CutStore{Store: s.Store}
+	store.Set(true)
+	w := s.Start(func(cfg *worker.Config) { cfg.Store, cfg.AwaitTimeout = store, time.Minute })
+	release := make(chan struct{})
+	var ran atomic.Int64
+	c := crowdAt(t, w, func(w *worker.Worker) http.Handler {
+		return w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			ran.Add(1)
+			<-release
+		}))
+	})
+	c.policy = (&policy.Policy{Route: "r", Rate: policy.Rate{PerSecond: 1, Burst: 10}}).Append(nil)
+	c.send(t, 1)
+	c.told(t, waitingFrame, 1)
+	store.Set(false)
+	kit.Eventually(t, "it runs", func() bool { return ran.Load() == 1 })
+	c.server.Close()
+	close(release)
+	c.wg.Wait()
+	if c.lost.Load() != 1 || c.unrun.Load() != 0 {
+		t.Errorf("%d lost, %d have not run, %d have; want 1, 0 and 1", c.lost.Load(), c.unrun.Load(), ran.Load())
 	}
 }

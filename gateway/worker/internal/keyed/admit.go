@@ -191,10 +191,10 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 		}
 		cancels = p.Cancels.Load()
 		token, err = p.Table.LockWait(ctx, key, wait)
-		if token != 0 && how.Share != nil {
-			if err := how.Share.Begin(); err != nil { // before the lease is compared, since it takes time
+		if token != 0 {
+			if err := MayBegin(how.Share); err != nil { // before the lease is compared, since it takes time
 				p.Unlock(key, token)
-				return 0, 0, cmp.Or(context.Cause(ctx), fmt.Errorf("%w for key %q: %w", gateway.ErrUnavailable, key, err))
+				return 0, 0, cmp.Or(context.Cause(ctx), err)
 			}
 		}
 		if token != 0 {
@@ -280,7 +280,8 @@ func (k *Keys) pay(ctx context.Context, p *Partition, key string, how Asking) (t
 	return term, k.rates.takeToken(how.Policy, key, term, k.Now())
 }
 
-// AwaitOpen is awaitOwnership for a caller that does not wait for its key so far.
+// AwaitOpen is awaitOwnership for a caller that does not wait for its key so far. Its origin knows that it may begin then:
+// it may have its key without another wait.
 func (p *Partition) AwaitOpen(ctx context.Context, key string, how Asking) error {
 	if p.Open.Load() {
 		return nil
@@ -291,7 +292,10 @@ func (p *Partition) AwaitOpen(ctx context.Context, key string, how Asking) error
 		}
 		defer how.Share.EndWait()
 	}
-	return p.awaitOwnership(ctx, key, how, time.Now().Add(p.keys.MaxWait(how)))
+	if err := p.awaitOwnership(ctx, key, how, time.Now().Add(p.keys.MaxWait(how))); err != nil {
+		return err
+	}
+	return MayBegin(how.Share)
 }
 
 // awaitOwnership waits for the partition to open. A call is one of this program: it waits until

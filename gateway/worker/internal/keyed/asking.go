@@ -21,6 +21,17 @@ type Origin interface {
 	EndWait()
 }
 
+// MayBegin returns why a request that may have waited must not begin: its origin would not know. o may be nil.
+func MayBegin(o Origin) error {
+	if o == nil {
+		return nil
+	}
+	if err := o.Begin(); err != nil {
+		return fmt.Errorf("%w: %w", gateway.ErrUnavailable, err)
+	}
+	return nil
+}
+
 // Trace follows a request or call through its waits and its execution.
 type Trace interface {
 	// Waited records a wait for key that has ended now, with err if the key was not had.
