@@ -59,7 +59,7 @@
 // With these errors the call has not run, and must be changed:
 //
 //	ErrNoKey, ErrBadKey   the key is empty, or too long
-//	ErrNested             an HTTP request asks for a key that its own chain of calls holds
+//	ErrNested             an HTTP request, or a call within one, asks for a key that its chain of calls holds
 //	ErrConfig             from Start: names a field of Config
 //
 // An error that wraps ErrMayHaveRun says that the call may have run, or may still run:

@@ -33,7 +33,7 @@ var (
 	// long.
 	ErrTimeout = errors.New("gateway: the execution exceeded its time limit")
 
-	// ErrNested means that a request over HTTP is for a key that the chain of
+	// ErrNested means that a request over HTTP, or a call within one, is for a key that the chain of
 	// calls that it belongs to holds already, so that it would wait for itself.
 	ErrNested = errors.New("worker: nested request for a key that its own chain of calls holds")
 )

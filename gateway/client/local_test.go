@@ -3,6 +3,7 @@ package client_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -38,6 +41,42 @@ func TestClientOfItsOwnWorker(t *testing.T) {
 	}, func(t *testing.T, c *client.Client) {
 		if _, text := kit.Do(t, &http.Client{Transport: c}, keyed(t, "GET", "/", nil)); text != "127.0.0.1:0true" {
 			t.Errorf("%q", text)
+		}
+	})
+}
+
+// A handler that asks for the key of the execution that has called it does not wait for itself. What it leaves behind waits
+// for others, as any call does.
+func TestTrapHandlerAsksForTheKeyOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := site.New(t, 16).StartOwner()
+		hold := func(d time.Duration) func(gateway.Execution) error {
+			return func(gateway.Execution) error {
+				time.Sleep(d)
+				return nil
+			}
+		}
+		var within error
+		var left context.Context
+		c := site.NewClient(t, client.Config{Members: w.Member, Local: w.Local(w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			left = context.WithoutCancel(r.Context())
+			within = w.Do(left, "outer", hold(0))
+		})))})
+		began := time.Now()
+		err := w.Do(t.Context(), "outer", func(x gateway.Execution) error {
+			res, err := c.RoundTrip(keyed(t, "GET", "/", nil).WithContext(x.Context()))
+			if err == nil {
+				err = res.Body.Close()
+			}
+			return err
+		})
+		if took := time.Since(began); err != nil || !errors.Is(within, gateway.ErrNested) || took >= time.Second {
+			t.Errorf("%v; the call of the handler: %v, after %v", err, within, took)
+		}
+		go w.Do(t.Context(), "outer", hold(time.Second))
+		synctest.Wait()
+		if err := w.Do(left, "outer", hold(0)); err != nil || time.Since(began) < time.Second {
+			t.Errorf("a call that is left behind: %v, after %v", err, time.Since(began))
 		}
 	})
 }

@@ -21,7 +21,7 @@ import (
 //
 // Do returns fn's error. If fn has not run, the error is ctx's cause, a [*gateway.DeadlockError], a
 // [*gateway.NotOwnerError], or wraps [gateway.ErrNoKey], [gateway.ErrBadKey], [gateway.ErrBusy],
-// [gateway.ErrWaited] or [gateway.ErrUnavailable]. While no live worker owns the key Do waits, for
+// [gateway.ErrWaited], [gateway.ErrNested] or [gateway.ErrUnavailable]. While no live worker owns the key Do waits, for
 // at most Limits.MaxWait; then the error is an [*gateway.UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
 	return w.do(ctx, key, false, fn)

@@ -206,7 +206,7 @@ func (f *flights) alone(fl *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, deadlock := errors.AsType[*gateway.DeadlockError](fl.err)
-	return fl.apart || !fl.begun && deadlock
+	return fl.apart || !fl.begun && (deadlock || errors.Is(fl.err, gateway.ErrNested))
 }
 
 // leave takes a caller off a flight that is not done, and reports whether the

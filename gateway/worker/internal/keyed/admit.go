@@ -121,6 +121,9 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 	if how.Try {
 		return 0, 0, k.refuseTry(p, key, err)
 	}
+	if err := heldAlong(ctx, key); err != nil {
+		return 0, 0, err
+	}
 	token, cancels, err = k.admitSlowly(ctx, p, key, how, err)
 	took := k.Now() - came
 	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along

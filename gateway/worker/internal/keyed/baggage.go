@@ -76,6 +76,17 @@ func Baggage(ctx context.Context, baggage []string) []string {
 	return []string{joinBaggage(rest, held)}
 }
 
+// heldAlong returns an error if an execution that ctx belongs to answers a request of a chain that holds key: to wait
+// for key is to wait for itself.
+func heldAlong(ctx context.Context, key string) error {
+	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
+		if _, held := SplitBaggage([]string{c.baggage}); slices.Contains(held, HashOf(key)) && c.holds() {
+			return fmt.Errorf("%w: %q is asked for within %s", gateway.ErrNested, key, chainOf(ctx))
+		}
+	}
+	return nil
+}
+
 // HashOf returns what stands for a key in baggage.
 func HashOf(key string) string { return string(appendHash(nil, key)) }
 
