@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -101,6 +102,27 @@ func TestSuspectIsCleared(t *testing.T) {
 		if text := a.book(); text != "" {
 			t.Errorf("the store has %q", text)
 		}
+	})
+}
+
+// An event stream frees its key when it begins, and clears the key with that.
+func TestSuspectIsClearedByAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccused(t)
+		a.died("gone", "k")
+		ctx, end := context.WithCancel(t.Context())
+		var stream sync.WaitGroup
+		stream.Go(func() {
+			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+			r.Header.Set(gateway.HeaderKey, "k")
+			a.Handler(http.HandlerFunc(eventStream)).ServeHTTP(httptest.NewRecorder(), r)
+		})
+		time.Sleep(time.Second)
+		if text := a.book(); text != "" {
+			t.Errorf("the store has %q", text)
+		}
+		end()
+		stream.Wait()
 	})
 }
 

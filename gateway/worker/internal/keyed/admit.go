@@ -230,10 +230,7 @@ func (k *Keys) Release(x Execution) {
 		return
 	}
 	p, token, outer, trace := r.part, r.token, r.outer, r.trace
-	if r.guard != nil {
-		r.guard.End(KeyOf(x.Key))
-	}
-	r.reset()
+	r.reset(x.Key)
 	if ctx == nil || !ctx.endExecution() {
 		p.freeKey(x.Key, token, outer)
 	}

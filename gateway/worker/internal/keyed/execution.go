@@ -171,8 +171,11 @@ func (r *run) noteStart(key string, waited bool) {
 	}
 }
 
-// reset counts an execution that has ended, and gives r back for another one.
-func (r *run) reset() {
+// reset counts the execution of key, which has ended, tells its guard, and gives r back for another one.
+func (r *run) reset(key string) {
+	if r.guard != nil {
+		r.guard.End(KeyOf(key))
+	}
 	if r.began != 0 {
 		r.part.keys.Counts.ran(r)
 	}

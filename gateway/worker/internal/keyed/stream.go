@@ -55,7 +55,7 @@ func (x Execution) LetGo() *Stream {
 		return nil
 	}
 	p, token, outer := r.part, r.token, r.outer
-	r.reset()
+	r.reset(x.Key)
 	s := c.stream()
 	if !c.detachExecution() {
 		p.freeKey(x.Key, token, outer)
