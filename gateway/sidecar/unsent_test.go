@@ -17,9 +17,11 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/site"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // lateApp is an app that listens when it is told to.
@@ -124,5 +126,20 @@ func TestUnsentRequestHoldsNoKey(t *testing.T) {
 	h.ServeHTTP(rw, r)
 	if rw.err != nil || rw.Code != http.StatusServiceUnavailable || rw.Header().Get("Keyway-Refused") != "unavailable" {
 		t.Errorf("%d %v; another execution of the key: %v", rw.Code, rw.Header(), rw.err)
+	}
+}
+
+// A router that wants to know the times of its requests also learns that one has not reached the app.
+func TestTrapUnsentRequestIsRefusedToo(t *testing.T) {
+	s := site.New(t, 16)
+	w := s.StartReady()
+	h := kit.Must(sidecar.Over(w.Worker, func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }))
+	client := &link.Client{Addr: w.Listen(t, h), Config: link.Config{Cluster: "keyway", Digest: s.Settings.Digest()}}
+	t.Cleanup(func() { client.Close() })
+	for _, p := range []policy.Policy{{}, {Timed: true}} {
+		_, err := client.Do(t.Context(), &link.Request{Method: "GET", Target: "/", Host: "x", Key: "k", Policy: p.Append(nil)})
+		if refused, ok := errors.AsType[*link.RefusedError](err); !ok || refused.Reason != link.Unavailable {
+			t.Errorf("%+v: %v, want a refusal", p, err)
+		}
 	}
 }

@@ -66,6 +66,7 @@ func (f *Forwarder) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	}
 	if unsent := f.forward(w, r, x, baggage); unsent != nil {
 		f.worker.refuseLink(w, r, unsent)
+	defer timingOf(x).tell(w) // behind a refusal, of which it is no part
 	}
 }
 
@@ -73,7 +74,6 @@ func maySubmit(how keyed.Asking, err error) bool { return err == nil && how.Batc
 
 // forward has a request sent on, and releases x.
 func (f *Forwarder) forward(w *link.ResponseWriter, r *link.ServerRequest, x keyed.Execution, baggage string) (unsent error) {
-	defer timingOf(x).tell(w)
 	defer f.worker.keys.Release(x)
 	x.Carry(baggage)
 	if unsent = f.send(w, r, f.Held(x.Context())); unsent != nil {
