@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -64,9 +66,9 @@ func (f *Forwarder) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 		f.serveLink(w, r, x, c, baggage)
 		return
 	}
+	defer timingOf(x).tell(w) // behind a refusal, of which it is no part
 	if unsent := f.forward(w, r, x, baggage); unsent != nil {
 		f.worker.refuseLink(w, r, unsent)
-	defer timingOf(x).tell(w) // behind a refusal, of which it is no part
 	}
 }
 
@@ -133,7 +135,14 @@ func (h Held) AppendFields(b []byte, token int64) []byte {
 
 // CheckClaim compares the key that the app names in the fields of its answer.
 func (h Held) CheckClaim(fields []http1.Field) {
-	h.worker.checkClaimOf(h.Context.Execution(), fields)
+	said, n := "", 0
+	for i := range fields {
+		if f := &fields[i]; len(f.Name) == len(gateway.HeaderKey) && strings.EqualFold(grammar.Text(f.Name), gateway.HeaderKey) {
+			said = grammar.Text(f.Value)
+			n++
+		}
+	}
+	h.worker.checkClaim(h.Context.Execution(), said, n)
 }
 
 // Begin records the head of the app's answer, which is taken from now on at the app's speed. If the

@@ -578,14 +578,3 @@ func (w *Worker) checkClaim(x keyed.Execution, said string, n int) {
 		"route", m.Route, "key", key, "app", said, "values", n)
 	w.claims.note(m)
 }
-
-func (w *Worker) checkClaimOf(x keyed.Execution, fields []http1.Field) {
-	said, n := "", 0
-	for i := range fields {
-		if f := &fields[i]; len(f.Name) == len(gateway.HeaderKey) && strings.EqualFold(grammar.Text(f.Name), gateway.HeaderKey) {
-			said = grammar.Text(f.Value)
-			n++
-		}
-	}
-	w.checkClaim(x, said, n)
-}

@@ -117,14 +117,6 @@ func (s *Spans) End(o *Progress, way string, status int) {
 	s.span.End()
 }
 
-// Context returns ctx as it belongs to the attempt under way.
-func (s *Spans) Context(ctx context.Context) context.Context {
-	if s == nil || s.last == nil {
-		return ctx
-	}
-	return trace.ContextWithSpan(ctx, s.last)
-}
-
 // Traces returns the spans of the request; nil if it has none.
 func (to *Destination) Traces() *Spans {
 	if to.Observed == nil {

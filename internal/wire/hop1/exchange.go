@@ -101,7 +101,7 @@ func (x *Exchange) Do(ctx context.Context) error {
 		switch {
 		case err == nil:
 			x.r, x.w = 0, n
-			return x.readHead()
+			return x.Continue()
 		case errors.Is(err, errStale) || c.closedBefore(err):
 			if !c.pooled {
 				fresh++
@@ -125,9 +125,6 @@ func (x *Exchange) hasBody() bool {
 	_, body, _ := bytes.Cut(x.Message, []byte("\r\n\r\n"))
 	return len(body) > 0
 }
-
-// Continue reads the head of the next answer after an interim one.
-func (x *Exchange) Continue() error { return x.readHead() }
 
 // Interrupt makes Do, Continue and Next fail. Unlike the other methods it may
 // be called by any goroutine, until Close is.
@@ -178,8 +175,8 @@ func (x *Exchange) fail(err error) error {
 	return x.err
 }
 
-// readHead reads a head that begins at buf[r].
-func (x *Exchange) readHead() error {
+// Continue reads the head of the next answer after an interim one. It begins at buf[r].
+func (x *Exchange) Continue() error {
 	for {
 		switch v := x.head.Parse(x.buf[x.r:x.w]); {
 		case v == http1.HandOver:

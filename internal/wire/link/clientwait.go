@@ -82,18 +82,13 @@ func (cc *clientConn) readOut(err error) {
 // proves nothing, because the server's kernel drops what the reset overtakes. Linux
 // reports a reset once, to the reader or to the writer, and the other one then sees
 // the end of the stream. Nothing is known if this side or a proxy ended the
-// connection. Under TLS nothing is known either: an attacker can end a TCP stream
-// anywhere, and a dead server's kernel ends it without authentication.
+// connection; over a proxy the server sees another address than this end has. Under
+// TLS nothing is known either: an attacker can end a TCP stream anywhere, and a dead
+// server's kernel ends it without authentication.
 func (cc *clientConn) heardAll() bool {
-	if _, secure := cc.bare.(*tls.Conn); secure || !cc.direct() || cc.in.end != io.EOF {
+	if _, secure := cc.bare.(*tls.Conn); secure || cc.peer.sees != cc.nc.LocalAddr().String() || cc.in.end != io.EOF {
 		return false
 	}
 	failed := cc.writeErr
 	return failed == nil || errors.Is(failed, syscall.EPIPE) || errors.Is(failed, io.ErrClosedPipe)
-}
-
-// direct reports whether the connection is one and the same at both ends: the
-// server sees the address that this end has.
-func (cc *clientConn) direct() bool {
-	return cc.peer.sees == cc.nc.LocalAddr().String()
 }

@@ -181,12 +181,6 @@ func (c *conn) watch() {
 	}
 }
 
-// threeQuarters is the part of a connection's streams that may wait, for others
-// to end or for their answer to be read.
-func threeQuarters(streams int) int { return (3*streams + 3) / 4 }
-
-func half(streams int) int { return (streams + 1) / 2 }
-
 // control queues a small frame. A peer that makes this side queue without
 // bound is cut off.
 func (c *conn) control(k kind, stream, n uint64) {

@@ -271,12 +271,12 @@ func (sc *serverConn) unreadAnswer(s *stream, waits bool) {
 	sc.makeRoom()
 }
 
-// makeRoom gives the answer up that has waited longest for its reader, if too
-// many streams wait.
+// makeRoom gives the answer up that has waited longest for its reader, if more than three quarters of
+// the streams wait, for others to end or for their answer to be read.
 func (sc *serverConn) makeRoom() {
 	sc.mu.Lock()
 	first := sc.slow.Front()
-	if first == nil || sc.waits.count+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {
+	if first == nil || sc.waits.count+sc.slow.Len() <= (3*sc.cfg.MaxStreams+3)/4 {
 		sc.mu.Unlock()
 		return
 	}

@@ -47,9 +47,7 @@ type wait struct {
 // not begun. BeginWait returns false and records nothing if half of the requests that the
 // connection takes already wait. The caller should then refuse the request as [Busy], which keeps
 // the other half free for requests that need not wait.
-func (r *ServerRequest) BeginWait() bool {
-	return r.st.sc.beginWait(r.st)
-}
+func (r *ServerRequest) BeginWait() bool { return r.st.sc.beginWait(r.st) }
 
 // EndWait ends the wait that a BeginWait has allowed. The request has been refused,
 // or Begin was called before.
@@ -83,7 +81,7 @@ func (r *ServerRequest) Begin() error {
 // of what the connection takes.
 func (sc *serverConn) beginWait(st *serverStream) bool {
 	sc.mu.Lock()
-	may := sc.waits.count < half(sc.cfg.MaxStreams)
+	may := sc.waits.count < (sc.cfg.MaxStreams+1)/2
 	if may {
 		sc.waits.count++
 		if st.wait.state == noWait {

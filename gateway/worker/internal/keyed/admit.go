@@ -199,8 +199,6 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 				p.Unlock(key, token)
 				return 0, 0, cmp.Or(context.Cause(ctx), err)
 			}
-		}
-		if token != 0 {
 			err = k.confirm(p, key, token, cancels)
 		}
 		switch {
