@@ -12,7 +12,7 @@ const MaxLen = 4096
 // Errors of finding a request's key.
 var (
 	ErrNoKey  = errors.New("gateway: no key, or an empty one")
-	ErrBadKey = errors.New("gateway: bad key")                // see Check
+	ErrBadKey = errors.New("gateway: bad key") // see Check
 )
 
 // Check returns an error that wraps [ErrNoKey] or [ErrBadKey] unless key is
