@@ -28,8 +28,11 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 	case calls.Status:
 		answer(rw, w.Status(), nil)
 	case calls.Explain:
-		s, err := w.Explain(r.Key)
-		answer(rw, s, err)
+		if s, err := w.Explain(r.Key); err != nil {
+			locks.Answer(rw, http.StatusBadRequest, []byte(err.Error()))
+		} else {
+			answer(rw, s, nil)
+		}
 	case calls.Load:
 		answer(rw, w.Loads(), nil)
 	case calls.Locks:
