@@ -3,6 +3,7 @@ package hop1
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,11 @@ type Exchange struct {
 	conn        *conn      // nil when the exchange does not use it any more
 	interrupted bool
 
+	// Of RoundTrip, nil for others.
+	request  *http.Request
+	response *http.Response // its head, as net/http has read it
+	upload   *upload        // nil without a body
+
 	buf    []byte
 	r, w   int // buf[r:w] was read and not yet taken; of a body, without its framing
 	head   http1.ResponseHead
@@ -66,9 +72,10 @@ type Exchange struct {
 type bodyKind uint8
 
 const (
-	bodyLength  bodyKind = iota // also for no body at all
-	bodyChunked                 //
-	bodyToEnd                   // ends with the connection
+	bodyLength   bodyKind = iota // also for no body at all
+	bodyChunked                  //
+	bodyToEnd                    // ends with the connection
+	bodyUpgraded                 // of another protocol: its end leaves the connection in use
 )
 
 var exchanges = sync.Pool{New: func() any { return &Exchange{buf: make([]byte, bufferSize)} }}
@@ -84,10 +91,7 @@ func (p *Pool) Begin() *Exchange {
 // (Status below 200), Continue reads the next. When ctx ends, Do, Continue and
 // Next fail with its cause.
 func (x *Exchange) Do(ctx context.Context) error {
-	x.ctx = ctx
-	if !x.Watched && ctx.Done() != nil {
-		x.stop = context.AfterFunc(ctx, x.Interrupt)
-	}
+	x.watch(ctx)
 	if cap(x.Message) > cap(x.buf) {
 		x.buf = x.Message[:cap(x.Message)]
 	}
@@ -118,6 +122,13 @@ func (x *Exchange) Do(ctx context.Context) error {
 		case fresh == freshTries:
 			return fmt.Errorf("%w: %w", ErrNotStarted, err)
 		}
+	}
+}
+
+func (x *Exchange) watch(ctx context.Context) {
+	x.ctx = ctx
+	if !x.Watched && ctx.Done() != nil {
+		x.stop = context.AfterFunc(ctx, x.Interrupt)
 	}
 }
 
@@ -152,7 +163,7 @@ func (x *Exchange) release(reuse bool) {
 	c, disturbed := x.detach()
 	switch {
 	case c == nil:
-	case reuse && !disturbed && !c.broken:
+	case reuse && !disturbed && !c.broken && x.upload.wasSent():
 		x.pool.put(c)
 	default:
 		x.pool.drop(c)
@@ -178,6 +189,9 @@ func (x *Exchange) fail(err error) error {
 // Continue reads the head of the next answer after an interim one. It begins at buf[r].
 func (x *Exchange) Continue() error {
 	for {
+		if x.request != nil {
+			return x.readGeneral()
+		}
 		switch v := x.head.Parse(x.buf[x.r:x.w]); {
 		case v == http1.HandOver:
 			return x.readGeneral()
@@ -191,7 +205,7 @@ func (x *Exchange) Continue() error {
 			return x.fail(errTooLarge)
 		}
 		x.makeRoom()
-		n, err := x.conn.readOn(x.buf[x.w:])
+		n, err := x.conn.Read(x.buf[x.w:])
 		if n == 0 && err != nil {
 			return x.fail(fmt.Errorf("hop1: no answer: %w", err))
 		}
@@ -218,9 +232,10 @@ func (x *Exchange) beginAnswer() error {
 	h := &x.head
 	x.Status, x.ContentLength, x.Fields = h.Status, h.ContentLength, h.Fields
 	switch {
-	case h.Status == http.StatusSwitchingProtocols:
+	case h.Status == http.StatusSwitchingProtocols && (x.request == nil || x.request.Header.Get("Upgrade") == ""):
 		return x.fail(fmt.Errorf("%w: it changes protocols", errMalformed))
 	case h.Status < 200:
+		x.body = bodyUpgraded // if it is not followed by another one
 		return nil
 	}
 	framing := http1.Framing{Method: x.Method, Status: h.Status, Length: h.ContentLength}
@@ -270,26 +285,32 @@ func (x *Exchange) took(n int) {
 	x.release(x.reuse)
 }
 
-// readGeneral lets net/http read the head that begins at buf[r], which is not
-// simple. No other request follows the answer.
+// readGeneral lets net/http read the head that begins at buf[r]: one that is not simple, which no
+// other request follows, or RoundTrip's.
 func (x *Exchange) readGeneral() error {
 	ahead := bytes.NewReader(x.buf[x.r:x.w])
-	limited := &io.LimitedReader{R: io.MultiReader(ahead, x.conn.nc), N: int64(maxHead - x.heads)}
+	limited := &io.LimitedReader{R: io.MultiReader(ahead, x.conn), N: int64(maxHead - x.heads)}
 	in := bufio.NewReader(limited)
-	res, err := http.ReadResponse(in, &http.Request{Method: x.Method})
+	res, err := http.ReadResponse(in, cmp.Or(x.request, &http.Request{Method: x.Method}))
+	rest, _ := in.Peek(in.Buffered())
+	x.heads = maxHead - int(limited.N) - len(rest)
 	switch {
+	case err == io.ErrUnexpectedEOF && x.heads == 0:
+		return x.fail(fmt.Errorf("hop1: no answer: %w", io.EOF))
+	case err != nil && limited.N <= 0:
+		return x.fail(errTooLarge)
 	case err != nil:
 		return x.fail(fmt.Errorf("%w: %w", errMalformed, err))
 	case res.StatusCode < 100:
 		return x.fail(fmt.Errorf("%w: its status is %d", errMalformed, res.StatusCode))
 	}
-	x.conn.broken = true
-	rest, _ := in.Peek(in.Buffered())
-	x.heads = maxHead - int(limited.N) - len(rest)
 	x.w = copy(x.buf, rest)
 	n, _ := ahead.Read(x.buf[x.w:])
 	x.r, x.w = 0, x.w+n
-	x.head = http1.ResponseHead{Status: res.StatusCode, Fields: generalFields(res), ContentLength: res.ContentLength, Chunked: len(res.TransferEncoding) > 0}
+	x.head = http1.ResponseHead{Status: res.StatusCode, ContentLength: res.ContentLength, Chunked: len(res.TransferEncoding) > 0, Close: res.Close}
+	if x.response = res; x.request == nil {
+		x.head.Fields, x.conn.broken = generalFields(res), true
+	}
 	return x.beginAnswer()
 }
 
@@ -357,11 +378,13 @@ func (x *Exchange) await() error {
 
 func (x *Exchange) read() {
 	x.r, x.w = 0, 0
-	n, err := x.conn.readOn(x.buf)
+	n, err := x.conn.Read(x.buf)
 	x.w = n
 	switch {
 	case n > 0:
 		x.took(n)
+	case err == io.EOF && x.body == bodyUpgraded:
+		x.err = io.EOF
 	case err == io.EOF && x.body == bodyToEnd:
 		x.err = io.EOF
 		x.release(false)

@@ -90,7 +90,7 @@ func TestRoundTripFails(t *testing.T) {
 		head error
 		body error
 	}{
-		"no answer":      {raw: "|", head: io.ErrUnexpectedEOF},
+		"no answer":      {raw: "|", head: io.EOF},
 		"too large":      {raw: ok + strings.Repeat("A: "+strings.Repeat("x", 100<<10)+"\r\n", 11), head: errTooLarge},
 		"interim ad lib": {raw: strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 110), head: errTooLarge},
 		"unasked":        {raw: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", head: errMalformed},
