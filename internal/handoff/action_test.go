@@ -447,7 +447,7 @@ func (w *world) respawn(p *proc) {
 	}
 	if w.sc.proof && p.life > 0 && !promised {
 		w.ownStore()
-		w.store.call(w.now+w.skew, Release{Incarnation: old})
+		w.store.call(w.now+w.skew, Release{Call{Incarnation: old}})
 	}
 	w.say("%s starts", lifeName(p.slot, p.life+1))
 	w.spawn(p.slot)

@@ -4,78 +4,76 @@ import "github.com/keyway-go/keyway/internal/records"
 
 // Effect is something that the shell does for the machine, in the order in which Step returned
 // them. There are three kinds: calls to the store, orders to the request path, and news.
-//
-// Calls carry an ID, run concurrently with everything else, and are answered
-// by a Reply. Register and Renew belong on a connection of their own.
 type Effect interface{ effect() }
 
+// Call is what calls to the store have in common. They run concurrently with everything else, and
+// each is answered by a Reply with its ID. Register and Renew belong on a connection of their own.
+type Call struct {
+	ID          uint64
+	Generation  string // that the machine knows, which the store must have; not for FetchGeneration and Release
+	Incarnation string // that calls, or that Release ends
+}
+
+// CallID returns the ID that the Reply must have.
+func (c Call) CallID() uint64 { return c.ID }
+
+// StoreCall is an Effect that is a call to the store: one of those below, up to Release.
+type StoreCall interface {
+	Effect
+	CallID() uint64
+}
+
 // FetchGeneration asks the store for its generation.
-type FetchGeneration struct{ ID uint64 }
+type FetchGeneration struct{ Call }
 
 // Register creates the session with the TTL of Config, or after a loss of
 // data re-creates it and re-asserts the holdings.
 type Register struct {
-	ID         uint64
-	Generation string
-	Session    records.Session
-	Holdings   []records.Holding
+	Call
+	Session  records.Session
+	Holdings []records.Holding
 }
 
 // Renew extends the session.
-type Renew struct {
-	ID          uint64
-	Generation  string
-	Incarnation string
-}
+type Renew struct{ Call }
 
-// Observe reads what changed since a Snapshot's Version, for Incarnation. It takes a
+// Observe reads what changed since a Snapshot's Version. It takes a
 // close look at Suspects: see Snapshot.
 type Observe struct {
-	ID          uint64
-	Generation  string
-	Incarnation string
-	Since       int64
-	Suspects    []string
+	Call
+	Since    int64
+	Suspects []string
 }
 
 // Apply makes changes of records.
 type Apply struct {
-	ID          uint64
-	Generation  string
-	Incarnation string
-	Changes     []records.Change
+	Call
+	Changes []records.Change
 }
 
 // Clear removes residue.
 type Clear struct {
-	ID         uint64
-	Generation string
-	Partition  int
-	Residue    []records.Residue
+	Call
+	Partition int
+	Residue   []records.Residue
 }
 
 // ClearLocks removes locks that moves have written, which no successor of the
 // partitions' owners needs to know of any more.
 type ClearLocks struct {
-	ID         uint64
-	Generation string
-	Moves      []records.Move
+	Call
+	Moves []records.Move
 }
 
 // WriteLocks writes and removes locks of the incarnation's partitions.
 type WriteLocks struct {
-	ID          uint64
-	Generation  string
-	Incarnation string
-	Writes      []records.LockWrite
+	Call
+	Writes []records.LockWrite
 }
 
 // Release ends a session for good: the incarnation's own, or that of an incarnation that is
 // certainly dead.
-type Release struct {
-	ID          uint64
-	Incarnation string
-}
+type Release struct{ Call }
 
 // OpenTable lets requests of the partition start, with tokens of Epoch. The
 // keys of Blocked wait for their Unblock: a previous owner still runs them.
@@ -160,24 +158,16 @@ type Lost struct{ Err error }
 // Done says that the machine has nothing left to do.
 type Done struct{}
 
-func (FetchGeneration) effect() {}
-func (Register) effect()        {}
-func (Renew) effect()           {}
-func (Observe) effect()         {}
-func (Apply) effect()           {}
-func (Clear) effect()           {}
-func (ClearLocks) effect()      {}
-func (WriteLocks) effect()      {}
-func (LocksWritten) effect()    {}
-func (LocksForgotten) effect()  {}
-func (Release) effect()         {}
-func (OpenTable) effect()       {}
-func (CloseTable) effect()      {}
-func (LocksMoved) effect()      {}
-func (Advance) effect()         {}
-func (Unblock) effect()         {}
-func (CancelHandlers) effect()  {}
-func (LeaseChanged) effect()    {}
-func (Owner) effect()           {}
-func (Lost) effect()            {}
-func (Done) effect()            {}
+func (Call) effect()           {}
+func (LocksWritten) effect()   {}
+func (LocksForgotten) effect() {}
+func (OpenTable) effect()      {}
+func (CloseTable) effect()     {}
+func (LocksMoved) effect()     {}
+func (Advance) effect()        {}
+func (Unblock) effect()        {}
+func (CancelHandlers) effect() {}
+func (LeaseChanged) effect()   {}
+func (Owner) effect()          {}
+func (Lost) effect()           {}
+func (Done) effect()           {}

@@ -96,7 +96,7 @@ func TestEveryMoveSentCounts(t *testing.T) {
 	step(both)
 	for range 5 {
 		now = now.Add(m.cfg.Settle)
-		_ = s.renew(now.Mono, Renew{Generation: "g0", Incarnation: "other"})
+		_ = s.renew(now.Mono, Renew{Call{Generation: "g0", Incarnation: "other"}})
 		step(Tick{})
 	}
 	if moves < 2 {

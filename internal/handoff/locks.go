@@ -100,7 +100,7 @@ func (m *Machine) sweepLocks() {
 	}
 	if len(due) > 0 {
 		m.movesSent = len(due)
-		m.emit(ClearLocks{ID: m.beginCall(&m.clearLocks), Generation: m.generation, Moves: due})
+		m.emit(ClearLocks{m.beginCall(&m.clearLocks), due})
 	}
 }
 

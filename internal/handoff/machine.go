@@ -320,11 +320,11 @@ func (m *Machine) valid(p int) bool { return p >= 0 && p < len(m.parts) }
 // emit adds an effect to those of this Step.
 func (m *Machine) emit(e Effect) { m.out = append(m.out, e) }
 
-// beginCall marks a call as under way and returns its ID.
-func (m *Machine) beginCall(c *storeCall) uint64 {
+// beginCall marks a call as under way.
+func (m *Machine) beginCall(c *storeCall) Call {
 	m.lastID++
 	c.id, c.sent = m.lastID, m.now
-	return m.lastID
+	return Call{ID: m.lastID, Generation: m.generation, Incarnation: m.me()}
 }
 
 // ready reports whether a call may be sent: none is under way and its time has come.

@@ -178,7 +178,7 @@ func TestServeOnStoreLoss(t *testing.T) {
 // closed for longer than its own round trip.
 func TestBigMove(t *testing.T) {
 	m, s, now := live(t, Config{NewCluster: true})
-	s.call(now.Mono, Register{Generation: "g0", Session: records.Session{Incarnation: "other"}})
+	s.call(now.Mono, Register{Call: Call{Generation: "g0"}, Session: records.Session{Incarnation: "other"}})
 	feed(m, s, now, all(m, "me"))
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
@@ -222,9 +222,9 @@ func TestPeersAreForgotten(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1})
 	for i := range 1000 {
 		inc := "w" + string(rune('0'+i%10)) + time.Duration(i).String()
-		s.call(now.Mono, Register{Generation: "g0", Session: records.Session{Incarnation: inc}})
+		s.call(now.Mono, Register{Call: Call{Generation: "g0"}, Session: records.Session{Incarnation: inc}})
 		feed(m, s, now, Changed{})
-		s.call(now.Mono, Release{Incarnation: inc})
+		s.call(now.Mono, Release{Call{Incarnation: inc}})
 		now = now.Add(time.Millisecond)
 		feed(m, s, now, Changed{})
 	}
@@ -248,7 +248,7 @@ func BenchmarkObserveUnchanged(b *testing.B) {
 	m, s, now := live(b, Config{NewCluster: true})
 	feed(m, s, now, all(m, "me"))
 	for i := range 20 {
-		s.call(now.Mono, Register{Generation: "g0", Session: records.Session{Incarnation: time.Duration(i).String()}})
+		s.call(now.Mono, Register{Call: Call{Generation: "g0"}, Session: records.Session{Incarnation: time.Duration(i).String()}})
 	}
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
@@ -292,7 +292,7 @@ func TestLostLifeLeavesItsSuccessorAlone(t *testing.T) {
 func TestClaimsOfTheReleasedDoNotSettle(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 2, NewCluster: true})
 	s.write(now.Mono, 0, records.Record{Epoch: 5, Owner: "other"})
-	feed(m, s, now, s.call(now.Mono, Release{Incarnation: "other"}))
+	feed(m, s, now, s.call(now.Mono, Release{Call{Incarnation: "other"}}))
 	feed(m, s, now, Changed{})
 	feed(m, s, now, all(m, "me"))
 	if a, b := m.parts[0].state, m.parts[1].state; a != stateServing || b != stateRemote {

@@ -195,7 +195,7 @@ changes:
 	m.scanAt = m.nextScan()
 	if len(m.changes) > 0 {
 		m.recheck = true
-		m.emit(Apply{ID: m.beginCall(&m.apply), Generation: m.generation, Incarnation: m.me(), Changes: m.changes})
+		m.emit(Apply{m.beginCall(&m.apply), m.changes})
 		return
 	}
 	for _, p := range leave[:min(len(leave), m.cfg.Batch)] {

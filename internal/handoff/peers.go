@@ -45,7 +45,7 @@ const closeTogether = 64
 // observeStore observes the store when that is due.
 func (m *Machine) observeStore() {
 	if m.observe.id == 0 && m.now.Mono >= m.nextLook() {
-		m.emit(Observe{ID: m.beginCall(&m.observe), Generation: m.generation, Incarnation: m.me(), Since: m.snapshot.Version, Suspects: m.suspects()})
+		m.emit(Observe{Call: m.beginCall(&m.observe), Since: m.snapshot.Version, Suspects: m.suspects()})
 		m.again = false
 	}
 }
@@ -360,7 +360,9 @@ func (m *Machine) releaseDead() {
 		m.deadPeer = ""
 		return
 	}
-	m.emit(Release{ID: m.beginCall(&m.releasePeer), Incarnation: m.deadPeer})
+	call := m.beginCall(&m.releasePeer)
+	call.Incarnation = m.deadPeer
+	m.emit(Release{call})
 }
 
 // released reports whether an incarnation gave its session up after its last handler had ended.

@@ -43,7 +43,7 @@ func TestAbsentPeerMayStillRegister(t *testing.T) {
 			}
 		}
 		if now.Mono < 2*m.cfg.TTL {
-			_ = s.renew(now.Mono, Renew{Generation: "g0", Incarnation: "old"})
+			_ = s.renew(now.Mono, Renew{Call{Generation: "g0", Incarnation: "old"}})
 		}
 	}
 	if observe == 0 {
@@ -111,7 +111,7 @@ func TestMissingWithoutAStamp(t *testing.T) {
 
 func register(t *testing.T, s *modelStore, now Instant, inc string) {
 	t.Helper()
-	if r := s.call(now.Mono, Register{Generation: s.generation, Session: records.Session{Incarnation: inc}}); r.Err != nil {
+	if r := s.call(now.Mono, Register{Call: Call{Generation: s.generation}, Session: records.Session{Incarnation: inc}}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 }
@@ -160,7 +160,7 @@ func TestALateRenewalIsNoLook(t *testing.T) {
 		case Renew:
 			late = s.call(now.Mono, e)
 		case Observe:
-			_ = s.renew(now.Mono, Renew{Generation: "g0", Incarnation: "other"})
+			_ = s.renew(now.Mono, Renew{Call{Generation: "g0", Incarnation: "other"}})
 			m.Step(now, s.call(now.Mono, e))
 		}
 	}

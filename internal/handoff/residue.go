@@ -75,7 +75,7 @@ func (m *Machine) sweep() {
 		}
 	}
 	m.clears, m.sent = append(first, rest...), len(rs)
-	m.emit(Clear{ID: m.beginCall(&m.clear), Generation: m.generation, Partition: p, Residue: rs})
+	m.emit(Clear{m.beginCall(&m.clear), p, rs})
 }
 
 func (m *Machine) takeClear(r Reply) {

@@ -42,14 +42,9 @@ func (m *Machine) join() {
 	switch {
 	case m.register.id != 0 || !m.ready(&m.fetch):
 	case m.generation == "":
-		m.emit(FetchGeneration{ID: m.beginCall(&m.fetch)})
+		m.emit(FetchGeneration{m.beginCall(&m.fetch)})
 	case m.closing == 0 && m.ready(&m.register):
-		m.emit(Register{
-			ID:         m.beginCall(&m.register),
-			Generation: m.generation,
-			Session:    m.cfg.Session,
-			Holdings:   m.holdings(),
-		})
+		m.emit(Register{m.beginCall(&m.register), m.cfg.Session, m.holdings()})
 	}
 }
 
@@ -77,7 +72,7 @@ func (m *Machine) holdings() []records.Holding {
 func (m *Machine) keepAlive() {
 	if m.ready(&m.renew) || m.jumped && m.renew.id == 0 {
 		m.jumped = false
-		m.emit(Renew{ID: m.beginCall(&m.renew), Generation: m.generation, Incarnation: m.me()})
+		m.emit(Renew{m.beginCall(&m.renew)})
 	}
 }
 
@@ -291,7 +286,7 @@ func (m *Machine) giveUp() {
 		m.setPhase(phaseReleased)
 		m.emit(Done{})
 	case m.ready(&m.release):
-		m.emit(Release{ID: m.beginCall(&m.release), Incarnation: m.me()})
+		m.emit(Release{m.beginCall(&m.release)})
 	}
 }
 

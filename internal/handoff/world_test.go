@@ -348,25 +348,8 @@ func (w *world) timeout(i int) {
 }
 
 func callID(e Effect) uint64 {
-	switch e := e.(type) {
-	case FetchGeneration:
-		return e.ID
-	case Register:
-		return e.ID
-	case Renew:
-		return e.ID
-	case Observe:
-		return e.ID
-	case Apply:
-		return e.ID
-	case Clear:
-		return e.ID
-	case ClearLocks:
-		return e.ID
-	case WriteLocks:
-		return e.ID
-	case Release:
-		return e.ID
+	if call, ok := e.(StoreCall); ok {
+		return call.CallID()
 	}
 	return 0
 }

@@ -22,7 +22,7 @@ func (m *Machine) sendWrites() {
 		m.gather()
 	}
 	if len(m.writing) > 0 {
-		m.emit(WriteLocks{ID: m.beginCall(&m.writeLocks), Generation: m.generation, Incarnation: m.me(), Writes: m.writing})
+		m.emit(WriteLocks{m.beginCall(&m.writeLocks), m.writing})
 	}
 }
 

@@ -211,15 +211,15 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		s.endLife(l)
 	case handoff.Renew:
 		s.renewals.asked(s.cfg.Keys.Now(), e.ID)
-		s.ended.Go(func() { s.call(l, effect) })
+		s.ended.Go(func() { s.call(l, e) })
 	case handoff.Register:
 		if l.astray { // its session is in another store
 			s.post(l, handoff.Reply{ID: e.ID, Err: records.ErrSessionGone})
 			return
 		}
-		s.ended.Go(func() { s.call(l, effect) })
-	default:
-		s.ended.Go(func() { s.call(l, effect) })
+		s.ended.Go(func() { s.call(l, e) })
+	case handoff.StoreCall:
+		s.ended.Go(func() { s.call(l, e) })
 	}
 }
 
@@ -244,17 +244,17 @@ func (s *Shell) cancelHandlers(e handoff.CancelHandlers) {
 }
 
 // call makes a call to the store and posts the reply.
-func (s *Shell) call(l *life, effect handoff.Effect) {
+func (s *Shell) call(l *life, call handoff.StoreCall) {
 	store := s.cfg.Store
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
 	began := s.cfg.Keys.Now()
 	var kind storeCall
-	var r handoff.Reply
+	r := handoff.Reply{ID: call.CallID()}
 	var id ring.StoreID
-	switch e := effect.(type) {
+	switch e := call.(type) {
 	case handoff.FetchGeneration:
-		kind, r.ID = callGeneration, e.ID
+		kind = callGeneration
 		if s.used() {
 			r.Err = store.Exists(ctx)
 		}
@@ -263,28 +263,28 @@ func (s *Shell) call(l *life, effect handoff.Effect) {
 			id = store.Settings().Store
 		}
 	case handoff.Register:
-		kind, r.ID = callRegister, e.ID
+		kind = callRegister
 		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.cfg.Settings.TTL, e.Holdings)
 	case handoff.Renew:
-		kind, r.ID = callRenew, e.ID
+		kind = callRenew
 		r.Snapshot, r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.cfg.Settings.TTL)
 	case handoff.Observe:
-		kind, r.ID = callObserve, e.ID
+		kind = callObserve
 		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since, e.Suspects)
 	case handoff.Apply:
-		kind, r.ID = callApply, e.ID
+		kind = callApply
 		r.States, r.Err = store.Apply(ctx, e.Generation, e.Incarnation, e.Changes)
 	case handoff.Clear:
-		kind, r.ID = callClear, e.ID
+		kind = callClear
 		r.Err = store.Clear(ctx, e.Generation, e.Partition, e.Residue)
 	case handoff.ClearLocks:
-		kind, r.ID = callClearLocks, e.ID
+		kind = callClearLocks
 		r.Err = store.ClearLocks(ctx, e.Generation, e.Moves)
 	case handoff.WriteLocks:
-		kind, r.ID = callWriteLocks, e.ID
+		kind = callWriteLocks
 		r.Wrote, r.Err = store.WriteLocks(ctx, e.Generation, e.Incarnation, e.Writes)
 	case handoff.Release:
-		kind, r.ID = callRelease, e.ID
+		kind = callRelease
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
 	s.calls.count(kind, s.cfg.Keys.Now()-began, r.Err)
