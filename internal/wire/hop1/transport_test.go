@@ -83,6 +83,40 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// A body is the same whether its reader has room for much or for little at a time, and the
+// connection is kept.
+func TestLargeReads(t *testing.T) {
+	part := strings.Repeat("0123456789", 2000)
+	s := newServer(t, func(c net.Conn, r *http.Request) bool {
+		if r.URL.Path == "/chunked" {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+strings.Repeat(fmt.Sprintf("%x\r\n%s\r\n", len(part), part), 5)+"0\r\nX-Sum: 42\r\n\r\n")
+		} else {
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", 5*len(part), strings.Repeat(part, 5))
+		}
+		return true
+	})
+	p := s.pool(t, false)
+	for path, sum := range map[string]string{"/chunked": "42", "/sized": ""} {
+		for _, size := range []int{1, 1000, bufferSize - 1, bufferSize, 1 << 20} {
+			r := request(t, "GET", nil)
+			r.URL.Path = path
+			res, err := p.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			_, err = io.CopyBuffer(&got, struct{ io.Reader }{res.Body}, make([]byte, size))
+			if err != nil || got.String() != strings.Repeat(part, 5) || res.Trailer.Get("X-Sum") != sum {
+				t.Errorf("%s, %d bytes at a time: %d bytes, %v, trailer %v", path, size, got.Len(), err, res.Trailer)
+			}
+			res.Body.Close()
+		}
+	}
+	if n := s.conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
 func TestRoundTripFails(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	for name, tt := range map[string]struct {
