@@ -52,7 +52,7 @@ type Exchange struct {
 	conn        *conn      // nil when the exchange does not use it any more
 	interrupted bool
 
-	// Of RoundTrip, nil for others.
+	// For RoundTrip alone; nil without it.
 	request  *http.Request
 	response *http.Response // its head, as net/http has read it
 	upload   *upload        // nil without a body
@@ -285,8 +285,8 @@ func (x *Exchange) took(n int) {
 	x.release(x.reuse)
 }
 
-// readGeneral lets net/http read the head that begins at buf[r]: one that is not simple, which no
-// other request follows, or RoundTrip's.
+// readGeneral lets net/http read the head that begins at buf[r]. It is RoundTrip's, or is not
+// simple; then no other request follows the answer.
 func (x *Exchange) readGeneral() error {
 	ahead := bytes.NewReader(x.buf[x.r:x.w])
 	limited := &io.LimitedReader{R: io.MultiReader(ahead, x.conn), N: int64(maxHead - x.heads)}

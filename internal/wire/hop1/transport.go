@@ -23,10 +23,9 @@ import (
 // a request whose body has ended, before the connection is closed.
 const sentWait = 50 * time.Millisecond
 
-// RoundTrip implements [http.RoundTripper] with an Exchange, also for what that does not do by
-// itself: bodies that are streamed, and changes of protocol that the field Upgrade asks
-// for: then the answer's Body is an [io.ReadWriteCloser] with CloseWrite. The
-// URL's host does not matter. A body that is offered with Expect: 100-continue is
+// RoundTrip implements [http.RoundTripper] with an Exchange. It also streams bodies, and changes
+// the protocol if the field Upgrade asks for that. The answer's Body is then an
+// [io.ReadWriteCloser] with CloseWrite. The URL's host does not matter. A body that is offered with Expect: 100-continue is
 // not read unless the server asks for it. A connection that has to be given up is
 // given up before RoundTrip returns an error, or by the Body's Close, which waits
 // for that. Interim answers go to the context's [httptrace.ClientTrace]. The error
