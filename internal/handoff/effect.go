@@ -2,8 +2,8 @@ package handoff
 
 import "github.com/keyway-go/keyway/internal/records"
 
-// Effect is something that the shell does for the machine, in the order in which Step returned
-// them. There are three kinds: calls to the store, orders to the request path, and news.
+// Effect is something that the shell does for the machine. The shell keeps to the order of Step's
+// result. There are three kinds: calls to the store, orders to the request path, and news.
 type Effect interface{ effect() }
 
 // Call is what calls to the store have in common. They run concurrently with everything else, and
