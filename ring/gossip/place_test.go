@@ -8,6 +8,9 @@ import (
 	"github.com/keyway-go/keyway/ring/gossip"
 )
 
+// spread bounds the time until all have heard of placements: every few seconds each member tells one other, chosen at random.
+const spread = 2 * time.Minute
+
 // placed is the text of a placement.
 func placed(partition int, worker string) string {
 	return placement.Encode([]placement.Placement{{Partition: partition, Worker: worker}})
@@ -34,14 +37,14 @@ func TestPlacementsReachAll(t *testing.T) {
 			if m, _ := all[1].View().Owner(7); m.Name != worker || all[1].View().Placements != placed(7, worker) {
 				t.Errorf("right after, %s is to own the partition, want %s", m.Name, worker)
 			}
-			took := b.eventually(20*time.Second, "all go by the placement", func() bool { return allGive(all, 7, worker) })
+			took := b.eventually(spread, "all go by the placement", func() bool { return allGive(all, 7, worker) })
 			t.Logf("placements are known by all after %v", took)
 		}
 		place(10, "worker-02")
 		place(11, "worker-03")
 		place(5, "worker-04") // from a store whose versions began anew
 		late := b.start(b.config(6), address(6))
-		b.eventually(20*time.Second, "a late member goes by it", func() bool { return allGive(append(all, late), 7, "worker-04") })
+		b.eventually(spread, "a late member goes by it", func() bool { return allGive(append(all, late), 7, "worker-04") })
 	})
 }
 
@@ -56,7 +59,7 @@ func TestPlacementsOfItsOwn(t *testing.T) {
 			if err := all[2].Place(placed(7, "worker-02"), 100); err != nil {
 				t.Fatal(err)
 			}
-			b.eventually(20*time.Second, "a member that reads none hears of the highest version", func() bool {
+			b.eventually(spread, "a member that reads none hears of the highest version", func() bool {
 				return all[3].View().Placements == placed(7, "worker-02")
 			})
 			time.Sleep(time.Minute)
@@ -76,12 +79,12 @@ func TestPlacementsThatCannotBeRead(t *testing.T) {
 		if err := all[1].Place(placed(7, other), 1); err != nil {
 			t.Fatal(err)
 		}
-		b.eventually(20*time.Second, "all go by the placement", func() bool { return allGive(all, 7, other) })
+		b.eventually(spread, "all go by the placement", func() bool { return allGive(all, 7, other) })
 		for _, c := range all[1:] {
 			if err := c.Place("nonsense", 2); err == nil {
 				t.Error("no error")
 			}
 		}
-		b.eventually(20*time.Second, "all go by the ring", func() bool { return allGive(all, 7, owner.Name) })
+		b.eventually(spread, "all go by the ring", func() bool { return allGive(all, 7, owner.Name) })
 	})
 }
