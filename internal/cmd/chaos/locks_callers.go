@@ -160,7 +160,7 @@ func byClient(client *keyway.Client) taker {
 		default:
 			l.Lock, err = client.Lock(ctx, w.keys[0], options...)
 		}
-		if errors.Is(err, locking.ErrLocked) {
+		if errors.Is(err, locking.ErrLocked) || w.leaves > 0 && errors.Is(err, keyway.ErrUnavailable) { // a slow owner has not answered within the wait
 			err = errNotTaken
 		}
 		return l, err
