@@ -45,7 +45,7 @@
 //
 // # Generations
 //
-// etcd loses no acknowledged write, and a restart or a new leader ends nothing. Five events end a generation:
+// etcd loses no acknowledged write, and a restart or a new leader ends nothing. These events end a generation:
 //   - Meta was deleted.
 //   - etcd has another cluster id, because it was restored from a snapshot.
 //   - Its revision is lower than a handle has seen, because members were started on old data.

@@ -39,7 +39,7 @@ type Lock struct {
 }
 
 // Lock takes the lock of key. It waits until ctx ends, and then returns ctx's cause. Callers get
-// the lock in the order in which they asked, behind earlier executions: Do, requests and the lock
+// the lock in the order of their calls, behind earlier executions, since Do, requests and the lock
 // exclude each other. A caller that waits longer than the worker's Limits.MaxWait goes to the end
 // of the queue. Callers of one Client that want the same key, TTL and Label take turns: one call
 // asks for up to 64 of them, and they pass the lock on among themselves. The process that asked

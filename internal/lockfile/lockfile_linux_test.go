@@ -46,9 +46,7 @@ func TestCopyOfTheFileSystem(t *testing.T) {
 		}
 		inodes = append(inodes, stat.Ino)
 	}
-	if inodes[0] != inodes[1] {
-		t.Skip("the inodes differ:", inodes)
-	}
+	t.Logf("the inodes are %v; if they differ, as in old kernels, they alone tell the files apart", inodes)
 	if dead, err := lockfile.Witness(paths[1], "this"); len(dead) > 0 || err != nil {
 		t.Errorf("a witness takes %v for dead, %v", dead, err)
 	}

@@ -119,9 +119,9 @@ func (c *conn) finish(out, in []byte) (int, error) {
 	return 0, errors.Join(failed, err)
 }
 
-// Read reads more of an answer. It first acknowledges what has arrived: a server that writes head
-// and body separately and keeps Nagle's algorithm on sends the body only then, and the kernel would
-// delay the acknowledgement by up to 40 ms.
+// Read reads more of an answer. It first acknowledges what has arrived, which the kernel would delay
+// by up to 40 ms. A server that writes head and body separately, with Nagle's algorithm on, sends
+// the body only then.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.raw != nil {
 		_ = c.raw.Control(sock.Acknowledge) // if it fails, so does Read
