@@ -238,6 +238,28 @@ func TestTrapCopiedStore(t *testing.T) {
 	})
 }
 
+// Workers that have died stay in the view until gossip notices. Nobody takes them for workers of another store.
+func TestTrapDeadWorkersInView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 16)
+		last := c.StartOwner()
+		others := []*site.Worker{c.Start(), c.Start()}
+		for _, w := range others {
+			w.AwaitServing(t, 1)
+		}
+		for _, w := range others {
+			w.Member.Mute.Store(true)
+			w.Close()
+		}
+		for range 25 { // the sessions end within 10 s
+			time.Sleep(time.Second)
+			if err := last.Ready(); err != nil {
+				t.Fatalf("the worker that lives: %v", err)
+			}
+		}
+	})
+}
+
 // A worker whose store becomes another one, of which it knows nothing, begins
 // anew there and takes nothing along.
 func TestTrapStoreBecomesAnother(t *testing.T) {

@@ -280,8 +280,15 @@ func TestOneWayCut(t *testing.T) {
 func TestCrash(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		all := b.startAll(10)
+		dead, _ := find(all[0], b.config(7).Self.Name)
+		if !all[0].Ping(dead) {
+			t.Error("a member that lives does not answer")
+		}
 		for _, c := range all[7:] {
 			c.Close()
+		}
+		if all[0].Ping(dead) {
+			t.Error("a dead member answers")
 		}
 		took := b.eventually(10*time.Second, "the dead are missed", func() bool { return agree(all[:7], 7) })
 		t.Logf("three crashes noticed by all after %v", took)

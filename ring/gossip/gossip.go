@@ -32,6 +32,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -355,6 +357,17 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 // with another error once the Cluster has been left or closed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
 	return c.askOwner(func(o *owner) error { return o.change(change, 0) })
+}
+
+// Ping asks a member of View whether it lives, and waits for its answer, for half a second at most.
+func (c *Cluster) Ping(m ring.Member) bool {
+	others := c.news.others()
+	at, err := netip.ParseAddrPort(m.Gossip)
+	i := slices.IndexFunc(others, func(other memberlist.Address) bool { return other.Addr == m.Gossip && memberName(other.Name) == m.Name })
+	if i >= 0 && err == nil {
+		_, err = c.list.Ping(others[i].Name, net.UDPAddrFromAddrPort(at))
+	}
+	return i >= 0 && err == nil
 }
 
 // Bury tells all members that the processes of incarnations are dead, so that they leave the views

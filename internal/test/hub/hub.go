@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/placement"
@@ -35,7 +36,8 @@ type Hub struct {
 // Handle is one member's connection to the hub; it implements
 // gateway.Members.
 type Handle struct {
-	Keys [][]byte // its secrets; not to be changed once the member is in use
+	Keys [][]byte    // its secrets; not to be changed once the member is in use
+	Mute atomic.Bool // it answers no pings
 	hub  *Hub
 }
 
@@ -113,6 +115,18 @@ func (m *Handle) Announce(update func(*ring.Member)) error {
 		m.hub.members[m] = self
 	})
 	return nil
+}
+
+// Ping asks a member whether it lives.
+func (m *Handle) Ping(other ring.Member) bool {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	for handle, member := range m.hub.members {
+		if member.Incarnation == other.Incarnation {
+			return !handle.Mute.Load()
+		}
+	}
+	return false
 }
 
 // Place makes all members go by other placements.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -14,25 +15,36 @@ import (
 )
 
 // detection is how long gossip may take, at most, to notice that a member died.
-const detection = 5 * time.Second
+const detection = 20 * time.Second
+
+// pinger is a membership that can ask a member whether it lives.
+type pinger interface{ Ping(m ring.Member) bool }
 
 // agreement makes workers that share a ring share a store. With two stores a key would have an
 // owner in each. The shell's goroutine owns it.
 //
 // A worker that joins does not begin while active workers use another store. When active workers
 // meet, those with the younger store stop. If the stores have the same identity, because one is a
-// copy, a worker notices active workers without a session in its own store. Then the smaller group
-// stops, or on a tie the group without the lowest incarnation.
+// copy, a worker notices active workers without a session in its own store. Only those that answer
+// count, since a dead worker is active too until gossip notices. Then the smaller group stops, or on
+// a tie the group without the lowest incarnation.
 type agreement struct {
 	rivals   map[string]time.Time // by incarnation: when one before which we stop was last seen at work
 	blocked  bool                 // there are rivals
 	lease    handoff.Lease        // what the worker's would be if it were not blocked
 	sessions map[string]bool      // incarnations in the last snapshot; nil for none
-	missing  map[string]time.Time // active workers that are not among them, and since when
+	missing  map[string]*absence  // active workers that are not among them
 	trouble  error                // why the worker may not begin; nil for no reason
 	since    time.Time            // when trouble began
 	began    bool                 // a session was confirmed
 	warned   bool                 // of workers that should stop
+}
+
+// absence is that of an active worker from our store.
+type absence struct {
+	since   time.Time
+	asked   time.Time    // latest
+	answers atomic.Int32 // to pings
 }
 
 // arrive takes note of the store's identity as it is in the generation that a
@@ -78,7 +90,7 @@ func (s *Shell) judge() {
 	}
 	why := cmp.Or(s.olderStore(now), s.copiedStore(now))
 	for inc, seen := range a.rivals {
-		if _, agrees := s.view.Find(inc); agrees && !a.isMissing(inc, now, s.cfg.Settings.TTL) || now.Sub(seen) > s.cfg.Settings.TTL {
+		if _, agrees := s.view.Find(inc); agrees && !s.isElsewhere(inc, now) || now.Sub(seen) > s.cfg.Settings.TTL {
 			delete(a.rivals, inc)
 		}
 	}
@@ -135,19 +147,18 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 			continue
 		}
 		if a.missing == nil {
-			a.missing = make(map[string]time.Time)
+			a.missing = make(map[string]*absence)
 		}
-		if a.missing[m.Incarnation] = now; !before[m.Incarnation].IsZero() {
-			a.missing[m.Incarnation] = before[m.Incarnation]
-		}
-		if a.isMissing(m.Incarnation, now, s.cfg.Settings.TTL) {
+		a.missing[m.Incarnation] = cmp.Or(before[m.Incarnation], &absence{since: now})
+		s.ask(m, a.missing[m.Incarnation], now)
+		if s.isElsewhere(m.Incarnation, now) {
 			elsewhere = append(elsewhere, m)
 		}
 	}
 	if len(elsewhere) == 0 {
 		return nil
 	}
-	here := slices.DeleteFunc(slices.Clone(s.view.Workers()), func(m ring.Member) bool { return !a.missing[m.Incarnation].IsZero() })
+	here := slices.DeleteFunc(slices.Clone(s.view.Workers()), func(m ring.Member) bool { return a.missing[m.Incarnation] != nil })
 	first := elsewhere[0]
 	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --store or --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
 	if len(elsewhere) < len(here) || len(elsewhere) == len(here) && lowest(here) < lowest(elsewhere) {
@@ -163,9 +174,29 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 	return why
 }
 
-func (a *agreement) isMissing(incarnation string, now time.Time, ttl time.Duration) bool {
-	since, ok := a.missing[incarnation]
-	return ok && now.Sub(since) >= max(ttl, detection)
+// ask pings a missing worker twice, from half a TTL on, in case it begins a new incarnation meanwhile.
+func (s *Shell) ask(m ring.Member, missing *absence, now time.Time) {
+	ttl := s.cfg.Settings.TTL
+	members, asks := s.cfg.Members.(pinger)
+	if !asks || missing.answers.Load() > 1 || now.Sub(missing.since) < ttl/2 || now.Sub(missing.asked) < ttl/4 {
+		return
+	}
+	missing.asked = now
+	s.ended.Go(func() {
+		if members.Ping(m) {
+			missing.answers.Add(1)
+		}
+	})
+}
+
+// isElsewhere reports whether a worker has lived for a TTL without a session in our store.
+func (s *Shell) isElsewhere(incarnation string, now time.Time) bool {
+	missing := s.agree.missing[incarnation]
+	if missing == nil {
+		return false
+	}
+	absent := now.Sub(missing.since)
+	return absent >= s.cfg.Settings.TTL && (missing.answers.Load() > 1 || absent >= detection)
 }
 
 func lowest(members []ring.Member) string {
