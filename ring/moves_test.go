@@ -113,7 +113,7 @@ func TestMovesAndBalance(t *testing.T) {
 
 // sets is the number of different sets of n members to try: as many as are
 // quick.
-func sets(n int) int { return 1 + min(10, 100/n) }
+func sets(n int) int { return 1 + min(5, 50/n) }
 
 // TestGrowth goes through every size from 3 to 100.
 func TestGrowth(t *testing.T) {

@@ -82,7 +82,7 @@ func testASlowUploadHoldsNoKey(t *testing.T, front site.Way) {
 func TestLargeUploads(t *testing.T) { site.EachWay(t, testLargeUploads) }
 
 func testLargeUploads(t *testing.T, front site.Way) {
-	const size = 20 << 20
+	const size = 6 << 20
 	before := openFiles(t)
 	for kind, rt := range workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
 		text := site.Sum(r.Body)

@@ -107,7 +107,7 @@ func TestBatchPathReadings(t *testing.T) {
 	b := ownPath{"batch"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	taken := 0
-	for range 50_000 {
+	for range 15_000 {
 		var target strings.Builder
 		target.WriteString("/")
 		for range 1 + rng.IntN(7) {
@@ -115,7 +115,7 @@ func TestBatchPathReadings(t *testing.T) {
 		}
 		taken += checkReadings(t, b, target.String())
 	}
-	if taken < 1000 {
+	if taken < 500 {
 		t.Errorf("apps took %d targets for the batch path, want more", taken)
 	}
 }

@@ -114,7 +114,7 @@ func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
 		w := site.New(t, 1).StartOwner()
 		var last int64
 		epochs := make(map[int64]bool)
-		for i := range 1<<20 + 1<<19 {
+		for i := range 1<<20 + 1<<16 {
 			err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
 				if x.Token() <= last {
 					t.Fatalf("token %d follows %d", x.Token(), last)

@@ -24,10 +24,11 @@ func trials() []trial {
 		{command: re(`^(make .*)$`), instead: `$1 -n`},
 		{command: re(`^export KEYWAY_GOSSIP_KEY=\.\.\.$`), instead: `true`},
 		{command: re(`^(bin/(?:router|worker) .*)$`), instead: `true`},
-		// The flags are parsed, and the pattern of -run has to match a test.
-		{command: re(`^go test (?:-race )?(.* -run (\S+).*)$`), instead: `go test $1 -list $2`, output: `(?m)^Test`},
-		{command: re(`^go test (?:-race )?(.*)$`), instead: `go test $1 -list .`, output: `(?m)^Test`},
-		{command: re(`^\(cd (\S+) && (\S+=\S+ )?go test (.*)\)$`), instead: `cd $1 && ${2}go test $3 -list .`, output: `(?m)^Test`},
+		// The flags are parsed, and the pattern of -run has to match a test. Packages are compiled as scripts/test does
+		// it, which says so in TESTS_RACE.
+		{command: re(`^go test (?:-race )?(.* -run (\S+).*)$`), instead: `go test -vet=off $$TESTS_RACE $1 -list $2`, output: `(?m)^Test`},
+		{command: re(`^go test (?:-race )?(.*)$`), instead: `go test -vet=off $$TESTS_RACE $1 -list .`, output: `(?m)^Test`},
+		{command: re(`^\(cd (\S+) && (\S+=\S+ )?go test (.*)\)$`), instead: `cd $1 && ${2}go test -vet=off $$TESTS_RACE $3 -list .`, output: `(?m)^Test`},
 		{command: re(`^(go -C \S+ run \. .*)$`), instead: `$1 --help`, output: `(?i)usage`},
 	}
 }
