@@ -126,9 +126,11 @@ func (x *Exchange) Do(ctx context.Context) error {
 }
 
 func (x *Exchange) watch(ctx context.Context) {
-	x.ctx = ctx
-	if !x.Watched && ctx.Done() != nil {
+	if x.ctx = ctx; !x.Watched && ctx.Done() != nil {
 		x.stop = context.AfterFunc(ctx, x.Interrupt)
+		if ctx.Err() != nil {
+			x.Interrupt() // AfterFunc waits for nothing
+		}
 	}
 }
 

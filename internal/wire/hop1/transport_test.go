@@ -117,6 +117,43 @@ func TestLargeReads(t *testing.T) {
 	}
 }
 
+// A request whose context has ended is not sent, though there is a connection.
+func TestTrapNothingIsSentAfterTheContext(t *testing.T) {
+	var got, want atomic.Int64
+	t.Cleanup(func() { // when the server has ended
+		if got.Load() != want.Load() {
+			t.Errorf("the server got %d requests, want %d", got.Load(), want.Load())
+		}
+	})
+	s := newServer(t, func(c net.Conn, r *http.Request) bool {
+		got.Add(1)
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		return true
+	})
+	p := s.pool(t, false)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for range 200 {
+		for _, send := range []func() error{
+			func() error { _, err := ask(ended, p, "GET", get); return err },
+			func() error { _, err := p.RoundTrip(request(t, "GET", nil).WithContext(ended)); return err },
+			func() error {
+				_, err := p.RoundTrip(request(t, "POST", strings.NewReader("x")).WithContext(ended))
+				return err
+			},
+		} {
+			if _, err := ask(t.Context(), p, "GET", get); err != nil { // and leaves a connection
+				t.Fatal(err)
+			}
+			want.Add(1)
+			if err := send(); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+}
+
 func TestRoundTripFails(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	for name, tt := range map[string]struct {
