@@ -361,6 +361,48 @@ func TestTrapLocksThatHaveComeAreNoted(t *testing.T) {
 	}
 }
 
+// Noting a life may take so long that the next one begins, which then gets a lock along with its partition. It makes no
+// promise before it is noted too.
+func TestTrapTheNextLifeIsNotedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := site.New(t, 16)
+		var noted []string
+		stalled, resume := make(chan struct{}), make(chan struct{})
+		notes := func(cfg *worker.Config) {
+			cfg.OnIncarnation = func(string) error { return nil }
+			cfg.OnHold = func(id string) error {
+				if noted = append(noted, id); len(noted) == 2 {
+					close(stalled)
+					<-resume
+				}
+				return nil
+			}
+		}
+		a, b := s.Start(notes), s.Start(notes)
+		together(t, a, b)
+		toA, toB := newCaller(t, a), newCaller(t, b)
+		toB.key = toA.key
+		key, id := s.KeyOf(a, "k"), holds.NewID()
+		toA.acquire(key, id)
+		renewed := make(chan holds.Answers, 1)
+		go func() { renewed <- toB.renew(id) }()
+		<-stalled
+		first := b.Incarnation()
+		if err := s.Store.Release(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		for b.Incarnation() == first || b.Ready() != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		leave(t, a, b)
+		close(resume)
+		answer := <-renewed
+		if want := []string{a.Incarnation(), first, b.Incarnation()}; answer.States[0] != holder.Held || !slices.Equal(noted, want) {
+			t.Errorf("%v, and noted %v, want %v", answer, noted, want)
+		}
+	})
+}
+
 // The locks of one partition are as many as can travel with it.
 func TestLocksOfAPartitionAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -349,22 +349,20 @@ func (ls *Locks) promise() holder.Promise {
 	return holder.Promise{Cancel: cancel, Surrender: surrender}
 }
 
-// noteFirstHold calls Config.OnHold for the incarnation, once.
+// noteFirstHold calls Config.OnHold for the incarnation, once. Another incarnation may begin meanwhile.
 func (ls *Locks) noteFirstHold() error {
-	id := ls.cfg.Keys.Incarnation()
 	ls.noting.Lock()
 	defer ls.noting.Unlock()
-	if ls.noted == id {
-		return nil
-	}
-	switch {
-	case ls.cfg.OnHold != nil:
-		if err := ls.cfg.OnHold(id); err != nil {
-			return fmt.Errorf("%w: saving that other members hold keys: %w", gateway.ErrUnavailable, err)
+	for id := ls.cfg.Keys.Incarnation(); id != ls.noted; id = ls.cfg.Keys.Incarnation() {
+		switch {
+		case ls.cfg.OnHold != nil:
+			if err := ls.cfg.OnHold(id); err != nil {
+				return fmt.Errorf("%w: saving that other members hold keys: %w", gateway.ErrUnavailable, err)
+			}
+		case ls.cfg.NotesLives:
+			return errors.New("worker: no keys are held for other members: set Config.OnHold, since Config.OnIncarnation is set")
 		}
-	case ls.cfg.NotesLives:
-		return errors.New("worker: no keys are held for other members: set Config.OnHold, since Config.OnIncarnation is set")
+		ls.noted = id
 	}
-	ls.noted = id
 	return nil
 }
