@@ -287,7 +287,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 		}
 	}
 	ba.began = b.worker.keys.Now()
-	if items := begin(ba, calls); len(items) > 0 {
+	if items := b.begin(ba, calls); len(items) > 0 {
 		if t := timingOf(x); t.records() && len(calls) > 1 {
 			linkCalls(t, calls)
 		}
@@ -345,8 +345,9 @@ func (b *Batcher[In, Out]) gather(x keyed.Execution, calls []*batchCall[In, Out]
 	return calls
 }
 
-// begin begins a batch with those calls whose callers have not left, and returns their items.
-func begin[In, Out any](ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out] {
+// begin begins a batch with those calls whose callers have not left, and returns their items. If the key may be another
+// worker's by now, it begins with none.
+func (b *Batcher[In, Out]) begin(ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out] {
 	items := make([]*Item[In, Out], 0, len(calls))
 	ba.callers.Store(1)
 	for _, c := range calls {
@@ -355,8 +356,12 @@ func begin[In, Out any](ba *batch, calls []*batchCall[In, Out]) []*Item[In, Out]
 		}
 	}
 	for _, c := range calls {
+		c.failed = keyed.MayBegin(c.share) // before the lease is compared, since it takes time
+	}
+	lost := b.worker.keys.StillAdmits(ba.x)
+	for _, c := range calls {
 		to := begun
-		if c.failed = keyed.MayBegin(c.share); c.failed != nil || c.ctx.Err() != nil {
+		if c.failed = cmp.Or(c.failed, lost); c.failed != nil || c.ctx.Err() != nil {
 			to = left
 		}
 		c.batch = ba

@@ -61,18 +61,15 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 		}
 	}
 	k.won(p, token)
-	guard := k.Guard.Load()
-	if how.Lock {
-		guard = nil
-	}
-	if guard != nil {
-		watched, err := guard.Begin(KeyOf(key))
+	var guard *Guard
+	if g := k.Guard.Load(); g != nil && !how.Lock {
+		watched, err := g.Begin(KeyOf(key))
 		if err != nil {
 			p.Unlock(key, token)
 			return Execution{}, err
 		}
-		if !watched {
-			guard = nil
+		if watched {
+			guard = g
 		}
 	}
 	r := runs.Get().(*run)
@@ -165,6 +162,14 @@ func (k *Keys) confirm(p *Partition, key string, token int64, cancels uint64) (e
 	}
 	p.Unlock(key, token)
 	return err
+}
+
+// StillAdmits returns why nothing may begin in x, which was admitted a while ago. It compares as confirm does.
+func (k *Keys) StillAdmits(x Execution) error {
+	if x.Nested() || k.Admits(time.Now()) && !x.Lost() {
+		return nil
+	}
+	return k.unconfirmed(x.Key)
 }
 
 // admitSlowly continues after the key was not granted at once, or could not be confirmed, with err.
@@ -319,12 +324,13 @@ func (p *Partition) awaitOwnership(ctx context.Context, key string, how Asking, 
 	defer timeout.Stop()
 	for {
 		changed := p.changed.Over()
+		_, _, owned := p.Owner()
 		switch {
 		case k.Draining.Load() && (how.Call || !p.isMoving() || p.expected(how.Epoch)): // expected: nobody else would take it
 			return p.Elsewhere(key)
 		case p.Open.Load():
 			return nil
-		case how.Call && p.owned():
+		case how.Call && owned:
 			return p.Elsewhere(key)
 		case !how.Call && !p.expected(how.Epoch) && !p.isMoving():
 			return p.Elsewhere(key)
@@ -353,11 +359,6 @@ const moveWait = 50 * time.Millisecond
 func (p *Partition) isMoving() bool {
 	known := p.Record.Load()
 	return known != nil && known.Owner == p.keys.Incarnation()
-}
-
-func (p *Partition) owned() bool {
-	_, _, owned := p.Owner()
-	return owned
 }
 
 // expected reports whether the partition can be expected to open here soon. It can if an owner with
