@@ -53,8 +53,8 @@ type Config struct {
 // script compares the server's run id and, in case the server was a replica meanwhile, its
 // replication id. Only an Observe that finds nothing new compares neither. A generation begins with
 // the first script after a restart, a failover, a fail-back, a flush or the loss of one of the
-// store's keys, and with an Observe that finds an older version. It begins with a quarantine of one
-// TTL and ends every session, and the workers register again.
+// store's keys, and with one that finds an older version than the handle knows. It begins with a
+// quarantine of one TTL and ends every session, and the workers register again.
 //
 // The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster SPUBLISH, so
 // Redis 7).
@@ -187,8 +187,11 @@ func (s *Store) common(identity, gen string) []any {
 	if s.handle.NewCluster.Load() {
 		newCluster = "1"
 	}
-	given := s.handle.Given
-	return []any{gen, s.handle.Left(), rand.Text(), given.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(given)}
+	given, version := s.handle.Given, int64(0)
+	if known := s.content.Load(); known.generation == gen {
+		version = known.version
+	}
+	return []any{gen, s.handle.Left(), rand.Text(), given.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(given), version}
 }
 
 // differ says which setting of the store's sessions differs from that of s.

@@ -1,10 +1,6 @@
 -- ARGV: incarnation that asks, versions after which to report changes of partitions, and of
 -- sessions, suspects
 local inc, since, known = take(), tonumber(take()), tonumber(take())
-if EXPECTED ~= '' and since > version then -- the server was set back with its memory, and so with its run id
-  begin()
-  return {'generation'}
-end
 if since < floor then
   since = 0
 end

@@ -31,8 +31,8 @@
 -- Every script takes the generation that the caller knows, changes nothing if
 -- it is another one, and means the same when it is run twice.
 local META, PARTITIONS, LOCKS, WRITTEN, WRITES, CHANGES, SESSIONS, DETAILS, STAMPS, MEMBERS, RELEASED, GONE, STARTS = unpack(KEYS)
-local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS = unpack(ARGV, 1, 9)
-local FIRST = 10 -- of the script's own arguments
+local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS, KNOWN = unpack(ARGV, 1, 10)
+local FIRST = 11 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
 local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
 
@@ -83,7 +83,8 @@ end
 local seconds = math.floor(now / 1000)
 
 -- A generation that the caller has left comes back with a master that was out
--- of sight: what has happened since is lost.
+-- of sight: what has happened since is lost. So it is if the version is lower than
+-- the caller knows: the server was set back with its memory, and so with its run id.
 local present = redis.call('EXISTS', unpack(KEYS))
 
 -- The hint says what it is about, for those who know that already. One that gets lost
@@ -125,7 +126,8 @@ local function begin()
   publish()
 end
 
-if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true) then
+if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true)
+  or EXPECTED == generation and tonumber(KNOWN) > version then
   begin()
 elseif not identity and NEW == '1' and redis.call('HLEN', PARTITIONS) == 1 then
   quarantine = math.min(quarantine, now) -- it was begun, and nobody has used it
