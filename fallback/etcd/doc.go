@@ -49,6 +49,6 @@
 //   - Meta was deleted.
 //   - etcd has another cluster id, because it was restored from a snapshot.
 //   - Its revision is lower than a handle has seen, because members were started on old data.
-//   - The revision of changed/partitions is lower, because a restored snapshot has raised that of etcd.
+//   - changed/partitions was written less often, because etcd was restored from a snapshot that raised its revision.
 //   - A worker with other settings registers while no session is alive.
 package etcd

@@ -20,7 +20,7 @@ import (
 type view struct {
 	meta     meta
 	changed  int64 // revision of changed/sessions
-	moved    int64 // that of changed/partitions
+	moves    int64 // how often changed/partitions was written
 	alive    int64 // number of sessions that live
 	version  int64 // since which they are as they are
 	sessions []records.SessionState
@@ -35,14 +35,14 @@ type view struct {
 // maxKnown bounds a partition, in bytes, that is kept in a view.
 const maxKnown = 4096
 
-// learn keeps partitions that etcd has shown in a generation, and when they had last changed.
-func (s *Store) learn(generation string, moved int64, partitions ...*mvccpb.KeyValue) {
+// learn keeps partitions that etcd has shown in a generation, and how often partitions had changed.
+func (s *Store) learn(generation string, moves int64, partitions ...*mvccpb.KeyValue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.view.partitions == nil || s.view.meta.generation != generation {
 		return
 	}
-	s.view.moved = max(s.view.moved, moved)
+	s.view.moves = max(s.view.moves, moves)
 	for _, kv := range partitions {
 		switch key := string(kv.Key); {
 		case len(kv.Value) > maxKnown:
@@ -88,10 +88,10 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			continue
 		}
 		newSessions := v.changed != st.revision(s.key("changed/sessions")) || v.alive != st.count[s.key("alive/")]
-		moved := st.revision(s.key("changed/partitions"))
-		newPartitions := moved > since
+		changed := st.read[s.key("changed/partitions")]
+		newPartitions, moves := changed.GetModRevision() > since, changed.GetVersion()
 		switch {
-		case r.behind || r.Header.ClusterId != v.meta.cluster || moved < v.moved:
+		case r.behind || r.Header.ClusterId != v.meta.cluster || moves < v.moves:
 			if err := s.beginGeneration(ctx, v.meta, v.meta.settings); err != nil {
 				return records.Snapshot{}, err
 			}
@@ -108,7 +108,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 				return records.Snapshot{}, err
 			}
 		}
-		s.learn(v.meta.generation, moved, st.lists[s.key("partition/")]...)
+		s.learn(v.meta.generation, moves, st.lists[s.key("partition/")]...)
 		return s.snapshot(v, r.Header.Revision, st, incarnation, since, suspects)
 	}
 }
@@ -117,7 +117,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 // known them since a version, perhaps by another view.
 func (s *Store) see(v *view, revision, since int64, st *step) error {
 	changed, alive, known := st.revision(s.key("changed/sessions")), st.lists[s.key("alive/")], *v
-	*v = view{meta: known.meta, changed: changed, moved: known.moved, alive: int64(len(alive)), version: max(changed, known.version), partitions: known.partitions}
+	*v = view{meta: known.meta, changed: changed, moves: known.moves, alive: int64(len(alive)), version: max(changed, known.version), partitions: known.partitions}
 	if v.partitions == nil {
 		v.partitions = make(map[string]*mvccpb.KeyValue)
 	}

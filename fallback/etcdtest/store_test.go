@@ -52,7 +52,8 @@ func TestSmallTransactions(t *testing.T) {
 
 // Members that were started on old data have lost writes, though the cluster's id is the same. Of the
 // handles that have seen more, one begins a generation, also if the old data allow what it writes first. A look
-// notices it even if the revision has gone on, as it has after etcdutl snapshot restore --bump-revision.
+// notices it even if the revision has gone on, as it has after etcdutl snapshot restore --bump-revision, and partitions
+// have changed since.
 func TestTrapOldData(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(s *etcd.Store, gen string, server *member) error{
@@ -70,6 +71,7 @@ func TestTrapOldData(t *testing.T) {
 			for range 20 {
 				kit.Must(raw.Put(t.Context(), "another program's", ""))
 			}
+			kit.Must(s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 2}}))
 			_, err := s.Observe(t.Context(), gen, "a", 0, nil)
 			return err
 		},
