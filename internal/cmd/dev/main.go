@@ -165,7 +165,7 @@ func (d *demo) describeEnd(p *cluster.Process) string {
 		}
 	}
 	if p == d.router {
-		return fmt.Sprintf("%s (pid %d) %s; nothing takes requests or keeps who owns what. To start it again: %s --listen %s --admin %s --gossip %s --new-cluster",
+		return fmt.Sprintf("%s (pid %d) %s; nothing takes requests or keeps who owns what. To start it again: %s --listen %s --admin %s --gossip %s",
 			p.Name, p.Pid(), how, d.programs.Router, p.Listen, p.Admin, p.Gossip)
 	}
 	return fmt.Sprintf("%s (pid %d) %s; %s. To start it again: %s", p.Name, p.Pid(), how, gone, d.workerCommand(p.Name))
