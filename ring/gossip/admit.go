@@ -3,6 +3,7 @@ package gossip
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/keyway-go/keyway/ring"
 )
@@ -18,12 +19,15 @@ func memberName(node string) string {
 	return node
 }
 
+// badName reports whether a member's name is too long, or no label of a metric.
+func badName(name string) bool { return name == "" || len(name) > nameLimit || !utf8.ValidString(name) }
+
 // admit decides whether a node may be in the cluster of self. Its error says which setting prevents
 // that, both values and what to do. ours has no KeySource: a router with another one is admitted.
 func admit(self ring.Member, ours ring.Settings, node, addr string, meta []byte) error {
 	md, err := decodeMetadata(meta)
-	if name := memberName(node); err == nil && (name == "" || len(name) > nameLimit) {
-		err = fmt.Errorf("has a name of %d bytes, want 1 to %d", len(name), nameLimit)
+	if name := memberName(node); err == nil && badName(name) {
+		err = fmt.Errorf("has a name of %d bytes, want 1 to %d of UTF-8", len(name), nameLimit)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %q at %s %w; we are %q at %s: run the same version of Keyway on both, or take the address out of --join",

@@ -490,12 +490,19 @@ func TestDuplicateNameIsReported(t *testing.T) {
 		twin.Self.Incarnation = "twin"
 		b.start(twin, address(7))
 		time.Sleep(20 * time.Second)
-		if log := b.logs.String(); !strings.Contains(log, "several members have one name") ||
+		if log := b.logs.String(); !strings.Contains(log, "several workers have one name") ||
 			!strings.Contains(log, address(1)) || !strings.Contains(log, address(7)) || !strings.Contains(log, "--name") {
 			t.Error("two workers with one name were not reported")
 		}
-		if n := len(b.members[0].View().Members); n != 4 {
-			t.Errorf("the router sees %d members, want 4", n)
+		other := b.config(0) // a router, whose name places nothing
+		other.Seeds = []string{address(0)}
+		b.start(other, address(8))
+		time.Sleep(20 * time.Second)
+		if strings.Contains(b.logs.String(), "name=router") {
+			t.Error("two routers with one name were reported")
+		}
+		if n := len(b.members[0].View().Members); n != 5 {
+			t.Errorf("the router sees %d members, want 5", n)
 		}
 	})
 }

@@ -273,8 +273,8 @@ func (cfg Config) withDefaults() Config {
 }
 
 func (cfg *Config) validate() error {
-	if n := len(cfg.Self.Name); n == 0 || n > nameLimit {
-		return fmt.Errorf("%w: Self.Name (--name) has %d bytes, want 1 to %d", ErrConfig, n, nameLimit)
+	if badName(cfg.Self.Name) {
+		return fmt.Errorf("%w: Self.Name (--name) has %d bytes, want 1 to %d of UTF-8", ErrConfig, len(cfg.Self.Name), nameLimit)
 	}
 	if err := cfg.Settings.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

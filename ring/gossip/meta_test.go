@@ -93,9 +93,12 @@ func TestNamelessMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"", strings.Repeat("x", nameLimit+1)} {
+	for _, name := range []string{"", strings.Repeat("x", nameLimit+1), "w\xff"} { // the last one is no label of a metric
 		if err := admit(ring.Member{}, fullMetadata().settings, nodeName(name, "BOOT"), "10.0.0.2:7946", b); !errors.Is(err, ErrRefused) {
 			t.Errorf("a name of %d bytes: %v, want ErrRefused", len(name), err)
+		}
+		if _, err := Start(t.Context(), Config{Self: ring.Member{Name: name, Role: ring.RoleWorker}}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "--name") {
+			t.Errorf("a name of %d bytes: %v, want ErrConfig", len(name), err)
 		}
 	}
 }

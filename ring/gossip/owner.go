@@ -366,11 +366,13 @@ func (o *owner) retable(workers []ring.Member) {
 	o.table, o.active = table, names
 }
 
-// warnOfDuplicates finds processes that were started with one name.
+// warnOfDuplicates finds workers that were started with one name.
 func (o *owner) warnOfDuplicates(now time.Time) {
-	addrs := map[string][]string{o.self.Name: {o.self.Gossip}}
-	for _, m := range o.peers {
-		addrs[m.Name] = append(addrs[m.Name], m.Gossip)
+	addrs := make(map[string][]string)
+	for _, m := range append(slices.Collect(maps.Values(o.peers)), peer{Member: o.self}) {
+		if m.Role == ring.RoleWorker {
+			addrs[m.Name] = append(addrs[m.Name], m.Gossip)
+		}
 	}
 	maps.DeleteFunc(o.duplicates, func(name string, _ time.Time) bool { return len(addrs[name]) < 2 })
 	for name, at := range addrs {
@@ -381,7 +383,7 @@ func (o *owner) warnOfDuplicates(now time.Time) {
 			o.duplicates[name] = now
 		}
 		if now.Sub(o.duplicates[name]) >= duplicateAge && o.throttle.pass(name, now) {
-			o.c.log.Warn("several members have one name, and only one of them is on the ring: give each its own --name", "name", name, "gossip", at)
+			o.c.log.Warn("several workers have one name, and only one of them is on the ring: give each its own --name", "name", name, "gossip", at)
 		}
 	}
 }
