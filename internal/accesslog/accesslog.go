@@ -146,7 +146,7 @@ func (l *Log) write() {
 		}
 		l.put(lines)
 		if n := l.dropped.Load(); n > said {
-			l.log.Warn("lines of the access log were dropped: they came faster than the file took them", "file", l.cfg.File, "lines", n-said)
+			l.log.Warn("lines of the access log were dropped: the file did not take them", "file", l.cfg.File, "lines", n-said)
 			said = n
 		}
 		if closed {
