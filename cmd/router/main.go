@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	store, err := openStore(ctx, o, logger)
 	if err != nil {
-		return err
+		return cli.Ended(ctx, err, gossip.ErrConfig)
 	}
 	defer store.close()
 	gossiping := o.Gossip
@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return cli.Ended(ctx, err, gossip.ErrConfig)
 	}
 	defer members.Close()
-	defer store.endStore()
+	defer store.close()
 	follower := &offered.Follower{Store: store.client, Members: members, Logger: logger}
 	defer follower.Follow()()
 
@@ -99,7 +99,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	config.TracerProvider, config.TraceKeys = traces.TracerProvider(), o.TraceKeys
 	router, err := router.New(config)
 	if err != nil {
-		return err
+		return cli.Usagef("%v", err)
 	}
 	defer router.Close()
 	p := &running{o: o, logger: logger, store: store, follower: follower, members: members, router: router, locks: newLockService(router, config, o), traces: traces}
@@ -175,7 +175,7 @@ func (p *running) leaveCluster(ctx context.Context, requests *door.Door, locks *
 	}
 	end, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	p.store.endStore()
+	p.store.close()
 	if left := p.members.Leave(end); left != nil {
 		p.logger.Warn("cannot leave gossip: the others will notice", "error", left)
 	}

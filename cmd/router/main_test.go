@@ -93,6 +93,9 @@ func (r *startRouter) finish(t *testing.T) {
 	default:
 		close(r.ended)
 	}
+	if log := r.stderr.String(); strings.Contains(log, "without --store") && strings.Contains(log, "the store cannot be used") {
+		t.Errorf("the end of the router's own store is a failure:\n%s", log)
+	}
 }
 
 // join starts a member that serves plain HTTP as an active worker.
@@ -289,6 +292,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--redis http://x", "--redis"},
 		{"--store etcd://a/b", "--store"},
 		{"--store etcd://a --redis redis://b", "exclude each other"},
+		{"--body-dir /absent", "/absent"},
 		{"extra", "unexpected argument"},
 	} {
 		err := run(t.Context(), append(free, strings.Fields(tt.args)...), io.Discard, io.Discard)
@@ -309,12 +313,32 @@ func TestStartErrorsNameTheFlag(t *testing.T) {
 		{"--cluster another --join " + other.gossip, other.gossip, "--cluster"},
 		{"--key host --join " + other.gossip, other.gossip, "--key"},
 		{"--redis redis://127.0.0.1:1 --new-cluster", "127.0.0.1:1", "--redis"},
-		{"--body-dir /absent", "/absent", "--body-dir"},
 	} {
 		err := run(t.Context(), append(free, strings.Fields(tt.args)...), io.Discard, io.Discard)
 		if cli.ExitCode(err) != 1 || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.flag) {
 			t.Errorf("%s: %v, want %s and %s", tt.args, err, tt.want, tt.flag)
 		}
+	}
+}
+
+// A signal ends a start that waits for its store, in order.
+func TestStopWhileTheStoreIsSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			defer conn.Close()
+			stop()
+			<-t.Context().Done()
+		}
+	}()
+	if err := run(ctx, append(free, "--redis", "redis://"+l.Addr().String(), "--new-cluster"), io.Discard, io.Discard); err != nil {
+		t.Errorf("ended with %v", err)
 	}
 }
 

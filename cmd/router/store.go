@@ -75,17 +75,13 @@ func (s *backend) offer(ctx context.Context, members *gossip.Cluster, newCluster
 	return nil
 }
 
-// endStore ends a store of the router's own. It has to come before the end of gossip, after
-// which another process may have --gossip's address and begin a store.
-func (s *backend) endStore() {
-	if s.embedded != nil {
-		s.embedded.Close()
-	}
-}
-
+// close ends the client, and a store of the router's own. It has to come before the end of gossip, after
+// which another process may have --gossip's address and begin a store. It may be called again.
 func (s *backend) close() {
 	if s.client != nil {
 		s.client.Close()
 	}
-	s.endStore()
+	if s.embedded != nil {
+		s.embedded.Close()
+	}
 }
