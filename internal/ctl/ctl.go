@@ -174,7 +174,7 @@ func (a *question) call(method, path string, query url.Values) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.token != "" && method == http.MethodPost {
+	if a.token != "" {
 		req.Header.Set("Authorization", "Bearer "+a.token)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()

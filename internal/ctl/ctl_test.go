@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -216,6 +218,24 @@ func TestHealthOfAllAddresses(t *testing.T) {
 	}
 }
 
+// The token stands for an address whose name the process does not know, for what reads, too.
+func TestTokenByAnotherName(t *testing.T) {
+	s := site.NewOperated(t, "secret")
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Host = "router.example"
+		target, _ := url.Parse(s.Admin)
+		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = "http", target.Host
+			p.Out.Host = r.Host
+		}}).ServeHTTP(w, r)
+	}))
+	defer other.Close()
+	if out, err := run(t, other.URL, "members"); err == nil || !strings.Contains(err.Error(), "--admin-host") {
+		t.Errorf("without the token: %v %s", err, out)
+	}
+	shows(t, other.URL, `^NAME `, "members", "--admin-token", "secret")
+}
+
 // A worker that does not answer is a row that says so.
 func TestSilentWorker(t *testing.T) {
 	s := site.NewOperated(t, "")
@@ -224,8 +244,11 @@ func TestSilentWorker(t *testing.T) {
 	s.Sever(w2, true)
 	shows(t, s.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
 	shows(t, s.Admin, `w2 did not answer`, "moves")
+	shows(t, s.Admin, `LEFT\n$`, "quarantine")
 	shows(t, s.Admin, `(?m)^w1: load .*\nw2 did not answer: gateway: the worker does not answer within 2s`, "loads")
 	shows(t, s.Admin, `Worker w2, to which requests for the key go, has not said what it does`, "explain", s.KeyOf(w2))
+	s.Sever(w1, true)
+	shows(t, s.Admin, `no worker has answered`, "quarantine")
 }
 
 // The busiest partitions of the cluster are shown, with their part of their worker's load, and of each worker

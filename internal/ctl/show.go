@@ -269,14 +269,13 @@ func whoAsks() string {
 func (a *question) quarantine([]string) error {
 	return show(a, http.MethodGet, "/workers", nil, func(all *status.Workers) *table {
 		t := heads("KEY", "WORKERS THAT DIED", "LEFT")
-		for _, w := range all.Workers {
-			if w.Status == nil {
-				continue
-			}
-			for _, q := range w.Status.Quarantined {
-				t.add(strconv.Quote(q.Key), strings.Join(q.Workers, ", "), time.Duration(q.Seconds*float64(time.Second)).Round(time.Second))
-			}
-			break // all know the same
+		i := slices.IndexFunc(all.Workers, func(w status.WorkerRow) bool { return w.Status != nil })
+		if i < 0 {
+			t.note("no worker has answered, and only workers know")
+			return t
+		}
+		for _, q := range all.Workers[i].Status.Quarantined { // all know the same
+			t.add(strconv.Quote(q.Key), strings.Join(q.Workers, ", "), time.Duration(q.Seconds*float64(time.Second)).Round(time.Second))
 		}
 		return t
 	})
