@@ -40,7 +40,7 @@ func Listen(flagName, addr string) (net.Listener, error) {
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s is in use by another process: choose another address with --%s", addr, flagName)
+		return nil, fmt.Errorf("%s is in use: choose another address with --%s", addr, flagName)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return nil, fmt.Errorf("%s is not an address of this machine: choose another one with --%s", addr, flagName)
 	case err != nil:
