@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -162,9 +163,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// defaultDrainTimeout is the default of Config.DrainTimeout.
-const defaultDrainTimeout = 30 * time.Second
-
 // meeting is where the members of one machine find each other by default.
 const meeting = "127.0.0.1:" + gossip.DefaultPort
 
@@ -201,6 +199,7 @@ func (c Config) complete() (Config, error) {
 			return c, bad("Config.%s is %q, want host:port", address.field, address.value)
 		}
 	}
+	_, noPattern := filepath.Match(c.Witness, "")
 	switch {
 	case c.Listen != "" && c.Listener != nil:
 		return c, bad("Config.Listen and Config.Listener both say where to take requests: leave one out")
@@ -214,7 +213,7 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Offered is for a node without Config.Redis (--redis) and Config.Store (--store): leave one out")
 	case c.DrainTimeout < 0:
 		return c, bad("Config.DrainTimeout (--drain-timeout) is %v, want at least 0", c.DrainTimeout)
-	case !validPattern(c.Witness):
+	case noPattern != nil:
 		return c, bad("Config.Witness (--witness) is %q, want a pattern of files such as /run/keyway/*.lock", c.Witness)
 	case c.Settings.KeySource != "":
 		return c, bad("Config.Settings.KeySource is for routers: say with Config.Keys where requests have their keys")
@@ -235,14 +234,9 @@ func (c Config) complete() (Config, error) {
 	if redis := c.Redis; redis != "" {
 		c.Store = func(cfg store.Config) (Store, error) { return store.New(redis, cfg) }
 	}
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
-}
-
-func validPattern(pattern string) bool {
-	_, err := filepath.Match(pattern, "")
-	return err == nil
 }
 
 // oneMachine reports whether gossip cannot reach another machine.
@@ -284,19 +278,22 @@ func (c *Config) advertised(listen net.Addr) (string, error) {
 		return "", err
 	}
 	if c.Advertise != "" {
-		if h, p, err := net.SplitHostPort(c.Advertise); err == nil {
-			return net.JoinHostPort(h, p), nil
+		h, p, err := net.SplitHostPort(c.Advertise)
+		if err != nil {
+			h, p = c.Advertise, port
 		}
-		return net.JoinHostPort(c.Advertise, port), nil
+		if _, err := strconv.ParseUint(p, 10, 16); err != nil || h == "" || strings.Contains(h, "/") {
+			return "", bad("Config.Advertise (--advertise) is %q, want host or host:port", c.Advertise)
+		}
+		return net.JoinHostPort(h, p), nil
 	}
-	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+	switch ip, gossip := net.ParseIP(host), hostOf(cmp.Or(c.GossipAdvertise, c.Gossip)); {
+	case ip.IsLoopback() && !isLoopback(gossip):
+		return "", bad("Config.Listen (--listen) %s is of this machine alone, but gossip (%s) is not: listen where other machines reach this one, or say where they do with Config.Advertise (--advertise)", listen, gossip)
+	case ip != nil && !ip.IsUnspecified():
 		return listen.String(), nil
-	}
-	for _, other := range []string{c.GossipAdvertise, c.Gossip} {
-		h := hostOf(other)
-		if ip := net.ParseIP(h); h != "" && (ip == nil || !ip.IsUnspecified()) {
-			return net.JoinHostPort(h, port), nil
-		}
+	case gossip != "" && !net.ParseIP(gossip).IsUnspecified():
+		return net.JoinHostPort(gossip, port), nil
 	}
 	return "", bad("Config.Listen (--listen) %s is every address of this machine: say with Config.Advertise (--advertise) at which one routers reach it", listen)
 }

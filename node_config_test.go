@@ -27,11 +27,16 @@ func TestConfigErrors(t *testing.T) {
 		"Config.Listener":           {Listen: "127.0.0.1:0", Listener: new(net.TCPListener)},
 		"Config.Admin":              {Admin: "x"},
 		"Config.Gossip":             {Gossip: "127.0.0.1"},
-		"Config.Gossip (--gossip)":  {Listen: "127.0.0.1:0", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
-		"Config.GossipOpen":         {Listen: "127.0.0.1:0", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
-		"Config.GossipAdvertise":    {Listen: "127.0.0.1:0", GossipAdvertise: "192.0.2.1:1", Redis: "redis://127.0.0.1:1"},
+		"Config.Gossip (--gossip)":  {Advertise: "192.0.2.1", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
+		"Config.GossipOpen":         {Advertise: "192.0.2.1", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
+		"Config.GossipAdvertise":    {Advertise: "192.0.2.1", GossipAdvertise: "192.0.2.1:1", Redis: "redis://127.0.0.1:1"},
 		"Config.GossipKeys":         {GossipKeys: [][]byte{{1}}},
 		"Config.Advertise":          {Listen: "0.0.0.0:0", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
+		`"http://192.0.2.1"`:        {Advertise: "http://192.0.2.1", Redis: "redis://127.0.0.1:1"},
+		`"192.0.2.1:first"`:         {Advertise: "192.0.2.1:first", Redis: "redis://127.0.0.1:1"},
+		`":9000"`:                   {Advertise: ":9000", Redis: "redis://127.0.0.1:1"},
+		"of this machine alone":     {Gossip: "0.0.0.0:0", GossipOpen: true, Redis: "redis://127.0.0.1:1"},
+		"but gossip (192.0.2.1)":    {GossipAdvertise: "192.0.2.1", GossipOpen: true, Redis: "redis://127.0.0.1:1"},
 		"Config.Redis":              {Redis: "http://x"},
 		"Config.Store":              {Redis: "redis://x", Store: func(store.Config) (keyway.Store, error) { return nil, nil }},
 		"Config.Offered":            {Redis: "redis://x", Offered: true},
@@ -60,14 +65,14 @@ func TestConfigErrors(t *testing.T) {
 // Gossip that reaches other machines needs a Redis, and says so soon.
 func TestTrapNoStoreInMemoryForManyMachines(t *testing.T) {
 	for _, cfg := range []keyway.Config{
-		{Gossip: "0.0.0.0:0", Listen: "127.0.0.1:0"},
+		{Gossip: "0.0.0.0:0"},
 		{Join: []string{"192.0.2.1:7946"}}, // of a network for documentation
 		{GossipAdvertise: "192.0.2.1"},
-		{Gossip: "0.0.0.0:0", Listen: "127.0.0.1:0", Join: []string{kit.FreeAddr(t)}, NewCluster: true},
+		{Gossip: "0.0.0.0:0", Join: []string{kit.FreeAddr(t)}, NewCluster: true},
 	} {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
-			cfg.Settings, cfg.GossipOpen = quick, true
+			cfg.Settings, cfg.GossipOpen, cfg.Advertise = quick, true, "192.0.2.1"
 			_, err := keyway.Start(t.Context(), cfg)
 			if !errors.Is(err, keyway.ErrConfig) || !strings.Contains(err.Error(), "Config.Redis") {
 				t.Errorf("%v, want an error about Config.Redis", err)

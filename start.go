@@ -1,6 +1,7 @@
 package keyway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,11 +99,7 @@ func (n *Node) lockFile() (previous map[string]time.Duration, err error) {
 // listen opens what Config.Listen and Admin say, and completes the name.
 func (n *Node) listen() (err error) {
 	if n.listener = n.cfg.Listener; n.listener == nil {
-		addr := n.cfg.Listen
-		if addr == "" {
-			addr = "127.0.0.1:0"
-		}
-		if n.listener, err = process.Listen("listen", addr); err != nil {
+		if n.listener, err = process.Listen("listen", cmp.Or(n.cfg.Listen, "127.0.0.1:0")); err != nil {
 			return fmt.Errorf("keyway: Config.Listen: %w", err)
 		}
 	}

@@ -36,7 +36,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--weight heavy", 2, `--weight: "heavy" is not a number`},
 		{"--listen 127.0.0.1", 2, "host:port"},
 		{"--listen 0.0.0.0:0 --gossip 0.0.0.0:0", 2, "--advertise"},
-		{"--listen 127.0.0.1:0 --gossip 0.0.0.0:0", 2, "--gossip-open"},
+		{"--listen 127.0.0.1:0 --advertise 192.0.2.1 --gossip 0.0.0.0:0", 2, "--gossip-open"},
 		{"--listen " + taken.Addr().String(), 1, "--listen"},
 		{"--admin " + taken.Addr().String(), 1, "--admin"},
 		{"--gossip " + taken.Addr().String(), 1, "--gossip"},
