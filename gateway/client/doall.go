@@ -6,9 +6,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 )
 
-// Do runs fn while key is held at its owner: no other execution of the key runs at the same time,
-// on any worker. Callers of a key run in the order in which they asked. Within an execution that
-// already holds the key (that is, with its context), fn runs at once and with the same token.
+// Do runs fn while key is held at its owner: no other execution of the key runs at the same time, on any worker.
+// Callers of a key run in the order in which they asked. Within an execution that already holds the key (that is, with
+// its context), fn runs at once and with the same token, and the key is free when both have ended.
 //
 // If the key may be lost, the execution's context is cancelled with a cause that wraps
 // [gateway.ErrOwnershipLost]. This happens when the owner has not confirmed the hold for 0.8 of the
@@ -41,8 +41,8 @@ func (c *Client) TryDo(ctx context.Context, key string, fn func(gateway.Executio
 
 // How Do, DoAll and TryDo ask for a key.
 var (
-	untilHeld = want{inLine: true, impatient: true}
-	ifFree    = want{try: true}
+	untilHeld = want{inLine: true, call: true}
+	ifFree    = want{try: true, call: true}
 )
 
 func (c *Client) do(ctx context.Context, key string, w *want, fn func(gateway.Execution) error) error {

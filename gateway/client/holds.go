@@ -54,9 +54,11 @@ type held struct {
 
 	// Guarded by holder.mu.
 	lock      holder.Lock
-	cancel    context.CancelCauseFunc // of its caller's work
-	turns     *list.List              // callers that get it next; may be nil
-	extending chan struct{}           // full while the owner is asked for another lease; nil if it never was
+	cancel    context.CancelCauseFunc           // of its caller's work
+	turns     *list.List                        // callers that get it next; may be nil
+	within    map[*Lock]context.CancelCauseFunc // of calls within that work
+	ended     bool                              // the work is over, and the last of those calls ends the hold
+	extending chan struct{}                     // full while the owner is asked for another lease; nil if it never was
 	owner     ring.Member
 	peer      *send.Peer   // the owner, in use by this hold
 	told      chan<- error // gets the result of [Lock.Unlock]; nil without a waiter
@@ -85,9 +87,9 @@ var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnersh
 // errLetGo is the cause of a hold's context when its caller unlocks.
 var errLetGo = fmt.Errorf("client: the key was unlocked: %w", context.Canceled)
 
-// start returns the context of a caller's work with h and that token. It reports false if the caller has waited for a
-// turn and others may have the key by now.
-func (hs *holdings) start(ctx context.Context, h *held, token int64) (context.Context, bool) {
+// start returns the Lock of a caller that begins to work with h and that token. It reports false if the caller has waited
+// for a turn and others may have the key by now.
+func (hs *holdings) start(ctx context.Context, h *held, token int64) (_ *Lock, begun bool) {
 	inner, cancel := context.WithCancelCause(ctx)
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -95,10 +97,10 @@ func (hs *holdings) start(ctx context.Context, h *held, token int64) (context.Co
 		h.lock.Close()
 		cancel(errClosedHolder)
 	}
-	begun := h.lock.Begin(hs.now()) == holder.Begin
+	begun = h.lock.Begin(hs.now()) == holder.Begin
 	hs.all[h], hs.byKey[h.key] = struct{}{}, h
 	hs.lookLocked(h.lock.Pause())
-	return &heldContext{inner, h, token}, begun
+	return &Lock{client: hs.client, key: h.key, token: token, ctx: &heldContext{inner, h, token}, held: h}, begun
 }
 
 // lookLocked has holds looked at after a pause, if not earlier.
@@ -113,28 +115,45 @@ func (hs *holdings) lookLocked(pause time.Duration) {
 	}
 }
 
-// endHold ends the work of h's caller. If another caller takes over h, it reports passed. Otherwise the
-// owner is told to release h; told, unless it is nil, gets the answer.
-func (hs *holdings) endHold(h *held, told chan<- error) (passed bool) {
+// endHold ends the work of h's caller, and h once no call runs within that work. Either another caller takes over h, or
+// the owner is told to release it; told, unless it is nil, gets the result.
+func (hs *holdings) endHold(h *held, told chan<- error) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	if h.cancel(errLetGo); hs.closed {
+	h.cancel(errLetGo)
+	if h.told, h.ended = told, true; len(h.within) == 0 {
+		hs.endLocked(h)
+	}
+}
+
+// endWithin ends a call within the work of a hold's caller.
+func (hs *holdings) endWithin(l *Lock) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h := l.held
+	h.within[l](errLetGo)
+	if delete(h.within, l); h.ended && len(h.within) == 0 {
+		hs.endLocked(h)
+	}
+}
+
+func (hs *holdings) endLocked(h *held) {
+	if h.ended = false; hs.closed {
 		h.lock.Close()
 	}
 	d := h.lock.End(hs.now(), h.turns != nil && h.turns.Len() > 0)
 	if d == holder.Pass {
+		h.tell(holder.TellReleased, nil)
 		h.giveLocked()
-		return true
+		return
 	}
 	if delete(hs.all, h); hs.byKey[h.key] == h {
 		delete(hs.byKey, h.key)
 	}
 	hs.disbandLocked(h)
-	h.told = told
 	if hs.releaseLocked(h, d, errUnlockClosed); d != holder.Release {
 		h.peer.Leave()
 	}
-	return false
 }
 
 // remains returns for how long h lasts for its caller with that token without another renewal. It cancels the caller's work if
@@ -181,17 +200,45 @@ func (c *heldContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// heldAlong returns the hold of key by hs that ctx belongs to, and its caller's token; nil if there is none.
-func (hs *holdings) heldAlong(ctx context.Context, key string) (*held, int64) {
-	for {
-		c, ok := ctx.Value(heldKey{}).(*heldContext)
-		if !ok {
-			return nil, 0
+// lockAlong returns a Lock within the hold of key by hs that ctx belongs to, nil if there is none. A call's context ends
+// with the hold, even if ctx does not, and the hold does not end before the call.
+func (hs *holdings) lockAlong(ctx context.Context, key string, w want) (l *Lock, err error) {
+	var c *heldContext
+	for along := ctx; c == nil || c.held.holder != hs; along = c.Context {
+		if c, _ = along.Value(holds.Along(key)).(*heldContext); c == nil {
+			return nil, nil
 		}
-		if c.held.key == key && c.held.holder == hs && c.held.isWith(c.token) {
-			return c.held, c.token
+	}
+	h := c.held
+	if h.shared && !w.shared {
+		return nil, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is locked by the caller for reading: unlock it before you lock it for writing"}
+	}
+	l = &Lock{client: hs.client, key: key, token: c.token, ctx: ctx, held: h, within: true}
+	inner, stop := context.WithCancelCause(ctx)
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	switch {
+	case !h.lock.Has(c.token):
+		l = nil
+	case h.lock.Left(hs.now(), c.token) == 0:
+		l, err = nil, fmt.Errorf("%w: it is asked for within what held it", gateway.ErrOwnershipLost)
+	case w.call:
+		if h.within == nil {
+			h.within = make(map[*Lock]context.CancelCauseFunc)
 		}
-		ctx = c.Context
+		h.within[l] = stop
+		l.ctx, l.free = &heldContext{inner, h, c.token}, func() { hs.endWithin(l) }
+		return l, nil
+	}
+	stop(nil)
+	return l, err
+}
+
+// stopLocked cancels what works with h.
+func (h *held) stopLocked(cause error) {
+	h.cancel(cause)
+	for _, cancel := range h.within {
+		cancel(cause)
 	}
 }
 
@@ -207,7 +254,7 @@ func (h *held) obeyLocked(d holder.Decision) holder.Decision {
 		return d
 	}
 	h.holder.disbandLocked(h)
-	h.cancel(fmt.Errorf("%w: key %q was held at worker %s (%s), which %s", gateway.ErrOwnershipLost, h.key, h.owner.Name, h.owner.Addr, why))
+	h.stopLocked(fmt.Errorf("%w: key %q was held at worker %s (%s), which %s", gateway.ErrOwnershipLost, h.key, h.owner.Name, h.owner.Addr, why))
 	return d
 }
 
@@ -261,7 +308,7 @@ func (hs *holdings) close() {
 	hs.closed = true
 	for h := range hs.all {
 		h.lock.Close()
-		h.cancel(errClosedHolder)
+		h.stopLocked(errClosedHolder)
 	}
 	if hs.timer != nil {
 		hs.timer.Stop()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,19 +183,12 @@ func (a *acquisition) lock() *Lock {
 	if a.local != nil {
 		return a.local
 	}
-	l := &Lock{client: a.client, key: a.key, token: a.held.lock.Token(), held: a.held}
-	l.ctx, _ = a.client.holder.start(a.caller, a.held, l.token)
+	l, _ := a.client.holder.start(a.caller, a.held, a.held.lock.Token())
 	return l
 }
 
 // giveBack frees the key before any work with it has begun.
-func (a *acquisition) giveBack() {
-	if a.local != nil {
-		a.local.free()
-		return
-	}
-	a.client.holder.endHold(a.held, nil)
-}
+func (a *acquisition) giveBack() { cmp.Or(a.local, &Lock{client: a.client, held: a.held}).endHold(nil) }
 
 // confirmed reports whether the key is held, after a wait however long. It renews a hold for as long as the owner may
 // have it.

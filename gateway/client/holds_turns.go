@@ -223,10 +223,10 @@ func (hs *holdings) disbandLocked(h *held) {
 }
 
 // takeTurn waits for the turn of a caller, and begins it.
-func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *callerTurn) (*Lock, error) {
+func (c *Client) takeTurn(wait, ctx context.Context, w want, t *callerTurn) (*Lock, error) {
 	hs := &c.holder
 	var tooLong <-chan time.Time
-	if w.impatient {
+	if w.call {
 		tooLong = time.After(longestInLine)
 	}
 	select {
@@ -246,12 +246,12 @@ func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *call
 	case t.err != nil: // it is settled: nothing of it changes any more
 		return nil, t.err
 	}
-	inner, begun := hs.start(ctx, t.held, t.token)
+	l, begun := hs.start(ctx, t.held, t.token)
 	if !begun {
-		hs.endHold(t.held, nil)
+		l.endHold(nil)
 		return nil, errAskAgain
 	}
-	return &Lock{client: c, key: key, token: t.token, ctx: inner, held: t.held}, nil
+	return l, nil
 }
 
 // giveUp ends the wait of a caller.

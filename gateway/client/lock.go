@@ -30,7 +30,7 @@ type Lock struct {
 	token  int64
 	ctx    context.Context
 	held   *held  // at another member; nil if it is held at this process's worker
-	free   func() // frees it at this process's worker; nil if this Lock must not
+	free   func() // frees it at this process's worker, or ends a call within what holds it; nil for none
 
 	others []*Lock // of [Client.LockAll], in the order of their keys; each was taken in the context of the one before
 
@@ -52,11 +52,10 @@ type Lock struct {
 // the session TTL. Label is a text for operators of at most 64 bytes without control characters, by
 // default the name of this member.
 //
-// The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of
-// key, or from an execution that holds key, the new Lock shares the token and lease of the outer
-// one, whatever its options. It ends with the outer one, whose Unlock frees the key; its own
-// Unlock frees nothing. Outside of both, a caller that already holds the key deadlocks with
-// itself until the wait ends.
+// The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of key, or from an
+// execution that holds key, the new Lock shares the token and lease of the outer one, whatever its options. It ends
+// with the outer one, whose Unlock frees the key; its own Unlock frees nothing. A call within a Lock, such as Do, keeps
+// the key until it ends. Outside of both, a caller that already holds the key deadlocks with itself until the wait ends.
 //
 // The errors are those of [Client.Do], and those of package locking that are named here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
@@ -115,13 +114,13 @@ func (c *Client) TryRLock(ctx context.Context, key string, opts ...locking.Optio
 
 // want is how a caller asks for a key.
 type want struct {
-	try       bool
-	shared    bool          // with other callers that say so
-	inLine    bool          // in turn with other waiting callers of this process
-	impatient bool          // asks alone if that takes longer than longestInLine
-	ttl       time.Duration // of the lease; 0 for the session TTL
-	wait      time.Duration // bounds the wait; 0 for the owner's bound alone
-	label     string        // "" for the client's
+	try    bool
+	shared bool          // with other callers that say so
+	inLine bool          // in turn with other waiting callers of this process
+	call   bool          // for a function, at whose end the key is freed; asks alone if it stands in line for longestInLine
+	ttl    time.Duration // of the lease; 0 for the session TTL
+	wait   time.Duration // bounds the wait; 0 for the owner's bound alone
+	label  string        // "" for the client's
 }
 
 // apply adds what options say.
@@ -152,11 +151,9 @@ func (c *Client) acquireKey(wait, ctx context.Context, key string, w want) (lock
 	case c.closed.Load():
 		return nil, failedCall(key, errClientClosed)
 	}
-	switch l := c.lockAlong(ctx, key); {
-	case l == nil:
-	case l.held != nil && l.held.shared && !w.shared:
-		return nil, failedCall(key, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is locked by the caller for reading: unlock it before you lock it for writing"})
-	default:
+	if l, err := c.lockAlong(ctx, key, w); err != nil {
+		return nil, failedCall(key, err)
+	} else if l != nil {
 		return l, nil
 	}
 	traced := ctx
@@ -216,7 +213,7 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		l, t := c.holder.enter(traced, lineKey{key, w.ttl, w.label})
 		switch {
 		case t != nil:
-			return c.takeTurn(wait, ctx, key, w, t)
+			return c.takeTurn(wait, ctx, w, t)
 		case l != nil:
 			defer func() {
 				c.holder.mu.Lock()
@@ -243,17 +240,22 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 }
 
 // lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
-func (c *Client) lockAlong(ctx context.Context, key string) *Lock {
-	if h, token := c.holder.heldAlong(ctx, key); h != nil {
-		return &Lock{client: c, key: key, token: token, ctx: ctx, held: h, within: true}
+func (c *Client) lockAlong(ctx context.Context, key string, w want) (*Lock, error) {
+	if l, err := c.holder.lockAlong(ctx, key, w); l != nil || err != nil || c.local == nil {
+		return l, err
 	}
-	if c.local == nil {
-		return nil
+	if _, along := c.local.Token(ctx, key); !along {
+		return nil, nil
 	}
-	if token, ok := c.local.Token(ctx, key); ok {
-		return &Lock{client: c, key: key, token: token, ctx: ctx, within: true}
+	held, token, free, err := c.local.Acquire(ctx, key, 0, true, 0)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if w.call {
+		return &Lock{client: c, key: key, token: token, ctx: held, free: free, within: true}, nil
+	}
+	free()
+	return &Lock{client: c, key: key, token: token, ctx: ctx, within: true}, nil
 }
 
 // Key returns the key, of several keys the first in the order of their bytes.
@@ -293,25 +295,22 @@ func (l *Lock) Context() context.Context {
 
 // Until implements [locking.Lease]. For several keys it is the earliest end.
 func (l *Lock) Until() time.Time {
-	until := l.until()
+	left := l.left()
 	for _, one := range l.others {
-		if u := one.until(); u.Before(until) {
-			until = u
-		}
+		left = min(left, one.left())
 	}
-	return until
+	return time.Now().Add(left)
 }
 
-func (l *Lock) until() time.Time {
-	left := time.Duration(0)
+func (l *Lock) left() time.Duration {
 	switch {
 	case l.unlocked.Load():
 	case l.held != nil:
-		left = l.held.remains(l.token)
+		return l.held.remains(l.token)
 	case l.ctx.Err() == nil:
-		left = l.client.local.Left()
+		return l.client.local.Left()
 	}
-	return time.Now().Add(left)
+	return 0
 }
 
 // Extend implements [locking.Lease]. A lock at this process's own worker lasts a session TTL after
@@ -345,61 +344,47 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 // joins those of the keys that were not, or not certainly, held until then.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if l.others == nil {
-		return l.beginUnlock().answer(ctx)
+		return l.awaitUnlock(ctx, l.beginUnlock())
 	}
-	var begun []unlocking
-	for _, one := range slices.Backward(l.each()) {
-		begun = append(begun, one.beginUnlock())
+	all := l.each()
+	told, errs := make([]<-chan error, len(all)), make([]error, len(all))
+	for i, one := range slices.Backward(all) {
+		told[i] = one.beginUnlock()
 	}
-	var errs []error
-	for _, u := range slices.Backward(begun) {
-		errs = append(errs, u.answer(ctx))
+	for i, one := range all {
+		errs[i] = one.awaitUnlock(ctx, told[i])
 	}
 	return errors.Join(errs...)
 }
 
-// unlocking is an unlock that has begun.
-type unlocking struct {
-	lock *Lock
-	told chan error // gets the owner's answer; nil if nobody is asked
-	err  error      // if nobody is asked
-}
-
-func (l *Lock) beginUnlock() (u unlocking) {
-	u.lock = l
+// beginUnlock returns a channel for the result.
+func (l *Lock) beginUnlock() <-chan error {
+	told := make(chan error, 1)
 	switch {
 	case !l.unlocked.CompareAndSwap(false, true):
-		u.err = l.unlockedBefore()
+		told <- l.unlockedBefore()
 	case l.held == nil || l.within:
-		u.err = l.lost()
+		told <- l.lost()
 		l.endHold(nil)
 	default:
-		u.told = make(chan error, 1)
-		if passed := l.endHold(u.told); passed {
-			u.told = nil
-		}
+		l.endHold(told)
 	}
-	return u
+	return told
 }
 
-// answer waits for the answer to an unlock until ctx ends, if an owner was asked.
-func (u unlocking) answer(ctx context.Context) (err error) {
-	if u.told == nil {
-		return u.err
+// awaitUnlock waits until ctx ends for a result that is not there yet: an owner is asked for it.
+func (l *Lock) awaitUnlock(ctx context.Context, told <-chan error) (err error) {
+	if len(told) > 0 {
+		return <-told // it counts though ctx has ended
 	}
-	if span := u.lock.beginRelease(ctx); span != nil {
+	if span := l.beginRelease(ctx); span != nil {
 		defer func() { send.EndLockAttempt(span, routing.Outcome{Err: err}) }()
 	}
 	select {
-	case err := <-u.told:
-		return err
-	default: // it counts though ctx has ended
-	}
-	select {
-	case err := <-u.told:
+	case err := <-told:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, u.lock.key, context.Cause(ctx))
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, l.key, context.Cause(ctx))
 	}
 }
 
@@ -415,22 +400,19 @@ func (l *Lock) lost() error {
 	} else {
 		_, holds = l.client.local.Token(l.ctx, l.key)
 	}
-	cause := context.Cause(l.ctx)
+	cause := cmp.Or(context.Cause(l.ctx), errLetGo)
 	if holds && !errors.Is(cause, gateway.ErrOwnershipLost) {
 		return nil
 	}
 	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)
 }
 
-// endHold frees the key, unless l is within an outer hold of it. told, unless it is nil, gets the
-// answer of an owner elsewhere; not if the key passes to another caller.
-func (l *Lock) endHold(told chan<- error) (passed bool) {
-	switch {
-	case l.within:
-	case l.held != nil:
-		return l.client.holder.endHold(l.held, told)
-	default:
+// endHold frees the key, unless l is within an outer hold of it. told, unless it is nil, gets the answer of an owner
+// elsewhere, or nil if the key passes to another caller.
+func (l *Lock) endHold(told chan<- error) {
+	if l.free != nil {
 		l.free()
+	} else if !l.within {
+		l.client.holder.endHold(l.held, told)
 	}
-	return false
 }

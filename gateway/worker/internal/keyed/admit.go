@@ -49,7 +49,7 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 	token, cancels, err := k.tryKey(p, key, false)
 	waited := err != nil
 	if waited {
-		if x, nested, err := k.Nest(ctx, key, how.Call); nested {
+		if x, nested, err := k.Nest(ctx, key, how.Call || how.Lock); nested {
 			return x, err
 		}
 		if how.Along && ctx.Value(holds.Along(key)) != nil {
