@@ -161,6 +161,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Margin >= cfg.TTL {
 		return cfg, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", errConfig, cfg.Margin, cfg.TTL)
 	}
+	if ends := cfg.TTL - cfg.Margin; cfg.RenewEvery >= ends && !cfg.NoRenewal {
+		return cfg, fmt.Errorf("%w: RenewEvery is %v, want less than the %v after which a lock ends", errConfig, cfg.RenewEvery, ends)
+	}
 	return cfg, nil
 }
 

@@ -377,7 +377,7 @@ func TestConfigIsChecked(t *testing.T) {
 	client := lockClient(t, "127.0.0.1:1")
 	for want, o := range map[string]Config{
 		"TTL is -1ns": {TTL: -1}, "TTL is 1ms": {TTL: time.Millisecond}, "Margin is 1s": {TTL: time.Second, Margin: time.Second},
-		"Margin is -1ns": {Margin: -1}, "RenewEvery is -1ns": {RenewEvery: -1}, "Timeout is -1ns": {Timeout: -1},
+		"Margin is -1ns": {Margin: -1}, "RenewEvery is -1ns": {RenewEvery: -1}, "RenewEvery is 950ms": {TTL: time.Second, RenewEvery: 950 * time.Millisecond}, "Timeout is -1ns": {Timeout: -1},
 		"PollEvery is -1ns": {PollEvery: -1}, "MaxWait is -1ns": {MaxWait: -1}, "HandOverFor is -1ns": {HandOverFor: -1}, "HandOvers is -1": {HandOvers: -1},
 	} {
 		_, err := New(client, o)

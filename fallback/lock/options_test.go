@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,20 @@ func TestTTLOfOneCall(t *testing.T) {
 				wantErr(t, context.Cause(took.Context()), ErrExpired)
 				mustUnlock(t, mustTake(t, other, "short"))
 			}
+		}
+	})
+}
+
+// The longest TTL that can be said is one, of a call and of an extension.
+func TestLongestTTL(t *testing.T) {
+	eachServer(t, func(t *testing.T, addr string) {
+		l := patientLocker(t, addr, Config{})
+		for _, ttl := range []time.Duration{0, math.MaxInt64} {
+			k := mustTake(t, l, "long", locking.TTL(ttl))
+			if err := k.Extend(t.Context(), math.MaxInt64); err != nil || time.Until(k.Until()) < 24*365*time.Hour {
+				t.Errorf("taken for %v: %v, and %v left", ttl, err, time.Until(k.Until()))
+			}
+			mustUnlock(t, k)
 		}
 	})
 }

@@ -157,7 +157,7 @@ func lockTime(values url.Values, name string) (time.Duration, error) {
 	if err != nil || d < 0 {
 		return 0, badLock("%s=%.64q: want a time such as 30s, 1m30s or 500ms", name, text)
 	}
-	return d, nil
+	return min(d, math.MaxInt64/2), nil // more can be added to it
 }
 
 // maxIdempotencyKey is the length of the longest value of Idempotency-Key, in bytes.

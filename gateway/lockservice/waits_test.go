@@ -65,6 +65,16 @@ func TestTrapWaitIncludesTheOwner(t *testing.T) {
 	})
 }
 
+// The longest wait that can be said is one.
+func TestLongestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		s.StartServing()
+		s.must(200, "POST", "/v1/locks/k?ttl=1s")
+		s.must(200, "POST", "/v1/locks/k?wait=2562047h47m16.8s")
+	})
+}
+
 // An owner that answers nothing does not make a request wait for longer than it says, and the time for an answer.
 func TestTrapWaitAtASilentOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,7 +3,10 @@
 // the process's two clocks.
 package lease
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Instant is one reading of a process's two clocks. Go's monotonic clock stops while a virtual
 // machine is suspended, and the wall clock may step, so neither alone is enough for a deadline.
@@ -18,8 +21,9 @@ func At(base, t time.Time) Instant {
 	return Instant{Mono: t.Sub(base), Wall: time.Duration(t.UnixNano())}
 }
 
-// Add returns the instant d later on both clocks.
+// Add returns the instant d later on both clocks, or as late as there is one.
 func (i Instant) Add(d time.Duration) Instant {
+	d = min(d, math.MaxInt64-max(i.Mono, i.Wall, 0))
 	return Instant{Mono: i.Mono + d, Wall: i.Wall + d}
 }
 
