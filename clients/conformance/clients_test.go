@@ -25,7 +25,7 @@ func TestClients(t *testing.T) {
 				{"Refused", refused}, {"Waits", waits}, {"Cancelled", cancelled}, {"SeveralKeys", severalKeys},
 				{"Renewed", renewed}, {"Expires", expires}, {"Ended", ended}, {"AnswersLost", answersLost}, {"AnswersLate", answersLate},
 				{"Repeated", repeated}, {"Garbled", garbled}, {"OtherRouter", otherRouter}, {"NoRouter", noRouter},
-				{"NoAccess", noAccess}, {"NoRenewal", noRenewal}, {"Dripped", dripped}, {"Hinted", hinted},
+				{"NoAccess", noAccess}, {"NoRenewal", noRenewal}, {"Strayed", strayed}, {"Dripped", dripped}, {"Hinted", hinted},
 			} {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
@@ -343,6 +343,34 @@ func noRenewal(s *stage) {
 	if n := p.count(http.MethodDelete); n != 1 {
 		s.t.Errorf("%d requests to unlock, want 1", n)
 	}
+}
+
+// strayed: a router that refuses to renew a lock, as one of another cluster does, is left for another one.
+func strayed(s *stage) {
+	one, two := s.newProxy(faithful), s.newProxy(faithful)
+	d := s.client.start(s.t, settled.Seconds(), one, two)
+	held, _ := d.lock("", wish{ttl: 4, keys: []string{s.key}})
+	if one.count(http.MethodPost) == 0 {
+		one, two = two, one
+	}
+	two.set(func(*http.Request) fate { return fate{garble: new(string), status: http.StatusForbidden} })
+	dropped := false
+	one.set(func(*http.Request) fate {
+		drop := !dropped
+		dropped = true
+		return fate{drop: drop}
+	})
+	select {
+	case <-d.lostOf(held):
+		s.t.Error("the lock is lost")
+	case <-time.After(8 * time.Second):
+	}
+	d.must("", held, "check")
+	if two.count(http.MethodPut) == 0 {
+		s.t.Error("the other router was not asked")
+	}
+	two.set(faithful)
+	d.must("", held, "unlock")
 }
 
 // dripped: an answer that does not end is as good as none.

@@ -1,6 +1,13 @@
 package conformance
 
-import "testing"
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
 
 // runPython runs a program with a client k, and sees that it prints what is wanted.
 func runPython(t *testing.T, want, program string) {
@@ -26,6 +33,69 @@ with k.lock("forked") as lock:
         os._exit(0)
     os.waitpid(child, 0)
 print("held")
+`)
+}
+
+// TestPythonForkBetweenThreads: the child of a fork can lock, whatever its parent's threads were about to do.
+func TestPythonForkBetweenThreads(t *testing.T) {
+	runPython(t, "locked 20\n", `
+import signal
+def spin():
+    for _ in iter(int, 1):
+        k._sleep(0, None, None)
+for _ in range(4):
+    threading.Thread(target=spin, daemon=True).start()
+locked = 0
+for n in range(20):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        k.lock(f"child {n}", ttl=1, wait=5).unlock()
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        break
+    locked += 1
+print("locked", locked)
+`)
+}
+
+// TestPythonSlept: after a sleep of the machine, in which its monotonic clock stood still, a holder learns soon that its
+// lease is over.
+func TestPythonSlept(t *testing.T) {
+	runPython(t, "lost\n", `
+import types
+with k.lock("slept", ttl=60) as lock:
+    clock = time.time
+    keyway.time = types.SimpleNamespace(monotonic=time.monotonic, sleep=time.sleep, time=lambda: clock() + 3600)
+    print("lost" if lock.lost.wait(10) else "not lost")
+`)
+}
+
+// TestPythonUnreachable: a host that does not take connections is soon left for another one, and does not hold up an end of
+// the wait.
+func TestPythonUnreachable(t *testing.T) {
+	runPython(t, "locked\ncancelled\n", `
+import socket
+full, others = socket.socket(), []
+full.bind(("127.0.0.1", 0))
+full.listen(0)
+while True:
+    others.append(socket.socket())
+    others[-1].settimeout(0.5)
+    try:
+        others[-1].connect(full.getsockname())
+    except TimeoutError:
+        break
+keyway.random.randrange = lambda n: 0
+url, began = "http://127.0.0.1:%d" % full.getsockname()[1], time.monotonic()
+keyway.Keyway(url, k.urls[0].geturl()).lock("unreachable").unlock()
+print("locked" if time.monotonic() - began < 8 else time.monotonic() - began, flush=True)
+cancel, began = threading.Event(), time.monotonic()
+threading.Timer(0.5, cancel.set).start()
+try:
+    keyway.Keyway(url).lock("unreachable", cancel=cancel)
+except keyway.Cancelled:
+    print("cancelled" if time.monotonic() - began < 8 else time.monotonic() - began)
 `)
 }
 
@@ -66,6 +136,51 @@ await lock.unlock();
 `)
 	if got := p.run("node", "main.mjs"); got != "TypeError\nTypeError\nTypeError\nTypeError\n" {
 		t.Errorf("it prints %q, want a TypeError each time", got)
+	}
+}
+
+// TestJavaScriptSlept: see TestPythonSlept.
+func TestJavaScriptSlept(t *testing.T) {
+	p := newPage(t, clients[1], "../javascript/keyway.mjs")
+	p.write("main.mjs", "import { Keyway } from './keyway.mjs';\nconst url = '"+p.url+"';\n"+`
+const lock = await new Keyway(url).lock("slept", { ttl: 60_000 });
+const clock = Date.now;
+Date.now = () => clock() + 3_600_000;
+setTimeout(() => process.exit(), 10_000);
+lock.signal.addEventListener("abort", async () => {
+  console.log("lost");
+  await lock.unlock();
+  process.exit();
+});
+`)
+	if got := p.run("node", "main.mjs"); got != "lost\n" {
+		t.Errorf("it prints %q, want that the lock is lost", got)
+	}
+}
+
+// TestJavaSlept: see TestPythonSlept.
+func TestJavaSlept(t *testing.T) {
+	p := newPage(t, clients[2], "../java/Keyway.java")
+	text := string(kit.Must(os.ReadFile("../java/Keyway.java")))
+	p.write("Keyway.java", strings.ReplaceAll(text, "System.currentTimeMillis()", "(System.currentTimeMillis() + Long.getLong(\"slept\", 0))"))
+	p.write("Main.java", `
+import io.keyway.Keyway;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+
+class Main {
+    public static void main(String[] args) throws Exception {
+        try (Keyway.Lock lock = new Keyway("`+p.url+`").withTtl(Duration.ofMinutes(1)).lock("slept")) {
+            System.setProperty("slept", "3600000");
+            lock.lost().toCompletableFuture().get(10, TimeUnit.SECONDS);
+            System.out.println("lost");
+        }
+    }
+}
+`)
+	p.run("javac", "-d", ".", "Keyway.java", "Main.java")
+	if got := p.run(java[0], slices.Concat(java[1:], []string{"-cp", ".", "Main"})...); got != "lost\n" {
+		t.Errorf("it prints %q, want that the lock is lost", got)
 	}
 }
 

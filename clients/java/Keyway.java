@@ -145,8 +145,8 @@ public final class Keyway {
         private volatile Answer held; // the latest one
         private volatile boolean closed;
         private volatile boolean ended; // as its owner says
-        private CompletableFuture<Boolean> renewal = new CompletableFuture<>();
-        private CompletableFuture<Boolean> alarm = new CompletableFuture<>();
+        private CompletableFuture<Boolean> timer = new CompletableFuture<>(); // of tick
+        private boolean renewing;
 
         private Lock(long wait, String... keys) throws InterruptedException {
             this.keys = Stream.of(keys).distinct().toList();
@@ -174,7 +174,8 @@ public final class Keyway {
                     answer = ask("PUT", 0, limit);
                 }
                 if (answer.done()) {
-                    extend(answer);
+                    held = answer;
+                    tick();
                     return;
                 }
                 if (now() >= (answer.status == 423 ? until : answer.status == 410 ? limit : 0)) {
@@ -249,36 +250,33 @@ public final class Keyway {
             return result;
         }
 
-        private synchronized void extend(Answer answer) {
+        /** Renews the keys when that is due. It sees soon if only the wall clock runs on. */
+        private synchronized void tick() {
             if (closed || lost.isDone()) {
                 return;
             }
-            held = answer;
-            alarm.complete(false);
-            alarm = after(rest(WARN), () -> lose("it was not renewed in time"));
-            renewAfter(rest(1.0 / 3));
-        }
-
-        private synchronized void renewAfter(long time) {
-            if (closed || lost.isDone()) {
+            if (rest(WARN) <= 0) {
+                lose("it was not renewed in time");
                 return;
             }
-            renewal = after(time, this::renew);
+            timer = after(Math.min(rest(WARN), held.lease / 20), this::tick);
+            if (rest(1.0 / 3) <= 0 && !renewing) {
+                renewing = true;
+                int turn = at.get();
+                send(turn, "PUT", 0, Math.min(held.lease / 5, timeout)).thenAccept(answer -> renewed(turn, answer));
+            }
         }
 
-        private void renew() {
-            int turn = at.get();
-            send(turn, "PUT", 0, Math.min(held.lease / 5, timeout)).thenAccept(answer -> {
-                if (answer.done()) {
-                    extend(answer);
-                } else if (answer.status == 410) {
-                    ended = true;
-                    lose("it has ended");
-                } else {
-                    at.compareAndSet(turn, turn + 1);
-                    renewAfter(held.lease / 20);
-                }
-            });
+        private synchronized void renewed(int turn, Answer answer) {
+            renewing = false;
+            if (answer.status == 410) {
+                ended = true;
+                lose("it has ended");
+            } else if (!answer.done()) {
+                at.compareAndSet(turn, turn + 1);
+            } else if (!lost.isDone()) {
+                held = answer;
+            }
         }
 
         private synchronized void lose(String reason) {
@@ -331,8 +329,7 @@ public final class Keyway {
                     return;
                 }
                 closed = true;
-                renewal.complete(false);
-                alarm.complete(false);
+                timer.complete(false);
             }
             release(patience);
         }

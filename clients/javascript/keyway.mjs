@@ -118,8 +118,8 @@ export class Keyway {
         failure = failure?.status ? failure : error; // an answer says more
       }
       signal?.throwIfAborted();
+      if (!(failure instanceof LockedError || failure instanceof LostError)) this.#at++;
       if (failure.status && failure.status !== 429 && (failure.status < 500 || failure.status === 508)) throw failure;
-      this.#at++;
       const rest = limit - now();
       if (rest <= 0) {
         const text = `${claim}: no answer to ${method} in time, at last from ${url}: ${failure.cause ?? failure}. Ask again later, or check the routers and their --locks`;
@@ -217,7 +217,7 @@ class Lock {
 
   async #watch() {
     for (let rest; (rest = this.#claim.rest(WARN)) > 0;) {
-      if (!await this.#pause(rest)) return;
+      if (!await this.#pause(Math.min(rest, this.#claim.lease / 20))) return; // the wall clock may run on meanwhile
     }
     this.#lose(lost(this.#claim));
   }

@@ -137,6 +137,7 @@ class Keyway:
                     raise ValueError("a malformed answer")
                 failure = _refusal(url, lock, status, answer)
                 if status < 500 and status != 429 or status == 508:
+                    self._at += status not in (410, 423)
                     raise failure
                 pause = max(pause, after)
             except (OSError, http.client.HTTPException, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError) as error:
@@ -148,18 +149,19 @@ class Keyway:
             self._sleep(max(min(pause, rest / 4), 0.01), lock, cancel)
 
     def _sleep(self, pause, lock, cancel):
-        if (cancel or _never).wait(pause):
+        if cancel.wait(pause) if cancel else time.sleep(pause):
             raise Cancelled(f"keyway: {lock}: the wait was cancelled")
 
     def _ask(self, url, method, query, id, patience, cancel):
         """Makes a request. Returns the status, the JSON of the answer, and Retry-After."""
         if url.scheme == "https":
-            connection = http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=patience, context=self.ssl)
+            connection = http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=min(patience, 2), context=self.ssl)
         else:
-            connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=patience)
+            connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=min(patience, 2))
         done, until = threading.Event(), time.monotonic() + patience
         try:
             connection.connect()
+            connection.sock.settimeout(patience)
             threading.Thread(target=_cut, args=(connection.sock, until, cancel if method == "POST" else None, done), daemon=True).start()
             path = f"{url.path.rstrip('/')}/v1/locks?{urlencode(query, doseq=True)}"
             connection.request(method, path, headers={"Idempotency-Key": id, **self._headers})
@@ -252,7 +254,7 @@ class Lock:
 
     def _watch(self):
         while (rest := self._rest(_WARN)) > 0:
-            if self._done.wait(rest):
+            if self._done.wait(min(rest, self._held[1] / 20)):  # the wall clock may run on while this wait stands still
                 return
         self._lose()
 
@@ -300,6 +302,3 @@ def _since(moment):
 
 def _ms(seconds):
     return f"{max(round(seconds * 1000), 0)}ms"
-
-
-_never = threading.Event()
