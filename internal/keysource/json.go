@@ -62,7 +62,7 @@ func (s *Source) keyFromBody(r Keyed) (string, error) {
 	switch {
 	case !isJSON(r.KeyHeader("Content-Type")):
 		return "", fmt.Errorf("%w: the body's Content-Type is not application/json", ErrBadKey)
-	case !isUTF8(r.KeyHeader("Content-Type")):
+	case !isUTF8(r.KeyHeader("Content-Type"), grammar.Text(body)):
 		return "", errCharset
 	case len(r.KeyHeader("Content-Encoding")) > 0:
 		return "", fmt.Errorf("%w: the body has a Content-Encoding", ErrBadKey)
@@ -80,16 +80,16 @@ func (s *Source) keyFromBody(r Keyed) (string, error) {
 
 var errCharset = fmt.Errorf("%w: the Content-Type has a charset, or a way to write one, that not all apps know: send charset=utf-8, or none", ErrBadKey)
 
-// isUTF8 reports whether all apps take text of these types for UTF-8, however they
+// isUTF8 reports whether all apps take the text, of these types, for UTF-8, however they
 // read parameters.
-func isUTF8(contentTypes []string) bool {
+func isUTF8(contentTypes []string, text string) bool {
 	for _, t := range contentTypes {
 		_, parameters, _ := strings.Cut(t, ";")
 		for parameter := range strings.SplitSeq(parameters, ";") {
 			name, value, _ := strings.Cut(strings.ToLower(grammar.Trim(parameter)), "=")
 			value, quoted := strings.CutPrefix(value, `"`)
 			value, ended := strings.CutSuffix(value, `"`)
-			known := name == "charset" && (value == "utf-8" || value == "us-ascii") || !strings.Contains(name, "charset")
+			known := name == "charset" && (value == "utf-8" || value == "us-ascii" && len(text) == utf8.RuneCountInString(text)) || !strings.Contains(name, "charset")
 			if !known || quoted != ended || strings.ContainsAny(value, `"\`) {
 				return false
 			}

@@ -91,6 +91,17 @@ func TestKeyInJSON(t *testing.T) {
 	}
 }
 
+// A body that says that it is of ASCII, and is not, may be read in two ways.
+func TestKeyInABodyThatIsNotASCII(t *testing.T) {
+	for body, want := range map[string]error{`{"id": "\u00e9"}`: nil, "{\"id\": \"\u00e9\"}": keysource.ErrBadKey} {
+		r := jsonRequest(body)
+		r.Header.Set("Content-Type", "application/json; charset=us-ascii")
+		if key, err := kit.KeySources(t, "json:/id").Extract(r); !errors.Is(err, want) || (err != nil) != (want != nil) {
+			t.Errorf("%s: %q, %v", body, key, err)
+		}
+	}
+}
+
 // What is not JSON by its head may be read as JSON by an app all the same.
 func TestKeyInABodyThatIsNotJSON(t *testing.T) {
 	for _, tt := range []struct {

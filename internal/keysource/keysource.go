@@ -17,6 +17,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/keyway-go/keyway/internal/pattern"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -241,7 +243,7 @@ func (s *Source) extract(r Keyed) (string, error) {
 		return keyFromHeader(r.KeyHeader(s.name))
 	case fromQuery:
 		key, err := keyFromQuery(r.KeyQuery(), s.name)
-		if key != "" && !isUTF8(r.KeyHeader("Content-Type")) {
+		if key != "" && !isUTF8(r.KeyHeader("Content-Type"), key) {
 			return "", errCharset // Django reads queries by it
 		}
 		return key, err
@@ -250,7 +252,7 @@ func (s *Source) extract(r Keyed) (string, error) {
 	case fromPath:
 		return s.keyFromPath(r.KeyPath())
 	case fromHost:
-		return HostName(r.KeyHost()), nil
+		return HostName(r.KeyHost())
 	case fromJSON:
 		return s.keyFromBody(r)
 	case fromGRPC:
@@ -326,10 +328,11 @@ func compareName(raw, name string) (is, like bool) {
 	decoded := raw
 	if strings.ContainsAny(raw, "%+") {
 		var err error
-		if decoded, err = url.QueryUnescape(raw); err != nil {
-			return false, false
-		}
-		if decoded == name && url.QueryEscape(name) != name { // it is ordinary to encode it
+		decoded, err = url.QueryUnescape(raw)
+		if bad, ok := errors.AsType[url.EscapeError](err); ok { // what stands before it may count
+			raw, _, _ = strings.Cut(raw, string(bad))
+			decoded, _ = url.QueryUnescape(raw)
+		} else if decoded == name && url.QueryEscape(name) != name { // it is ordinary to encode it
 			return true, false
 		}
 	}
@@ -339,8 +342,11 @@ func compareName(raw, name string) (is, like bool) {
 			decoded = decoded[:i]
 		}
 	}
-	return false, strings.EqualFold(underscores.Replace(strings.Trim(decoded, " \t")), underscores.Replace(name))
+	return false, strings.EqualFold(underscores.Replace(strings.TrimFunc(decoded, isSpace)), underscores.Replace(name))
 }
+
+// isSpace reports whether c is a space to some app, also if it reads ISO 8859-1.
+func isSpace(c rune) bool { return unicode.IsSpace(c) || c == utf8.RuneError }
 
 var underscores = strings.NewReplacer(".", "_", " ", "_")
 
@@ -351,7 +357,10 @@ func keyFromCookies(lines []string, name, chars string) (key string, err error) 
 	for _, line := range lines {
 		for pair := range strings.SplitSeq(line, ";") {
 			quoted = quoted || strings.Count(pair, `"`)%2 != 0
-			_, rest, _ := strings.Cut(pair, ",")
+			first, rest, divided := strings.Cut(pair, ",")
+			if divided && !strings.Contains(first, "=") {
+				rest = pair
+			}
 			for part := range strings.SplitSeq(rest, ",") {
 				part, _, _ = strings.Cut(strings.TrimLeft(part, " \t"), "=")
 				if is, like := compareName(part, name); is || like {
@@ -450,14 +459,16 @@ func keyFromClient(addr string) string {
 }
 
 // HostName returns the name of a host as a key source has it: in lower case, without
-// its port, brackets, and a dot at its end.
-func HostName(host string) string {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	} else {
-		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+// its port, brackets, and a dot at its end. Its error wraps [ErrBadKey].
+func HostName(host string) (string, error) {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+		if strings.Contains(host, ":") && len(name) != len(host)-2 {
+			return "", fmt.Errorf("%w: some apps cut the host at its first colon: send a name with one port, or an IPv6 address in brackets", ErrBadKey)
+		}
 	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
+	return strings.ToLower(strings.TrimSuffix(name, ".")), nil
 }
 
 func unescape(s string, how func(string) (string, error)) (string, error) {

@@ -96,17 +96,18 @@ func FuzzReadersOfQueries(f *testing.F) {
 
 func FuzzReadersOfCookies(f *testing.F) {
 	trim := func(s string) string { return strings.Trim(s, " \t") }
-	fuzzReaders(f, []string{";", "; ", "id=A", "id=B", "id", "=", "ID=C", "x=1", `"`, `\`, "101", ",", " ", "\t", "+", "%41", "%69d=", "[0]=", "é", "(", ":"},
+	fuzzReaders(f, []string{";", "; ", "id=A", "id=B", "id", "=", "ID=C", "x=1", `"`, `\`, "101", ",", " ", "\t", "\u00a0", "\xa0", "+", "%41", "%69d=", "[0]=", "é", "(", ":"},
 		map[string]reader{
-			"takes the first":        {";", trim, trim, false},
-			"takes the last":         {";", trim, trim, true},
-			"keeps spaces":           {";", func(s string) string { return strings.TrimLeft(s, " \t") }, same, false},
-			"divides at commas":      {";,", trim, trim, true},
-			"unquotes":               {";", trim, func(s string) string { return strings.ReplaceAll(unquote(trim(s)), `\101`, "A") }, false},
-			"decodes":                {";", trim, func(s string) string { return decodePercent(trim(s)) }, false},
-			"decodes plus":           {";", trim, func(s string) string { return decodePlus(trim(s)) }, false},
-			"decodes names":          {";", func(s string) string { return decodePercent(trim(s)) }, trim, false},
-			"ignores case":           {";", func(s string) string { return strings.ToLower(trim(s)) }, trim, false},
-			"cuts names at brackets": {";", func(s string) string { return beforeBracket(trim(s)) }, trim, true},
+			"takes the first":         {";", trim, trim, false},
+			"takes the last":          {";", trim, trim, true},
+			"keeps spaces":            {";", func(s string) string { return strings.TrimLeft(s, " \t") }, same, false},
+			"trims what Unicode says": {";", strings.TrimSpace, trim, true},
+			"divides at commas":       {";,", trim, trim, true},
+			"unquotes":                {";", trim, func(s string) string { return strings.ReplaceAll(unquote(trim(s)), `\101`, "A") }, false},
+			"decodes":                 {";", trim, func(s string) string { return decodePercent(trim(s)) }, false},
+			"decodes plus":            {";", trim, func(s string) string { return decodePlus(trim(s)) }, false},
+			"decodes names":           {";", func(s string) string { return decodePercent(trim(s)) }, trim, false},
+			"ignores case":            {";", func(s string) string { return strings.ToLower(trim(s)) }, trim, false},
+			"cuts names at brackets":  {";", func(s string) string { return beforeBracket(trim(s)) }, trim, true},
 		}, "cookie:id", func(r *http.Request, text string) { r.Header.Set("Cookie", text) })
 }
