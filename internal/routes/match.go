@@ -42,7 +42,10 @@ func (t *Table) Match(host, method, path string) (*Route, error) {
 // whether one of that method may be sent.
 func (t *Table) match(host, method, other, path string) (*Route, error) {
 	if t.hosts {
-		host = hostName(host)
+		var err error
+		if host, err = hostName(host); err != nil {
+			return nil, err
+		}
 	}
 	if t.keyed && strings.IndexFunc(method, unicode.IsLower) >= 0 {
 		return nil, errMethod
@@ -105,7 +108,7 @@ func (t *Table) keyedBeside(q *query, r *Route) *Route {
 }
 
 // hostName is [keysource.HostName], faster for a plain name with or without a port.
-func hostName(host string) string {
+func hostName(host string) (string, error) {
 	name := host
 	for i := range len(host) {
 		switch c := host[i]; {
@@ -116,7 +119,7 @@ func hostName(host string) string {
 			return keysource.HostName(host)
 		}
 	}
-	return name
+	return name, nil
 }
 
 func (r *Route) takesMethod(method string) bool {

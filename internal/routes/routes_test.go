@@ -117,6 +117,7 @@ func TestTheFirstThatMatches(t *testing.T) {
 		{"h", "POST", "/orders", "posts"},
 		{"ADMIN.example:8080", "GET", "/", "admin"},
 		{"[::1]:80", "GET", "/", "admin"},
+		{"admin.example:80:90", "GET", "/", "bad"},
 		{"a.b.int", "GET", "/", "admin"},
 		{"int", "GET", "/", ""},
 		{".int", "GET", "/", ""},

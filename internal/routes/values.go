@@ -42,9 +42,12 @@ func checkMethod(s string) (string, error) {
 
 // checkHost returns a host's canonical form.
 func checkHost(s string) (string, error) {
-	host := keysource.HostName(s)
+	if strings.Count(s, ":") > 1 && s[0] != '[' {
+		s = "[" + s + "]" // an IPv6 address
+	}
+	host, err := keysource.HostName(s)
 	name := strings.TrimPrefix(host, "*.")
-	if name == "" || strings.ContainsAny(name, "*/@?# \t") || !strings.EqualFold(host, strings.Trim(strings.TrimSuffix(s, "."), "[]")) {
+	if err != nil || name == "" || strings.ContainsAny(name, "*/@?# \t") || !strings.EqualFold(host, strings.Trim(strings.TrimSuffix(s, "."), "[]")) {
 		return host, fmt.Errorf("%q is not a host such as shop.example or *.shop.example, without a port", s)
 	}
 	return host, nil
