@@ -127,6 +127,7 @@ func TestRefusedForms(t *testing.T) {
 				{"TRACE", "/", "405"},
 				{"GET", "*", "400"},
 				{"GET", "h:80", "400"},
+				{"GET", "http://h", "400"},
 				{"POST", "h:80", "400"},
 				{"OPTIONS", "*", "200"},
 				{"OPTIONS", "/", "200"},

@@ -296,7 +296,7 @@ func RefuseForm(w http.ResponseWriter, r *http.Request) (kind problem.Kind, refu
 		kind = problem.Trace
 	case link.IsCall(r.Method):
 		kind = problem.BadMethod
-	case r.URL.Opaque != "" || r.URL.Path == "*",
+	case !strings.HasPrefix(r.URL.Path, "/"),
 		strings.Contains(r.RequestURI, "#"),   // at which some apps cut it
 		r.Host != "" && !http1.IsHost(r.Host): // which net/http takes as it is in an absolute target
 		kind = problem.BadTarget
