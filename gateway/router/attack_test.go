@@ -204,6 +204,26 @@ func testSlowBodiesAreGivenUp(t *testing.T, front site.Way) {
 	}
 }
 
+// A refused request is answered, and its connection ends, though its body never comes.
+func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l.Close()
+	rt := site.NewRouter(t, router.Config{Members: hub.Of(), Routes: site.Routes(t,
+		fmt.Sprintf(`name: upstream, match: {path: /upstream}, without-key: "http://%s"`, l.Addr()), `name: a, key: "header:X-Key"`)})
+	for _, front := range []site.Way{site.ThroughNetHTTP, site.ThroughServer} {
+		s := front(t, rt)
+		for _, head := range []string{"POST / HTTP/1.1\r\nContent-Length: 10", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked", "TRACE / HTTP/1.1\r\nContent-Length: 10", "POST /upstream HTTP/1.1\r\nContent-Length: 10"} {
+			c := kit.Must(kit.Connect(s.URL))
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(30 * time.Second))
+			fmt.Fprintf(c, "%s\r\nHost: h\r\n\r\n", head)
+			if answer, err := io.ReadAll(c); !strings.HasPrefix(string(answer), "HTTP/1.1 ") || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%q: %q, %v", head, answer, err)
+			}
+		}
+	}
+}
+
 func isTimeout(err error) bool {
 	e, ok := err.(net.Error)
 	return ok && e.Timeout()

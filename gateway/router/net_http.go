@@ -126,9 +126,6 @@ func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, er
 	a.close, a.via = body.paced != nil, w.router.cfg.Via
 	w.observed.answered(a.problem, &a.Answer)
 	a.send(w, w.source, r.Method)
-	if body.paced != nil {
-		_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
-	}
 }
 
 // forward sends r to its worker and answers it. It reports false, before it answers anything, if r
@@ -306,6 +303,7 @@ func (w *clientWriter) head(f http1.Framing) {
 	}
 	if f.Close {
 		h["Connection"] = []string{"close"}
+		_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
 	}
 	w.endConnection()
 	w.ResponseWriter.WriteHeader(f.Status)

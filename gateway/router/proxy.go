@@ -97,6 +97,7 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 
 func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	a := failed(x.in.Context(), x.router, x.Partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
+	a.close = x.Body.Stream.Reader != nil
 	x.client.observed.answered(a.problem, &a.Answer)
 	a.send(x.client, x.client.source, x.in.Method)
 }

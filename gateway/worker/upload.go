@@ -16,12 +16,10 @@ import (
 	"github.com/keyway-go/keyway/internal/requestlog"
 )
 
-// How much a client of a worker's own port has to send of a body within each such
-// time, and how long what is left of one is waited for that is not taken.
+// How much a client of a worker's own port has to send of a body within each such time.
 const (
 	uploadTime  = time.Minute
 	uploadBytes = 60 << 10
-	restTime    = 500 * time.Millisecond
 )
 
 // keepBody reads a request's body completely before its key is asked for, and returns the request
@@ -86,5 +84,4 @@ func (w *Worker) refuseBody(rw http.ResponseWriter, r *http.Request, err error, 
 	requestlog.Failure(r.Context(), w.log, warning, "method", r.Method, "error", err)
 	rw.Header().Set("Connection", "close")
 	w.counts.own(kind).ServeHTTP(rw, r)
-	_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(restTime)) // not every server has it
 }

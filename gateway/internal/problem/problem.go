@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -123,8 +124,14 @@ func (p Problem) Fields(contentType string) func(yield func(name, value string) 
 func (p Problem) ServeJSON(w http.ResponseWriter) { p.serve(w, []string{jsonType}) }
 
 // ServeHTTP answers r; nothing may have been written to w before. Fields in w's header are kept,
-// except those that describe other content.
-func (p Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(w, r.Header["Accept"]) }
+// except those that describe other content. net/http reads the rest of r's body before it answers,
+// and ends the connection if that does not come in half a second.
+func (p Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second / 2)) // not every server has it
+	}
+	p.serve(w, r.Header["Accept"])
+}
 
 func (p Problem) serve(w http.ResponseWriter, accept []string) {
 	contentType, body := p.Body(accept)
