@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -20,7 +21,7 @@ func (c *h2Conn) request(s *h2.Stream) *http.Request {
 	if s.Scheme == "https" {
 		r.TLS = c.tls
 	}
-	return r.WithContext(s.Context())
+	return r.WithContext(context.WithValue(s.Context(), http.ServerContextKey, c.server.general)) // httputil.ReverseProxy aborts by it
 }
 
 func h2Header(list []h2.Field) http.Header {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
@@ -180,25 +183,47 @@ func testUploadsStream(t *testing.T, front site.Way) {
 	}
 }
 
-// An answer that breaks off must not look whole.
-func TestLinkBrokenAnswer(t *testing.T) { site.EachWay(t, testLinkBrokenAnswer) }
+// An answer that breaks off must not look whole, whatever carries it, nor if the app is a proxy.
+func TestBrokenAnswers(t *testing.T) { site.EachWay(t, testBrokenAnswers) }
 
-func testLinkBrokenAnswer(t *testing.T, front site.Way) {
-	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+func testBrokenAnswers(t *testing.T, front site.Way) {
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
 		rw.Write(make([]byte, 100<<10))
 		http.NewResponseController(rw).Flush()
 		panic(http.ErrAbortHandler)
-	})
-	s := front(t, rt)
-	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
-	req.Header.Set("X-Key", "k")
-	res, err := s.HTTP.Do(req)
-	if err != nil {
-		t.Fatal(err)
 	}
-	defer res.Body.Close()
-	if _, err := io.ReadAll(res.Body); err == nil {
-		t.Error("a broken answer looks whole")
+	upstream := site.Serve(t, http.HandlerFunc(app)).URL
+	proxy := httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(upstream)))
+	linked, _ := throughLink(t, app)
+	proxied, _ := throughLink(t, proxy.ServeHTTP)
+	plain := site.NewRouter(t, router.Config{
+		Members: hub.Of(site.NewFake(t, "a", app).Member), Routes: site.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream)),
+	})
+	for name, tt := range map[string]struct {
+		rt   *router.Router
+		key  string
+		body int
+	}{
+		"link":     {linked, "k", 0},
+		"proxy":    {proxied, "k", 0},
+		"HTTP/1.1": {plain, "k", 0},
+		"relay":    {plain, "k", 100_000},
+		"upstream": {plain, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := front(t, tt.rt)
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", tt.body))))
+			req.Header.Set("X-Key", tt.key)
+			res, err := s.HTTP.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if n, err := io.Copy(io.Discard, res.Body); err == nil {
+				t.Errorf("%d bytes of it look like the whole", n)
+			}
+		})
 	}
 }
 

@@ -52,10 +52,14 @@ func (c *requestContext) Err() error {
 	return c.err
 }
 
-// Value implements context.Context. It knows http.LocalAddrContextKey.
+// Value implements context.Context. It knows the keys of net/http's servers: a
+// [net/http/httputil.ReverseProxy] aborts a broken answer only where there is one.
 func (c *requestContext) Value(key any) any {
-	if key == http.LocalAddrContextKey {
+	switch key {
+	case http.LocalAddrContextKey:
 		return c.conn.nc.LocalAddr()
+	case http.ServerContextKey:
+		return new(http.Server)
 	}
 	return nil
 }
