@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/test/site"
 )
 
 // interimOf sends a GET, or a POST with a body that has to be streamed, and returns
@@ -79,6 +81,24 @@ func TestInterimAnswersPassOnEveryWay(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A client of HTTP/1.0 would take an interim answer for the answer (RFC 9110, section 15.2).
+func TestInterimAnswersAreNotForHTTP10(t *testing.T) {
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		rw.WriteHeader(http.StatusEarlyHints)
+	}
+	linked, _ := throughLink(t, app)
+	for _, rt := range []*router.Router{linked, site.NewRouter(t, router.Config{Members: hub.Of(site.NewFake(t, "a", app).Member)})} {
+		base, _ := frontOf(t, rt)
+		for _, size := range []int{0, 100_000} { // the second one is relayed to a worker without the link
+			got := sendRaw(t, base, fmt.Sprintf("POST / HTTP/1.0\r\nHost: h\r\nX-Key: k\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size)))
+			if !strings.HasPrefix(got, "200") {
+				t.Errorf("%d bytes: %s", size, got)
+			}
+		}
 	}
 }
 

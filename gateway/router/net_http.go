@@ -258,6 +258,9 @@ func (w *clientWriter) rest() {
 }
 
 func (w *clientWriter) WriteHeader(status int) {
+	if status < http.StatusOK && w.source.version == "1.0" {
+		return // RFC 9110, section 15.2
+	}
 	fields.CleanAnswer(w.Header())
 	fields.LeaveUntyped(w.Header())
 	if status >= http.StatusOK {
@@ -289,7 +292,7 @@ func (w *clientWriter) field(name, value string) {
 
 func (w *clientWriter) interim() {
 	if w.expected == nil || w.expected.Ended.Load() {
-		w.ResponseWriter.WriteHeader(w.status)
+		w.WriteHeader(w.status)
 	}
 	clear(w.Header())
 	w.status = 0
