@@ -107,6 +107,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 	s.proxy = &httputil.ReverseProxy{
 		Transport: appTransport{&s.others, s},
 		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			pr.SetURL(target)
 			pr.Out.Host = pr.In.Host
 			if h2 { // it has none, for a stream

@@ -52,6 +52,19 @@ func TestSidecarOverUnixSocket(t *testing.T) {
 	}
 }
 
+// The app gets a query as it came, whatever carries it there.
+func TestSidecarKeepsTheQuery(t *testing.T) {
+	s, _ := site.InFrontOf(t, site.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.RawQuery) })).URL)
+	const query = "b=%zz&a=1;c=2&a"
+	for _, size := range []int{0, 100_000} {
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+"/?"+query, strings.NewReader(strings.Repeat("x", size))))
+		req.Header.Set("X-Key", "k")
+		if res, got := kit.Do(t, s.HTTP, req); res.StatusCode != 200 || got != query {
+			t.Errorf("%d bytes of body: %d, %q, want %q", size, res.StatusCode, got, query)
+		}
+	}
+}
+
 func TestSidecarWithoutApp(t *testing.T) {
 	w := site.New(t, 16).StartReady()
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
