@@ -163,6 +163,31 @@ func testAccessLog(t *testing.T, front site.Way) {
 	}
 }
 
+// Of a body that does not come whole, what has come is logged and counted.
+func TestAccessLogOfABodyThatDoesNotCome(t *testing.T) {
+	log := newAccessLog(t)
+	a := site.NewFake(t, "a", site.Answer("a"))
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member), AccessLog: log.Log, ClientTimeout: 100 * time.Millisecond})
+		s := front(t, rt)
+		body, write := io.Pipe()
+		defer write.Close()
+		go io.WriteString(write, "abc")
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
+		req.Header.Set("X-Key", "k")
+		req.ContentLength = 50_000
+		if res, err := s.HTTP.Do(req); err == nil {
+			res.Body.Close()
+		}
+		if got := log.next(t); got["bytes_in"] != 3. || got["error"] != "body-too-slow" {
+			t.Errorf("%v", got)
+		}
+		if n := metrictest.Gather(t, rt)[`keyway_router_received_bytes_total{route="default"}`]; n != 3 {
+			t.Errorf("%v bytes are counted", n)
+		}
+	})
+}
+
 // A request that got an equal one's answer says how long it waited, and that it did not run.
 func TestAccessLogOfSharedAnswers(t *testing.T) {
 	log := newAccessLog(t)

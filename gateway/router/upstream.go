@@ -125,7 +125,7 @@ func (x *upstreamRequest) KeyBody() ([]byte, error) {
 // been read of its body.
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.Request
-	x.coming = body
+	x.Body.Reader, x.coming = body, &x.Body
 	d, err := rt.decide(r.Method, x, &x.memory.key)
 	broken := errors.Is(err, send.ErrClientBody)
 	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
@@ -145,7 +145,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	case x.read != nil:
 		r.Body = bytes.NewReader(x.read)
 	default:
-		x.Body.Reader, r.Body = body, &x.Body
+		r.Body = &x.Body
 		if s, ok := body.(*h2.Stream); ok {
 			s.Keep(&x.Reserved)
 		}
@@ -159,11 +159,12 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		rt.counters.requests.Add(x.stripe, -1) // the router will count it
 		return false
 	}
-	if r.ContentLength > 0 {
-		x.part.received.Add(r.ContentLength)
+	received := x.Body.Received.Load()
+	if received > 0 {
+		x.part.received.Add(received)
 	}
 	if o := x.observed; o != nil {
-		o.received.Store(r.ContentLength)
+		o.received.Store(received)
 		o.answered(x.problem, &x.Answer)
 	}
 	x.end(rt, x.By(), x.Answer.Status)

@@ -14,15 +14,17 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
-// Body remembers what went wrong with reading the client's body.
+// Body counts the client's body, and remembers what went wrong with reading it.
 type Body struct {
-	Reader io.Reader
-	Ended  atomic.Bool // at its end
-	Failed atomic.Pointer[error]
+	Reader   io.Reader
+	Received atomic.Int64 // bytes
+	Ended    atomic.Bool  // at its end
+	Failed   atomic.Pointer[error]
 }
 
 func (b *Body) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
+	b.Received.Add(int64(n))
 	switch err {
 	case nil:
 	case io.EOF:
