@@ -342,11 +342,9 @@ func compareName(raw, name string) (is, like bool) {
 			decoded = decoded[:i]
 		}
 	}
-	return false, strings.EqualFold(underscores.Replace(strings.TrimFunc(decoded, isSpace)), underscores.Replace(name))
+	decoded = strings.TrimFunc(decoded, func(c rune) bool { return unicode.IsSpace(c) || c == utf8.RuneError }) // of ISO 8859-1
+	return false, strings.EqualFold(underscores.Replace(decoded), underscores.Replace(name))
 }
-
-// isSpace reports whether c is a space to some app, also if it reads ISO 8859-1.
-func isSpace(c rune) bool { return unicode.IsSpace(c) || c == utf8.RuneError }
 
 var underscores = strings.NewReplacer(".", "_", " ", "_")
 
