@@ -3,7 +3,6 @@ package router
 import (
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -55,8 +54,7 @@ func (b *incoming) beginBody(upgrade bool) error {
 // keep reads the whole body, which begins with ahead. Errors are those of [send.Keep].
 func (b *incoming) keep(ahead []byte) (err error) {
 	rt := b.router
-	forwarded := append(b.in.Header.Values(forwardedFor), addrOf(b.source.addr))
-	of := rt.budget.Of(b.source.originID(rt, strings.Join(forwarded, ",")))
+	of := rt.budget.Of(hop.ClientID(b.source.keyClient(rt, b.in.Header[forwardedFor])))
 	b.kept, err = send.Keep(of, ahead, &send.Body{Reader: &send.Limited{Reader: b.paced, Left: b.limit - int64(len(ahead))}})
 	return err
 }
