@@ -116,14 +116,21 @@ func (hs *holdings) lookLocked(pause time.Duration) {
 }
 
 // endHold ends the work of h's caller, and h once no call runs within that work. Either another caller takes over h, or
-// the owner is told to release it; told, unless it is nil, gets the result.
+// the owner is told to release it. told, unless it is nil, gets the result, or at once whether the caller had h until now.
 func (hs *holdings) endHold(h *held, told chan<- error) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h.cancel(errLetGo)
 	if h.told, h.ended = told, true; len(h.within) == 0 {
 		hs.endLocked(h)
+		return
 	}
+	if h.lock.Left(hs.now(), h.lock.Token()) == 0 {
+		h.tell(holder.TellNotOwner, nil)
+	} else {
+		h.tell(holder.TellReleased, nil) // now, since told may be awaited within the last of those calls
+	}
+	h.told = nil
 }
 
 // endWithin ends a call within the work of a hold's caller.

@@ -22,6 +22,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 func TestHold(t *testing.T) {
@@ -189,6 +190,40 @@ func TestTrapNestedCallHoldsItsKey(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A nested call may unlock what it runs within, and frees the key when it ends.
+func TestTrapNestedCallUnlocks(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		t.Run(fmt.Sprint("at the own worker: ", local), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := site.NewInBubble(t)
+				w := s.StartServing()
+				c := s.NewClient(func(cfg *client.Config) {
+					if local {
+						cfg.Local = w.Local(w.Handler(nil))
+					}
+				})
+				l := kit.Must(c.Lock(t.Context(), "k"))
+				err := c.Do(l.Context(), "k", func(x gateway.Execution) error {
+					if err := l.Unlock(t.Context()); err != nil {
+						t.Errorf("unlocking within: %v", err)
+					}
+					if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
+						t.Errorf("unlocking again: %v", err)
+					}
+					if w.IsFree(t, "k") {
+						t.Error("the key is free within the call")
+					}
+					return nil
+				})
+				synctest.Wait()
+				if err != nil || !w.IsFree(t, "k") {
+					t.Errorf("%v; the key is free after the call: %v", err, w.IsFree(t, "k"))
+				}
+			})
+		})
 	}
 }
 

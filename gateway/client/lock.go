@@ -338,7 +338,7 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to
-// another caller of the Client. Without an answer the release is repeated in the background until
+// another caller of the Client, or a call within the lock still keeps the key. Without an answer the release is repeated in the background until
 // the lock's lease is over, even if ctx ends. The Unlock of a Lock within an outer hold of its key
 // frees nothing: the key is free with the outer one. Several keys are unlocked at once. The error
 // joins those of the keys that were not, or not certainly, held until then.
