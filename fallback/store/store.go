@@ -53,7 +53,7 @@ type Config struct {
 // script compares the server's run id and, in case the server was a replica meanwhile, its
 // replication id. Only an Observe that finds nothing new compares neither. A generation begins with
 // the first script after a restart, a failover, a fail-back, a flush or the loss of one of the
-// store's keys, and with one that finds an older version than the handle knows. It begins with a
+// store's keys. So it does if the version is older than the handle knows. It begins with a
 // quarantine of one TTL and ends every session, and the workers register again.
 //
 // The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster SPUBLISH, so

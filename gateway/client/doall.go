@@ -7,7 +7,7 @@ import (
 )
 
 // Do runs fn while key is held at its owner: no other execution of the key runs at the same time, on any worker.
-// Callers of a key run in the order in which they asked. Within an execution that already holds the key (that is, with
+// Callers of a key run in the order of their calls. Within an execution that already holds the key (that is, with
 // its context), fn runs at once and with the same token, and the key is free when both have ended.
 //
 // If the key may be lost, the execution's context is cancelled with a cause that wraps

@@ -116,14 +116,13 @@ func (hs *holdings) lookLocked(pause time.Duration) {
 }
 
 // endHold ends the work of h's caller, and h once no call runs within that work. Either another caller takes over h, or
-// the owner is told to release it. told, unless it is nil, gets the result, or at once whether the caller had h until now.
-func (hs *holdings) endHold(h *held, told chan<- error) {
+// the owner is asked to release it. told, unless it is nil, gets the result, which is known unless the owner is asked.
+func (hs *holdings) endHold(h *held, told chan<- error) (asked bool) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h.cancel(errLetGo)
 	if h.told, h.ended = told, true; len(h.within) == 0 {
-		hs.endLocked(h)
-		return
+		return hs.endLocked(h)
 	}
 	if h.lock.Left(hs.now(), h.lock.Token()) == 0 {
 		h.tell(holder.TellNotOwner, nil)
@@ -131,6 +130,7 @@ func (hs *holdings) endHold(h *held, told chan<- error) {
 		h.tell(holder.TellReleased, nil) // now, since told may be awaited within the last of those calls
 	}
 	h.told = nil
+	return false
 }
 
 // endWithin ends a call within the work of a hold's caller.
@@ -144,7 +144,7 @@ func (hs *holdings) endWithin(l *Lock) {
 	}
 }
 
-func (hs *holdings) endLocked(h *held) {
+func (hs *holdings) endLocked(h *held) (asked bool) {
 	if h.ended = false; hs.closed {
 		h.lock.Close()
 	}
@@ -152,7 +152,7 @@ func (hs *holdings) endLocked(h *held) {
 	if d == holder.Pass {
 		h.tell(holder.TellReleased, nil)
 		h.giveLocked()
-		return
+		return false
 	}
 	if delete(hs.all, h); hs.byKey[h.key] == h {
 		delete(hs.byKey, h.key)
@@ -161,6 +161,7 @@ func (hs *holdings) endLocked(h *held) {
 	if hs.releaseLocked(h, d, errUnlockClosed); d != holder.Release {
 		h.peer.Leave()
 	}
+	return true
 }
 
 // remains returns for how long h lasts for its caller with that token without another renewal. It cancels the caller's work if
@@ -209,36 +210,39 @@ func (c *heldContext) Value(key any) any {
 
 // lockAlong returns a Lock within the hold of key by hs that ctx belongs to, nil if there is none. A call's context ends
 // with the hold, even if ctx does not, and the hold does not end before the call.
-func (hs *holdings) lockAlong(ctx context.Context, key string, w want) (l *Lock, err error) {
-	var c *heldContext
-	for along := ctx; c == nil || c.held.holder != hs; along = c.Context {
-		if c, _ = along.Value(holds.Along(key)).(*heldContext); c == nil {
-			return nil, nil
-		}
+func (hs *holdings) lockAlong(ctx context.Context, key string, w want) (*Lock, error) {
+	c, _ := ctx.Value(heldKey{}).(*heldContext)
+	for c != nil && (c.held.key != key || c.held.holder != hs || !c.held.isWith(c.token)) {
+		c, _ = c.Context.Value(heldKey{}).(*heldContext)
+	}
+	if c == nil {
+		return nil, nil
 	}
 	h := c.held
 	if h.shared && !w.shared {
 		return nil, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is locked by the caller for reading: unlock it before you lock it for writing"}
 	}
-	l = &Lock{client: hs.client, key: key, token: c.token, ctx: ctx, held: h, within: true}
+	l := &Lock{client: hs.client, key: key, token: c.token, ctx: ctx, held: h, within: true}
 	inner, stop := context.WithCancelCause(ctx)
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	switch {
 	case !h.lock.Has(c.token):
-		l = nil
+		stop(nil)
+		return nil, nil
 	case h.lock.Left(hs.now(), c.token) == 0:
-		l, err = nil, fmt.Errorf("%w: it is asked for within what held it", gateway.ErrOwnershipLost)
+		stop(nil)
+		return nil, fmt.Errorf("%w: it is asked for within what held it", gateway.ErrOwnershipLost)
 	case w.call:
 		if h.within == nil {
 			h.within = make(map[*Lock]context.CancelCauseFunc)
 		}
 		h.within[l] = stop
 		l.ctx, l.free = &heldContext{inner, h, c.token}, func() { hs.endWithin(l) }
-		return l, nil
+	default:
+		stop(nil)
 	}
-	stop(nil)
-	return l, err
+	return l, nil
 }
 
 // stopLocked cancels what works with h.

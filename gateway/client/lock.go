@@ -344,21 +344,22 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 // joins those of the keys that were not, or not certainly, held until then.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if l.others == nil {
-		return l.awaitUnlock(ctx, l.beginUnlock())
+		told, asked := l.beginUnlock()
+		return l.awaitUnlock(ctx, told, asked)
 	}
 	all := l.each()
-	told, errs := make([]<-chan error, len(all)), make([]error, len(all))
+	told, asked, errs := make([]<-chan error, len(all)), make([]bool, len(all)), make([]error, len(all))
 	for i, one := range slices.Backward(all) {
-		told[i] = one.beginUnlock()
+		told[i], asked[i] = one.beginUnlock()
 	}
 	for i, one := range all {
-		errs[i] = one.awaitUnlock(ctx, told[i])
+		errs[i] = one.awaitUnlock(ctx, told[i], asked[i])
 	}
 	return errors.Join(errs...)
 }
 
-// beginUnlock returns a channel for the result.
-func (l *Lock) beginUnlock() <-chan error {
+// beginUnlock returns a channel for the result, which is there unless an owner is asked.
+func (l *Lock) beginUnlock() (_ <-chan error, asked bool) {
 	told := make(chan error, 1)
 	switch {
 	case !l.unlocked.CompareAndSwap(false, true):
@@ -367,18 +368,20 @@ func (l *Lock) beginUnlock() <-chan error {
 		told <- l.lost()
 		l.endHold(nil)
 	default:
-		l.endHold(told)
+		asked = l.endHold(told)
 	}
-	return told
+	return told, asked
 }
 
-// awaitUnlock waits until ctx ends for a result that is not there yet: an owner is asked for it.
-func (l *Lock) awaitUnlock(ctx context.Context, told <-chan error) (err error) {
+// awaitUnlock returns the result, which it awaits until ctx ends.
+func (l *Lock) awaitUnlock(ctx context.Context, told <-chan error, asked bool) (err error) {
+	if asked {
+		if span := l.beginRelease(ctx); span != nil {
+			defer func() { send.EndLockAttempt(span, routing.Outcome{Err: err}) }()
+		}
+	}
 	if len(told) > 0 {
 		return <-told // it counts though ctx has ended
-	}
-	if span := l.beginRelease(ctx); span != nil {
-		defer func() { send.EndLockAttempt(span, routing.Outcome{Err: err}) }()
 	}
 	select {
 	case err := <-told:
@@ -409,10 +412,11 @@ func (l *Lock) lost() error {
 
 // endHold frees the key, unless l is within an outer hold of it. told, unless it is nil, gets the answer of an owner
 // elsewhere, or nil if the key passes to another caller.
-func (l *Lock) endHold(told chan<- error) {
+func (l *Lock) endHold(told chan<- error) (asked bool) {
 	if l.free != nil {
 		l.free()
 	} else if !l.within {
-		l.client.holder.endHold(l.held, told)
+		return l.client.holder.endHold(l.held, told)
 	}
+	return false
 }

@@ -38,6 +38,7 @@ func newTracedLocks(t *testing.T) *tracedLocks {
 	kept := spantest.New(t)
 	s := &tracedLocks{Spans: kept, lockSite: newLockSite(t, func(cfg *router.Config) { cfg.TracerProvider = kept })}
 	s.worker = s.StartServing(func(cfg *worker.Config) { cfg.TracerProvider = kept })
+	s.worker.AwaitServing(t, s.Ring.Partitions) // a key of one that opens only now may be asked for twice
 	s.client = s.lockSite.NewClient(func(cfg *client.Config) { cfg.TracerProvider = kept })
 	return s
 }
@@ -255,6 +256,13 @@ func TestSpansOfCallsAboutALock(t *testing.T) {
 			t.Fatal(err)
 		}
 		spantest.Expect(t, s.Await(t, "internal lock", "client acquire", "client release", "server execution")[2], map[string]any{"error.type": "lock-gone"})
+		both := kit.Must(s.client.LockAll(t.Context(), []string{"k", "z"}))
+		synctest.Wait()
+		s.Reset()
+		if err := both.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s.Await(t, "client release", "client release", "server execution", "server execution")
 		caller.End()
 	})
 }

@@ -123,8 +123,8 @@ func (p Problem) Fields(contentType string) func(yield func(name, value string) 
 // ServeJSON is ServeHTTP for a client that takes JSON, regardless of its Accept.
 func (p Problem) ServeJSON(w http.ResponseWriter) { p.serve(w, []string{jsonType}) }
 
-// ServeHTTP answers r; nothing may have been written to w before. Fields in w's header are kept,
-// except those that describe other content. net/http reads the rest of r's body before it answers,
+// ServeHTTP answers r; nothing may have been written to w before. Fields in w's header are kept
+// unless they describe other content. net/http reads the rest of r's body before it answers,
 // and ends the connection if that does not come in half a second.
 func (p Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {

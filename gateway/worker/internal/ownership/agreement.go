@@ -25,8 +25,8 @@ type pinger interface{ Ping(m ring.Member) bool }
 //
 // A worker that joins does not begin while active workers use another store. When active workers
 // meet, those with the younger store stop. If the stores have the same identity, because one is a
-// copy, a worker notices active workers without a session in its own store. Only those that answer
-// count, since a dead worker is active too until gossip notices. Then the smaller group stops, or on
+// copy, a worker notices active workers without a session in its own store. They count if they
+// answer, since a dead worker is active too until gossip notices. Then the smaller group stops, or on
 // a tie the group without the lowest incarnation.
 type agreement struct {
 	rivals   map[string]time.Time // by incarnation: when one before which we stop was last seen at work
