@@ -54,7 +54,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.limits.QueuePerKey, "queue-per-key", defaults.QueuePerKey, 1, "`number` of requests that may wait for one key; more get 429")
 	f.Duration(&o.limits.MaxWait, "max-wait", defaults.MaxWait, time.Millisecond, "`time` for which a request may wait for its key; then it gets 503")
 	f.Duration(&o.limits.MaxLease, "max-lease", defaults.MaxLease, time.Second, "`time` for which a member may lock a key without renewing the lock; a lock for longer than --session-ttl is written to the store, and outlives this worker")
-	f.Int(&o.limits.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. The requests of a link may take half of what it carries (2,048 on each of a router's 4 links at most)")
+	f.Int(&o.limits.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Those of one router are at most 8,192, half of what its link carries")
 	f.Int(&o.limits.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, an eighth for new ones, the rest for HTTP. At its bound further HTTP connections wait, and the longest idle ones are closed. 0: half of the files that the process may have open (ulimit -n) less 128, or a quarter if that is more")
 	f.Bool(&o.direct, "direct", "also take requests that come without a router; --key says where their keys are. Without it they get 403, since anyone who reaches --listen could hold any key")
 	f.Address(&o.admin, "admin", "", "`address` of the pages for operators, which worker ctl asks too; not for the public; default none")
