@@ -109,8 +109,8 @@ func TestLockErrors(t *testing.T) {
 		}{
 			"an empty key":             {empty, gateway.ErrNoKey, []string{"client: key"}},
 			"a context that is done":   {gone, reason, []string{"\"other\""}},
-			"too long a lease":         {long, locking.ErrOption, []string{"\"other\"", "24h", "MaxLease"}},
-			"too long an extension":    {longer, locking.ErrOption, []string{"\"k\"", "24h", "MaxLease"}},
+			"too long a lease":         {long, locking.ErrOption, []string{"\"other\"", "24h", "Limits.MaxLease, --max-lease"}},
+			"too long an extension":    {longer, locking.ErrOption, []string{"\"k\"", "24h", "Limits.MaxLease, --max-lease"}},
 			"a bounded wait":           {waited, locking.ErrLocked, []string{"keyway: key \"k\" is still locked after 1s: locked by \"shop 7\", another caller of this client, at worker w1"}},
 			"a bounded wait elsewhere": {waitedElsewhere, locking.ErrLocked, []string{"keyway: key \"k\" is locked by \"shop 7\" for another ", "at worker w1"}},
 			"a wait for oneself":       {own, context.DeadlineExceeded, []string{"\"k\"", "locked by \"shop 7\""}},

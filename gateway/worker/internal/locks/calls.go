@@ -70,7 +70,7 @@ func (ls *Locks) serveRequest(r *link.ServerRequest, body []byte) ([]byte, error
 	case err != nil:
 		return nil, badCall{err}
 	case req.Lease > most:
-		return nil, badCall{fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", req.Lease, most)}
+		return nil, badCall{fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Limits.MaxLease, --max-lease): ask for less", req.Lease, most)}
 	case r.Method == holds.Extend:
 		grant, err := ls.extend(r, req)
 		return grant.Append(nil), err
@@ -282,7 +282,7 @@ func (ls *Locks) enter(giveUp func(), p *keyed.Partition, l *remote.Lock) (held 
 	t.counted.all++
 	if ls.Count.Add(1) > most {
 		t.machine.Refused(l)
-		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", gateway.ErrBusy, most)
+		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Limits.MaxHolds)", gateway.ErrBusy, most)
 	}
 	t.waitFor(l).giveUp = giveUp
 	return nil, nil, nil

@@ -56,7 +56,7 @@ type Config struct {
 type Locks struct {
 	cfg    Config
 	tables []lockTable  // by the partitions' numbers
-	Count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
+	Count  atomic.Int64 // locks, and calls that wait for one: at most Limits.MaxHolds
 	Held   atomic.Int64 // locks
 	Kept   atomic.Int64 // held locks that the store keeps
 	Events [remote.Events]atomic.Int64
