@@ -162,14 +162,17 @@ func showRequest(w io.Writer, table *routes.Table, request string, headers []str
 		}
 		r.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	route, err := table.Match(r.Host, r.Method, r.URL.EscapedPath())
+	req := keysource.Of(r)
+	route, preflight, err := table.Find(r.Method, req)
 	if err != nil {
 		return fmt.Errorf("%s: %w", request, err)
 	}
-	key, err := route.Key(keysource.Of(r), new([]byte))
+	key, err := route.Key(req, new([]byte))
 	if errors.Is(err, gateway.ErrNoKey) {
-		fmt.Fprintf(w, "route %s (line %d), no key: %s\n", route.Name, route.Line, route.WithoutKey)
-		return nil
+		without := route.WithoutKey
+		without.Any = without.Any || preflight && without.Preflights()
+		_, err = fmt.Fprintf(w, "route %s (line %d), no key: %s\n", route.Name, route.Line, without)
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("route %s (line %d): %w", route.Name, route.Line, err)

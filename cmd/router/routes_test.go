@@ -175,20 +175,26 @@ routes:
   mode: serialize
   timeout: 3s
   rate: {per-key: 5/s}
+- {name: pay, match: {methods: [POST], path: /pay}, key: "header:X-Pay"}
 - name: rest
   without-key: any
 `)
+	preflight := []string{"--header", "Origin: http://other", "--header", "Access-Control-Request-Method: POST"}
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
 		{nil, "NAME    MATCH                          KEY                                        MODE       LIMITS\n" +
 			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  serialize  timeout 3s, 5/s per key (burst 5)\n" +
+			"pay     POST /pay                      header:X-Pay                               auto       -\n" +
 			"rest    all                            none: any                                  auto       -\n" +
 			"The app must find the same key as the router, or take it from Keyway-Key: orders (path:/orders/{key}).\n" +
-			"warning: requests without a key run at the same app, with no key held: rest (line 10). If the app takes one of them for a request of a route with keys, two run at once (keys: orders)."},
+			"warning: requests without a key run at the same app, with no key held: rest (line 11). If the app takes one of them for a request of a route with keys, two run at once (keys: orders, pay)."},
 		{[]string{"--request", "POST http://shop.example/orders/42"}, "route orders (line 3), key \"o:42\", partition "},
-		{[]string{"--request", "GET http://shop.example/orders/42", "--header", "X-Key: 1"}, "route rest (line 10), no key: any\n"},
+		{[]string{"--request", "GET http://shop.example/orders/42", "--header", "X-Key: 1"}, "route rest (line 11), no key: any\n"},
+		{[]string{"--request", "POST http://h/pay"}, "route pay (line 10), no key: reject\n"},
+		{append([]string{"--request", "OPTIONS http://h/pay"}, preflight...), "route pay (line 10), no key: any\n"},
+		{append([]string{"--request", "OPTIONS http://shop.example/orders/42"}, preflight...), "route orders (line 3), key \"o:42\", partition "},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), append([]string{"check", file}, tt.args...), &out, io.Discard)
