@@ -34,7 +34,7 @@ func TestClients(t *testing.T) {
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := outside.Do(soon, "k", nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no worker is known") {
+	if err := outside.Do(soon, "k", nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no worker is on the ring") {
 		t.Errorf("a call in vain where nobody is: %v", err)
 	}
 	send := func(c *keyway.Client, key string) string {
@@ -251,7 +251,7 @@ func TestClientFindsNodesInRedis(t *testing.T) {
 			wait = time.Minute
 		}
 		l, err := client.Lock(t.Context(), "k", locking.Wait(wait))
-		if !errors.Is(err, tt.want) || errors.Is(err, locking.ErrLocked) || err != nil && !strings.Contains(err.Error(), "no worker is known: check Join or Redis") {
+		if !errors.Is(err, tt.want) || errors.Is(err, locking.ErrLocked) || err != nil && !strings.Contains(err.Error(), "no worker is on the ring: a worker says at /readyz why; if there is none, correct Join (--join) or Redis (--store)") {
 			t.Errorf("with Redis %q: %v, want %v", tt.redis, err, tt.want)
 		}
 		if err == nil {

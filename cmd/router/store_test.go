@@ -272,7 +272,7 @@ func TestWrongStoreJoinsNoClusters(t *testing.T) {
 func TestAnUnusableRedisIsNamed(t *testing.T) {
 	addr := kit.FreeAddr(t)
 	r := start(t, "--redis", "redis://:s3cret@"+addr)
-	awaitReadiness(t, r, http.StatusServiceUnavailable, "no worker is known", addr, "connection refused")
+	awaitReadiness(t, r, http.StatusServiceUnavailable, "no worker is on the ring", addr, "connection refused")
 	res := kit.Must(http.Get(r.admin + "/events"))
 	defer res.Body.Close()
 	lines := bufio.NewScanner(res.Body)

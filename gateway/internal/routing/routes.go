@@ -27,7 +27,7 @@ const maxHops = 3
 const Anywhere = -1
 
 // ErrNoWorker says that the view has no worker that could own the partition.
-var ErrNoWorker = errors.New("no worker is known: check Join or Redis")
+var ErrNoWorker = errors.New("no worker is on the ring: a worker says at /readyz why; if there is none, correct Join (--join) or Redis (--store)")
 
 // Members is what routing needs to know of the cluster.
 type Members interface {
