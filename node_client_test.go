@@ -15,7 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/balancer"
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -273,7 +273,7 @@ func TestCloseUnlocksTheBalancer(t *testing.T) {
 	first.NewCluster, first.NoPlacement = true, true
 	a, b := start(t, first), start(t, config(t, "b", at))
 	kit.Eventually(t, "b balances", func() bool {
-		lock, err := a.TryLock(t.Context(), balancer.Key)
+		lock, err := a.TryLock(t.Context(), placement.Lock)
 		if err == nil {
 			err = lock.Unlock(t.Context())
 		}
@@ -282,7 +282,7 @@ func TestCloseUnlocksTheBalancer(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := a.TryLock(t.Context(), balancer.Key)
+	lock, err := a.TryLock(t.Context(), placement.Lock)
 	if err != nil {
 		t.Fatal(err)
 	}

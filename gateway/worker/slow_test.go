@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
 
@@ -40,7 +41,7 @@ func (l *lines) with(text string) (found []string) {
 }
 
 // A key that is held, or waited for, longer than Limit1500*time.MillisecondKey is logged once, and
-// a worker at which no key is held looks for none.
+// a worker at which no key is held looks for none. The balancer's lock is held for as long as that balances.
 func TestSlowKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
@@ -69,6 +70,7 @@ func TestSlowKeys(t *testing.T) {
 		}
 		do("held", 2*time.Minute)
 		do("held", time.Second)
+		do(placement.Lock, 2*time.Minute)
 		for range 60 {
 			do("hot", time.Second)
 		}

@@ -21,9 +21,6 @@ import (
 )
 
 const (
-	// Key is that of the balancer's lock.
-	Key = "keyway balancer"
-
 	candidates = 2                // workers that may balance: the first ones on the ring, by name
 	tryEvery   = 5 * time.Second  // for the lock
 	capacity   = 1                // load of a worker of weight 1, in seconds of work a second, below which an excess counts less
@@ -54,7 +51,7 @@ func Run(ctx context.Context, cfg Config) {
 		}
 		// The store keeps a lock whose lease is longer than a session's.
 		ttl := cfg.Members.Settings().WithDefaults().TTL
-		lease, err := cfg.Locks.TryLock(ctx, Key, locking.TTL(ttl), locking.Label("balancer of "+cfg.Name))
+		lease, err := cfg.Locks.TryLock(ctx, placement.Lock, locking.TTL(ttl), locking.Label("balancer of "+cfg.Name))
 		if err == nil {
 			cfg.balance(lease.Context())
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), ttl/5)

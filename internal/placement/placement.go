@@ -20,6 +20,9 @@ import (
 	"strings"
 )
 
+// Lock is the key that the worker holds that balances.
+const Lock = "keyway balancer"
+
 // Limits of the placements of a cluster.
 const (
 	Most         = 1024      // placements

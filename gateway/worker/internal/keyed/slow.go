@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/wake"
 )
 
@@ -123,7 +124,9 @@ func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, b
 					s.held = make(map[slowID]slowHold)
 				}
 				s.held[slowID{i, f.Token}] = slowHold{f.Key, past.at}
-				k.cfg.Log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
+				if f.Key != placement.Lock {
+					k.cfg.Log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
+				}
 			case f.Token == 0:
 				k.cfg.Log.Warn("callers wait long for a key: an execution at a former owner holds it", args...)
 			default:
