@@ -19,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -348,6 +349,32 @@ func TestTrapHoldsAreNoted(t *testing.T) {
 		}
 		if noted.Load() != 1 || !fails.Load() {
 			t.Errorf("noted %d times", noted.Load())
+		}
+	})
+}
+
+// The balancer's lock leaves its owner's death provable, since exclusion does not depend on it.
+func TestTheBalancersLockIsNotNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var noted atomic.Int64
+		w := site.New(t, 16).Start(func(cfg *worker.Config) {
+			cfg.OnIncarnation, cfg.OnHold = func(string) error { return nil }, func(string) error { noted.Add(1); return nil }
+		})
+		w.AwaitServing(t, 16)
+		c, balancer, other := newCaller(t, w), holds.NewID(), holds.NewID()
+		c.acquire(placement.Lock, balancer)
+		for range 3 {
+			time.Sleep(5 * time.Second)
+			if r := c.renew(balancer); r.States[0] != holder.Held {
+				t.Fatalf("renewed: %+v", r)
+			}
+		}
+		if noted.Load() != 0 {
+			t.Error("it is noted")
+		}
+		c.key[other] = "k"
+		if c.renew(other); noted.Load() != 1 {
+			t.Error("the renewal of another lock, which may come at any moment, is not noted")
 		}
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -349,8 +350,12 @@ func (ls *Locks) promise() holder.Promise {
 	return holder.Promise{Cancel: cancel, Surrender: surrender}
 }
 
-// noteFirstHold calls Config.OnHold for the incarnation, once. Another incarnation may begin meanwhile.
-func (ls *Locks) noteFirstHold() error {
+// noteFirstHold calls Config.OnHold for the incarnation, once. Another incarnation may begin meanwhile. The balancer's
+// lock is none: each cluster has it, and a second balancer does no harm.
+func (ls *Locks) noteFirstHold(key string) error {
+	if key == placement.Lock {
+		return nil
+	}
 	ls.noting.Lock()
 	defer ls.noting.Unlock()
 	for id := ls.cfg.Keys.Incarnation(); id != ls.noted; id = ls.cfg.Keys.Incarnation() {

@@ -157,6 +157,14 @@ func (m *Machine) Lingers() bool { return !m.open && len(m.order) > 0 || m.count
 // Has reports whether l is its holder's, in a partition that is served.
 func (m *Machine) Has(l *Lock) bool { return m.open && m.byID[l.ID] == l }
 
+// KeyOf returns the key of a lock, or of the wait for one; "" if it is not known.
+func (m *Machine) KeyOf(id ID) string {
+	if l := m.byID[id]; l != nil {
+		return l.Key
+	}
+	return ""
+}
+
 // Holder returns the lock that holds a key with that token. If several share the key, it returns the one with the
 // longest rest of its lease, and their number.
 func (m *Machine) Holder(key string, token int64) (l Lock, shared int, ok bool) {
