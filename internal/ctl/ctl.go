@@ -90,7 +90,7 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	f.Args = "COMMAND"
 	f.Group("Where")
 	f.Address(&a.admin, "admin", admin, "`address` of a router or worker, as in its --admin")
-	f.Token(&a.token, "admin-token", "`token` of its --admin-token, for what changes something")
+	f.Token(&a.token, "admin-token", "`token` of its --admin-token, for what changes something, and for a name that its --admin-host does not list")
 	f.Group("Command")
 	f.Duration(&a.timeout, "wait", 10*time.Second, time.Millisecond, "`time` to wait for the answer; drain waits for as long as it takes")
 	f.Bool(&a.asJSON, "json", "show the answer as it came")
