@@ -18,7 +18,8 @@ type Limits struct {
 	// ReplayBytes bounds the memory for bodies. Each body may have up to 64 KiB in memory; if it is
 	// no longer than that, its first 4 KiB do not count. A client of a Router (an IPv4 address, or
 	// an IPv6 network of 64 bits) may use a quarter of ReplayBytes. Anything beyond these bounds
-	// goes to temporary files. Default 64 MiB.
+	// goes to temporary files. The fields of a request to a Router over HTTP/2 count if they have more
+	// than 4 KiB, and the request is refused if there is no room. Default 64 MiB.
 	ReplayBytes int
 
 	// MaxBody bounds the bytes of a body, except those of gRPC (worker.App.GRPC) and, in a Client,

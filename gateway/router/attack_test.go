@@ -8,12 +8,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
@@ -137,6 +140,58 @@ func TestOneClientHasAShareOfTheBudget(t *testing.T) {
 	req.Header.Set("X-Key", "k")
 	if res, got := kit.Do(t, &http.Client{Transport: other}, req); res.StatusCode != 200 || got != fmt.Sprint(announced, nil) {
 		t.Errorf("another client's POST, once refused by the worker: %d %q", res.StatusCode, got)
+	}
+}
+
+// The heads of requests under way on HTTP/2, which a client can repeat by a few bytes each, take no more memory than the
+// client's share, whichever way the requests go.
+func TestTrapHeadsAreCharged(t *testing.T) {
+	const requests, share = 100, 1 << 20
+	for _, length := range []string{"10", ""} {
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(site.NewFake(t, "w", site.Answer("a")).Member), Limits: gateway.Limits{ReplayBytes: 4 * share}})
+		s := site.ThroughServer(t, rt)
+		c := kit.Must(kit.Connect(s.URL))
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		var block, frames strings.Builder
+		enc, size := hpack.NewEncoder(&block), 0
+		frames.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + kit.H2Frame(4, 0, 0, ""))
+		for i := range requests {
+			fields := []string{":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/", "x-key", "k"}
+			if length != "" {
+				fields = append(fields, "content-length", length)
+			}
+			for range 15 {
+				fields = append(fields, "x-large", strings.Repeat("v", 4000))
+			}
+			block.Reset()
+			size = 0
+			for f := range slices.Chunk(fields, 2) {
+				enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+				size += len(f[0]) + len(f[1]) + 32
+			}
+			frames.WriteString(kit.H2Frame(1, 4, uint32(2*i+1), block.String()))
+		}
+		go io.WriteString(c, frames.String())
+		in, head := bufio.NewReader(c), make([]byte, 9)
+		for refused := 0; refused < requests-share/size; {
+			kit.Must(io.ReadFull(in, head))
+			payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+			kit.Must(io.ReadFull(in, payload))
+			if head[3] == 3 && payload[3] == 7 {
+				refused++
+			}
+		}
+		if used := rt.Stats().BodyBytes; used <= share/2 || used > share {
+			t.Errorf("heads take %d bytes, the share of a client is %d", used, share)
+		}
+		small := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
+		small.Header.Set("X-Key", "k")
+		if res, _ := kit.Do(t, kit.Client(t, "HTTP/2"), small); res.StatusCode != 200 {
+			t.Errorf("a request of usual size: %d", res.StatusCode)
+		}
+		c.Close()
+		kit.Eventually(t, "the memory is free", func() bool { return rt.Stats().BodyBytes == 0 })
 	}
 }
 

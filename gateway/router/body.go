@@ -53,9 +53,7 @@ func (b *incoming) beginBody(upgrade bool) error {
 
 // keep reads the whole body, which begins with ahead. Errors are those of [send.Keep].
 func (b *incoming) keep(ahead []byte) (err error) {
-	rt := b.router
-	of := rt.budget.Of(hop.ClientID(b.source.keyClient(rt, b.in.Header[forwardedFor])))
-	b.kept, err = send.Keep(of, ahead, &send.Body{Reader: &send.Limited{Reader: b.paced, Left: b.limit - int64(len(ahead))}})
+	b.kept, err = send.Keep(b.source.account(b.router, b.in.Header[forwardedFor]), ahead, &send.Body{Reader: &send.Limited{Reader: b.paced, Left: b.limit - int64(len(ahead))}})
 	return err
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
@@ -60,6 +62,8 @@ type h2Stream struct {
 	length  []byte     // memory for the answer's Content-Length
 	status  int        // of the answer's head that begins
 	headed  bool       // the head of the answer is on its way
+
+	heading send.Reservation // of memory for the request's fields
 }
 
 var h2Streams = sync.Pool{New: func() any {
@@ -80,7 +84,14 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	s.Request.ContentLength = stream.ContentLength
 	s.fields, s.tls = stream.Fields, stream.Scheme == "https" && c.tls != nil
 	stream.OnFail(s.failed)
-	if !s.isSimple() || !s.serve(stream) {
+	if stream.Size > send.Floor {
+		s.heading.Account = c.source.account(c.server.router, s.KeyHeader(forwardedFor))
+	}
+	switch {
+	case !s.heading.Reserve(stream.Size):
+		c.server.router.counters.refused(problem.BodiesFull)
+		stream.Reset(h2.RefusedStream)
+	case !s.isSimple() || !s.serve(stream):
 		c.serveHTTP(stream, s.taken())
 	}
 	s.recycle()
@@ -93,6 +104,7 @@ func (s *h2Stream) recycle() {
 	}
 	clear(s.out[:cap(s.out)])
 	s.upstreamRequest.recycle()
+	s.heading.Release()
 	s.stream, s.headed, s.gone = nil, false, false
 	h2Streams.Put(s)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -178,4 +179,66 @@ func TestABodyThatBreaksOffBeforeItsKey(t *testing.T) {
 	if handed.Load() > 0 || w.Hits.Load() > 0 {
 		t.Errorf("net/http was told %d times of the connection, the worker has %d requests", handed.Load(), w.Hits.Load())
 	}
+}
+
+// A body in which a key is looked for counts as any that is kept: slow clients take no more memory than their share,
+// what exceeds it is in files, and what has no room is refused.
+func TestTrapBodiesWithKeysAreCharged(t *testing.T) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		const clients, come, share = 20, 60_000, 128 << 10
+		w := site.NewFake(t, "w", echoKey)
+		start := func(limits gateway.Limits) (*router.Router, *site.Front) {
+			rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Keys: kit.KeySources(t, "json:/id"), Limits: limits})
+			return rt, front(t, rt)
+		}
+		for _, known := range []bool{true, false} {
+			request := func(s *site.Front, body io.Reader, length int64) *http.Request {
+				req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
+				req.Header.Set("Content-Type", "application/json")
+				if req.ContentLength = length; !known {
+					req.ContentLength = -1
+				}
+				return req
+			}
+			rt, s := start(gateway.Limits{ReplayBytes: 4 * share})
+			begin, spaces := `{"id":"k"`, strings.Repeat(" ", come)
+			var answered sync.WaitGroup
+			rest := make(chan struct{})
+			end := sync.OnceFunc(func() {
+				close(rest)
+				answered.Wait()
+			})
+			defer end()
+			for range clients {
+				r, w := io.Pipe()
+				go func() {
+					io.WriteString(w, begin+spaces)
+					<-rest
+					io.WriteString(w, "}")
+					w.Close()
+				}()
+				answered.Go(func() {
+					if _, got := kit.Do(t, s.HTTP, request(s, r, int64(len(begin)+come+1))); got != fmt.Sprint("k ", len(begin)+come+1, " <nil>") {
+						t.Errorf("a body that came slowly, of known length %v: %.100q", known, got)
+					}
+				})
+			}
+			kit.Eventually(t, "all that has come is counted", func() bool {
+				return rt.Stats().BodyBytes > share/2 && rt.Stats().BodyBytes+rt.Stats().BodyFiles >= clients*come
+			})
+			if used := rt.Stats().BodyBytes; used > share {
+				t.Errorf("of known length %v: %d bytes are in memory, of which one client may use %d", known, used, share)
+			}
+			end()
+			kit.Eventually(t, "nothing is kept", func() bool { return rt.Stats().BodyBytes+rt.Stats().BodyFiles == 0 })
+
+			hits := w.Hits.Load()
+			rt, s = start(gateway.Limits{ReplayBytes: 1, BodyFiles: 1})
+			res, _ := kit.Do(t, s.HTTP, request(s, strings.NewReader(begin+spaces+"}"), int64(len(begin)+come+1)))
+			if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || w.Hits.Load() != hits {
+				t.Errorf("without room for a body of known length %v: %d %v", known, res.StatusCode, res.Header)
+			}
+			kit.Eventually(t, "nothing is kept of it", func() bool { return rt.Stats().BodyBytes+rt.Stats().BodyFiles == 0 })
+		}
+	})
 }

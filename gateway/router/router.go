@@ -257,6 +257,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	keyed := netRequest{Request: r, Keyed: keysource.Of(r), writer: out}
+	defer keyed.end()
 	d, err := rt.decide(r.Method, &keyed, new([]byte))
 	if d.route != nil {
 		out.countFor(d.route.traffic)
@@ -265,7 +266,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		out.serve(r, &d)
-	case errors.Is(err, send.ErrClientBody):
+	case errors.Is(err, send.ErrClientBody), errors.Is(err, send.ErrBodiesFull):
 		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
 		out.observed.answered(a.problem, &a.Answer)
 		a.send(out, out.source, r.Method)

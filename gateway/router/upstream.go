@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -27,9 +26,7 @@ type upstreamRequest struct {
 	route  *route
 	tls    bool       // between the client and the router
 	fields []h2.Field // as the client has sent them
-	coming io.Reader  // the body as it comes from the client
 	pace   *pacedBody // bounds the wait for the body; nil if something else does
-	read   []byte     // the body, if the key stands in it
 
 	record
 	problem string // of the router's own answer
@@ -103,20 +100,21 @@ func (x *upstreamRequest) KeyClient() string {
 	return x.source.keyClient(x.router, appendValues(nil, x.fields, forwardedFor))
 }
 
-// KeyBody implements [keysource.Keyed]. It waits for the client as for any body, and keeps it.
+// KeyBody implements [keysource.Keyed]. It waits for the client as for any small body, and keeps it for all attempts.
 func (x *upstreamRequest) KeyBody() ([]byte, error) {
 	switch n := x.Request.ContentLength; {
-	case n == 0 || x.read != nil:
-		return x.read, nil
+	case n == 0:
+		return nil, nil
 	case n > keysource.MaxBody:
 		return nil, keysource.ErrBody
 	}
-	body, err := keysource.ReadBody(x.coming)
-	if err != nil {
-		return nil, errors.Join(send.ErrClientBody, err)
+	x.Reserved.Account = x.source.account(x.router, appendValues(nil, x.fields, forwardedFor))
+	x.Request.Body = &x.Body
+	whole, err := x.Keep()
+	if err == nil && !whole {
+		err = send.ErrOtherWay
 	}
-	x.read = body
-	return body, nil
+	return x.taken(), err
 }
 
 // serve sends a request to its worker and answers it, if its form is simple: it
@@ -125,7 +123,7 @@ func (x *upstreamRequest) KeyBody() ([]byte, error) {
 // been read of its body.
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.Request
-	x.Body.Reader, x.coming = body, &x.Body
+	x.Body.Reader = body
 	d, err := rt.decide(r.Method, x, &x.memory.key)
 	broken := errors.Is(err, send.ErrClientBody)
 	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
@@ -140,11 +138,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		x.observed.decided(&d, x.Partition)
 	}
 	x.appendFields()
-	switch {
-	case r.ContentLength == 0:
-	case x.read != nil:
-		r.Body = bytes.NewReader(x.read)
-	default:
+	if r.ContentLength > 0 && r.Body == nil {
 		r.Body = &x.Body
 		if s, ok := body.(*h2.Stream); ok {
 			s.Keep(&x.Reserved)
@@ -171,12 +165,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	return true
 }
 
-func (x *upstreamRequest) taken() []byte {
-	if x.read != nil {
-		return x.read
-	}
-	return x.Request.AppendKept(nil)
-}
+func (x *upstreamRequest) taken() []byte { return x.Request.AppendKept(nil) }
 
 // follow makes the request one of its route.
 func (x *upstreamRequest) follow(d *decision) {

@@ -187,11 +187,6 @@ func (r *httpRequest) KeyClient() string {
 }
 
 func (r *httpRequest) KeyBody() ([]byte, error) {
-	return PeekBody((*http.Request)(r), func(body io.Reader) io.Reader { return body })
-}
-
-// PeekBody is [Keyed].KeyBody of a request whose body is read through what through returns.
-func PeekBody(r *http.Request, through func(body io.Reader) io.Reader) ([]byte, error) {
 	switch {
 	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
 		return nil, nil
@@ -199,7 +194,7 @@ func PeekBody(r *http.Request, through func(body io.Reader) io.Reader) ([]byte, 
 		return nil, ErrBody
 	}
 	var read bytes.Buffer
-	body, err := ReadBody(io.TeeReader(through(r.Body), &read))
+	body, err := ReadBody(io.TeeReader(r.Body, &read))
 	r.Body = struct {
 		io.Reader
 		io.Closer

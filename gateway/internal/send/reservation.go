@@ -6,10 +6,10 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
-// bodyFloor is how much of each small body may be in memory without being counted.
-const bodyFloor = 4 << 10
+// Floor is how much of each small body or head may be in memory without being counted.
+const Floor = 4 << 10
 
-// Reservation is what a small body takes of an account's memory. It implements
+// Reservation is what a small body, or a head, takes of an account's memory. It implements
 // [link.Memory] and [h2.Memory].
 type Reservation struct {
 	spool.Account
@@ -19,9 +19,9 @@ type Reservation struct {
 	over  bool // nothing more may be taken
 }
 
-// Reserve reports whether the first n bytes of the body may be in memory.
+// Reserve reports whether the first n bytes may be in memory.
 func (r *Reservation) Reserve(n int) bool {
-	if n <= bodyFloor {
+	if n <= Floor {
 		return true
 	}
 	r.mu.Lock()

@@ -22,6 +22,8 @@ type Request struct {
 	Path      string // path and query, without spaces and control characters; "*" for OPTIONS, "" for CONNECT
 	Fields    []Field
 
+	Size int // of its fields in bytes, as SETTINGS_MAX_HEADER_LIST_SIZE counts them
+
 	// ContentLength is the length of the body; -1 if that is not known.
 	ContentLength int64
 	// Body says that a body follows, even if it should turn out to be empty.
@@ -193,7 +195,7 @@ func (b *block) finish() {
 	}
 	clear(b.crumbs)
 	r := &b.request
-	r.Fields, r.ContentLength, r.Body = *b.fields, b.length, !b.end
+	r.Fields, r.Size, r.ContentLength, r.Body = *b.fields, b.limit-b.left, b.length, !b.end
 	if b.bad != "" || b.tooLarge || b.purpose != purposeRequest {
 		return
 	}
