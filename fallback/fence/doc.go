@@ -14,8 +14,8 @@
 // # Redis
 //
 // Do runs a command on a key together with the check, in one script. The token is stored in a key
-// of its own, without an expiry: delete both or neither. In a cluster it is in the key's slot, if
-// the key has no brace or a hash tag of its own.
+// of its own, without an expiry: delete both or neither. In a cluster it is in the key's slot. There,
+// a key with a closing brace needs a hash tag of its own.
 //
 // # SQL
 //

@@ -33,6 +33,9 @@ func Do(ctx context.Context, client redis.Scripter, token int64, command, key st
 		return nil, err
 	}
 	reply, err := redis.NewScript(guard).Run(ctx, client, []string{fenceKey(key), key}, append([]any{token, command}, args...)...).Slice()
+	if redis.HasErrorPrefix(err, "CROSSSLOT") {
+		err = fmt.Errorf("%w: a key with a closing brace needs a hash tag of its own, such as {a}, in a cluster", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("fence: %s of %q: %w", command, key, err)
 	}
@@ -48,14 +51,14 @@ func Do(ctx context.Context, client redis.Scripter, token int64, command, key st
 	return reply[1], nil
 }
 
-// fenceKey is where a key's token is: in the key's slot of a cluster.
+// fenceKey is where a key's token is: in the key's slot of a cluster. No two keys share one.
 func fenceKey(key string) string {
 	if _, after, ok := strings.Cut(key, "{"); ok {
 		if end := strings.IndexByte(after, '}'); end > 0 {
 			return "fence:" + key
 		}
 	}
-	return "fence:{" + key + "}"
+	return "fence{" + key + "}"
 }
 
 // Applied returns ErrStale if a statement that compares the token, as the

@@ -39,6 +39,20 @@ func TestOlderTokensAreRefused(t *testing.T) {
 	}
 }
 
+// A later token for one key refuses nothing of another one, however alike they are.
+func TestTrapKeysHaveTokensOfTheirOwn(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	token := int64(20)
+	for _, key := range []string{"b", "{b}", "{{b}}", "b}", "{b}}", "b{", "{b", "{}", "}", "{b{}}"} {
+		token--
+		if _, err := Do(t.Context(), client, token, "SET", key, token); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
 func TestRepliesAreTheCommands(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -74,7 +88,7 @@ func TestLastWriteHasTheHighestToken(t *testing.T) {
 
 func TestFenceIsInTheKeysSlot(t *testing.T) {
 	for key, want := range map[string]string{
-		"a": "fence:{a}", "x{a}y": "fence:x{a}y", "x{}y": "fence:{x{}y}", "x{a": "fence:{x{a}", "}{": "fence:{}{}",
+		"a": "fence{a}", "x{a}y": "fence:x{a}y", "x{}y": "fence{x{}y}", "x{a": "fence{x{a}", "}{": "fence{}{}", "{a}": "fence:{a}",
 	} {
 		if got := fenceKey(key); got != want {
 			t.Errorf("the fence of %q is %q, want %q", key, got, want)
