@@ -17,7 +17,8 @@ import (
 // It is safe for concurrent use.
 type Lock struct {
 	tenure   *tenure
-	ctx      context.Context // of a reentrant call: the caller's, which already ends with the lock
+	ctx      context.Context // of a reentrant call; nil for that of the tenure
+	end      func()          // ends ctx
 	unlocked atomic.Bool
 }
 
@@ -113,6 +114,9 @@ func (k *Lock) Unlock(ctx context.Context) error {
 func (k *Lock) unlock(ctx context.Context) (others bool, err error) {
 	if !k.unlocked.CompareAndSwap(false, true) {
 		return false, fmt.Errorf("%w: unlocked before", locking.ErrNotOwner)
+	}
+	if k.end != nil {
+		k.end()
 	}
 	t := k.tenure
 	h := t.hold
@@ -237,15 +241,28 @@ func (l *Locker) reenter(ctx context.Context, names []string, read bool) (*Lock,
 	if t == nil {
 		return nil, nil
 	}
+	if err := t.reenter(read); err != nil {
+		return nil, err
+	}
+	inner, stop := context.WithCancelCause(ctx) // ctx may outlast the lock
+	unhook := context.AfterFunc(t.ctx, func() { stop(context.Cause(t.ctx)) })
+	return &Lock{tenure: t, ctx: lockContext{inner, t}, end: func() {
+		unhook()
+		stop(ErrUnlocked)
+	}}, nil
+}
+
+// reenter counts another handle of the tenure.
+func (t *tenure) reenter(read bool) error {
 	h := t.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case t.cause != nil:
-		return nil, t.cause
+		return t.cause
 	case h.claim.read && !read:
-		return nil, fmt.Errorf("%w: %q is held for reading, and cannot be upgraded", ErrNested, names)
+		return fmt.Errorf("%w: %q is held for reading, and cannot be upgraded", ErrNested, h.names)
 	}
 	t.count++
-	return &Lock{tenure: t, ctx: ctx}, nil
+	return nil
 }

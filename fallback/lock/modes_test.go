@@ -281,6 +281,26 @@ func TestReentrancyThroughTheContext(t *testing.T) {
 	mustUnlock(t, r)
 }
 
+// A lock within a lock ends with that and with its own Unlock, though its caller's context ends with neither.
+func TestTrapReentrantLockEndsWithTheOuter(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{})
+	outer := mustLock(t, l.Lock, "key")
+	again := func(_ context.Context, key string, _ ...locking.Option) (*Lock, error) {
+		return l.Lock(context.WithoutCancel(outer.Context()), key)
+	}
+	first, second := mustLock(t, again, "key"), mustLock(t, again, "key")
+	mustUnlock(t, first)
+	if cause := context.Cause(first.Context()); !errors.Is(cause, ErrUnlocked) || second.Context().Err() != nil || outer.Context().Err() != nil {
+		t.Errorf("after an inner Unlock: %v, %v, %v", cause, second.Context().Err(), outer.Context().Err())
+	}
+	server.CLI("del", "keyway:lock:{key}")
+	wantErr(t, renew(t, outer), locking.ErrNotOwner)
+	<-second.Context().Done()
+	wantErr(t, context.Cause(second.Context()), ErrLost)
+	wantErr(t, second.Unlock(t.Context()), locking.ErrNotOwner)
+}
+
 // A caller that unlocks within an outer lock is told, too, that the lock was lost meanwhile.
 func TestUnlockOfAnInnerLockThatWasLost(t *testing.T) {
 	server := redistest.Start(t)
