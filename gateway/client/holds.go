@@ -208,8 +208,8 @@ func (c *heldContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// lockAlong returns a Lock within the hold of key by hs that ctx belongs to, nil if there is none. A call's context ends
-// with the hold, even if ctx does not, and the hold does not end before the call.
+// lockAlong returns a Lock within the hold of key by hs that ctx belongs to, nil if there is none. Its context ends
+// with the hold, even if ctx does not. The hold does not end before a call.
 func (hs *holdings) lockAlong(ctx context.Context, key string, w want) (*Lock, error) {
 	c, _ := ctx.Value(heldKey{}).(*heldContext)
 	for c != nil && (c.held.key != key || c.held.holder != hs || !c.held.isWith(c.token)) {
@@ -240,9 +240,18 @@ func (hs *holdings) lockAlong(ctx context.Context, key string, w want) (*Lock, e
 		h.within[l] = stop
 		l.ctx, l.free = &heldContext{inner, h, c.token}, func() { hs.endWithin(l) }
 	default:
-		stop(nil)
+		l.ctx, l.free = &heldContext{inner, h, c.token}, endsWith(c, stop)
 	}
 	return l, nil
+}
+
+// endsWith has the context of a lock within another one end with that one's, and returns what ends it before.
+func endsWith(outer context.Context, stop context.CancelCauseFunc) (unlock func()) {
+	unhook := context.AfterFunc(outer, func() { stop(context.Cause(outer)) })
+	return func() {
+		unhook()
+		stop(errLetGo)
+	}
 }
 
 // stopLocked cancels what works with h.

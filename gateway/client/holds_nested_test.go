@@ -179,3 +179,38 @@ func TestTrapNestedCallTooLate(t *testing.T) {
 		})
 	}
 }
+
+// A lock within another lock of its key ends with that and with its own Unlock, though its caller's context ends with
+// neither. A lock of another key is one by itself.
+func TestTrapNestedLockEndsWithTheOuter(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		t.Run(fmt.Sprint("at the own worker: ", local), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := site.NewInBubble(t)
+				w := s.StartServing()
+				c := s.NewClient(func(cfg *client.Config) {
+					if local {
+						cfg.Local = w.Local(w.Handler(nil))
+					}
+				})
+				outer := kit.Must(c.Lock(t.Context(), "k"))
+				ctx := context.WithoutCancel(outer.Context())
+				first, second, other := kit.Must(c.Lock(ctx, "k")), kit.Must(c.Lock(ctx, "k")), kit.Must(c.Lock(ctx, "other"))
+				if err := first.Unlock(t.Context()); err != nil || first.Context().Err() == nil || second.Context().Err() != nil || outer.Context().Err() != nil || w.IsFree(t, "k") {
+					t.Errorf("an inner Unlock: %v; %v, %v, %v", err, first.Context().Err(), second.Context().Err(), outer.Context().Err())
+				}
+				if err := outer.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if second.Context().Err() == nil || !w.IsFree(t, "k") || other.Context().Err() != nil || w.IsFree(t, "other") {
+					t.Errorf("the outer Unlock: %v; the lock of another key: %v", second.Context().Err(), other.Context().Err())
+				}
+				if err := second.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
+					t.Errorf("an inner Unlock after the outer one: %v", err)
+				}
+				_ = other.Unlock(t.Context())
+			})
+		})
+	}
+}

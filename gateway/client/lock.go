@@ -54,7 +54,7 @@ type Lock struct {
 //
 // The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of key, or from an
 // execution that holds key, the new Lock shares the token and lease of the outer one, whatever its options. It ends
-// with the outer one, whose Unlock frees the key; its own Unlock frees nothing. A call within a Lock, such as Do, keeps
+// with the outer one, even if ctx does not; the outer Unlock frees the key, its own frees nothing. A call within a Lock, such as Do, keeps
 // the key until it ends. Outside of both, a caller that already holds the key deadlocks with itself until the wait ends.
 //
 // The errors are those of [Client.Do], and those of package locking that are named here.
@@ -244,7 +244,8 @@ func (c *Client) lockAlong(ctx context.Context, key string, w want) (*Lock, erro
 	if l, err := c.holder.lockAlong(ctx, key, w); l != nil || err != nil || c.local == nil {
 		return l, err
 	}
-	if _, along := c.local.Token(ctx, key); !along {
+	outer := c.local.Along(ctx, key)
+	if outer == nil {
 		return nil, nil
 	}
 	held, token, free, err := c.local.Acquire(ctx, key, 0, true, 0)
@@ -255,7 +256,8 @@ func (c *Client) lockAlong(ctx context.Context, key string, w want) (*Lock, erro
 		return &Lock{client: c, key: key, token: token, ctx: held, free: free, within: true}, nil
 	}
 	free()
-	return &Lock{client: c, key: key, token: token, ctx: ctx, within: true}, nil
+	inner, stop := context.WithCancelCause(ctx)
+	return &Lock{client: c, key: key, token: token, ctx: inner, free: endsWith(outer, stop), within: true}, nil
 }
 
 // Key returns the key, of several keys the first in the order of their bytes.
@@ -401,7 +403,7 @@ func (l *Lock) lost() error {
 	if l.held != nil {
 		holds = l.held.remains(l.token) > 0
 	} else {
-		_, holds = l.client.local.Token(l.ctx, l.key)
+		holds = l.client.local.Along(l.ctx, l.key) != nil
 	}
 	cause := cmp.Or(context.Cause(l.ctx), errLetGo)
 	if holds && !errors.Is(cause, gateway.ErrOwnershipLost) {

@@ -72,8 +72,8 @@ func (l *inProcess) Baggage(ctx context.Context, baggage []string) []string {
 	return Baggage(ctx, baggage)
 }
 
-func (l *inProcess) Token(ctx context.Context, key string) (token int64, ok bool) {
-	return l.worker.keys.TokenAlong(ctx, key)
+func (l *inProcess) Along(ctx context.Context, key string) context.Context {
+	return l.worker.keys.Along(ctx, key)
 }
 
 func (l *inProcess) Left() time.Duration {

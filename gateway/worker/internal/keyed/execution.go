@@ -524,12 +524,12 @@ func (k *Keys) HeldBy(ctx context.Context, key string) bool {
 	return c != nil && c.part.keys == k && c.key == key
 }
 
-// TokenAlong returns the token of the execution along ctx that holds key at this worker.
-func (k *Keys) TokenAlong(ctx context.Context, key string) (token int64, ok bool) {
+// Along returns the context of the execution along ctx that holds key at this worker, nil if none does.
+func (k *Keys) Along(ctx context.Context, key string) context.Context {
 	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
 		if c.part.keys == k && c.key == key && c.holds() {
-			return c.token, true
+			return c
 		}
 	}
-	return 0, false
+	return nil
 }
