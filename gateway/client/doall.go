@@ -63,8 +63,8 @@ func (c *Client) do(ctx context.Context, key string, w *want, fn func(gateway.Ex
 func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Context() }
 
 // DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after the
-// other in the order of their bytes, so calls of DoAll never deadlock with each other. There may be
-// at most 64 keys; a repeated key is held once. The execution's TokenOf returns the token of each.
+// other in the order of their bytes, so calls of DoAll never deadlock with each other. More than
+// 64 keys are an [gateway.ErrBadKey]; a repeated key is held once. The execution's TokenOf returns the token of each.
 // A call can still deadlock within an execution that holds a later one of the keys, or another key
 // that other callers take after these. The deadlock lasts until one of the waits times out.
 //

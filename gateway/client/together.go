@@ -25,7 +25,7 @@ func takeAll(ctx context.Context, keys []string, take func(ctx context.Context, 
 	case len(keys) == 0:
 		return nil, fmt.Errorf("client: several keys: %w: name one at least", gateway.ErrNoKey)
 	case len(keys) > holds.MaxKeys:
-		return nil, fmt.Errorf("client: several keys: there are %d, the limit is %d", len(keys), holds.MaxKeys)
+		return nil, fmt.Errorf("client: several keys: %w: there are %d, the limit is %d", gateway.ErrBadKey, len(keys), holds.MaxKeys)
 	}
 	all, err := take(ctx, keys[0])
 	if err != nil {
@@ -54,7 +54,7 @@ func (l *Lock) endAll() {
 
 // LockAll takes the locks of all keys as one [Lock], or none. It takes them one after the other in
 // the order of their bytes, so calls of LockAll and DoAll never deadlock with each other;
-// [Client.DoAll] says when a call still can. There may be at most 64 keys; a repeated key is locked
+// [Client.DoAll] says when a call still can. More than 64 keys are an [gateway.ErrBadKey]; a repeated key is locked
 // once. Each key of another worker costs one round trip.
 //
 // The options are those of [Client.Lock], for each key; Wait bounds the whole call. The error is
