@@ -21,6 +21,7 @@ func TestAddLast(t *testing.T) {
 		"no content":   {"GET", func(w *ResponseWriter, r *ServerRequest) { w.WriteHead(204, -1, nil) }, true, false},
 		"not modified": {"GET", func(w *ResponseWriter, r *ServerRequest) { w.WriteHead(304, 5, nil) }, true, false},
 		"HEAD":         {"HEAD", func(w *ResponseWriter, r *ServerRequest) { text(w, "hello") }, true, false},
+		"empty piece":  {"GET", func(w *ResponseWriter, r *ServerRequest) { w.Write(nil) }, true, false},
 		"body":         {"GET", func(w *ResponseWriter, r *ServerRequest) { text(w, "hello") }, false, true},
 		"large body":   {"GET", func(w *ResponseWriter, r *ServerRequest) { text(w, strings.Repeat("x", 10_000)) }, false, true},
 		"flushed": {"GET", func(w *ResponseWriter, r *ServerRequest) {

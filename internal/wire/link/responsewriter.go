@@ -154,7 +154,7 @@ func (w *ResponseWriter) Write(p []byte) (int, error) {
 	if err := w.begin(-1); err != nil {
 		return 0, err
 	}
-	if w.bodiless {
+	if w.bodiless || len(p) == 0 {
 		return len(p), nil
 	}
 	if w.wrote += int64(len(p)); w.declared >= 0 && w.wrote > w.declared {
