@@ -282,7 +282,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}{
 		{locking.TTL(-1), "TTL is -1ns"},
 		{locking.TTL(time.Millisecond), "TTL is 1ms"},
-		{locking.Wait(-1), "Wait is -1ns"},
+		{locking.Wait(-1), "TryLock does not wait"},
 		{locking.Label("\xff"), "label"},
 		{locking.Label(strings.Repeat("x", 129)), "label"},
 	} {

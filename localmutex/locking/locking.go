@@ -17,6 +17,7 @@
 package locking
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func Apply(opts []Option) (Options, error) {
 	case o.TTL != 0 && o.TTL < ShortestTTL:
 		return o, fmt.Errorf("%w: TTL is %v, want at least %v", ErrOption, o.TTL, ShortestTTL)
 	case o.Wait < 0:
-		return o, fmt.Errorf("%w: Wait is %v, want 0 or more", ErrOption, o.Wait)
+		return o, fmt.Errorf("%w: Wait needs a bound above 0: TryLock does not wait, and Lock without it has no bound of its own", ErrOption)
 	}
 	return o, nil
 }
@@ -105,8 +106,10 @@ func Apply(opts []Option) (Options, error) {
 // TTL is the time after which the lock is free unless it is renewed, in place of the implementation's.
 func TTL(d time.Duration) Option { return func(o *Options) { o.TTL = d } }
 
-// Wait bounds the wait of Lock, see [Locker]. TryLock never waits.
-func Wait(d time.Duration) Option { return func(o *Options) { o.Wait = d } }
+// Wait bounds the wait of Lock, see [Locker]. A bound of 0 is refused, since TryLock is the call that does not wait.
+func Wait(d time.Duration) Option {
+	return func(o *Options) { o.Wait = cmp.Or(d, -1) } // 0 would be the implementation's
+}
 
 // Label names the holder for callers that ask who has the lock, such as a host and a job: UTF-8, at
 // most 128 bytes.

@@ -151,7 +151,10 @@ func (c *lockCallers) call(ctx context.Context, rng *rand.Rand, lock taker) erro
 func byClient(client *keyway.Client) taker {
 	return func(ctx context.Context, w lockWish) (keeping, error) {
 		l, err := clientLock{}, error(nil)
-		options := []locking.Option{locking.TTL(w.lease), locking.Wait(w.leaves)}
+		options := []locking.Option{locking.TTL(w.lease)}
+		if w.leaves > 0 {
+			options = append(options, locking.Wait(w.leaves))
+		}
 		switch {
 		case len(w.keys) > 1:
 			l.Lock, err = client.LockAll(ctx, w.keys, options...)

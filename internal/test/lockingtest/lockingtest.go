@@ -112,6 +112,7 @@ func testOptions(t *testing.T, a, _ locking.Locker) {
 		"a negative TTL":   locking.TTL(-1),
 		"a TTL of nothing": locking.TTL(1),
 		"a negative wait":  locking.Wait(-1),
+		"a wait of 0":      locking.Wait(0),
 		"a long label":     locking.Label(strings.Repeat("x", 129)),
 		"no text":          locking.Label("\xff"),
 	} {
