@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -359,6 +360,41 @@ func TestTrapLocksThatHaveComeAreNoted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A call for a lock ends with its context, and leaves the key free, though noting the life takes for ever.
+func TestTrapNotingALifeMayHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var noted atomic.Int64
+		hang := make(chan struct{})
+		end := sync.OnceFunc(func() { close(hang) })
+		defer end()
+		w := site.New(t, 16).Start(func(cfg *worker.Config) {
+			cfg.OnHold = func(string) error {
+				noted.Add(1)
+				<-hang
+				return nil
+			}
+		})
+		w.AwaitServing(t, 16)
+		c := newCaller(t, w)
+		acquire := func() (status int, err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			status, _, err = c.call(ctx, holds.Acquire, "k", holds.Request{ID: holds.NewID()}.Append(nil))
+			return status, err
+		}
+		for range 2 {
+			status, err := acquire()
+			if synctest.Wait(); err == nil || !free(t, w, "k") {
+				t.Fatalf("the key is free: %v; %d, %v", free(t, w, "k"), status, err)
+			}
+		}
+		end()
+		if status, err := acquire(); status != http.StatusOK || noted.Load() != 1 {
+			t.Errorf("afterwards: %d, %v, noted %d times", status, err, noted.Load())
+		}
+	})
 }
 
 // Noting a life may take so long that the next one begins, which then gets a lock along with its partition. It makes no

@@ -101,7 +101,7 @@ func (ls *Locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 	if err == nil && r.Method == holds.Release {
 		answer.States, err = ls.release(r, refs)
 	} else if err == nil {
-		answer, err = ls.renew(refs)
+		answer, err = ls.renew(r.Context(), refs)
 	}
 	switch {
 	case err != nil:
@@ -135,12 +135,12 @@ func (ls *Locks) awaitPartition(r *link.ServerRequest) (*keyed.Partition, error)
 
 // renew renews locks that have not ended and whose keys this worker has not lost. It may be the
 // first promise of this incarnation.
-func (ls *Locks) renew(refs []holds.Ref) (holds.Answers, error) {
+func (ls *Locks) renew(ctx context.Context, refs []holds.Ref) (holds.Answers, error) {
 	key := "" // of one of several locks, or of one that is not known
 	if len(refs) == 1 {
 		ls.tables[refs[0].Partition].do(func(m *remote.Machine, _ remote.Instant) { key = m.KeyOf(remote.ID(refs[0].ID)) })
 	}
-	if err := ls.noteFirstHold(key); err != nil {
+	if err := ls.noteFirstHold(ctx, key); err != nil {
 		return holds.Answers{}, err
 	}
 	r := holds.Answers{Promise: ls.promise(), States: make([]holder.Answer, 0, len(refs))}
@@ -204,7 +204,7 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	if err != nil {
 		return holds.Grant{}, err
 	}
-	if err = ls.noteFirstHold(key); err == nil {
+	if err = ls.noteFirstHold(ctx, key); err == nil {
 		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Mode: own.Mode(), Lease: req.Lease, Firm: req.Firm})
 	}
 	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
@@ -318,7 +318,7 @@ func (ls *Locks) await(ctx context.Context, p *keyed.Partition, l *remote.Lock, 
 func (ls *Locks) extend(r *link.ServerRequest, req holds.Request) (holds.Grant, error) {
 	p, err := ls.awaitPartition(r)
 	if err == nil {
-		err = ls.noteFirstHold(r.Key)
+		err = ls.noteFirstHold(r.Context(), r.Key)
 	}
 	if err != nil {
 		return holds.Grant{}, err

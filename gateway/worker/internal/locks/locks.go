@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
@@ -64,8 +66,8 @@ type Locks struct {
 	Waits  metrics.Latencies // of the calls that got their keys
 	closed atomic.Bool
 
-	noting sync.Mutex // guards noted
-	noted  string     // the incarnation that Config.OnHold was called with last
+	noting singleflight.Group // calls of note
+	noted  atomic.Value       // the incarnation, a string, that Config.OnHold was called with last
 }
 
 // New returns no locks, in all partitions.
@@ -350,24 +352,35 @@ func (ls *Locks) promise() holder.Promise {
 	return holder.Promise{Cancel: cancel, Surrender: surrender}
 }
 
-// noteFirstHold calls Config.OnHold for the incarnation, once. Another incarnation may begin meanwhile. The balancer's
-// lock is none: each cluster has it, and a second balancer does no harm.
-func (ls *Locks) noteFirstHold(key string) error {
-	if key == placement.Lock {
-		return nil
-	}
-	ls.noting.Lock()
-	defer ls.noting.Unlock()
-	for id := ls.cfg.Keys.Incarnation(); id != ls.noted; id = ls.cfg.Keys.Incarnation() {
-		switch {
-		case ls.cfg.OnHold != nil:
-			if err := ls.cfg.OnHold(id); err != nil {
-				return fmt.Errorf("%w: saving that other members hold keys: %w", gateway.ErrUnavailable, err)
+// noteFirstHold has Config.OnHold called for the incarnation, once, and waits for that until ctx ends. Another
+// incarnation may begin meanwhile. The balancer's lock is exempt: each cluster has it, and a second balancer does no harm.
+func (ls *Locks) noteFirstHold(ctx context.Context, key string) error {
+	for key != placement.Lock && ls.cfg.Keys.Incarnation() != ls.noted.Load() {
+		select {
+		case noted := <-ls.noting.DoChan("", ls.note):
+			if noted.Err != nil {
+				return noted.Err
 			}
-		case ls.cfg.NotesLives:
-			return errors.New("worker: no keys are held for other members: set Config.OnHold, since Config.OnIncarnation is set")
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		ls.noted = id
 	}
 	return nil
+}
+
+// note runs once at a time.
+func (ls *Locks) note() (any, error) {
+	id := ls.cfg.Keys.Incarnation()
+	switch {
+	case id == ls.noted.Load():
+		return nil, nil
+	case ls.cfg.OnHold != nil:
+		if err := ls.cfg.OnHold(id); err != nil {
+			return nil, fmt.Errorf("%w: saving that other members hold keys: %w", gateway.ErrUnavailable, err)
+		}
+	case ls.cfg.NotesLives:
+		return nil, errors.New("worker: no keys are held for other members: set Config.OnHold, since Config.OnIncarnation is set")
+	}
+	ls.noted.Store(id)
+	return nil, nil
 }
