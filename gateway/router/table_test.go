@@ -162,10 +162,12 @@ func TestRateOfARoute(t *testing.T) {
 	site.EachWay(t, func(t *testing.T, front site.Way) {
 		w := site.NewFake(t, "w", site.Answer("app"))
 		lines := []string{`name: few, match: {path: /few}, key: header:X-Key, rate: {per-route: 3/h}`, `name: rest, key: header:X-Key`}
-		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, lines...)})
+		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, lines...), Limits: gateway.Limits{ReplayBytes: 1}})
 		s := front(t, rt)
+		size := 0
 		send := func(path string) *http.Response {
-			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+path, strings.NewReader("body")))
+			size += 5000 // from the second request on, there is no memory for it, and it goes another way
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+path, strings.NewReader(strings.Repeat("x", size-4000))))
 			req.Header.Set("X-Key", "k")
 			res, _ := kit.Do(t, s.HTTP, req)
 			return res

@@ -150,7 +150,10 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	if err != nil {
 		x.refuse(err)
 	} else if !x.send() {
-		rt.counters.requests.Add(x.stripe, -1) // the router will count it
+		rt.counters.requests.Add(x.stripe, -1) // the router will count it, and admit it
+		if b := d.route.bucket; b != nil {
+			b.Give()
+		}
 		return false
 	}
 	received := x.Body.Received.Load()
