@@ -205,6 +205,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Listen and Config.Listener both say where to take requests: leave one out")
 	case c.Handler != nil && c.Upstream != nil:
 		return c, bad("Config.Handler and Config.Upstream both take requests: leave one out")
+	case c.Upstream != nil && c.Upstream.Scheme == "h2c" && c.App.Batch != "":
+		return c, bad("Config.App.Batch (--batch) needs an app of HTTP/1.1, and Config.Upstream (--upstream) is %s", c.Upstream)
 	case c.Redis != "" && c.Store != nil:
 		return c, bad("Config.Redis and Config.Store both say where the store is: leave one out")
 	case c.Redis == "" && c.Store == nil && !c.Offered && !store.HasEmbedded:
@@ -224,6 +226,14 @@ func (c Config) complete() (Config, error) {
 	}
 	if err := c.Settings.Validate(); err != nil {
 		return c, bad("Config.Settings: %s", strings.TrimPrefix(err.Error(), ring.ErrConfig.Error()+": "))
+	}
+	if dir := c.Limits.BodyDir; dir != "" {
+		f, err := os.CreateTemp(dir, "keyway-*")
+		if err != nil {
+			return c, bad("Config.Limits.BodyDir (--body-dir): %w", err)
+		}
+		f.Close()
+		_ = os.Remove(f.Name())
 	}
 	c.Settings.PeerTLS, c.Settings.PeerTLSOptional = c.PeerTLS != nil, c.PeerTLS != nil && c.PeerTLS.Optional()
 	c.Gossip = cmp.Or(c.Gossip, "127.0.0.1:0")

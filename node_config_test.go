@@ -41,6 +41,8 @@ func TestConfigErrors(t *testing.T) {
 		"Config.Store":              {Redis: "redis://x", Store: func(store.Config) (keyway.Store, error) { return nil, nil }},
 		"Config.Offered":            {Redis: "redis://x", Offered: true},
 		"Config.Upstream":           {Handler: app, Upstream: new(url.URL)},
+		"Config.App.Batch":          {Upstream: &url.URL{Scheme: "h2c", Host: "127.0.0.1:1"}, App: worker.App{Batch: "/batch"}},
+		"Limits.BodyDir":            {Limits: worker.Limits{BodyDir: filepath.Join(t.TempDir(), "none")}},
 		"Config.DrainTimeout":       {DrainTimeout: -1},
 		"Config.Settings":           {Settings: ring.Settings{TTL: 1}},
 		"Config.Settings.KeySource": {Settings: ring.Settings{KeySource: "host"}},

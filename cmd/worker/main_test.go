@@ -44,6 +44,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--upstream http://", 2, "--upstream"},
 		{"--batch /batch", 2, "--upstream"},
 		{"--upstream http://127.0.0.1:1 --batch batch", 2, "--batch"},
+		{"--upstream h2c://127.0.0.1:1 --batch /batch", 2, "Config.App.Batch (--batch)"},
+		{"--body-dir /absent", 2, "/absent"},
 		{"--upstream-health /up", 2, "--upstream"},
 		{"--upstream http://127.0.0.1:1 --upstream-health up", 2, "--upstream-health"},
 		{"--key header", 2, "header:NAME"},
