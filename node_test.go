@@ -73,6 +73,26 @@ func do(t *testing.T, key string, nodes ...*keyway.Node) (name string) {
 	return name
 }
 
+// A node whose start fails once it is a member leaves: the others do not wait for its death.
+func TestFailedStartLeaves(t *testing.T) {
+	at, log := kit.FreeAddr(t), new(kit.Buffer)
+	cfg := config(t, "first", at)
+	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	start(t, cfg)
+	cfg = config(t, "second", at)
+	cfg.Limits.Queue = -1
+	if node, err := keyway.Start(t.Context(), cfg); err == nil {
+		node.Close()
+		t.Fatal("it starts with a queue of -1")
+	}
+	kit.Eventually(t, "the second node is gone", func() bool {
+		return strings.Contains(log.String(), "member left") || strings.Contains(log.String(), "member lost")
+	})
+	if text := log.String(); strings.Contains(text, "member lost") {
+		t.Error(text)
+	}
+}
+
 // Nodes of a machine that say nothing of a store use one: the first has it.
 func TestNodesOfOneMachine(t *testing.T) {
 	at := kit.FreeAddr(t)

@@ -140,9 +140,18 @@ func (n *Node) join(ctx context.Context) (err error) {
 	}
 	n.members, err = n.cfg.join(ctx, ring.Member{Name: n.cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: n.cfg.Advertise, Link: true})
 	if err == nil {
-		n.onRelease(func() { n.members.Close() })
+		n.onRelease(n.leaveGossip)
 	}
 	return err
+}
+
+// leaveGossip tells the others that the node is gone.
+func (n *Node) leaveGossip() {
+	end, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := n.members.Leave(end); err != nil {
+		n.log.Warn("cannot leave gossip: the others will notice", "error", err)
+	}
 }
 
 // join makes this process a member of the cluster.
@@ -319,9 +328,6 @@ func (n *Node) close() error {
 	defer cancel()
 	if shutdown := n.server.Shutdown(end); shutdown != nil && !errors.Is(shutdown, context.DeadlineExceeded) {
 		err = errors.Join(err, shutdown)
-	}
-	if leave := n.members.Leave(end); leave != nil {
-		n.log.Warn("cannot leave gossip: the others will notice", "error", leave)
 	}
 	n.release()
 	return err

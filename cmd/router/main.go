@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return cli.Ended(ctx, err, gossip.ErrConfig)
 	}
-	defer members.Close()
+	defer leaveGossip(members, logger)
 	defer store.close()
 	follower := &offered.Follower{Store: store.client, Members: members, Logger: logger}
 	defer follower.Follow()()
@@ -173,13 +173,16 @@ func (p *running) leaveCluster(ctx context.Context, requests *door.Door, locks *
 		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.DrainTimeout)
 		err = nil
 	}
-	end, cancel := context.WithTimeout(ctx, leaveTimeout)
-	defer cancel()
-	p.store.close()
-	if left := p.members.Leave(end); left != nil {
-		p.logger.Warn("cannot leave gossip: the others will notice", "error", left)
-	}
 	return err
+}
+
+// leaveGossip tells the others that the router is gone.
+func leaveGossip(members *gossip.Cluster, logger *slog.Logger) {
+	end, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := members.Leave(end); err != nil {
+		logger.Warn("cannot leave gossip: the others will notice", "error", err)
+	}
 }
 
 func (p *running) ready() error {

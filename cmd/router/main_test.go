@@ -321,6 +321,20 @@ func TestStartErrorsNameTheFlag(t *testing.T) {
 	}
 }
 
+// A router that fails once it is a member leaves: the others do not wait for its death.
+func TestFailedStartLeaves(t *testing.T) {
+	first := start(t)
+	if err := run(t.Context(), append(free, "--join", first.gossip, "--body-dir", "/absent"), io.Discard, io.Discard); cli.ExitCode(err) != 2 {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "the second router is gone", func() bool {
+		return strings.Contains(first.stderr.String(), "member left") || strings.Contains(first.stderr.String(), "member lost")
+	})
+	if log := first.stderr.String(); strings.Contains(log, "member lost") {
+		t.Error(log)
+	}
+}
+
 // A signal ends a start that waits for its store, in order.
 func TestStopWhileTheStoreIsSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
