@@ -13,7 +13,12 @@ import (
 )
 
 // isAnswer reports whether etcd has done what it was asked for, and said no.
-func isAnswer(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) || tooLarge(err) }
+func isAnswer(err error) bool { return isGone(err) || tooLarge(err) }
+
+// isGone reports whether a lease, or a key that keeps its value, is not there.
+func isGone(err error) bool {
+	return errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrKeyNotFound)
+}
 
 // tooLarge reports whether etcd has refused a transaction because of its size.
 func tooLarge(err error) bool {

@@ -12,6 +12,7 @@
 //	changed/sessions    nothing, written with each registration, release and change of a note
 //	placements          which partitions should not go by the ring, a note
 //	suspects            keys whose executions may have ended workers, a note
+//	complete            nothing; exists once each partition has a record
 //	partition/N         record, residue, what the latest move wrote, and the locks that are kept
 //	session/INC         name and addresses, written again with each renewal
 //	alive/INC           nothing; its lease is the session
@@ -46,7 +47,7 @@
 // # Generations
 //
 // etcd loses no acknowledged write, and a restart or a new leader ends nothing. These events end a generation:
-//   - Meta was deleted.
+//   - Meta was deleted, or a partition that a call changes.
 //   - etcd has another cluster id, because it was restored from a snapshot.
 //   - Its revision is lower than a handle has seen, because members were started on old data.
 //   - changed/partitions was written less often, because etcd was restored from a snapshot that raised its revision.

@@ -29,18 +29,19 @@ type view struct {
 	notes    records.Notes
 
 	present    map[string]*mvccpb.KeyValue // of alive/ and released/
-	partitions map[string]*mvccpb.KeyValue // as this handle has seen them last; shared by all views of a generation
+	partitions map[string]*mvccpb.KeyValue // and the key complete, as this handle has seen them last; shared by all views of a generation
 }
 
 // maxKnown bounds a partition, in bytes, that is kept in a view.
 const maxKnown = 4096
 
-// learn keeps partitions that etcd has shown in a generation, and how often partitions had changed.
-func (s *Store) learn(generation string, moves int64, partitions ...*mvccpb.KeyValue) {
+// learn keeps partitions that etcd has shown in a generation, and how often partitions had changed. It reports whether
+// all partitions are known, but the key complete is not.
+func (s *Store) learn(generation string, moves int64, partitions ...*mvccpb.KeyValue) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.view.partitions == nil || s.view.meta.generation != generation {
-		return
+		return false
 	}
 	s.view.moves = max(s.view.moves, moves)
 	for _, kv := range partitions {
@@ -51,6 +52,7 @@ func (s *Store) learn(generation string, moves int64, partitions ...*mvccpb.KeyV
 			s.view.partitions[key] = kv
 		}
 	}
+	return len(s.view.partitions) == s.handle.Given.Ring.Partitions && s.view.partitions[s.key("complete")] == nil
 }
 
 // Observe returns the sessions, the tombstones, and the partitions that changed after a version;
@@ -108,7 +110,16 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 				return records.Snapshot{}, err
 			}
 		}
-		s.learn(v.meta.generation, moves, st.lists[s.key("partition/")]...)
+		known := st.lists[s.key("partition/")]
+		if kv := st.read[s.key("complete")]; kv != nil {
+			known = append(slices.Clip(known), kv)
+		}
+		if s.learn(v.meta.generation, moves, known...) {
+			_, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), v.meta.revision)}, []clientv3.Op{clientv3.OpPut(s.key("complete"), "")}, nil)
+			if err != nil {
+				return records.Snapshot{}, err
+			}
+		}
 		return s.snapshot(v, r.Header.Revision, st, incarnation, since, suspects)
 	}
 }
@@ -201,7 +212,7 @@ func (s *Store) snapshot(v view, revision int64, st *step, incarnation string, s
 // nested transaction, because etcd writes each of those to its log.
 func (s *Store) look(ctx context.Context, meta, since int64, sessions, partitions, stamps bool) (reply, *step, error) {
 	get, prefix, keys := clientv3.OpGet, clientv3.WithPrefix(), clientv3.WithKeysOnly()
-	then := []clientv3.Op{get(s.key("quarantine")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}
+	then := []clientv3.Op{get(s.key("quarantine")), get(s.key("complete")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}
 	switch {
 	case sessions:
 		then = append(then, get(s.key("alive/"), prefix), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),

@@ -18,6 +18,9 @@ import (
 // errPartly means that a call has changed some of its partitions, and cannot change others.
 var errPartly = errors.New("etcd: only a part of the changes was written")
 
+// errDeleted means that a partition had a record, which is no longer there. A worker may still serve it.
+var errDeleted = errors.New("etcd: a partition was deleted")
+
 const (
 	maxJobs = 100 // partitions that one transaction changes: etcd takes 128 operations and 1.5 MiB by default
 	atOnce  = 4   // transactions of one call
@@ -88,7 +91,7 @@ func isDefinite(err error) bool {
 
 // changeTogether carries out jobs in one transaction. It sets the partition of each one in after.
 func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, jobs []job, after []*partition) error {
-	keys := map[string]bool{}
+	keys := map[string]bool{s.key("complete"): true}
 	for _, j := range jobs {
 		keys[s.partitionKey(j.partition)] = true
 		for _, key := range j.needs {
@@ -117,6 +120,9 @@ func (s *Store) do(st *step, jobs []job, after []*partition) (err error) {
 	for i, j := range jobs {
 		p := partitions[j.partition]
 		if p == nil {
+			if !st.has(s.partitionKey(j.partition)) && st.has(s.key("complete")) {
+				return errDeleted
+			}
 			if p, err = decodePartition(j.partition, st.meta.generation, st.read[s.partitionKey(j.partition)]); err != nil {
 				return fmt.Errorf("partition %d: %w", j.partition, err)
 			}

@@ -2,11 +2,9 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
@@ -191,7 +189,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 			return err
 		})
 	}
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if isGone(err) {
 		err = records.ErrSessionGone
 	}
 	return records.Snapshot{}, s.handle.Failed("renew", err)

@@ -88,6 +88,9 @@ func (s *Store) transactFrom(ctx context.Context, client *connection, gen string
 		if err == nil {
 			err = f(st)
 		}
+		if errors.Is(err, errDeleted) {
+			err = cmp.Or(s.beginGeneration(ctx, st.meta, st.meta.settings), records.ErrGeneration)
+		}
 		if err != nil || len(st.ops) == 0 {
 			return err
 		}
@@ -213,7 +216,7 @@ func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) 
 		m.settings, m.ttl = own, s.handle.Given.TTL
 	}
 	quarantine := max(old.ttl, s.handle.Given.TTL)
-	ops := []clientv3.Op{clientv3.OpPut(s.key("meta"), m.encode()), clientv3.OpPut(s.key("changed/sessions"), "")}
+	ops := []clientv3.Op{clientv3.OpPut(s.key("meta"), m.encode()), clientv3.OpPut(s.key("changed/sessions"), ""), clientv3.OpDelete(s.key("complete"))}
 	for _, prefix := range []string{"session/", "alive/", "gone/"} {
 		ops = append(ops, clientv3.OpDelete(s.key(prefix), clientv3.WithPrefix()))
 	}

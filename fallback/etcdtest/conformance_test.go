@@ -6,7 +6,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/fallback/internal/stores"
@@ -23,8 +22,7 @@ const shortTTL = 2 * time.Second
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	servers := startMembers(t, 1, nil)
-	raw := kit.Must(clientv3.New(clientv3.Config{Endpoints: []string{servers[0].config.ListenClientUrls[0].String()}, Logger: zap.NewNop()}))
-	t.Cleanup(func() { raw.Close() })
+	raw := rawClient(t, servers[0])
 	open := func(t *testing.T) storetest.Harness { return harness(t, storeURL(servers), raw) }
 	storetest.Conformance(t, open)
 	storetest.Handles(t, open)

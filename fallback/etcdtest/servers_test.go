@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
@@ -91,6 +93,13 @@ func (m *member) start(t *testing.T) {
 
 func (m *member) leads() bool {
 	return m.server != nil && m.server.Server.Leader() == m.server.Server.MemberID()
+}
+
+// rawClient is a client of a member, without Keyway.
+func rawClient(t *testing.T, m *member) *clientv3.Client {
+	raw := kit.Must(clientv3.New(clientv3.Config{Endpoints: []string{m.config.ListenClientUrls[0].String()}, Logger: zap.NewNop()}))
+	t.Cleanup(func() { raw.Close() })
+	return raw
 }
 
 // storeURL is what --store says.

@@ -66,8 +66,7 @@ func TestTrapOldData(t *testing.T) {
 			return err
 		},
 		"observe": func(s *etcd.Store, gen string, server *member) error {
-			raw := kit.Must(clientv3.New(clientv3.Config{Endpoints: []string{server.config.ListenClientUrls[0].String()}, Logger: zap.NewNop()}))
-			defer raw.Close()
+			raw := rawClient(t, server)
 			for range 20 {
 				kit.Must(raw.Put(t.Context(), "another program's", ""))
 			}
