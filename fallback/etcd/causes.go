@@ -28,7 +28,8 @@ func tooLarge(err error) bool {
 
 // mayPass reports whether another attempt may succeed soon.
 func mayPass(err error) bool {
-	return isLate(err) || codeOf(err) == codes.Unavailable
+	code := codeOf(err)
+	return isLate(err) || errors.Is(err, errStranger) || code == codes.Unavailable || code == codes.FailedPrecondition // such as of a learner
 }
 
 // isLate reports whether no answer has come in time.
@@ -57,6 +58,8 @@ func causeOf(err error) (why, remedy string) {
 		text = s.Message()
 	}
 	switch code := codeOf(err); {
+	case errors.Is(err, errStranger):
+		return "another etcd cluster answers than before", "name members of one etcd cluster in " + config + "; if a snapshot was restored, wait for one --session-ttl"
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return text, "compact and defragment it, raise its --quota-backend-bytes, and disarm the alarm"
 	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail):

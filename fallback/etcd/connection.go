@@ -1,10 +1,14 @@
 package etcd
 
 import (
+	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // connection is a client of etcd that sends all requests to one member, until that does not answer.
@@ -19,6 +23,33 @@ type connection struct {
 	present chan struct{}
 }
 
+// login keeps a user's token until etcd refuses it. clientv3 would request another one for each stream, and so
+// for each renewal.
+type login struct {
+	clientv3.Auth
+	token atomic.Pointer[clientv3.AuthenticateResponse]
+}
+
+func (l *login) Authenticate(ctx context.Context, user, password string) (*clientv3.AuthenticateResponse, error) {
+	if token := l.token.Load(); token != nil {
+		return token, nil
+	}
+	token, err := l.Auth.Authenticate(ctx, user, password)
+	if err == nil {
+		l.token.Store(token)
+	}
+	return token, err
+}
+
+// forget drops the token if etcd refuses a request.
+func (l *login) forget(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, request, reply, conn, opts...)
+	if err != nil && !mayPass(err) {
+		l.token.Store(nil)
+	}
+	return err
+}
+
 // connect makes a connection. clientv3.New would request a user's token at once. Given a token that etcd
 // refuses, the client requests another one at its first call.
 func connect(config clientv3.Config) (*connection, error) {
@@ -28,10 +59,13 @@ func connect(config clientv3.Config) (*connection, error) {
 	if config.Username, config.Password = "", ""; user != "" {
 		config.Token = "none"
 	}
+	held := new(login)
+	config.DialOptions = append(slices.Clip(config.DialOptions), grpc.WithChainUnaryInterceptor(held.forget))
 	client, err := clientv3.New(config)
 	if err != nil {
 		return nil, badURL("%v", err)
 	}
+	held.Auth, client.Auth = client.Auth, held
 	client.Token, client.Username, client.Password = "", user, password
 	c.Client = client
 	return c, nil

@@ -41,6 +41,23 @@ type Store struct {
 	life     int        // of etcd's data, counted
 	revision int64      // the highest that etcd has shown in this life
 	view     view
+	cluster  uint64    // id of the etcd cluster that has answered
+	answered time.Time // when it did so last
+}
+
+// errStranger means that a server of another etcd cluster has answered.
+var errStranger = errors.New("etcd: another cluster")
+
+// recognize returns errStranger if another etcd cluster answers than before. A TTL after the last answer of that one, no
+// session of this process lives there. Then recognize accepts the other one, which may be a restored snapshot.
+func (s *Store) recognize(cluster uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cluster != 0 && s.cluster != cluster && time.Since(s.answered) < s.handle.Given.TTL {
+		return errStranger
+	}
+	s.cluster, s.answered = cluster, time.Now()
+	return nil
 }
 
 // New makes a store over the etcd of a URL. It does no network I/O; the first call reports an

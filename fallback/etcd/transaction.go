@@ -146,7 +146,9 @@ func (s *Store) commit(ctx context.Context, client *connection, compare []client
 	life, least := s.life, s.revision
 	s.mu.Unlock()
 	err = s.askEtcd(ctx, client, func(ctx context.Context) (err error) {
-		r.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
+		if r.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit(); err == nil {
+			err = s.recognize(r.Header.ClusterId)
+		}
 		return err
 	})
 	if err != nil {

@@ -83,7 +83,9 @@ func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
 
 func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (r *clientv3.GetResponse, err error) {
 	err = s.askEtcd(ctx, s.client, func(ctx context.Context) (err error) {
-		r, err = s.client.Get(ctx, key, opts...)
+		if r, err = s.client.Get(ctx, key, opts...); err == nil {
+			err = s.recognize(r.Header.ClusterId)
+		}
 		return err
 	})
 	return r, err
