@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 )
 
@@ -23,22 +25,38 @@ type connection struct {
 	present chan struct{}
 }
 
+// loginTimeout bounds a login. etcd hashes the password, which may take longer than an attempt of a request.
+const loginTimeout = 30 * time.Second
+
 // login keeps a user's token until etcd refuses it. clientv3 would request another one for each stream, and so
 // for each renewal.
 type login struct {
 	clientv3.Auth
 	token atomic.Pointer[clientv3.AuthenticateResponse]
+	group singleflight.Group
 }
 
+// Authenticate returns the token. A login goes on when ctx ends, so the next attempt need not begin anew.
 func (l *login) Authenticate(ctx context.Context, user, password string) (*clientv3.AuthenticateResponse, error) {
 	if token := l.token.Load(); token != nil {
 		return token, nil
 	}
-	token, err := l.Auth.Authenticate(ctx, user, password)
-	if err == nil {
-		l.token.Store(token)
+	done := l.group.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginTimeout)
+		defer cancel()
+		token, err := l.Auth.Authenticate(ctx, user, password)
+		if err == nil {
+			l.token.Store(token)
+		}
+		return token, err
+	})
+	select {
+	case r := <-done:
+		token, _ := r.Val.(*clientv3.AuthenticateResponse)
+		return token, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return token, err
 }
 
 // forget drops the token if etcd refuses a request.
