@@ -1,15 +1,11 @@
 package etcd
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 )
 
@@ -25,66 +21,19 @@ type connection struct {
 	present chan struct{}
 }
 
-// loginTimeout bounds a login. etcd hashes the password, which may take longer than an attempt of a request.
-const loginTimeout = 30 * time.Second
-
-// login keeps a user's token until etcd refuses it. clientv3 would request another one for each stream, and so
-// for each renewal.
-type login struct {
-	clientv3.Auth
-	token atomic.Pointer[clientv3.AuthenticateResponse]
-	group singleflight.Group
-}
-
-// Authenticate returns the token. A login goes on when ctx ends, so the next attempt need not begin anew.
-func (l *login) Authenticate(ctx context.Context, user, password string) (*clientv3.AuthenticateResponse, error) {
-	if token := l.token.Load(); token != nil {
-		return token, nil
-	}
-	done := l.group.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginTimeout)
-		defer cancel()
-		token, err := l.Auth.Authenticate(ctx, user, password)
-		if err == nil {
-			l.token.Store(token)
-		}
-		return token, err
-	})
-	select {
-	case r := <-done:
-		token, _ := r.Val.(*clientv3.AuthenticateResponse)
-		return token, r.Err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// forget drops the token if etcd refuses a request.
-func (l *login) forget(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	err := invoke(ctx, method, request, reply, conn, opts...)
-	if err != nil && !mayPass(err) {
-		l.token.Store(nil)
-	}
-	return err
-}
-
-// connect makes a connection. clientv3.New would request a user's token at once. Given a token that etcd
-// refuses, the client requests another one at its first call.
+// connect makes a connection.
 func connect(config clientv3.Config) (*connection, error) {
 	c := &connection{members: config.Endpoints, at: rand.IntN(len(config.Endpoints)), present: make(chan struct{})}
 	config.Endpoints = c.members[c.at : c.at+1]
-	user, password := config.Username, config.Password
-	if config.Username, config.Password = "", ""; user != "" {
-		config.Token = "none"
+	if config.Username != "" {
+		l := &login{user: config.Username, password: config.Password}
+		config.DialOptions = append(slices.Clip(config.DialOptions), grpc.WithChainUnaryInterceptor(l.call), grpc.WithChainStreamInterceptor(l.stream))
+		config.Username, config.Password = "", ""
 	}
-	held := new(login)
-	config.DialOptions = append(slices.Clip(config.DialOptions), grpc.WithChainUnaryInterceptor(held.forget))
 	client, err := clientv3.New(config)
 	if err != nil {
 		return nil, badURL("%v", err)
 	}
-	held.Auth, client.Auth = client.Auth, held
-	client.Token, client.Username, client.Password = "", user, password
 	c.Client = client
 	return c, nil
 }

@@ -108,7 +108,7 @@ func (s *Store) Close() error { return s.handle.Close(s.client, s.renewal) }
 // askEtcd carries out f, which sends one request over c, and repeats it with another member of etcd if it
 // has got no answer in time. The store is absent only when that does not help.
 func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Context) error) error {
-	var why error // of the latest attempt that got an answer
+	var why error // of the latest attempt that got an answer, or of a stranger's answer
 	for began := time.Now(); ; {
 		if err := ctx.Err(); err != nil {
 			return cmp.Or(why, err)
@@ -125,7 +125,7 @@ func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Conte
 		case err == nil || isAnswer(err):
 			s.handle.Note(nil, began)
 			return err
-		case !isLate(err):
+		case !isLate(err) && !errors.Is(why, errStranger):
 			why = err
 		}
 		if mayPass(err) {

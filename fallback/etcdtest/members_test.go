@@ -11,10 +11,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/keyway-go/keyway/fallback/etcd"
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // A server that was started as a cluster of its own answers for the members that are away: it would have the worker serve
@@ -65,49 +63,4 @@ func TestLearner(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// A worker's user logs in once for each connection, not with each renewal, which would cost etcd more than all else: it
-// hashes the password. It logs in again when etcd has forgotten its token.
-func TestLogins(t *testing.T) { // alone, since it counts the requests of all servers
-	server := startMembers(t, 1, func(c *embed.Config) { c.BcryptCost = 4 })[0]
-	raw := rawClient(t, server)
-	kit.Must(raw.UserAdd(t.Context(), "root", "s3cret"))
-	kit.Must(raw.UserGrantRole(t.Context(), "root", "root"))
-	kit.Must(raw.AuthEnable(t.Context()))
-	s := openStore(t, strings.Replace(storeURL([]*member{server}), "//", "//root:s3cret@", 1))
-	gen := kit.Must(s.Generation(t.Context()))
-	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
-	renew := func() error {
-		_, err := s.Renew(t.Context(), gen, "a", time.Minute)
-		return err
-	}
-	before := started(t)["Authenticate"]
-	for range 6 {
-		if err := renew(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := started(t)["Authenticate"] - before; n > 1 {
-		t.Errorf("six renewals took %v logins", n)
-	}
-	server.stop()
-	server.start(t)
-	kit.Eventually(t, "the session is renewed", func() bool { return renew() == nil })
-}
-
-// A login may take longer than an attempt of a request: etcd hashes the password, here for a second.
-func TestSlowLogin(t *testing.T) {
-	t.Parallel()
-	server := startMembers(t, 1, func(c *embed.Config) { c.BcryptCost = 14 })[0]
-	raw := rawClient(t, server)
-	kit.Must(raw.UserAdd(t.Context(), "root", "s3cret"))
-	kit.Must(raw.UserGrantRole(t.Context(), "root", "root"))
-	kit.Must(raw.AuthEnable(t.Context()))
-	s := kit.Must(etcd.New(strings.Replace(storeURL([]*member{server}), "//", "//root:s3cret@", 1), store.Config{Settings: ring.Settings{TTL: shortTTL}}))
-	defer s.Close()
-	kit.Eventually(t, "the user has logged in", func() bool {
-		_, err := s.Generation(t.Context())
-		return err == nil
-	})
 }
