@@ -3,6 +3,7 @@ package fallback
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"os"
@@ -14,6 +15,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/internal/test/certs"
+	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
 func TestParseURL(t *testing.T) {
@@ -148,5 +152,48 @@ func TestNothingOnStderr(t *testing.T) {
 	cmd.Stderr = &stderr
 	if out, err := cmd.Output(); err != nil || stderr.Len() > 0 {
 		t.Errorf("%v: %s; on stderr: %s", err, out, &stderr)
+	}
+}
+
+// A client's certificate may be renewed while the client is in use: its next connection shows the new one.
+func TestRenewedCertificate(t *testing.T) {
+	dir := t.TempDir()
+	ca := kit.Must(certs.NewCA(dir, "ca"))
+	cert, key, err := ca.Issue(dir, "server", certs.Loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make(chan string)
+	l := kit.Must(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{kit.Must(tls.LoadX509KeyPair(cert, key))}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
+	}))
+	defer l.Close()
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			if conn.(*tls.Conn).Handshake() == nil {
+				shown <- conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName
+			}
+			conn.Close()
+		}
+	}()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	var client redis.UniversalClient
+	for _, name := range []string{"old", "new"} {
+		cert, key, err := ca.Issue(dir, name, nil)
+		if err != nil || os.Rename(cert, path("cert")) != nil || os.Rename(key, path("key")) != nil {
+			t.Fatal(err)
+		}
+		if client == nil {
+			client = kit.Must(NewClient("rediss://" + l.Addr().String() + "?ca=" + ca.File + "&cert=" + path("cert") + "&key=" + path("key")))
+			defer client.Close()
+		}
+		got := ""
+		for tries := 0; tries < 6 && got != name; tries++ { // the server has answered none, so connections to it may be under way
+			go client.Ping(t.Context())
+			got = <-shown
+		}
+		if got != name {
+			t.Errorf("the certificate %q was shown, want %q", got, name)
+		}
 	}
 }

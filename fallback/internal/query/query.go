@@ -103,11 +103,13 @@ func (q *Query) TLS() *tls.Config {
 	}
 	certFile, keyFile := q.Text("cert"), q.Text("key")
 	if certFile != "" || keyFile != "" {
-		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // anew: it may have been renewed
+			cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+			return &cert, err
+		}
+		if _, err := c.GetClientCertificate(nil); err != nil {
 			q.fail("cert, key", err.Error())
 		}
-		c.Certificates = []tls.Certificate{cert}
 	}
 	return c
 }
