@@ -16,14 +16,17 @@ func (s *Store) advise(ctx context.Context) {
 		return
 	}
 	d := decoder{values: values}
-	for _, w := range warnings(d.text(), d.text(), d.text()) {
+	for _, w := range warnings(d.text(), d.text(), d.text(), d.text()) {
 		s.handle.Logger.Warn(w)
 	}
 }
 
-// warnings reads the sections of INFO that carry those names.
-func warnings(memory, persistence, replication string) []string {
+// warnings reads the sections of INFO that carry those names. unsent is why a hint cannot be published.
+func warnings(memory, persistence, replication, unsent string) []string {
 	var out []string
+	if unsent != "" {
+		out = append(out, "workers learn of changes only by polling, so each move takes up to a second: allow the user of --redis (Config.Redis) the channels {keyway:*}:* (now "+unsent+")")
+	}
 	policy := infoField(memory, "maxmemory_policy")
 	if policy != "" && policy != "noeviction" {
 		out = append(out, "redis may evict ownership records: set maxmemory-policy noeviction (now "+policy+")")

@@ -67,13 +67,16 @@ func causeOf(err error) (why, remedy string) {
 		text, _, _ := strings.Cut(answer.Error(), " script: ") // a digest follows
 		text = text[:min(len(text), 200)]
 		code, _, _ := strings.Cut(text, " ")
+		if strings.Contains(text, "The user executing the script") { // Redis 7.0
+			code = "NOPERM"
+		}
 		if strings.Contains(text, "DB index") {
 			return text, "correct the database in the URL of --redis (Config.Redis)"
 		}
 		return text, cmp.Or(map[string]string{
 			"NOAUTH":     "give the password in the URL of --redis (Config.Redis)",
 			"WRONGPASS":  "correct user and password in the URL of --redis (Config.Redis)",
-			"NOPERM":     "allow the user of --redis (Config.Redis) all commands on keys that begin with {keyway:",
+			"NOPERM":     "allow the user of --redis (Config.Redis) the commands, keys and channels of deploy/redis/users.acl",
 			"LOADING":    "wait until it has loaded its data",
 			"READONLY":   "it is a replica: give --redis (Config.Redis) the primary's address, or a Sentinel's",
 			"OOM":        "it is full: raise its maxmemory",

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -285,5 +286,26 @@ func TestPlace(t *testing.T) {
 		if p.Place != want || p.Password != "pw" {
 			t.Errorf("%s: %q, password %q; want %q", url, p.Place, p.Password, want)
 		}
+	}
+}
+
+// A user who may do too little is told what to allow. Without the channel everything works, but slower.
+func TestTrapUserLacksRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes")
+	for rights, want := range map[string]string{
+		"~{keyway:* &* +@all -info":                 "users.acl",
+		"~{keyway:* &* +@all -evalsha -eval":        "users.acl",
+		"~{keyway:* resetchannels +@all":            "polling",
+		"~{keyway:* &{keyway:*}:* +@all -@blocking": "",
+	} {
+		server.CLI(append([]string{"acl", "setuser", "some", "reset", "on", ">secret"}, strings.Fields(rights)...)...)
+		var log bytes.Buffer
+		s := openStore(t, strings.Replace(server.URL(), "//", "//some:secret@", 1), Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), NewCluster: true})
+		_, err := s.Generation(t.Context())
+		if said := log.String() + fmt.Sprint(err); !strings.Contains(said, want) || (want == "users.acl") != (err != nil) || want == "" && log.Len() > 0 {
+			t.Errorf("with %s: %s, want %q", rights, said, want)
+		}
+		server.CLI("flushall")
 	}
 }

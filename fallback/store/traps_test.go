@@ -317,7 +317,7 @@ func TestTrapRedisMayEvictOrForget(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("warned without need:\n%s", log.String())
 	}
-	if got := warnings("", "", "connected_slaves:1\r\nmaster_replid:x\r\n"); len(got) != 1 || !strings.Contains(got[0], "min-replicas-to-write") {
+	if got := warnings("", "", "connected_slaves:1\r\nmaster_replid:x\r\n", ""); len(got) != 1 || !strings.Contains(got[0], "min-replicas-to-write") {
 		t.Errorf("a master with replicas that may be cut off gave %q", got)
 	}
 }
