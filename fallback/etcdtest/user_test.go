@@ -1,14 +1,21 @@
 package etcdtest
 
 import (
+	"context"
+	"net"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/fallback/store"
@@ -50,17 +57,59 @@ func TestLogins(t *testing.T) { // alone, since it counts the requests of all se
 	kit.Eventually(t, "the session is renewed", func() bool { return renew() == nil })
 }
 
-// A login may take longer than an attempt of a request: etcd hashes the password, here for a second.
+// slowLogin is an etcd that answers logins when it is told to, and refuses those that carry a token, as etcd 3.4 does.
+type slowLogin struct {
+	pb.UnimplementedAuthServer
+	pb.UnimplementedKVServer
+	logins atomic.Int64
+	answer chan struct{}
+}
+
+func tokenOf(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return strings.Join(md[rpctypes.TokenFieldNameGRPC], " ")
+}
+
+func (s *slowLogin) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
+	if tokenOf(ctx) != "" {
+		return nil, rpctypes.ErrGRPCInvalidAuthToken
+	}
+	s.logins.Add(1)
+	select {
+	case <-s.answer:
+		return &pb.AuthenticateResponse{Token: "token"}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *slowLogin) Range(ctx context.Context, _ *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if tokenOf(ctx) != "token" {
+		return nil, rpctypes.ErrGRPCInvalidAuthToken
+	}
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{}}, nil
+}
+
+// A login may take longer than an attempt of a request, since etcd hashes the password. It is not begun anew.
 func TestSlowLogin(t *testing.T) {
 	t.Parallel()
-	server := startMembers(t, 1, func(c *embed.Config) { c.BcryptCost = 14 })[0]
-	enableUsers(t, rawClient(t, server))
-	s := kit.Must(etcd.New(strings.Replace(storeURL([]*member{server}), "//", "//root:s3cret@", 1), store.Config{Settings: ring.Settings{TTL: shortTTL}}))
+	l, server, slow := kit.Must(net.Listen("tcp", "127.0.0.1:0")), grpc.NewServer(), &slowLogin{answer: make(chan struct{})}
+	pb.RegisterAuthServer(server, slow)
+	pb.RegisterKVServer(server, slow)
+	go server.Serve(l)
+	defer server.Stop()
+	s := kit.Must(etcd.New("etcd://root:s3cret@"+l.Addr().String(), store.Config{Settings: ring.Settings{TTL: shortTTL}}))
 	defer s.Close()
-	kit.Eventually(t, "the user has logged in", func() bool {
-		_, err := s.Generation(t.Context())
-		return err == nil
-	})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	if s.Ping(ctx) == nil {
+		t.Error("a call succeeded before the login")
+	}
+	close(slow.answer)
+	kit.Eventually(t, "the user has logged in", func() bool { return s.Ping(t.Context()) == nil })
+	if n := slow.logins.Load(); n != 1 {
+		t.Errorf("%d logins, want 1", n)
+	}
 }
 
 // etcd 3.4 refuses a login that carries a token which it does not know. It forgets tokens when it restarts.
