@@ -44,7 +44,7 @@ var errURL = errors.New("fallback: bad redis URL")
 //	dial_timeout, read_timeout, write_timeout   Go durations; default 2s each
 //	pool_size                                   connections; default 10 per CPU (in a Cluster 5 per node and CPU)
 //	sentinel_username, sentinel_password        of the Sentinels
-//	ca, cert, key                               PEM files for TLS
+//	ca, cert, key                               PEM files for TLS; cert and key are read for each connection
 //	server_name, skip_verify=true               for TLS
 //
 // The earlier of a context's deadline and the client's timeouts bounds each call. The client itself
