@@ -322,6 +322,30 @@ func TestTrapRedisMayEvictOrForget(t *testing.T) {
 	}
 }
 
+// Somebody deletes a record. The first call begins a generation, in which its owner asserts it anew. Otherwise a worker that
+// starts could not read the partitions, and the partition would never move.
+func TestTrapLostRecord(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := openStore(t, server.URL(), Config{NewCluster: true})
+	gen, holdings := firstGeneration(t, s), []records.Holding{{Partition: 1, Epoch: 1}}
+	if _, err := s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, holdings); err != nil {
+		t.Fatal(err)
+	}
+	server.CLI("hdel", "{keyway:keyway}:partitions", "1")
+	if err := renew(t.Context(), s, gen, "a", time.Minute); !errors.Is(err, records.ErrGeneration) {
+		t.Errorf("the first call after the loss gave %v, want ErrGeneration", err)
+	}
+	gen = firstGeneration(t, s)
+	states, err := s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, holdings)
+	if err != nil || states[0].Record.Owner != "a" {
+		t.Errorf("the record was re-asserted as %v, %v", states, err)
+	}
+	if snapshot, err := s.Observe(t.Context(), gen, "a", 0, nil); err != nil || snapshot.Quarantine == 0 || len(snapshot.Partitions) != 1 {
+		t.Errorf("got %+v, %v, want a quarantine and one partition", snapshot, err)
+	}
+}
+
 // A Redis that is full refuses writes, those of others; ownership goes on.
 func TestTrapRedisIsFull(t *testing.T) {
 	t.Parallel()

@@ -127,6 +127,7 @@ local function begin()
 end
 
 if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true)
+  or redis.call('HLEN', PARTITIONS) ~= redis.call('ZCARD', CHANGES) -- both have each partition
   or EXPECTED == generation and tonumber(KNOWN) > version then
   begin()
 elseif not identity and NEW == '1' and redis.call('HLEN', PARTITIONS) == 1 then
