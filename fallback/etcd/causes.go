@@ -62,6 +62,8 @@ func causeOf(err error) (why, remedy string) {
 		return "another etcd cluster answers than before", "name members of one etcd cluster in " + config + "; if a snapshot was restored, wait for one --session-ttl"
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return text, "compact and defragment it, raise its --quota-backend-bytes, and disarm the alarm"
+	case tooLarge(err):
+		return text, "give it at least its default --max-txn-ops (128) and --max-request-bytes (1.5 MiB)"
 	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail):
 		return text, "see whether more than half of its members run and reach each other"
 	case code == codes.Unauthenticated, errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserEmpty):

@@ -50,6 +50,15 @@ func TestSmallTransactions(t *testing.T) {
 	}
 }
 
+// An etcd that takes too little for a look is told what to change.
+func TestTooSmallTransactions(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, storeURL(startMembers(t, 1, func(c *embed.Config) { c.MaxTxnOps = 3 })))
+	if _, err := s.Generation(t.Context()); err == nil || !strings.Contains(err.Error(), "--max-txn-ops") {
+		t.Errorf("with 3 operations in a transaction: %v", err)
+	}
+}
+
 // Members that were started on old data have lost writes, though the cluster's id is the same. Of the
 // handles that have seen more, one begins a generation, also if the old data allow what it writes first. A look
 // notices it even if the revision has gone on, as it has after etcdutl snapshot restore --bump-revision, and partitions
