@@ -79,6 +79,7 @@ func causeOf(err error) (why, remedy string) {
 			"NOPERM":     "allow the user of --redis (Config.Redis) the commands, keys and channels of deploy/redis/users.acl",
 			"LOADING":    "wait until it has loaded its data",
 			"READONLY":   "it is a replica: give --redis (Config.Redis) the primary's address, or a Sentinel's",
+			"TRYAGAIN":   "end the move of the cluster's slots (redis-cli --cluster fix)",
 			"OOM":        "it is full: raise its maxmemory",
 			"MISCONF":    "it cannot write to its disk: see its log",
 			"MASTERDOWN": "it is a replica without a primary: give --redis (Config.Redis) the primary's address, or a Sentinel's",

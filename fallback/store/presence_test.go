@@ -107,6 +107,9 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 		"full": {func(t *testing.T) string {
 			return at(newStub("-OOM command not allowed when used memory > 'maxmemory'.").listen(t))
 		}, []string{"OOM", "maxmemory"}},
+		"moves a slot": {func(t *testing.T) string {
+			return at(newStub("-TRYAGAIN Multiple keys request during rehashing of slot").listen(t))
+		}, []string{"TRYAGAIN", "cluster's slots"}},
 		"repeats a password": {func(t *testing.T) string {
 			return at(newStub("-ERR unknown command 'AUTH', with args beginning with: '" + secret + "'").listen(t))
 		}, []string{"unknown command"}},
