@@ -115,10 +115,8 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			known = append(slices.Clip(known), kv)
 		}
 		if s.learn(v.meta.generation, moves, known...) {
-			_, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), v.meta.revision)}, []clientv3.Op{clientv3.OpPut(s.key("complete"), "")}, nil)
-			if err != nil {
-				return records.Snapshot{}, err
-			}
+			// If this fails, the next look does it.
+			_, _ = s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), v.meta.revision)}, []clientv3.Op{clientv3.OpPut(s.key("complete"), "")}, nil)
 		}
 		return s.snapshot(v, r.Header.Revision, st, incarnation, since, suspects)
 	}
