@@ -243,9 +243,6 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 		case err == nil && !c.waits:
 			l.abandon(c, false)
 			return nil, fmt.Errorf("%w: %q", locking.ErrLocked, c.names)
-		case err == nil && g.gaveUp:
-			c.renew()
-			continue
 		}
 		pause := l.pause(g.left)
 		if err == nil {

@@ -45,9 +45,8 @@ const lockWaiterLease = 2 * time.Second
 
 // grant is the answer to one try.
 type grant struct {
-	token  int64         // above 0 when granted
-	left   time.Duration // else: how long it may take
-	gaveUp bool          // else: the claim was released before this try
+	token int64         // above 0 when granted
+	left  time.Duration // else: how long it may take; 0 for a claim that was released before this try
 }
 
 // freeing is the answer to a release.
@@ -100,10 +99,8 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 		return grant{}, err
 	case status == 1:
 		return grant{token: value}, nil
-	case status == 0:
-		return grant{left: time.Duration(value) * time.Millisecond}, nil
 	default:
-		return grant{gaveUp: true}, nil
+		return grant{left: time.Duration(value) * time.Millisecond}, nil
 	}
 }
 
@@ -118,7 +115,7 @@ func (n *lockNode) tryClaim(ctx context.Context, c *claim) (grant, error) {
 	case value < 0:
 		return grant{left: time.Duration(-1-value) * time.Millisecond}, nil
 	default:
-		return grant{token: value, gaveUp: value == 0}, nil
+		return grant{token: value}, nil
 	}
 }
 

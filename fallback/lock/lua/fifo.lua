@@ -7,7 +7,7 @@
 -- ARGV 1 owner, 2 TTL in ms, 3 fencing tokens to reserve beyond the first,
 --      4 ms after which a waiter that does not call again is dead, 0 if the
 --        caller does not wait, 5 PUBLISH or SPUBLISH
--- Returns as lock_acquire.lua does.
+-- Returns as acquire.lua does.
 
 local owner, ttl, reserve, stay = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if redis.call('EXISTS', KEYS[1]) == 1 then return {-1, 0} end

@@ -1,5 +1,5 @@
 -- Gives back a lock held exclusively by an owner who never waited: the last
--- call of most, for which lock_release.lua does more than is needed.
+-- call of most, for which release.lua does more than is needed.
 --
 -- KEYS 1 lock, 2 bell: there if anyone may be waiting
 -- ARGV 1 owner, 2 PUBLISH or SPUBLISH

@@ -2,7 +2,7 @@
 --
 -- KEYS 1 tombstone of the owner, 2 lock, 3 fence, 4 waiting room, 5 bell
 -- ARGV 1 owner, 2 TTL in ms, 3 ms for which the caller waits, or 0
--- Returns as lock_acquire.lua does.
+-- Returns as acquire.lua does.
 
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
 if redis.call('EXISTS', KEYS[1]) == 1 then return {-1, 0} end

@@ -1,5 +1,5 @@
 -- Takes a free lock exclusively: the first try of most callers, for which
--- lock_acquire.lua does more than is needed.
+-- acquire.lua does more than is needed.
 --
 -- KEYS 1 tombstone of the owner, 2 lock, 3 fence
 -- ARGV 1 owner, 2 TTL in ms, 3 fencing tokens to use or reserve
