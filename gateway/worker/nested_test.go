@@ -101,7 +101,7 @@ func TestNestedCallHoldsItsKey(t *testing.T) {
 		}
 		for _, ctx := range []context.Context{t.Context(), ended} {
 			wg.Go(func() {
-				_ = w.Do(ctx, "k", func(gateway.Execution) error {
+				err := w.Do(ctx, "k", func(gateway.Execution) error {
 					if inside.Load() {
 						t.Error("two executions of a key overlap")
 					}
@@ -110,6 +110,9 @@ func TestNestedCallHoldsItsKey(t *testing.T) {
 					inside.Store(false)
 					return nil
 				})
+				if err != nil {
+					t.Error(err)
+				}
 			})
 			time.Sleep(1500 * time.Millisecond) // the first comes while the nested call runs, the other when all is over
 		}

@@ -164,9 +164,10 @@ func (k *Keys) confirm(p *Partition, key string, token int64, cancels uint64) (e
 	return err
 }
 
-// StillAdmits returns why nothing may begin in x, which was admitted a while ago. It compares as confirm does.
+// StillAdmits returns why nothing may begin in x, which was admitted a while ago. It compares as confirm does. A nested
+// execution may begin for as long as the outer one may continue.
 func (k *Keys) StillAdmits(x Execution) error {
-	if x.Nested() || k.Admits(time.Now()) && !x.Lost() {
+	if (x.Nested() || k.Admits(time.Now())) && !x.Lost() {
 		return nil
 	}
 	return k.unconfirmed(x.Key)
