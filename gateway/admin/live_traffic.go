@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -99,9 +98,6 @@ func labelled(m *dto.Metric, name, value string) bool {
 // spread adds a histogram, whose buckets are those of the ones before.
 func (s *sample) spread(buckets []*dto.Bucket) {
 	for i, b := range buckets {
-		if math.IsInf(b.GetUpperBound(), 1) {
-			break
-		}
 		if i == len(s.took) {
 			s.took = append(s.took, bucket{seconds: b.GetUpperBound()})
 		}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,10 +104,7 @@ func (x *call) reopen() (io.ReadCloser, error) {
 		x.Body.Failed.CompareAndSwap(nil, &err)
 		return nil, err
 	}
-	again := &upload{ctx: x.Ctx, in: in, left: x.in.ContentLength}
-	if again.left <= 0 {
-		again.left = -1
-	}
+	again := &upload{ctx: x.Ctx, in: in, left: cmp.Or(x.in.ContentLength, -1)}
 	return openedBody{&copiedBody{again, &x.Body}, again}, nil
 }
 

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -236,4 +238,46 @@ func (s *stoppedWinner) goOn(t *testing.T) {
 	if s.token <= s.won {
 		t.Errorf("it ran with token %d, which it had won before all was cancelled", s.token)
 	}
+}
+
+// claimedStore shows partition 0 as that of a worker that has claimed it.
+type claimedStore struct {
+	worker.Store
+	claimed atomic.Bool
+}
+
+func (s *claimedStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
+	snapshot, err := s.Store.Observe(ctx, generation, incarnation, since, suspects)
+	if s.claimed.Load() {
+		theirs := records.PartitionState{Record: records.Record{Epoch: 1 << 31, Owner: "another"}}
+		snapshot.Partitions = slices.Concat(snapshot.Partitions, []records.PartitionState{theirs})
+	}
+	return snapshot, err
+}
+
+// What runs in a partition that another worker has claimed is cancelled at once, and nothing else.
+func TestTrapAnotherWorkerClaimsWhatIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := site.New(t, 2)
+		store := &claimedStore{Store: s.Store}
+		w := s.StartOwner(func(cfg *worker.Config) { cfg.Store = store })
+		var wg sync.WaitGroup
+		for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+			wg.Go(func() {
+				_ = w.Do(t.Context(), key, func(x gateway.Execution) error {
+					time.Sleep(5 * time.Second)
+					want := error(nil)
+					if s.Ring.Partition(key) == 0 {
+						want = gateway.ErrOwnershipLost
+					}
+					if cause := context.Cause(x.Context()); cause != want {
+						t.Errorf("%s, of partition %d, is cancelled with %v", key, s.Ring.Partition(key), cause)
+					}
+					return nil
+				})
+			})
+		}
+		store.claimed.Store(true)
+		wg.Wait()
+	})
 }

@@ -103,10 +103,7 @@ func (p Problem) Body(accept []string) (contentType, body string) {
 	for i := range p.Keys {
 		d.KeySources = append(d.KeySources, p.Keys[i].String())
 	}
-	b, err := json.Marshal(d)
-	if err != nil { // strings and numbers have a form in JSON
-		return textType, p.String() + "\n"
-	}
+	b, _ := json.Marshal(d) // strings and numbers have a form in JSON
 	return jsonType, string(b) + "\n"
 }
 

@@ -60,12 +60,7 @@ func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, t Times) *Plain {
 }
 
 // Header implements [http.ResponseWriter].
-func (a *Plain) Header() http.Header {
-	if a.header == nil {
-		a.header = make(http.Header)
-	}
-	return a.header
-}
+func (a *Plain) Header() http.Header { return a.header }
 
 // WriteHeader implements [http.ResponseWriter].
 func (a *Plain) WriteHeader(status int) {

@@ -46,14 +46,12 @@ func (x Execution) LetGo() *Stream {
 	if r.policy != nil && r.policy.Mode == policy.Serialize {
 		return nil
 	}
-	c, ok := x.Context().(*Context)
+	_ = x.Context() // there is one from here on
+	c, ok := r.endLife(x.life)
 	if !ok {
 		return nil
 	}
 	c.make()
-	if _, ok := r.endLife(x.life); !ok {
-		return nil
-	}
 	p, token, outer := r.part, r.token, r.outer
 	r.reset(x.Key)
 	s := c.stream()

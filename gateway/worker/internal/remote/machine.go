@@ -343,7 +343,7 @@ func (m *Machine) remove(l *Lock, e Event) {
 
 // finish ends a lock of a partition that is served. If the store may keep the lock, it ends once the store has removed
 // it, and finish returns the lock.
-func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
+func (m *Machine) finish(l *Lock, e Event) *Lock {
 	switch l.state {
 	case held, blocked, lost:
 		m.remove(l, e)
@@ -398,9 +398,9 @@ func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (holder.Ans
 	case l == nil:
 		return a, nil
 	case a == holder.Held:
-		return a, m.finish(at, l, Released)
+		return a, m.finish(l, Released)
 	}
-	return a, m.finish(at, l, Lost)
+	return a, m.finish(l, Lost)
 }
 
 // Abandon ends what a request has locked, unless another request has found it, and makes late attempts of the request lock
@@ -411,14 +411,14 @@ func (m *Machine) Abandon(at Instant, id ID, call uint64) {
 	}
 	m.remember(at, ended{id, call}, holder.Gone)
 	if l := m.find(at, id); l != nil && l.Call == call {
-		m.finish(at, l, Released)
+		m.finish(l, Released)
 	}
 }
 
 // GiveUp ends a lock whose call has ended, unless another call has found it. A frozen lock stays.
 func (m *Machine) GiveUp(at Instant, l *Lock) {
 	if m.open && m.find(at, l.ID) == l && !l.found {
-		m.finish(at, l, Released)
+		m.finish(l, Released)
 	}
 }
 
@@ -428,7 +428,7 @@ func (m *Machine) Unlock(at Instant, key string, ending func(*Lock)) (removed []
 	for _, l := range m.All() {
 		if l.Key == key {
 			ending(l)
-			removed = append(removed, m.finish(at, l, Forced))
+			removed = append(removed, m.finish(l, Forced))
 		}
 	}
 	return slices.DeleteFunc(removed, func(l *Lock) bool { return l == nil })

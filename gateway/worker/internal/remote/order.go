@@ -42,7 +42,7 @@ func (m *Machine) Tick(at Instant) {
 			heap.Fix(&m.order, 0)
 			continue
 		}
-		m.finish(at, l, Expired)
+		m.finish(l, Expired)
 	}
 }
 
