@@ -155,6 +155,40 @@ func TestContinueOnFailure(t *testing.T) {
 	wantErr(t, context.Cause(k.Context()), ErrLost)
 }
 
+// beforeTake is called before each first try of a claim.
+type beforeTake func()
+
+func (beforeTake) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (beforeTake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (call beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Args()[1] == scripts.take.sha {
+			call()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A lock that is gone, and that another client takes before it can be taken again, is lost.
+func TestContinueMeetsAnotherClient(t *testing.T) {
+	server := redistest.Start(t)
+	client := lockClient(t, server.Addr())
+	l, err := New(client, Config{NoRenewal: true, ContinueOnFailure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	k := mustLock(t, l.Lock, "key")
+	server.CLI("del", "keyway:lock:{key}")
+	client.AddHook(beforeTake(func() { server.CLI("set", "keyway:lock:{key}", "wanother") }))
+	wantErr(t, k.Extend(t.Context(), 0), locking.ErrNotOwner)
+	wantErr(t, context.Cause(k.Context()), ErrLost)
+}
+
 func TestTokensRiseWhenRedisLosesItsData(t *testing.T) {
 	server := redistest.Start(t)
 	l := testLocker(t, server.Addr(), Config{HandOvers: 1000})
