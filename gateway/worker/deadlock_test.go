@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,6 +120,31 @@ func TestDeadlockOfThree(t *testing.T) {
 			}
 		}
 		queued.Wait()
+	})
+}
+
+// Of an execution that waits for several keys, only the wait fails that is in the circle.
+func TestDeadlockOfOneOfSeveralWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := site.New(t, 16).StartOwner()
+		aside, older := hold(t, w, "aside"), hold(t, w, "b", "a")
+		err := w.Do(t.Context(), "a", func(x gateway.Execution) error {
+			var others sync.WaitGroup
+			defer others.Wait()
+			others.Go(func() {
+				if err := w.Do(x.Context(), "aside", ok); err != nil {
+					t.Errorf("outside of the circle: %v", err)
+				}
+			})
+			synctest.Wait()
+			time.AfterFunc(time.Second, func() { close(older.goOn) })
+			time.AfterFunc(2*time.Second, func() { close(aside.goOn) })
+			wantDeadlock(t, w.Do(x.Context(), "b", ok), "a", "b")
+			return nil
+		})
+		if err := cmp.Or(err, <-older.err, <-aside.err); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
