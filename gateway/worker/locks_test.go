@@ -336,10 +336,11 @@ func TestTrapALifeIsReleasedAfterItsLocks(t *testing.T) {
 	})
 }
 
-// Locks that have come along are noted before the first of them is renewed: the
+// Locks that have come along are noted before the first of them is renewed or extended: the
 // incarnation of a process that dies must not be released early then.
 func TestTrapLocksThatHaveComeAreNoted(t *testing.T) {
-	for _, fails := range []bool{false, true} {
+	for i := range 4 {
+		fails, extends := i&1 != 0, i&2 != 0
 		synctest.Test(t, func(t *testing.T) {
 			var noted []string
 			a, b, key, toA, toB := pairOf(t, func(cfg *worker.Config) {
@@ -354,7 +355,12 @@ func TestTrapLocksThatHaveComeAreNoted(t *testing.T) {
 			id := holds.NewID()
 			toA.acquire(key, id)
 			leave(t, a, b)
-			states, err := toB.follow(holds.Renew, key, id)
+			states, err := []holder.Answer{holder.Held}, error(nil)
+			if extends {
+				_, _, err = toB.call(t.Context(), holds.Extend, key, holds.Request{ID: id}.Append(nil))
+			} else {
+				states, err = toB.follow(holds.Renew, key, id)
+			}
 			if !slices.Equal(noted, []string{a.Incarnation(), b.Incarnation()}) || fails == (err == nil) || !fails && states[0] != holder.Held {
 				t.Errorf("noted %v; %v %v", noted, states, err)
 			}
