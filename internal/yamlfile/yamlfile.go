@@ -132,10 +132,8 @@ func positionOf(n ast.Node) *token.Position {
 		return nil
 	case *ast.MappingNode:
 		if len(v.Values) > 0 {
-			return positionOf(v.Values[0])
+			return positionOf(v.Values[0].Key)
 		}
-	case *ast.MappingValueNode:
-		return positionOf(v.Key)
 	}
 	if t := n.GetToken(); t != nil {
 		return t.Position
@@ -189,28 +187,23 @@ type Field struct {
 }
 
 // Fields returns the members of a mapping in their order, none of an absent one. Those whose
-// name is not among known, if that is not nil, are mistakes, and left out.
+// name is not among known, if that is not nil, are mistakes, and left out. Parse has refused names that
+// occur twice.
 func (n Node) Fields(known []string) (list []Field) {
-	var members []*ast.MappingValueNode
-	switch v := n.node.(type) {
-	case nil:
-	case *ast.MappingNode:
-		members = v.Values
-	case *ast.MappingValueNode:
-		members = []*ast.MappingValueNode{v}
-	default:
-		n.Errorf("want fields, such as name: value")
+	v, ok := n.node.(*ast.MappingNode)
+	if !ok {
+		if n.IsSet() {
+			n.Errorf("want fields, such as name: value")
+		}
 		return nil
 	}
-	for _, m := range members {
+	for _, m := range v.Values {
 		key := Node{n.doc, m.Key}
 		name, ok := key.Text()
 		switch {
 		case !ok:
 		case known != nil && !slices.Contains(known, name):
 			key.Errorf("unknown field %q; the nearest one is %s", name, nearest.Name(name, known))
-		case slices.ContainsFunc(list, func(f Field) bool { return f.Name == name }):
-			key.Errorf("a second field %q", name)
 		default:
 			list = append(list, Field{key, name, Node{n.doc, m.Value}})
 		}

@@ -15,7 +15,7 @@ func show(n Node, depth int) string {
 		return "-"
 	}
 	switch fmt.Sprintf("%T", n.node) {
-	case "*ast.MappingNode", "*ast.MappingValueNode":
+	case "*ast.MappingNode":
 		var b strings.Builder
 		for _, f := range n.Fields(nil) {
 			b.WriteString(f.Name + "=" + show(f.Value, depth+1) + ";")
