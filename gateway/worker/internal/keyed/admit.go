@@ -220,6 +220,8 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 			return 0, 0, &holds.Refused{Why: gateway.ErrWaited, Key: key, Text: fmt.Sprintf("was not free within %v at worker %s, and %d others wait for it: try again later", k.MaxWait(how), k.cfg.Name, p.Table.Queued(key))}
 		case errors.Is(err, gateway.ErrUnavailable):
 			return 0, 0, k.unconfirmed(key)
+		case !errors.Is(err, keytable.ErrClosed) && !errors.Is(err, errCancelled):
+			return 0, 0, err
 		}
 	}
 }
