@@ -52,4 +52,7 @@
 //   - Its revision is lower than a handle has seen, because members were started on old data.
 //   - changed/partitions was written less often, because etcd was restored from a snapshot that raised its revision.
 //   - A worker with other settings registers while no session is alive.
+//
+// A handle uses an etcd with another cluster id a TTL after the last answer of the one before. A server that is a
+// cluster of its own by mistake would otherwise keep a session alive that the others see end.
 package etcd
