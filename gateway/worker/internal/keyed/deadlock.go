@@ -88,7 +88,7 @@ func (g *waitGraph) add(v *chainWait, keys []string) map[*chainWait]error {
 	for _, key := range keys {
 		g.waits[key] = append(g.waits[key], v)
 	}
-	var victims map[*chainWait]error
+	victims := map[*chainWait]error{}
 	for !v.failed {
 		circle := g.circleLocked(v)
 		if circle == nil {
@@ -102,9 +102,6 @@ func (g *waitGraph) add(v *chainWait, keys []string) map[*chainWait]error {
 		}
 		victim, before := circle[young], circle[(young+len(circle)-1)%len(circle)]
 		victim.failed = true
-		if victims == nil {
-			victims = make(map[*chainWait]error)
-		}
 		victims[victim] = &gateway.DeadlockError{Held: before.key, Key: victim.key}
 	}
 	return victims
