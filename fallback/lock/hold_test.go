@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,6 +188,23 @@ func TestContinueMeetsAnotherClient(t *testing.T) {
 	client.AddHook(beforeTake(func() { server.CLI("set", "keyway:lock:{key}", "wanother") }))
 	wantErr(t, k.Extend(t.Context(), 0), locking.ErrNotOwner)
 	wantErr(t, context.Cause(k.Context()), ErrLost)
+}
+
+// A grant whose answer comes when the lock has expired is not believed: it is asked for again.
+func TestGrantThatComesTooLate(t *testing.T) {
+	client := lockClient(t, redistest.Start(t).Addr())
+	var ahead atomic.Int64
+	client.AddHook(beforeTake(func() { ahead.Add(int64(time.Minute)) }))
+	l, err := New(client, Config{TTL: time.Minute, Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	k := mustLock(t, l.Lock, "key")
+	if err := k.Context().Err(); err != nil {
+		t.Errorf("it has ended: %v", context.Cause(k.Context()))
+	}
+	mustUnlock(t, k)
 }
 
 func TestTokensRiseWhenRedisLosesItsData(t *testing.T) {
