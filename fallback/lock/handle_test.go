@@ -259,3 +259,17 @@ func TestHandlesAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A reentrant call that has unlocked does not hand over what the outer one holds.
+func TestDetachAfterUnlock(t *testing.T) {
+	l := testLocker(t, redistest.Start(t).Addr(), Config{})
+	k := mustLock(t, l.Lock, "key")
+	inner, err := l.Lock(k.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, inner)
+	_, err = inner.Detach(t.Context())
+	wantErr(t, err, locking.ErrNotOwner)
+	mustUnlock(t, k)
+}
