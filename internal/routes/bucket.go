@@ -20,7 +20,7 @@ func NewBucket(r policy.Rate) *Bucket {
 	return &Bucket{interval: interval, burst: interval * int64(r.Burst)}
 }
 
-// Give gives back one that was taken.
+// Give returns one to the bucket.
 func (b *Bucket) Give() { b.by.Add(-b.interval) }
 
 // Take takes one, or returns how long it takes until there is one.
