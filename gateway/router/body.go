@@ -22,6 +22,7 @@ type incoming struct {
 	limit  int64      // bytes that it may have: one of gRPC as many as its route says
 	paced  *pacedBody // nil if there is no body
 	stream bool       // it goes to a worker as it comes
+	came   bool       // all of it, since it has the key: its connection is not read for it any more
 	kept   send.Kept  // all of it; nil if it is small or streamed
 }
 

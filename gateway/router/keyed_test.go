@@ -218,8 +218,8 @@ func TestTrapBodiesWithKeysAreCharged(t *testing.T) {
 					w.Close()
 				}()
 				answered.Go(func() {
-					if _, got := kit.Do(t, s.HTTP, request(s, r, int64(len(begin)+come+1))); got != fmt.Sprint("k ", len(begin)+come+1, " <nil>") {
-						t.Errorf("a body that came slowly, of known length %v: %.100q", known, got)
+					if res, got := kit.Do(t, s.HTTP, request(s, r, int64(len(begin)+come+1))); got != fmt.Sprint("k ", len(begin)+come+1, " <nil>") {
+						t.Errorf("a body that came slowly, of known length %v: %s %.100q", known, res.Status, got)
 					}
 				})
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -73,8 +74,10 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	if call && d.route.MaxBody == 0 {
 		body.limit = math.MaxInt64
 	}
-	switch {
+	switch _, body.came = r.Body.(*spool.Reader); {
 	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
+	case body.came:
+		body.paced = &pacedBody{Reader: r.Body, in: r, rules: rules}
 	case call && d.anyWorker:
 		body.paced = newPatientBody(r, w, rules)
 	default:
@@ -152,7 +155,7 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 		if !x.TakesLink() && !x.Fits() {
 			return false, nil
 		}
-		if x.Request.Body != nil {
+		if x.Request.Body != nil && !body.came {
 			defer w.awaitBody(x)
 		}
 	}
