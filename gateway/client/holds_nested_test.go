@@ -92,8 +92,8 @@ func TestTrapNestedCallHoldsItsKey(t *testing.T) {
 	}
 }
 
-// A nested call may unlock what it runs within, and frees the key when it ends.
-func TestTrapNestedCallUnlocks(t *testing.T) {
+// atEachWorker runs a test in a bubble with a client of a worker elsewhere, and with one of the process's own worker.
+func atEachWorker(t *testing.T, test func(t *testing.T, w *site.Worker, c *client.Client)) {
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprint("at the own worker: ", local), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -104,26 +104,33 @@ func TestTrapNestedCallUnlocks(t *testing.T) {
 						cfg.Local = w.Local(w.Handler(nil))
 					}
 				})
-				l := kit.Must(c.Lock(t.Context(), "k"))
-				err := c.Do(l.Context(), "k", func(x gateway.Execution) error {
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Errorf("unlocking within: %v", err)
-					}
-					if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
-						t.Errorf("unlocking again: %v", err)
-					}
-					if w.IsFree(t, "k") {
-						t.Error("the key is free within the call")
-					}
-					return nil
-				})
-				synctest.Wait()
-				if err != nil || !w.IsFree(t, "k") {
-					t.Errorf("%v; the key is free after the call: %v", err, w.IsFree(t, "k"))
-				}
+				test(t, w, c)
 			})
 		})
 	}
+}
+
+// A nested call may unlock what it runs within, and frees the key when it ends.
+func TestTrapNestedCallUnlocks(t *testing.T) {
+	atEachWorker(t, func(t *testing.T, w *site.Worker, c *client.Client) {
+		l := kit.Must(c.Lock(t.Context(), "k"))
+		err := c.Do(l.Context(), "k", func(x gateway.Execution) error {
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Errorf("unlocking within: %v", err)
+			}
+			if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
+				t.Errorf("unlocking again: %v", err)
+			}
+			if w.IsFree(t, "k") {
+				t.Error("the key is free within the call")
+			}
+			return nil
+		})
+		synctest.Wait()
+		if err != nil || !w.IsFree(t, "k") {
+			t.Errorf("%v; the key is free after the call: %v", err, w.IsFree(t, "k"))
+		}
+	})
 }
 
 // Nothing begins within what has lost its key, and what has begun there is cancelled, also if its caller's context does not
@@ -183,34 +190,23 @@ func TestTrapNestedCallTooLate(t *testing.T) {
 // A lock within another lock of its key ends with that and with its own Unlock, though its caller's context ends with
 // neither. A lock of another key is one by itself.
 func TestTrapNestedLockEndsWithTheOuter(t *testing.T) {
-	for _, local := range []bool{false, true} {
-		t.Run(fmt.Sprint("at the own worker: ", local), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := site.NewInBubble(t)
-				w := s.StartServing()
-				c := s.NewClient(func(cfg *client.Config) {
-					if local {
-						cfg.Local = w.Local(w.Handler(nil))
-					}
-				})
-				outer := kit.Must(c.Lock(t.Context(), "k"))
-				ctx := context.WithoutCancel(outer.Context())
-				first, second, other := kit.Must(c.Lock(ctx, "k")), kit.Must(c.Lock(ctx, "k")), kit.Must(c.Lock(ctx, "other"))
-				if err := first.Unlock(t.Context()); err != nil || first.Context().Err() == nil || second.Context().Err() != nil || outer.Context().Err() != nil || w.IsFree(t, "k") {
-					t.Errorf("an inner Unlock: %v; %v, %v, %v", err, first.Context().Err(), second.Context().Err(), outer.Context().Err())
-				}
-				if err := outer.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
-				synctest.Wait()
-				if second.Context().Err() == nil || !w.IsFree(t, "k") || other.Context().Err() != nil || w.IsFree(t, "other") {
-					t.Errorf("the outer Unlock: %v; the lock of another key: %v", second.Context().Err(), other.Context().Err())
-				}
-				if err := second.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
-					t.Errorf("an inner Unlock after the outer one: %v", err)
-				}
-				_ = other.Unlock(t.Context())
-			})
-		})
-	}
+	atEachWorker(t, func(t *testing.T, w *site.Worker, c *client.Client) {
+		outer := kit.Must(c.Lock(t.Context(), "k"))
+		ctx := context.WithoutCancel(outer.Context())
+		first, second, other := kit.Must(c.Lock(ctx, "k")), kit.Must(c.Lock(ctx, "k")), kit.Must(c.Lock(ctx, "other"))
+		if err := first.Unlock(t.Context()); err != nil || first.Context().Err() == nil || second.Context().Err() != nil || outer.Context().Err() != nil || w.IsFree(t, "k") {
+			t.Errorf("an inner Unlock: %v; %v, %v, %v", err, first.Context().Err(), second.Context().Err(), outer.Context().Err())
+		}
+		if err := outer.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if second.Context().Err() == nil || !w.IsFree(t, "k") || other.Context().Err() != nil || w.IsFree(t, "other") {
+			t.Errorf("the outer Unlock: %v; the lock of another key: %v", second.Context().Err(), other.Context().Err())
+		}
+		if err := second.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
+			t.Errorf("an inner Unlock after the outer one: %v", err)
+		}
+		_ = other.Unlock(t.Context())
+	})
 }
