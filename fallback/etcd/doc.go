@@ -47,11 +47,12 @@
 // # Generations
 //
 // etcd loses no acknowledged write, and a restart or a new leader ends nothing. These events end a generation:
-//   - Meta was deleted, or a partition that a call changes.
-//   - etcd has another cluster id, because it was restored from a snapshot.
-//   - Its revision is lower than a handle has seen, because members were started on old data.
-//   - changed/partitions was written less often, because etcd was restored from a snapshot that raised its revision.
-//   - A worker with other settings registers while no session is alive.
+//
+//	meta was deleted, or a partition that a call changes
+//	etcd has another cluster id: it was restored from a snapshot
+//	its revision is lower than a handle has seen: members were started on old data
+//	changed/partitions was written less often: it was restored from a snapshot that raised its revision
+//	a worker with other settings registers while no session is alive
 //
 // A handle uses an etcd with another cluster id a TTL after the last answer of the one before. A server that is a
 // cluster of its own by mistake would otherwise keep a session alive that the others see end.

@@ -117,7 +117,7 @@ func TestUserOfTheEtcdInstalled(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("etcd")
 	if err != nil {
-		t.Skip(err)
+		t.Skip("etcd is missing: install it, on Debian: apt-get install etcd-server")
 	}
 	client, peer, dir := "http://"+kit.FreeAddr(t), "http://"+kit.FreeAddr(t), t.TempDir()
 	start := func() (stop func()) {

@@ -22,7 +22,6 @@ type incoming struct {
 	limit  int64      // bytes that it may have: one of gRPC as many as its route says
 	paced  *pacedBody // nil if there is no body
 	stream bool       // it goes to a worker as it comes
-	came   bool       // all of it, since it has the key: its connection is not read for it any more
 	kept   send.Kept  // all of it; nil if it is small or streamed
 }
 
@@ -41,12 +40,15 @@ func (b *incoming) small() bool { return b.paced != nil && !b.stream && b.kept.S
 // beginBody reads the body, unless it is small or streamed. Its error is that of keep.
 func (b *incoming) beginBody(upgrade bool) error {
 	n := b.in.ContentLength
+	if b.kept.Spool != nil {
+		n = b.kept.Len()
+	}
 	switch {
 	case b.paced == nil:
 		return nil
 	case n > b.limit:
 		return send.ErrBodyTooLarge
-	case b.stream, n >= 0 && n <= hop.MaxRepeatedBody && len(b.in.Trailer) == 0 && !upgrade:
+	case b.kept.Spool != nil, b.stream, n >= 0 && n <= hop.MaxRepeatedBody && len(b.in.Trailer) == 0 && !upgrade:
 		return nil
 	}
 	return b.keep(nil)

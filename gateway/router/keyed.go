@@ -44,7 +44,7 @@ func (r *netRequest) KeyBody() ([]byte, error) {
 			}
 			return nil, err
 		}
-		r.kept, r.Body = kept, kept.NewReader()
+		r.kept = kept
 	}
 	reader := r.kept.NewReader()
 	defer reader.Close()
@@ -54,7 +54,6 @@ func (r *netRequest) KeyBody() ([]byte, error) {
 // end frees what KeyBody has kept.
 func (r *netRequest) end() {
 	if r.kept.Spool != nil {
-		r.Body.Close()
 		r.kept.Close()
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/send"
-	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -59,7 +58,8 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 
 // serve answers r as d decides. Unless a body is small or streams, it is read completely before any
 // worker is asked for the key.
-func (w *clientWriter) serve(r *http.Request, d *decision) {
+// kept is the body if that has the key.
+func (w *clientWriter) serve(r *http.Request, d *decision, kept send.Kept) {
 	if w.streams {
 		defer w.hurry() // the server sends what is left
 	}
@@ -70,14 +70,19 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	}
 	w.observed.decided(d, partition)
 	call := hop.IsCall(r) && rt.takesCalls(partition)
-	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: call || d.route.Stream || d.upstream}
+	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, kept: kept, stream: kept.Spool == nil && (call || d.route.Stream || d.upstream)}
 	if call && d.route.MaxBody == 0 {
 		body.limit = math.MaxInt64
 	}
-	switch _, body.came = r.Body.(*spool.Reader); {
+	switch {
 	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
-	case body.came:
-		body.paced = &pacedBody{Reader: r.Body, in: r, rules: rules}
+	case kept.Spool != nil:
+		body.paced = new(pacedBody)
+		rules.StripTrailer(r.Trailer)
+		w.part.received.Add(kept.Len())
+		if w.observed != nil {
+			w.observed.received.Add(kept.Len())
+		}
 	case call && d.anyWorker:
 		body.paced = newPatientBody(r, w, rules)
 	default:
@@ -155,7 +160,7 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 		if !x.TakesLink() && !x.Fits() {
 			return false, nil
 		}
-		if x.Request.Body != nil && !body.came {
+		if x.Request.Body != nil {
 			defer w.awaitBody(x)
 		}
 	}

@@ -265,7 +265,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err == nil:
-		out.serve(r, &d)
+		out.serve(r, &d, keyed.kept)
 	case errors.Is(err, send.ErrClientBody), errors.Is(err, send.ErrBodiesFull):
 		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
 		out.observed.answered(a.problem, &a.Answer)
