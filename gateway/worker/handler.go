@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -268,14 +270,14 @@ func setAppHeader(h http.Header, x keyed.Execution, baggage string) {
 	}
 }
 
-func (w *Worker) requestKey(r *http.Request) (string, error) {
+func (w *Worker) requestKey(rw http.ResponseWriter, r *http.Request) (string, error) {
 	if r.Header.Get(gateway.HeaderKey) != "" {
 		return gateway.KeyFromHeader(r.Header)
 	}
 	if len(w.cfg.Keys) == 0 {
 		return "", fmt.Errorf("%w: send it percent-encoded in %s, or go through a router", gateway.ErrNoKey, gateway.HeaderKey)
 	}
-	return w.cfg.Keys.Extract(r)
+	return w.cfg.Keys.ExtractFrom(pacedKey{keysource.Of(r), rw, r})
 }
 
 // appWriter lets the app answer one request, and passes the answer on without the headers that only
@@ -521,7 +523,11 @@ func (w *Worker) open(rw http.ResponseWriter, r *http.Request, unkeyed bool) (ke
 	if unkeyed && how.Unkeyed() {
 		return "", how, true
 	}
-	if key, err = w.requestKey(r); err != nil {
+	key, err = w.requestKey(rw, r)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.refuseBody(rw, r, err, false)
+	case err != nil:
 		w.refuseKey(rw, r, err)
 	}
 	return key, how, err == nil

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/requestlog"
 )
 
@@ -22,6 +23,28 @@ const (
 	uploadBytes = 60 << 10
 )
 
+func pacedBody(rw http.ResponseWriter, r *http.Request) *paced.Body {
+	return paced.NewBody(r.Body, http.NewResponseController(rw), uploadTime, uploadBytes)
+}
+
+// pacedKey is a request whose body is looked into for its key only as long as the client sends it.
+type pacedKey struct {
+	keysource.Keyed
+	rw http.ResponseWriter
+	r  *http.Request
+}
+
+// KeyBody implements [keysource.Keyed].
+func (k pacedKey) KeyBody() ([]byte, error) {
+	if k.r.Body != nil && k.r.Body != http.NoBody {
+		k.r.Body = struct {
+			io.Reader
+			io.Closer
+		}{pacedBody(k.rw, k.r), k.r.Body}
+	}
+	return k.Keyed.KeyBody()
+}
+
 // keepBody reads a request's body completely before its key is asked for, and returns the request
 // with it. It returns nil if it has answered r instead. gRPC calls to an app that takes them stream
 // their bodies. A body that is not small is read only once the worker owns the key. end frees the
@@ -30,7 +53,7 @@ func (w *Worker) keepBody(rw http.ResponseWriter, r *http.Request, key string, h
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
 	}
-	body := paced.NewBody(r.Body, http.NewResponseController(rw), uploadTime, uploadBytes)
+	body := pacedBody(rw, r)
 	if w.cfg.GRPC && hop.IsCall(r) {
 		whole = r.WithContext(r.Context())
 		whole.Body = struct {

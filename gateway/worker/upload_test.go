@@ -2,10 +2,15 @@ package worker_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -73,3 +78,32 @@ func TestTrapASlowUploadHoldsNoKey(t *testing.T) {
 		}
 	}
 }
+
+// A client of a worker's own port that stops within a body with its key is answered: its connection
+// does not wait for it for as long as it likes.
+func TestTrapABodyWithAKeyIsNotWaitedForForever(t *testing.T) {
+	w := site.New(t, 16).StartReady(func(cfg *worker.Config) {
+		cfg.Direct, cfg.Keys = true, kit.KeySources(t, "json:/id")
+	})
+	h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request ran") }))
+	rw := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+	body := io.MultiReader(strings.NewReader(`{"id":`), readerFunc(func([]byte) (int, error) {
+		if rw.deadline.IsZero() {
+			return 0, errors.New("the wait has no deadline")
+		}
+		return 0, os.ErrDeadlineExceeded
+	}))
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", body)
+	r.Header.Set("Content-Type", "application/json")
+	h.ServeHTTP(rw, r)
+	if rw.Code != http.StatusRequestTimeout || rw.Header().Get("Connection") != "close" {
+		t.Errorf("%d %q %q, want 408 and the connection closed", rw.Code, rw.Header(), rw.Body)
+	}
+}
+
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (w *deadlineWriter) SetReadDeadline(t time.Time) error { w.deadline = t; return nil }
