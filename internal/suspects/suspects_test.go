@@ -19,6 +19,7 @@ func TestKeys(t *testing.T) {
 		"a death makes a suspect":               "k=unknown a/k k=suspect l=unknown",
 		"two deaths quarantine":                 "a/k b/k k=quarantined",
 		"of one worker they are one":            "a/k a/k k=suspect",
+		"keys of one worker add up":             "a/k a/l k=suspect l=suspect",
 		"other keys of a death are suspects":    "a/k,l b/k k=quarantined l=suspect",
 		"an end between deaths clears":          "a/k,l +l b/k,l k=quarantined l=suspect",
 		"an end clears all deaths":              "a/k +k k=unknown",
