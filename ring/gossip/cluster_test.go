@@ -483,7 +483,7 @@ func TestSameAddressNewProcess(t *testing.T) {
 	})
 }
 
-func TestDuplicateNameIsReported(t *testing.T) {
+func TestDuplicatesAreReported(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.startAll(3)
 		twin := b.config(1)
@@ -498,10 +498,20 @@ func TestDuplicateNameIsReported(t *testing.T) {
 		other.Seeds = []string{address(0)}
 		b.start(other, address(8))
 		time.Sleep(20 * time.Second)
-		if strings.Contains(b.logs.String(), "name=router") {
+		if strings.Contains(b.logs.String(), "shared=router") {
 			t.Error("two routers with one name were reported")
 		}
-		if n := len(b.members[0].View().Members); n != 5 {
+		if strings.Contains(b.logs.String(), "shared=10.0.0.2:80") {
+			t.Error("the address of one worker was reported")
+		}
+		there := b.config(9)
+		there.Self.Addr = "10.0.0.2:80"
+		b.start(there, address(9))
+		time.Sleep(20 * time.Second)
+		if log := b.logs.String(); !strings.Contains(log, "shared=10.0.0.2:80") || !strings.Contains(log, "--advertise") {
+			t.Error("two workers with one address were not reported")
+		}
+		if n := len(b.members[0].View().Members); n != 6 {
 			t.Errorf("the router sees %d members, want 5", n)
 		}
 	})

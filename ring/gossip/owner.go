@@ -24,8 +24,8 @@ const (
 	// calmMost is how many times as long the owner waits for either, at most.
 	calmMost = 4
 
-	// duplicateAge is how long a name may be alive twice before a warning: it takes some seconds
-	// until a restarted process's former life is detected as dead.
+	// duplicateAge is how long workers may share a name or an address before a warning: it takes some
+	// seconds until a restarted process's former life is detected as dead.
 	duplicateAge = 10 * time.Second
 )
 
@@ -70,9 +70,9 @@ type owner struct {
 	peers      map[string]peer // by node
 	table      *ring.Table
 	placed     placements
-	active     []string             // names in table
-	duplicates map[string]time.Time // names alive twice, and since when
-	several    bool                 // warned that active workers use several stores
+	active     []string                // names in table
+	duplicates map[[2]string]time.Time // what warnOfDuplicates has found, and since when
+	several    bool                    // warned that active workers use several stores
 	throttle   throttle
 }
 
@@ -91,7 +91,7 @@ func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owne
 		inForce:    k,
 		announced:  k,
 		peers:      make(map[string]peer),
-		duplicates: make(map[string]time.Time),
+		duplicates: make(map[[2]string]time.Time),
 	}
 }
 
@@ -366,24 +366,29 @@ func (o *owner) retable(workers []ring.Member) {
 	o.table, o.active = table, names
 }
 
-// warnOfDuplicates finds workers that were started with one name.
+// Warnings of workers that share what each should have for itself.
+const (
+	sameName = "several workers have one name, and only one of them is on the ring: give each its own --name"
+	sameAddr = "several workers say that routers reach them at one address, where one of them listens at most: give each its own --advertise"
+)
+
+// warnOfDuplicates finds workers that were started with one name or one address.
 func (o *owner) warnOfDuplicates(now time.Time) {
-	addrs := make(map[string][]string)
+	shared := make(map[[2]string][]string) // gossip addresses, by warning and what is shared
 	for _, m := range append(slices.Collect(maps.Values(o.peers)), peer{Member: o.self}) {
 		if m.Role == ring.RoleWorker {
-			addrs[m.Name] = append(addrs[m.Name], m.Gossip)
+			name, addr := [2]string{sameName, m.Name}, [2]string{sameAddr, m.Addr}
+			shared[name], shared[addr] = append(shared[name], m.Gossip), append(shared[addr], m.Gossip)
 		}
 	}
-	maps.DeleteFunc(o.duplicates, func(name string, _ time.Time) bool { return len(addrs[name]) < 2 })
-	for name, at := range addrs {
-		if len(at) < 2 {
-			continue
+	maps.DeleteFunc(shared, func(_ [2]string, at []string) bool { return len(at) < 2 })
+	maps.DeleteFunc(o.duplicates, func(of [2]string, _ time.Time) bool { return shared[of] == nil })
+	for of, at := range shared {
+		if _, known := o.duplicates[of]; !known {
+			o.duplicates[of] = now
 		}
-		if _, known := o.duplicates[name]; !known {
-			o.duplicates[name] = now
-		}
-		if now.Sub(o.duplicates[name]) >= duplicateAge && o.throttle.pass(name, now) {
-			o.c.log.Warn("several workers have one name, and only one of them is on the ring: give each its own --name", "name", name, "gossip", at)
+		if now.Sub(o.duplicates[of]) >= duplicateAge && o.throttle.pass(of[0]+of[1], now) {
+			o.c.log.Warn(of[0], "shared", of[1], "gossip", at)
 		}
 	}
 }
