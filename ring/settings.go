@@ -133,19 +133,14 @@ func (s Settings) Compare(t Settings) (d Difference, found bool) {
 	case !keySourcesAgree(s.KeySource, t.KeySource):
 		return differ("key source", "%q", s.KeySource, t.KeySource, "give all routers of a cluster the same --key or --routes"), true
 	case s.PeerTLS != t.PeerTLS && !s.PeerTLSOptional && !t.PeerTLSOptional:
-		return differ("TLS between members", "%s", onOff(s.PeerTLS), onOff(t.PeerTLS), "give all members --peer-cert, --peer-key and --peer-ca, or none; while some have it only, --peer-tls-optional too"), true
+		return differ("TLS between members", "%s", onOff[s.PeerTLS], onOff[t.PeerTLS], "give all members --peer-cert, --peer-key and --peer-ca, or none; while some have it only, --peer-tls-optional too"), true
 	case s.Store != 0 && t.Store != 0 && s.Store != t.Store:
 		return differ("store", "%v", s.Store, t.Store, "give all members of a cluster the same --store or --redis"), true
 	}
 	return Difference{}, false
 }
 
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
-}
+var onOff = map[bool]string{true: "on", false: "off"}
 
 // A KeySource that stands for a list of routes begins so.
 const routesKeySource = "routes:"

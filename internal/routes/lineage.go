@@ -18,17 +18,14 @@ import (
 // Limits and times are no part of it.
 func formOf(r *Route) string {
 	hosts, methods := slices.Sorted(slices.Values(r.Match.Hosts)), slices.Sorted(slices.Values(r.Match.Methods))
-	path, without, held := "", r.WithoutKey.String(), "held"
+	path, held := "", "held"
 	if r.hasPath {
 		path = r.path.Canonical("")
-	}
-	if r.WithoutKey.Upstream != "" {
-		without = "upstream"
 	}
 	if r.Mode == policy.Affinity {
 		held = "not held"
 	}
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, []gateway.KeySource(r.Keys), r.Prefix, r.Tenant.String(), without, held)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, []gateway.KeySource(r.Keys), r.Prefix, r.Tenant.String(), r.WithoutKey.kind(), held)
 }
 
 // Lineage is the sequence of routes in force during which no request got another key: each table
@@ -70,20 +67,17 @@ func (t *Table) OfFlags() bool { return t.keys != nil }
 // is the text of its sources.
 func (t *Table) KeySource() string {
 	if t.keys != nil {
-		return strings.TrimSpace(t.keys.String() + " " + t.unlessRejected())
+		return strings.TrimSuffix(t.keys.String()+" without-key:"+t.routes[0].WithoutKey.kind(), " without-key:reject")
 	}
 	var l Lineage
 	_ = l.Take(t) // the first table always fits
 	return l.KeySource()
 }
 
-// unlessRejected says what becomes of requests without a key, "" if that is the default.
-func (t *Table) unlessRejected() string {
-	switch w := t.routes[0].WithoutKey; {
-	case w.Any:
-		return "without-key:any"
-	case w.Upstream != "":
-		return "without-key:upstream"
+// kind is what routers compare of w: requests without a key may go to another upstream.
+func (w WithoutKey) kind() string {
+	if w.Upstream != "" {
+		return "upstream"
 	}
-	return ""
+	return w.String()
 }

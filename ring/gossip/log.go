@@ -34,12 +34,11 @@ func (t *throttle) pass(text string, now time.Time) bool {
 // newLogger returns the logger that memberlist wants. It leads to logger, with
 // memberlist's levels, except for what rules say otherwise.
 func newLogger(logger *slog.Logger) *log.Logger {
-	return log.New(&logWriter{log: logger, rules: rules()}, "", 0)
+	return log.New(&logWriter{log: logger}, "", 0)
 }
 
 type logWriter struct {
-	log   *slog.Logger
-	rules []rule
+	log *slog.Logger
 
 	mu       sync.Mutex
 	throttle throttle
@@ -51,36 +50,33 @@ type rule struct {
 	instead  string // a translation, logged as a warning once a minute with the line; "": the line is logged at debug level
 }
 
-// rules returns the lines that are translated or demoted; the first that
-// matches counts.
-func rules() []rule {
-	return []rule{
-		{ErrRefused.Error(), ""}, // the owner logs it
-		{noKeyFits, "a peer encrypts gossip with a key that this member does not have: give both the same --gossip-key"},
-		{peerPlain, "a peer does not encrypt gossip, this member does: give the peer this --gossip-key"},
-		{peerEncrypted, "a peer encrypts gossip, this member does not: give this member the peer's --gossip-key"},
-		{"unacceptable label", "a member of another memberlist program or cluster sends to this address"},
-		{"invalid msgType", "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
-		{"not supported", "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
-		{"public address without encryption", ""}, // Start has said so
-		{"Failed to send", ""},                    // to a dead peer
-		{"Failed to forward ack", ""},
-		{"Failed fallback TCP ping", ""},
-		{"Push/Pull with", ""},
-		{"Failed to push local state", ""},
-		{"Failed to read remote state", ""},
-		{"failed to receive", ""},
-		{"unexpected node", ""}, // its address has a new owner
-		{"Refuting", ""},
-		{"has failed, no acks", ""}, // a suspicion; the owner logs losses
-		{"Marking", ""},
-		{"Conflicting address", ""}, // the owner logs it
-	}
+// rules are the lines that are translated or demoted; the first that matches counts.
+var rules = []rule{
+	{ErrRefused.Error(), ""}, // the owner logs it
+	{noKeyFits, "a peer encrypts gossip with a key that this member does not have: give both the same --gossip-key"},
+	{peerPlain, "a peer does not encrypt gossip, this member does: give the peer this --gossip-key"},
+	{peerEncrypted, "a peer encrypts gossip, this member does not: give this member the peer's --gossip-key"},
+	{"unacceptable label", "a member of another memberlist program or cluster sends to this address"},
+	{"invalid msgType", "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
+	{"not supported", "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
+	{"public address without encryption", ""}, // Start has said so
+	{"Failed to send", ""},                    // to a dead peer
+	{"Failed to forward ack", ""},
+	{"Failed fallback TCP ping", ""},
+	{"Push/Pull with", ""},
+	{"Failed to push local state", ""},
+	{"Failed to read remote state", ""},
+	{"failed to receive", ""},
+	{"unexpected node", ""}, // its address has a new owner
+	{"Refuting", ""},
+	{"has failed, no acks", ""}, // a suspicion; the owner logs losses
+	{"Marking", ""},
+	{"Conflicting address", ""}, // the owner logs it
 }
 
 func (w *logWriter) Write(p []byte) (int, error) {
 	level, text := splitLevel(strings.TrimSpace(string(p)))
-	for _, r := range w.rules {
+	for _, r := range rules {
 		if !strings.Contains(text, r.contains) {
 			continue
 		}
