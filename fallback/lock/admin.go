@@ -54,17 +54,15 @@ func (l *Locker) repeat(ctx context.Context, call func() error) error {
 // queued is how many callers of this process queue for a key.
 func (l *Locker) queued(key string) int {
 	s := l.turns.Inspect(key)
-	if s.Token != 0 && !slices.ContainsFunc(l.all(), func(h *heldClaim) bool { return h.has(s.Token) }) {
+	has := func(h *heldClaim) bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.turn == s.Token
+	}
+	if s.Token != 0 && !slices.ContainsFunc(l.all(), has) {
 		return s.Waiters + 1 // and one that contends
 	}
 	return s.Waiters
-}
-
-// has reports whether a caller works with the hold in that turn.
-func (h *heldClaim) has(turn int64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.turn == turn
 }
 
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -43,8 +46,8 @@ var (
 	errConfig = errors.New("lock: bad configuration")
 )
 
-// Config configures a Locker. Clients that contend for the same locks
-// must agree on Prefix and FIFO.
+// Config configures a Locker. Clients that contend for the same locks must agree on Prefix and FIFO,
+// and on the servers.
 type Config struct {
 	// Prefix of every Redis key. Default "keyway:lock:".
 	Prefix string
@@ -81,7 +84,7 @@ type Config struct {
 	// Timeout of one call to Redis. Default TTL/4, at most 1s.
 	Timeout time.Duration
 
-	// Poll makes waiters try every PollEvery, as they always do on a redis.Ring and for a quorum.
+	// Poll makes waiters try every PollEvery, as they always do for a quorum.
 	// Default: they wait for a message on one subscription connection that the Locker's waiters
 	// share (in a cluster sharded, one per server). They also try when the lock's TTL ends, and at
 	// least every second.
@@ -124,7 +127,7 @@ type Config struct {
 // lockLongestWait is the longest that a waiter waits between tries.
 const lockLongestWait = time.Second
 
-func (cfg Config) withDefaults() (Config, error) {
+func (cfg Config) withDefaults(clients ...redis.UniversalClient) (Config, error) {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -136,9 +139,6 @@ func (cfg Config) withDefaults() (Config, error) {
 			return cfg, fmt.Errorf("%w: %s is %v, want 0 or more", errConfig, d.name, d.value)
 		}
 	}
-	if cfg.HandOvers < 0 {
-		return cfg, fmt.Errorf("%w: HandOvers is %d, want 0 or more", errConfig, cfg.HandOvers)
-	}
 	cfg.Prefix = cmp.Or(cfg.Prefix, "keyway:lock:")
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.Margin = cmp.Or(cfg.Margin, cfg.TTL/20)
@@ -148,21 +148,23 @@ func (cfg Config) withDefaults() (Config, error) {
 	cfg.HandOverFor = cmp.Or(cfg.HandOverFor, 100*time.Millisecond)
 	cfg.HandOvers = min(cmp.Or(cfg.HandOvers, 32), 1000)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	if cfg.FIFO || cfg.NoHandOver {
-		cfg.HandOvers = 0
-	}
-	if cfg.TTL < locking.ShortestTTL {
-		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", errConfig, cfg.TTL, locking.ShortestTTL)
-	}
 	cfg.TTL = cfg.TTL.Truncate(time.Millisecond) // as Redis counts
-	if err := checkLabel(cfg.Label); err != nil {
+	ends, isRing := cfg.TTL-cfg.Margin, func(c redis.UniversalClient) bool { _, is := c.(*redis.Ring); return is }
+	switch err := checkLabel(cfg.Label); {
+	case slices.ContainsFunc(clients, isRing):
+		return cfg, fmt.Errorf("%w: a redis.Ring looks for a lock at another server while it cannot reach the lock's own, where others may hold it: use a Redis Cluster", errConfig)
+	case cfg.HandOvers < 0:
+		return cfg, fmt.Errorf("%w: HandOvers is %d, want 0 or more", errConfig, cfg.HandOvers)
+	case cfg.TTL < locking.ShortestTTL:
+		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", errConfig, cfg.TTL, locking.ShortestTTL)
+	case err != nil:
 		return cfg, fmt.Errorf("%w: %w", errConfig, err)
-	}
-	if cfg.Margin >= cfg.TTL {
+	case cfg.Margin >= cfg.TTL:
 		return cfg, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", errConfig, cfg.Margin, cfg.TTL)
-	}
-	if ends := cfg.TTL - cfg.Margin; cfg.RenewEvery >= ends && !cfg.NoRenewal {
+	case cfg.RenewEvery >= ends && !cfg.NoRenewal:
 		return cfg, fmt.Errorf("%w: RenewEvery is %v, want less than the %v after which a lock ends", errConfig, cfg.RenewEvery, ends)
+	case cfg.FIFO, cfg.NoHandOver:
+		cfg.HandOvers = 0
 	}
 	return cfg, nil
 }

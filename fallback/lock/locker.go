@@ -44,9 +44,10 @@ type Locker struct {
 
 // New makes a Locker over a client. The caller must close the client, after the Locker. The client
 // should have ContextTimeoutEnabled, as clients of NewClient have. New does no network I/O. The
-// server must be Redis 6.2 or later, and 7.0 for a cluster.
+// server must be Redis 6.2 or later, and 7.0 for a cluster. A [redis.Ring] is refused: its processes
+// would use different servers for one lock when some of them cannot reach the first.
 func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaults(client)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
 	if sharded {
 		n.publish = "SPUBLISH"
 	}
-	if _, ring := client.(*redis.Ring); !cfg.Poll && !ring {
+	if !cfg.Poll {
 		n.hubs = &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
 	}
 	return n

@@ -24,6 +24,9 @@ import (
 // before the first call. Its token is above all that a majority has seen, which takes a second
 // round of calls. A server that forgets its locks in a restart must stay away for a TTL, or use
 // appendfsync always. Otherwise two clients may both find a majority.
+//
+// All clients must name the same servers. To change them, add or remove one, on all clients before
+// the next one: majorities of lists that differ by one server still have a server in common.
 func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	if len(clients) == 0 {
 		return nil, fmt.Errorf("%w: a quorum of no servers", errConfig)
@@ -31,7 +34,7 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	if cfg.FIFO {
 		return nil, fmt.Errorf("%w: independent servers have no common order for FIFO", errConfig)
 	}
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withDefaults(clients...)
 	if err != nil {
 		return nil, err
 	}
