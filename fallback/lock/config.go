@@ -122,6 +122,8 @@ type Config struct {
 	// Logger receives the events of Hooks: failures as warnings, the rest at
 	// debug level. Default: none.
 	Logger *slog.Logger
+
+	servers int // of a quorum; 0 for none
 }
 
 // lockLongestWait is the longest that a waiter waits between tries.

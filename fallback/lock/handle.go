@@ -19,6 +19,8 @@ type Handle struct {
 	Owner  string        `json:"owner"` // what is in Redis
 	Token  int64         `json:"token"` // the fencing token, which stays
 	TTL    time.Duration `json:"ttl"`   // in ns in JSON; of the renewals to come
+
+	Servers int `json:"servers,omitempty"` // of a quorum; 0 for a lock that is not of NewQuorum
 }
 
 // Detach hands the lock to the process that calls Attach with the handle. The lock's Context here
@@ -52,7 +54,7 @@ func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 		}
 		h.l.emit(t.parent, detached, c.ask, Event{Token: t.token, Held: time.Since(t.since)})
 		h.l.forget(h, turn)
-		handle = Handle{Prefix: c.cfg.Prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.opts.TTL}
+		handle = Handle{Prefix: c.cfg.Prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.opts.TTL, Servers: c.cfg.servers}
 		return nil
 	})
 }
@@ -121,6 +123,8 @@ func (l *Locker) checkHandle(h Handle) error {
 		return fmt.Errorf("a handle of %q with a TTL of %v, want at least %v", h.Keys, h.TTL, locking.ShortestTTL)
 	case h.Prefix != l.cfg.Prefix:
 		return fmt.Errorf("a handle of %q with prefix %q at a Locker with prefix %q", h.Keys, h.Prefix, l.cfg.Prefix)
+	case h.Servers > 0 && h.Servers != l.cfg.servers:
+		return fmt.Errorf("a handle of %q, of a quorum of %d servers, at a Locker of others: make that with NewQuorum and the same servers", h.Keys, h.Servers)
 	}
 	return nil
 }

@@ -235,6 +235,22 @@ func TestLockOfAQuorumGoesOnInAnotherProcess(t *testing.T) {
 	mustUnlock(t, mustTake(t, here, "key"))
 }
 
+func TestLockOfAQuorumDoesNotGoOnInOneServer(t *testing.T) {
+	var addrs []string
+	for range 3 {
+		addrs = append(addrs, redistest.Start(t).Addr())
+	}
+	here, one := quorumOf(t, Config{TTL: 3 * time.Second}, addrs...), testLocker(t, addrs[0], Config{})
+	handle := sent(t, mustTake(t, here, "key"))
+	moved, err := one.Attach(t.Context(), handle)
+	if err == nil {
+		k, err := here.Lock(t.Context(), "key")
+		t.Errorf("locked in a quorum: %v, %v; and in one server: %v", k != nil, err, moved.Context().Err() == nil)
+	}
+	wantErr(t, err, locking.ErrOption)
+	mustUnlock(t, attach(t, quorumOf(t, Config{}, addrs...), handle))
+}
+
 func TestHandlesAreChecked(t *testing.T) {
 	l := testLocker(t, "127.0.0.1:1", Config{TTL: time.Minute})
 	good := Handle{Prefix: "keyway:lock:", Keys: []string{"a", "b"}, Owner: "w" + strings.Repeat("X", 26), Token: 1, TTL: time.Second}

@@ -38,8 +38,8 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Poll = true
-	q := &quorum{cfg: cfg, policy: cfg.policy(), need: len(clients)/2 + 1, closing: make(chan struct{})}
+	cfg.Poll, cfg.servers = true, len(clients)
+	q := &quorum{cfg: cfg, policy: cfg.policy(), need: cfg.servers/2 + 1, closing: make(chan struct{})}
 	for _, client := range clients {
 		q.nodes = append(q.nodes, newLockNode(client, cfg))
 	}
