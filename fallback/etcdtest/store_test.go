@@ -252,6 +252,13 @@ func TestRequestsOfChanges(t *testing.T) { // alone, since it counts the request
 	if states[0].Record.Owner != "a" || states[1].Record != moved {
 		t.Errorf("after another's move of the second partition: %+v", states)
 	}
+	before := started(t)["Txn"]
+	if err := s.Release(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if got := started(t)["Txn"] - before; got != 2 {
+		t.Errorf("the release of a session that a look has shown took %v requests, want 2", got)
+	}
 	if err := other.Release(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
