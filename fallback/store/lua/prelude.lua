@@ -54,11 +54,15 @@ local info = redis.pcall('INFO', 'server', 'replication')
 if type(info) ~= 'string' then -- before Redis 7.0
   info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
 end
-local server = string.match(info, 'run_id:(%x+)')
+local function id_of(name) -- plain, since a pattern is tried at each byte
+  local _, last = string.find(info, name, 1, true)
+  return last and string.match(info, '^%x+', last + 1)
+end
+local server = id_of('run_id:')
 if not server then
   return redis.error_reply('KEYWAY INFO server shows no run_id')
 end
-server = server .. (string.match(info, 'master_replid2:(%x+)') or '')
+server = server .. (id_of('master_replid2:') or '')
 
 local meta = redis.call('HMGET', META, 'generation', 'server', 'version', 'floor', 'quarantine', 'clock', 'lag', 'identity', 'settings', 'ttl', 'beat')
 local generation = meta[1]
