@@ -201,27 +201,23 @@ func TestMembersConverge(t *testing.T) {
 }
 
 func TestMembersConvergeDespiteLoss(t *testing.T) {
-	for _, loss := range []float64{0.2, 0.3} {
-		t.Run(fmt.Sprint(loss), func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *bed) {
-				b.net.SetLoss(loss)
-				start := time.Now()
-				all := b.startAll(30)
-				t.Logf("agree after %v", time.Since(start))
+	bubble(t, func(t *testing.T, b *bed) {
+		b.net.SetLoss(0.3)
+		start := time.Now()
+		all := b.startAll(30)
+		t.Logf("agree after %v", time.Since(start))
 
-				// False alarms must be rare and pass.
-				disturbed := 0
-				for range 15 {
-					time.Sleep(time.Second)
-					if !agree(all, 30) {
-						disturbed++
-					}
-				}
-				t.Logf("%d of 15 seconds disturbed; %d members lost", disturbed, strings.Count(b.logs.String(), "member lost"))
-				b.eventually(20*time.Second, "agree again", func() bool { return agree(all, 30) })
-			})
-		})
-	}
+		// False alarms must be rare and pass.
+		disturbed := 0
+		for range 15 {
+			time.Sleep(time.Second)
+			if !agree(all, 30) {
+				disturbed++
+			}
+		}
+		t.Logf("%d of 15 seconds disturbed; %d members lost", disturbed, strings.Count(b.logs.String(), "member lost"))
+		b.eventually(20*time.Second, "agree again", func() bool { return agree(all, 30) })
+	})
 }
 
 func TestPartitionHeals(t *testing.T) {
@@ -380,7 +376,7 @@ func TestAnnounceSpreads(t *testing.T) {
 // quickly, arrive all the same. Whether it does depends on when the members
 // happen to gossip, so several clusters try.
 func TestQuickChangesArrive(t *testing.T) {
-	for range 8 {
+	for range 2 {
 		bubble(t, func(t *testing.T, b *bed) {
 			all := b.startAll(5)
 			var longest time.Duration
@@ -405,7 +401,7 @@ func (b *bed) changeQuickly(all []*gossip.Cluster, round int) time.Duration {
 	time.Sleep(time.Duration(40+2*round) * time.Millisecond)
 	announce(1, "10.0.0.1:81")
 	announce(2, "10.0.0.1:82")
-	return b.eventually(3*time.Second, "all know the latest", func() bool {
+	return b.eventually(time.Second, "all know the latest", func() bool {
 		return !slices.ContainsFunc(all, func(c *gossip.Cluster) bool {
 			m, _ := find(c, "worker-01")
 			return m.Addr != "10.0.0.1:81" || m.Store != store
