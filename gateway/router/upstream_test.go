@@ -143,7 +143,7 @@ func testLinkUploads(t *testing.T, front site.Way) {
 func TestUploadsStreamInConstantMemory(t *testing.T) { site.EachWay(t, testUploadsStream) }
 
 func testUploadsStream(t *testing.T, front site.Way) {
-	const size, bound = 24 << 20, 8 << 20
+	const size, bound = 16 << 20, 8 << 20
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
