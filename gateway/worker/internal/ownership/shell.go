@@ -95,7 +95,7 @@ func (s *Shell) run() {
 // until partitions or keys of its are free, looks at once. The store then serves it before the others, so
 // even a few wait.
 func (s *Shell) hintDelay() time.Duration {
-	if s.Moves.waits() || s.awaits(s.current.incarnation) {
+	if s.Moves.waits() || s.awaits(s.current.incarnation) != "" {
 		return 0
 	}
 	return rand.N(time.Duration(max(s.crowd(), few)) * time.Millisecond)

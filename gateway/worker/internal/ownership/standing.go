@@ -146,8 +146,13 @@ func (s *Shell) unsettled() error {
 		}
 		return fmt.Errorf("worker: %s is not yet on the ring%s", s.cfg.Name, why)
 	}
-	why := ""
-	if wait, what := s.obstacle(records.Record{}); what != "" {
+	why, owner := "", s.awaits(s.cfg.Keys.Incarnation())
+	wait, what := s.obstacle(records.Record{Owner: owner})
+	if m, seen := s.cfg.Members.View().Find(owner); seen {
+		why = fmt.Sprintf(": worker %s still has some of them", m.Name)
+	} else if owner != "" {
+		why = fmt.Sprintf(": a worker that this one does not see had some of them, and its session has not expired (%v left); if it lives, correct --join (Config.Join) or --gossip-key (Config.GossipKeys)", wait.Round(100*time.Millisecond))
+	} else if what != "" {
 		why = fmt.Sprintf(": %s (%v left)", what, wait.Round(100*time.Millisecond))
 	}
 	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", s.cfg.Name, served, given, why)
@@ -169,8 +174,9 @@ func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
 	return given, served, onRing
 }
 
-// awaits reports whether another worker still has a partition that the ring gives an incarnation.
-func (s *Shell) awaits(incarnation string) bool {
+// awaits returns the incarnation of another worker that still has a partition that the ring gives an
+// incarnation, "" for none.
+func (s *Shell) awaits(incarnation string) string {
 	view := s.cfg.Members.View()
 	for i := range s.cfg.Keys.Parts {
 		m, ok := view.Owner(i)
@@ -178,10 +184,10 @@ func (s *Shell) awaits(incarnation string) bool {
 			continue
 		}
 		if r := s.cfg.Keys.Parts[i].Record.Load(); r != nil && r.Owner != "" && r.Owner != incarnation {
-			return true
+			return r.Owner
 		}
 	}
-	return false
+	return ""
 }
 
 // Drain is Worker.Drain.
