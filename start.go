@@ -313,7 +313,9 @@ func (n *Node) await(ctx context.Context) error {
 		case ctx.Err() != nil || errors.Is(err, ring.ErrSettings):
 			return fmt.Errorf("keyway: %s at %s is not ready: %w", n.cfg.Name, n.cfg.Advertise, err)
 		}
-		n.log.Warn("not ready yet", "error", err)
+		if err := n.worker.Ready(); err != nil {
+			n.log.Warn("not ready yet", "error", err)
+		}
 	}
 }
 
