@@ -508,7 +508,7 @@ func TestDuplicatesAreReported(t *testing.T) {
 			t.Error("two workers with one address were not reported")
 		}
 		if n := len(b.members[0].View().Members); n != 6 {
-			t.Errorf("the router sees %d members, want 5", n)
+			t.Errorf("the router sees %d members, want 6", n)
 		}
 	})
 }
