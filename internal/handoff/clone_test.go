@@ -74,10 +74,11 @@ func (p *proc) cloneTo(c *proc, s *spares) {
 // clone returns a machine that goes on from here by itself.
 func (m *Machine) clone(s *spares) *Machine {
 	c := take(&s.machines)
-	peers, parts, running, inherited, listed, frozen := c.peers, c.parts, c.running, c.inherited, c.listed, c.frozen
+	peers, parts, awaited, running, inherited, listed, frozen := c.peers, c.parts, c.awaited, c.running, c.inherited, c.listed, c.frozen
 	*c = *m
 	c.peers = cloneTo(peers, m.peers)
 	c.parts = append(parts[:0], m.parts...)
+	c.awaited = cloneTo(awaited, m.awaited)
 	c.running = cloneLists(running, m.running)
 	c.inherited = cloneLists(inherited, m.inherited)
 	c.clears = slices.Clone(m.clears)

@@ -103,6 +103,7 @@ type Machine struct {
 	recheck bool             // something changed that partitions depend on
 	scanAt  time.Duration    // Mono at which something changes by itself; 0 for never
 	changes []records.Change // of the apply under way
+	awaited map[int]struct{} // partitions that callers wait for, until they open
 
 	running   map[int][]records.Residue // by partition: our executions that a Closed listed
 	inherited map[int][]records.Residue // by partition that we serve: residue of others
@@ -125,7 +126,6 @@ type partition struct {
 	state   state
 	here    bool           // we served it in this generation, so its record is not one that came back from the past
 	advance bool           // its tokens run low
-	awaited bool           // callers wait for it to open
 	record  records.Record // as last read in this generation
 	known   int64          // highest epoch that it ever had, as far as we know
 	opened  int64          // epoch at which we opened it last
@@ -168,6 +168,7 @@ func New(cfg Config) (*Machine, error) {
 		first:      true,
 		peers:      make(map[string]peer),
 		parts:      make([]partition, cfg.Partitions),
+		awaited:    make(map[int]struct{}),
 		running:    make(map[int][]records.Residue),
 		inherited:  make(map[int][]records.Residue),
 		listed:     make(map[int]string),
@@ -216,8 +217,8 @@ func (m *Machine) takeInput(in Input) {
 	case SequenceLow:
 		m.takeSequenceLow(in)
 	case Awaited:
-		if m.valid(in.Partition) {
-			m.parts[in.Partition].awaited = m.parts[in.Partition].state != stateServing
+		if m.valid(in.Partition) && m.parts[in.Partition].state != stateServing {
+			m.awaited[in.Partition] = struct{}{}
 		}
 	case Leave:
 		m.leaving = true

@@ -244,6 +244,30 @@ func BenchmarkStepIdle(b *testing.B) {
 	}
 }
 
+// BenchmarkScan looks at all partitions of four workers, none of which moves.
+func BenchmarkScan(b *testing.B) {
+	m, s, now := live(b, Config{NewCluster: true})
+	v := all(m, "me")
+	for i := range 3 {
+		inc := fmt.Sprint("w", i)
+		s.call(now.Mono, Register{Call: Call{Generation: "g0"}, Session: records.Session{Incarnation: inc}})
+		v.Workers = append(v.Workers, Peer{Incarnation: inc, View: v.Digest})
+	}
+	for p := range v.Owners {
+		v.Owners[p] = int32(p % len(v.Workers))
+	}
+	feed(m, s, now, v)
+	now = now.Add(time.Second)
+	feed(m, s, now, Tick{})
+	for p := range m.parts {
+		m.parts[p].record.Owner = v.Workers[v.Owners[p]].Incarnation
+	}
+	for b.Loop() {
+		m.recheck = true
+		m.Step(now, Tick{})
+	}
+}
+
 func BenchmarkObserveUnchanged(b *testing.B) {
 	m, s, now := live(b, Config{NewCluster: true})
 	feed(m, s, now, all(m, "me"))
@@ -330,7 +354,7 @@ func TestAwaitedPartitionsAreClaimedFirst(t *testing.T) {
 	}
 	feed(m, s, now, Awaited{Partition: 3})
 	for p := range m.parts {
-		if m.parts[p].awaited {
+		if _, awaited := m.awaited[p]; awaited {
 			t.Errorf("partition %d is awaited though it is open", p)
 		}
 	}

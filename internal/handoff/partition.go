@@ -2,7 +2,9 @@ package handoff
 
 import (
 	"github.com/keyway-go/keyway/internal/records"
+	"maps"
 	"slices"
+	"unique"
 )
 
 // takeView replaces the view; partitions move by it once it has settled.
@@ -59,6 +61,7 @@ func (m *Machine) takeState(s records.PartitionState) {
 	if !m.valid(s.Partition) || s.Record.Epoch < m.parts[s.Partition].record.Epoch && m.on(guardOlder) {
 		return
 	}
+	s.Record.Owner = unique.Make(s.Record.Owner).Value() // else each scan reads a text for each partition
 	part := &m.parts[s.Partition]
 	known := part.known
 	part.known = max(known, s.Record.Epoch)
@@ -136,7 +139,8 @@ func (m *Machine) open(s records.PartitionState) {
 	m.openLocks(s, &o)
 	part.here = true
 	part.opened, part.epoch = s.Record.Epoch, s.Record.Epoch
-	part.advance, part.awaited = false, false
+	part.advance = false
+	delete(m.awaited, s.Partition)
 	m.emit(o)
 }
 
@@ -173,23 +177,27 @@ func (m *Machine) scan() {
 	}
 	m.recheck = false
 	m.unblock()
-	var leave []int
-	most := m.cfg.Changes
-changes:
-	for _, awaited := range [...]bool{true, false} {
-		for p := range m.parts {
-			switch part := &m.parts[p]; {
-			case part.awaited != awaited:
-			case m.full(most):
-				break changes
-			case part.state == stateServing && m.goes(p):
-				leave = append(leave, p)
-			default:
-				m.decide(p)
-			}
+	dead := make(map[string]bool)
+	for inc := range m.peers {
+		if m.provenDead(inc) {
+			dead[inc] = true
 		}
-		if len(m.changes) > 0 {
-			most = m.cfg.Batch // which is done sooner
+	}
+	most := m.cfg.Changes
+	for _, p := range slices.Sorted(maps.Keys(m.awaited)) {
+		if !m.full(most) {
+			m.decide(p, dead)
+		}
+	}
+	if len(m.changes) > 0 {
+		most = m.cfg.Batch // which is done sooner
+	}
+	var leave []int
+	for p := 0; p < len(m.parts) && !m.full(most); p++ {
+		if m.parts[p].state == stateServing && m.goes(p) {
+			leave = append(leave, p)
+		} else {
+			m.decide(p, dead)
 		}
 	}
 	m.scanAt = m.nextScan()
@@ -239,8 +247,8 @@ func (m *Machine) unclaimed() bool {
 	return true
 }
 
-// decide adds the change that is due for a partition, if any.
-func (m *Machine) decide(p int) {
+// decide adds the change that is due for a partition, if any. dead are the incarnations that are provenDead.
+func (m *Machine) decide(p int, dead map[string]bool) {
 	part := &m.parts[p]
 	switch part.state {
 	case stateServing:
@@ -256,7 +264,7 @@ func (m *Machine) decide(p int) {
 			m.goForward(p)
 		case m.wanted(p) == m.me() && !m.leaving && (m.over(m.settled) || m.released(part.record.Owner)) && m.claimable(part.record):
 			m.claim(p)
-		case m.wanted(p) != m.me() && m.provenDead(part.record.Owner):
+		case dead[part.record.Owner] && m.wanted(p) != m.me():
 			m.deadPeer = part.record.Owner
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
@@ -61,8 +63,8 @@ func (s *Shell) JoinRing() error {
 
 // onRing reports whether the present incarnation has a place on the ring.
 func (s *Shell) onRing() bool {
-	id := s.cfg.Keys.Incarnation()
-	return slices.ContainsFunc(s.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Incarnation == id })
+	_, onRing := s.given(s.cfg.Keys.Incarnation())
+	return onRing
 }
 
 // othersServe reports whether a worker of another name has a place on the ring.
@@ -158,17 +160,28 @@ func (s *Shell) unsettled() error {
 	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", s.cfg.Name, served, given, why)
 }
 
+// given returns the partitions that the ring gives an incarnation of this worker, and whether it is on
+// the ring at all.
+func (s *Shell) given(incarnation string) (given iter.Seq[*keyed.Partition], onRing bool) {
+	view := s.cfg.Members.View()
+	onRing = slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Incarnation == incarnation })
+	return func(yield func(*keyed.Partition) bool) {
+		for i := range s.cfg.Keys.Parts {
+			if name, _ := view.Table.Owner(i); onRing && name == s.cfg.Name && !yield(&s.cfg.Keys.Parts[i]) {
+				return
+			}
+		}
+	}, onRing
+}
+
 // share returns how many partitions the ring gives an incarnation, how many of
 // these it serves, and whether it is on the ring at all.
 func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
-	view := s.cfg.Members.View()
-	onRing = slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Incarnation == incarnation })
-	for i := range s.cfg.Keys.Parts {
-		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
-			given++
-			if s.cfg.Keys.Parts[i].Open.Load() {
-				served++
-			}
+	parts, onRing := s.given(incarnation)
+	for p := range parts {
+		given++
+		if p.Open.Load() {
+			served++
 		}
 	}
 	return given, served, onRing
@@ -177,13 +190,12 @@ func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
 // awaits returns the incarnation of another worker that still has a partition that the ring gives an
 // incarnation, "" for none.
 func (s *Shell) awaits(incarnation string) string {
-	view := s.cfg.Members.View()
-	for i := range s.cfg.Keys.Parts {
-		m, ok := view.Owner(i)
-		if !ok || m.Incarnation != incarnation || s.cfg.Keys.Parts[i].Open.Load() {
+	parts, _ := s.given(incarnation)
+	for p := range parts {
+		if p.Open.Load() {
 			continue
 		}
-		if r := s.cfg.Keys.Parts[i].Record.Load(); r != nil && r.Owner != "" && r.Owner != incarnation {
+		if r := p.Record.Load(); r != nil && r.Owner != "" && r.Owner != incarnation {
 			return r.Owner
 		}
 	}
