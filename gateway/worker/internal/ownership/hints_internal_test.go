@@ -27,7 +27,7 @@ func TestHintsOfACrowdSpread(t *testing.T) {
 	}
 	join(1, 8)
 	k := keyed.New(keyed.Config{Settings: self.Settings()})
-	s := &Shell{cfg: Config{Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
+	s := &Shell{cfg: Config{Name: "w1", Members: self, Keys: k}, current: &life{incarnation: "w1"}, view: self.View()}
 	s.Moves.init(&s.cfg)
 	longest := func() (d time.Duration) {
 		s.view = self.View()
