@@ -51,7 +51,7 @@ func (c *Client) do(ctx context.Context, key string, w *want, fn func(gateway.Ex
 			return err
 		}
 	}
-	l, err := c.acquireKey(ctx, ctx, key, *w)
+	l, err := c.acquireKey(ctx, key, *w)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Conte
 // Each key of another worker costs one round trip over the link, one after the other. DoAll
 // returns fn's error, or the error of Do for the key that could not be held.
 func (c *Client) DoAll(ctx context.Context, keys []string, fn func(gateway.Execution) error) error {
-	l, err := takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.acquireKey(ctx, ctx, key, untilHeld) })
+	l, err := c.acquireAll(ctx, keys, untilHeld)
 	if err != nil {
 		return err
 	}

@@ -67,29 +67,7 @@ func (c *Client) lockAs(ctx context.Context, key string, w want, opts []locking.
 	if err := w.apply(opts); err != nil {
 		return nil, fmt.Errorf("client: locking %q: %w", key, err)
 	}
-	if w.try {
-		w.wait = 0
-	}
-	return c.lock(ctx, key, w, time.Now().Add(w.wait))
-}
-
-// lock waits for a key, to the end of the wait if that has a bound.
-func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) (*Lock, error) {
-	wait := ctx
-	if w.wait > 0 {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadlineCause(ctx, until, &holds.Refused{Why: locking.ErrLocked, Key: key, Text: fmt.Sprintf("is still locked after %v", w.wait)})
-		defer cancel()
-	}
-	for {
-		l, err := c.acquireKey(wait, ctx, key, w)
-		switch {
-		case !errors.Is(err, gateway.ErrWaited):
-			return l, err
-		case wait.Err() != nil:
-			return nil, c.notHeld(wait, ctx, key, w, context.Cause(wait))
-		}
-	}
+	return c.acquireKey(ctx, key, w)
 }
 
 // RLock takes the lock of key for reading, as Lock does for writing. Readers share the key and
@@ -119,7 +97,8 @@ type want struct {
 	inLine bool          // in turn with other waiting callers of this process
 	call   bool          // for a function, at whose end the key is freed; asks alone if it stands in line for longestInLine
 	ttl    time.Duration // of the lease; 0 for the session TTL
-	wait   time.Duration // bounds the wait; 0 for the owner's bound alone
+	wait   time.Duration // bounds the wait; 0 for no bound, or with call for the owner's
+	until  time.Time     // the end of that wait
 	label  string        // "" for the client's
 }
 
@@ -132,16 +111,19 @@ func (w *want) apply(opts []locking.Option) error {
 	case !holds.IsLabel(o.Label):
 		return fmt.Errorf("%w: Label is %.*q, want at most %d bytes of text without control characters", locking.ErrOption, holds.MaxLabel, o.Label, holds.MaxLabel)
 	}
-	w.ttl, w.wait, w.label = o.TTL, o.Wait, o.Label
+	w.ttl, w.label = o.TTL, o.Label
+	if !w.try {
+		w.wait, w.until = o.Wait, time.Now().Add(o.Wait)
+	}
 	return nil
 }
 
 // takeRounds is how often a key is asked for anew that was lost before it was taken.
 const takeRounds = 3
 
-// acquireKey holds key for a caller, which waits under the context wait and works under a descendant of
-// ctx.
-func (c *Client) acquireKey(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
+// acquireKey holds key for a caller that works under a descendant of ctx. When the owner's bound of a wait is over, it
+// asks again, except for a call.
+func (c *Client) acquireKey(ctx context.Context, key string, w want) (lock *Lock, err error) {
 	if err := keysource.Check(key); err != nil {
 		return nil, fmt.Errorf("client: key %.64q: %w", key, err)
 	}
@@ -163,17 +145,28 @@ func (c *Client) acquireKey(wait, ctx context.Context, key string, w want) (lock
 		defer func() { endLockCall(span, lock, err) }()
 	}
 	w.label = cmp.Or(w.label, c.label)
-	for range takeRounds {
+	wait := ctx
+	if w.wait > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadlineCause(ctx, w.until, &holds.Refused{Why: locking.ErrLocked, Key: key, Text: fmt.Sprintf("is still locked after %v", w.wait)})
+		defer cancel()
+	}
+	for lost := 0; lost < takeRounds; {
 		l, err := c.takeOnce(wait, ctx, traced, key, w)
 		switch {
 		case err == nil:
 			return l, nil
-		case !errors.Is(err, errAskAgain) && !errors.Is(err, errAskAlone):
+		case errors.Is(err, errAskAgain), errors.Is(err, errAskAlone):
+			lost++
+			w.inLine = w.inLine && !errors.Is(err, errAskAlone)
+		case w.call, !errors.Is(err, gateway.ErrWaited):
 			return nil, c.notHeld(wait, ctx, key, w, err)
-		case wait.Err() != nil:
+		default:
+			lost = 0
+		}
+		if wait.Err() != nil {
 			return nil, c.notHeld(wait, ctx, key, w, context.Cause(wait))
 		}
-		w.inLine = w.inLine && !errors.Is(err, errAskAlone)
 	}
 	return nil, failedCall(key, fmt.Errorf("%w: the lock ended before its caller could begin, %d times: owners were lost, or its TTL is too short", gateway.ErrUnavailable, takeRounds))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
@@ -12,9 +11,9 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// takeAll takes keys one after the other in the order of their bytes, or none of
-// them. Each is taken in the context of the one before.
-func takeAll(ctx context.Context, keys []string, take func(ctx context.Context, key string) (*Lock, error)) (*Lock, error) {
+// acquireAll acquires keys one after the other in the order of their bytes, or none of
+// them. Each is acquired in the context of the one before.
+func (c *Client) acquireAll(ctx context.Context, keys []string, w want) (*Lock, error) {
 	for _, key := range keys {
 		if err := keysource.Check(key); err != nil {
 			return nil, fmt.Errorf("client: several keys: %.64q: %w", key, err)
@@ -27,12 +26,12 @@ func takeAll(ctx context.Context, keys []string, take func(ctx context.Context, 
 	case len(keys) > holds.MaxKeys:
 		return nil, fmt.Errorf("client: several keys: %w: there are %d, the limit is %d", gateway.ErrBadKey, len(keys), holds.MaxKeys)
 	}
-	all, err := take(ctx, keys[0])
+	all, err := c.acquireKey(ctx, keys[0], w)
 	if err != nil {
 		return nil, err
 	}
 	for _, key := range keys[1:] {
-		l, err := take(all.Context(), key)
+		l, err := c.acquireKey(all.Context(), key, w)
 		if err != nil {
 			all.endAll()
 			return nil, err
@@ -64,6 +63,5 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...locking.Opt
 	if err := w.apply(opts); err != nil {
 		return nil, fmt.Errorf("client: locking several keys: %w", err)
 	}
-	until := time.Now().Add(w.wait)
-	return takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.lock(ctx, key, w, until) })
+	return c.acquireAll(ctx, keys, w)
 }
