@@ -59,6 +59,46 @@ func TestWithoutRenewalTheLockEndsAndRenewExtendsIt(t *testing.T) {
 	wantErr(t, k.Extend(t.Context(), 0), locking.ErrNotOwner)
 }
 
+// A process that was stopped finds out from the context of its innermost lock that another one has expired.
+func TestContextComparesTheClocksOfTheLocksAroundIt(t *testing.T) {
+	server := redistest.Start(t)
+	for _, tc := range []struct {
+		name         string
+		outer, inner time.Duration // TTLs
+		again        bool          // the outer key is locked once more, within the lock of the inner one
+	}{
+		{"the outer lock expires", time.Minute, time.Hour, false},
+		{"the lock in between expires", time.Hour, time.Minute, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var ahead atomic.Int64
+			l := testLocker(t, server.Addr(), Config{NoRenewal: true, Clock: func() time.Time {
+				return time.Now().Add(time.Duration(ahead.Load()))
+			}})
+			lock := func(ctx context.Context, key string, ttl time.Duration) context.Context {
+				k, err := l.Lock(ctx, key, locking.TTL(ttl))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return k.Context()
+			}
+			ctx := lock(t.Context(), t.Name()+"outer", tc.outer)
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if ctx = lock(derived, t.Name()+"inner", tc.inner); tc.again {
+				ctx = lock(ctx, t.Name()+"outer", 0)
+			}
+			if ctx.Err() != nil {
+				t.Fatal(ctx.Err())
+			}
+			if ahead.Store(int64(2 * time.Minute)); ctx.Err() == nil {
+				t.Error("the context outlasts a lock that it descends from")
+			}
+			wantErr(t, context.Cause(ctx), ErrExpired)
+		})
+	}
+}
+
 func TestWallClockThatRanOnEndsTheLock(t *testing.T) {
 	server := redistest.Start(t)
 	var mu sync.Mutex

@@ -35,12 +35,21 @@ type lockContext struct {
 	tenure *tenure
 }
 
+// innermost finds the lockContext that a context descends from.
+type innermost struct{}
+
+// Err implements [context.Context]. It compares the clocks for all locks along c.
 func (c lockContext) Err() error {
-	_ = c.tenure.ended()
+	for along, is := c, true; is; along, is = along.Context.Value(innermost{}).(lockContext) {
+		_ = along.tenure.ended()
+	}
 	return c.Context.Err()
 }
 
 func (c lockContext) Value(key any) any {
+	if key == (innermost{}) {
+		return c
+	}
 	if k, ok := key.(heldKey); ok && k.l == c.tenure.hold.l && slices.Contains(c.tenure.hold.names, k.key) && c.tenure.ended() == nil {
 		return c.tenure
 	}
