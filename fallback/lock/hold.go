@@ -36,10 +36,11 @@ type tenure struct {
 	token  int64
 	since  time.Time
 	parent context.Context
+	made   sync.Once       // of ctx, when it is first asked for
+	ctx    context.Context // written once
 
 	// Guarded by the hold's mu.
 	count  int // handles not yet unlocked
-	ctx    context.Context
 	cancel context.CancelCauseFunc
 	cause  error // why it ended, nil while it lasts
 }

@@ -99,6 +99,44 @@ func TestContextComparesTheClocksOfTheLocksAroundIt(t *testing.T) {
 	}
 }
 
+// An outer lock that has expired is found out while the inner one's context is made, which must not be under the mutex that
+// an Unlock of the inner lock waits for.
+func TestContextIsMadeWithoutTheMutexOfItsLock(t *testing.T) {
+	server := redistest.Start(t)
+	var ahead atomic.Int64
+	var inner atomic.Pointer[Lock]
+	free := make(chan bool, 1)
+	l := testLocker(t, server.Addr(), Config{
+		NoRenewal: true, Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		Hooks: Hooks{Expired: func(Event) {
+			mu := &inner.Load().tenure.hold.mu
+			ok := mu.TryLock()
+			if ok {
+				mu.Unlock()
+			}
+			free <- ok
+		}},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	outer, err := l.Lock(ctx, "outer", locking.TTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := l.Lock(outer.Context(), "inner", locking.TTL(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner.Store(k)
+	cancel()
+	ahead.Store(int64(2 * time.Minute))
+	if k.Context().Err() == nil {
+		t.Error("the context outlasts the one that it descends from")
+	}
+	if !<-free {
+		t.Error("the outer lock ends under the inner one's mutex")
+	}
+}
+
 func TestWallClockThatRanOnEndsTheLock(t *testing.T) {
 	server := redistest.Start(t)
 	var mu sync.Mutex

@@ -72,16 +72,14 @@ func (k *Lock) Context() context.Context {
 		return k.ctx
 	}
 	t := k.tenure
-	t.hold.mu.Lock()
-	defer t.hold.mu.Unlock()
-	if t.ctx == nil {
-		var inner context.Context
-		inner, t.cancel = context.WithCancelCause(t.parent)
-		t.ctx = lockContext{inner, t}
-		if t.cause != nil {
-			t.cancel(t.cause)
+	t.made.Do(func() {
+		inner, cancel := context.WithCancelCause(t.parent) // without mu: it may find that a lock around this one has expired
+		t.hold.mu.Lock()
+		defer t.hold.mu.Unlock()
+		if t.ctx, t.cancel = (lockContext{inner, t}), cancel; t.cause != nil {
+			cancel(t.cause)
 		}
-	}
+	})
 	return t.ctx
 }
 
