@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,22 +17,30 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
 )
 
-const password = "a password"
+const password, adminPassword = "a password", "admins-password"
+
+// usersFile writes the users of deploy/redis, with changes, to a file.
+func usersFile(t *testing.T, changes ...string) string {
+	t.Helper()
+	digest := func(password string) string { return fmt.Sprintf("#%x", sha256.Sum256([]byte(password))) }
+	changes = append(changes, "#PASSWORD_SHA256", digest(password), "#ADMIN_SHA256", digest(adminPassword))
+	acl := filepath.Join(t.TempDir(), "users.acl")
+	if err := os.WriteFile(acl, []byte(strings.NewReplacer(changes...).Replace(read(t, "../redis/users.acl"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return acl
+}
 
 // startRedis starts a server with the settings and the users of deploy/redis.
 func startRedis(t *testing.T) (server *redistest.Server, url string) {
 	t.Helper()
-	users := strings.ReplaceAll(read(t, "../redis/users.acl"), "#PASSWORD_SHA256", fmt.Sprintf("#%x", sha256.Sum256([]byte(password))))
-	users = strings.Replace(users, "user default off", "user default on nopass ~* &* +@all", 1) // of redistest
-	acl := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(acl, []byte(users), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	acl := usersFile(t, "user default off", "user default on nopass ~* &* +@all") // of redistest
 	settings := settingsOf(t, "redis.conf", acl)
 	server = redistest.Start(t, append(settings, "--appendfsync", "no")...) // a kill loses nothing, and no disk is waited for
 	return server, "redis://keyway:a%20password@" + server.Addr()
@@ -48,7 +57,7 @@ func settingsOf(t *testing.T, file, acl string) (settings []string) {
 		case "aclfile":
 			settings = append(settings, "--aclfile", acl)
 		default:
-			settings = append(settings, "--"+name, value)
+			settings = append(settings, "--"+name, strings.ReplaceAll(value, "ADMIN_PASSWORD", adminPassword))
 		}
 	}
 	return settings
@@ -56,10 +65,7 @@ func settingsOf(t *testing.T, file, acl string) (settings []string) {
 
 // A Redis takes the settings for its kind, which include each other.
 func TestSettingsOfReplicasAndClusters(t *testing.T) {
-	acl := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(acl, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	acl := usersFile(t, "user default off", "user default on nopass ~* &* +@all") // of redistest
 	for file, want := range map[string]string{"replicated.conf": "min-replicas-to-write 1", "cluster.conf": "cluster-node-timeout 1000"} {
 		server := redistest.Start(t, settingsOf(t, file, acl)...)
 		name, value, _ := strings.Cut(want, " ")
@@ -69,6 +75,43 @@ func TestSettingsOfReplicasAndClusters(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Replicas and Sentinels find the users of users.acl as they need them: a replica takes a dead primary's place.
+func TestSentinelWithTheUsersOfTheACL(t *testing.T) {
+	settings := append(settingsOf(t, "replicated.conf", usersFile(t)), "--appendfsync", "no")
+	primary := redistest.Start(t, settings...)
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	for range 2 {
+		redistest.Start(t, append(settings, "--replicaof", host+" "+port)...)
+	}
+	kit.Eventually(t, "both replicas follow the primary", func() bool {
+		return strings.Count(primary.CLI("--no-auth-warning", "--user", "admin", "--pass", adminPassword, "info", "replication"), "state=online") == 2
+	})
+	addr := kit.FreeAddr(t)
+	_, sentinelPort, _ := strings.Cut(addr, ":")
+	file := filepath.Join(t.TempDir(), "sentinel.conf") // Sentinel writes to it
+	text := strings.NewReplacer("port 26379", "port "+sentinelPort, "redis-1 6379 2", host+" "+port+" 1", "ADMIN_PASSWORD", adminPassword).Replace(read(t, "../redis/sentinel.conf"))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sentinel := exec.Command("redis-sentinel", file)
+	if err := sentinel.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = sentinel.Process.Kill()
+		_ = sentinel.Wait()
+	}()
+	client, err := fallback.NewClient("redis-sentinel://keyway:a%20password@" + addr + "?master=keyway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	writes := func() bool { return client.Set(t.Context(), "keyway:lock:key", "1", 0).Err() == nil }
+	kit.Eventually(t, "the primary takes a write", writes)
+	primary.Kill()
+	kit.Eventually(t, "a promoted replica, which another one follows, takes a write", writes)
 }
 
 // The store does all that it has to as the user of users.acl, which refuses it nothing.
