@@ -64,7 +64,7 @@ func causeOf(err error) (why, remedy string) {
 		return text, "compact and defragment it, raise its --quota-backend-bytes, and disarm the alarm"
 	case tooLarge(err):
 		return text, "give it at least its default --max-txn-ops (128) and --max-request-bytes (1.5 MiB)"
-	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail):
+	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrLeaderChanged), errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail):
 		return text, "see whether more than half of its members run and reach each other"
 	case code == codes.Unauthenticated, errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserEmpty):
 		return text, "correct user and password in the URL of " + config

@@ -78,6 +78,7 @@ func causeOf(err error) (why, remedy string) {
 			"WRONGPASS":  "correct user and password in the URL of --redis (Config.Redis)",
 			"NOPERM":     "allow the user of --redis (Config.Redis) the commands, keys and channels of deploy/redis/users.acl",
 			"LOADING":    "wait until it has loaded its data",
+			"NOREPLICAS": "too few replicas follow it (min-replicas-to-write): see whether they run, and their masteruser and masterauth",
 			"READONLY":   "it is a replica: give --redis (Config.Redis) the primary's address, or a Sentinel's",
 			"TRYAGAIN":   "end the move of the cluster's slots (redis-cli --cluster fix)",
 			"OOM":        "it is full: raise its maxmemory",
@@ -90,6 +91,9 @@ func causeOf(err error) (why, remedy string) {
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return "it does not answer", "see whether it runs, whether a firewall drops packets to it, and whether it speaks TLS if --redis (Config.Redis) is rediss://"
+	}
+	if text := err.Error(); strings.Contains(text, "tls: ") {
+		return text, "see whether it speaks TLS, and correct its ca, cert and key in the URL of --redis (Config.Redis)"
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok { // without the addresses, of which one changes
 		return op.Op + ": " + op.Err.Error(), "see whether a Redis runs there, and correct --redis (Config.Redis)"

@@ -116,7 +116,12 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 		"wrong password": {func(t *testing.T) string { return at(redistest.Start(t, "--requirepass", "other").Addr()) }, []string{"WRONGPASS", "correct user and password"}},
 		"no password":    {func(t *testing.T) string { return redistest.Start(t, "--requirepass", "other").URL() + "/3" }, []string{"NOAUTH", "give the password"}},
 		"no database":    {func(t *testing.T) string { return redistest.Start(t, "--databases", "2").URL() + "/3" }, []string{"out of range", "correct the database in the URL"}},
-		"read-only":      {func(t *testing.T) string { return redistest.Start(t, "--replicaof", "127.0.0.1 1").URL() + "/3" }, []string{"READONLY", "primary's address"}},
+		"strange CA": {func(t *testing.T) string {
+			server, _ := redistest.StartTLS(t)
+			return "rediss://" + server.Addr() + "/3"
+		}, []string{"certificate signed by unknown authority", "correct its ca, cert and key"}},
+		"no replicas": {func(t *testing.T) string { return redistest.Start(t, "--min-replicas-to-write", "1").URL() + "/3" }, []string{"NOREPLICAS", "min-replicas-to-write", "masterauth"}},
+		"read-only":   {func(t *testing.T) string { return redistest.Start(t, "--replicaof", "127.0.0.1 1").URL() + "/3" }, []string{"READONLY", "primary's address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -127,8 +127,6 @@ func ownershipKeys(cluster string) []string {
 // renewalPool allows a second connection, so that a hanging one does not delay the next renewal.
 func renewalPool(o *redis.UniversalOptions) {
 	o.PoolSize = 2
-	o.MaxActiveConns = 0
-	o.MinIdleConns = 0
 }
 
 // scripts returns the scripts by their names, each behind the files that it needs.
