@@ -173,12 +173,9 @@ func (cfg Config) withDefaults(clients ...redis.UniversalClient) (Config, error)
 
 // policy is that of the Locker's locks.
 func (cfg Config) policy() holder.Policy {
-	p := holder.Policy{TTL: cfg.TTL, Keeper: holder.Store, Margin: cfg.Margin, Every: cfg.RenewEvery, TurnsFor: cfg.HandOverFor}
+	p := holder.Policy{TTL: cfg.TTL, Keeper: holder.Store, Persist: cfg.ContinueOnFailure, Margin: cfg.Margin, Every: cfg.RenewEvery, TurnsFor: cfg.HandOverFor}
 	if cfg.NoRenewal {
 		p.Every = holder.Never
-	}
-	if cfg.ContinueOnFailure {
-		p.OnFailure = holder.Continue
 	}
 	return p
 }

@@ -79,7 +79,7 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 		s.policy = Policy{TTL: 10 * time.Second, Keeper: Store, Margin: term, Every: 3 * time.Second}
 		switch arg(1) {
 		case "continue":
-			s.policy.OnFailure = Continue
+			s.policy.Persist = true
 		case "never":
 			s.policy.Every = Never
 		case "turns":

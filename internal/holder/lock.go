@@ -142,7 +142,7 @@ func (l *Lock) Begin(now lease.Instant) Decision {
 
 // Check compares the deadline.
 func (l *Lock) Check(now lease.Instant) Decision {
-	if !l.held() || l.policy.OnFailure == Continue || !l.lease.Cancel.Passed(now) {
+	if !l.held() || l.policy.Persist || !l.lease.Cancel.Passed(now) {
 		return Wait
 	}
 	return l.lose(CancelOverdue)
@@ -178,7 +178,7 @@ func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
 // Renewed takes the answer to a renewal that was sent at sent. After Retake, its call lasts until
 // the answer to that.
 func (l *Lock) Renewed(now, sent lease.Instant, a Answer, p Promise) Decision {
-	if a == Gone && l.state == working && l.policy.OnFailure == Continue {
+	if a == Gone && l.state == working && l.policy.Persist {
 		l.turns = 0 // others may have had the lock, with later tokens
 		return Retake
 	}

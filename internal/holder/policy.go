@@ -9,12 +9,12 @@ import (
 
 // Policy is what a shell wants of its locks. They share it, and it never changes.
 type Policy struct {
-	TTL       time.Duration // of a worker's sessions; in a store, the term that Margin and Every are about
-	Keeper    Keeper
-	OnFailure Failure
-	Margin    time.Duration // by which the work ends before the term in a store, in proportion to that
-	Every     time.Duration // between renewals in a store, likewise; Never: only extensions renew a lock
-	TurnsFor  time.Duration // from a lock's grant to its last turn; 0: without a bound
+	TTL      time.Duration // of a worker's sessions; in a store, the term that Margin and Every are about
+	Keeper   Keeper
+	Persist  bool          // without a renewal the work goes on until another is seen to have the lock, which is taken again if it is free
+	Margin   time.Duration // by which the work ends before the term in a store, in proportion to that
+	Every    time.Duration // between renewals in a store, likewise; Never: only extensions renew a lock
+	TurnsFor time.Duration // from a lock's grant to its last turn; 0: without a bound
 }
 
 // Keeper is the kind of owner that keeps locks.
@@ -24,15 +24,6 @@ type Keeper uint8
 const (
 	Worker Keeper = iota // a lock ends with its worker's session unless the store keeps it; an extension sets its term
 	Store                // each call says the term
-)
-
-// Failure is what becomes of the work when no renewal has succeeded in time.
-type Failure uint8
-
-// How to continue after a failure.
-const (
-	Cancel   Failure = iota // it ends before another can have the lock
-	Continue                // it goes on until another is seen to have the lock, which is taken again if it is free
 )
 
 // Never is longer than any term.

@@ -159,7 +159,7 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 	f.session = max(f.session-w.now, -ttl)
 	f.l.token, f.l.next, f.seen = f.l.token-f.token, f.l.next-f.token, f.seen-f.token
 	f.named, f.lock.token, f.token = f.named-f.token, f.lock.token-f.token, 0
-	if f.policy.OnFailure == Continue { // there is no end of tokens: only their order counts
+	if f.policy.Persist { // there is no end of tokens: only their order counts
 		f.l.token, f.seen, f.named = 0, int64(cmp.Compare(f.seen, f.l.token)), 0
 		if f.l.turns == 0 {
 			f.l.next = 0
@@ -188,13 +188,13 @@ func (w *world) free() bool {
 
 // check looks at what must hold in every state.
 func (w *world) check() {
-	if w.believes() && w.seen > w.l.Token() && (w.other || w.policy.OnFailure == Cancel) {
+	if w.believes() && w.seen > w.l.Token() && (w.other || !w.policy.Persist) {
 		w.fail("two holders: a caller works with token %d, and another client has got the key with token %d", w.l.Token(), w.seen)
 	}
 	if w.have && w.begun && w.l.Left(w.instant(), w.l.Token()) > 0 && w.l.lease.Cancel.Passed(w.instant()) {
 		w.fail("a lock that is overdue lasts")
 	}
-	if over := w.begun && w.l.held() && w.policy.OnFailure == Cancel && w.l.lease.Cancel.Passed(w.instant()); w.overdue && w.l.held() && !over {
+	if over := w.begun && w.l.held() && !w.policy.Persist && w.l.lease.Cancel.Passed(w.instant()); w.overdue && w.l.held() && !over {
 		w.fail("a lock that was overdue lasts again")
 	} else {
 		w.overdue = over
@@ -367,7 +367,7 @@ func (w *world) tell(d Decision) {
 	case d == TellReleased && w.forgot && w.l.loss == Wait: // who forgets cannot tell
 	case d == TellReleased && (!w.released || w.lock.live || w.lock.kept):
 		w.fail("Unlock says released, and the lock was not")
-	case d == TellNotOwner && (w.released || w.lock.live) && w.policy.OnFailure == Cancel:
+	case d == TellNotOwner && (w.released || w.lock.live) && !w.policy.Persist:
 		w.fail("Unlock says not owner, and a release has ended the lock")
 	case d >= TellUnknown && !w.faults && !w.closed:
 		w.fail("Unlock knows nothing, and no call was lost")
