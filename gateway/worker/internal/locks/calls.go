@@ -332,22 +332,20 @@ func (ls *Locks) prolong(ctx context.Context, p *keyed.Partition, r *link.Server
 	if x.Lease == 0 {
 		x.Lease = ls.cfg.Settings.TTL
 	}
-	grant, _, err := ls.tryProlong(p, x)
-	if err != remote.ErrKeepFirst {
-		return grant, err
-	}
-	if !r.BeginWait() {
-		return holds.Grant{}, keyed.ErrLinkFull
-	}
-	defer r.EndWait()
-	ctx, cancel := context.WithTimeout(ctx, ls.cfg.MaxWait)
-	defer cancel()
-	for x.Keep = true; ; {
+	for {
 		grant, kept, err := ls.tryProlong(p, x)
-		if err != remote.ErrKeepFirst {
+		switch {
+		case err != remote.ErrKeepFirst:
 			return grant, err
-		}
-		if !kept.await(ctx) && ctx.Err() != nil {
+		case !x.Keep && !r.BeginWait():
+			return holds.Grant{}, keyed.ErrLinkFull
+		case !x.Keep:
+			defer r.EndWait()
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, ls.cfg.MaxWait)
+			defer cancel()
+			x.Keep = true
+		case !kept.await(ctx) && ctx.Err() != nil:
 			return holds.Grant{}, fmt.Errorf("%w: the store did not save in time that a key is locked for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
 	}
