@@ -190,16 +190,18 @@ func TestPeerTLSReachesAllMembers(t *testing.T) {
 	}
 }
 
-// A pod has the time for its preStop and for its drain, one after the other.
+// A pod has the time for its preStop and for its drain, one after the other. What its members take at the end of their
+// notice has the usual time, too.
 func TestPodsHaveTheTimeToLeave(t *testing.T) {
 	each(t, func(t *testing.T, pod *corev1.PodTemplateSpec) {
 		need := drainTimeout
 		for _, c := range containers(pod) {
-			if said := env(&c)["KEYWAY_DRAIN_TIMEOUT"]; said != "" {
-				var err error
-				if need, err = time.ParseDuration(said); err != nil {
-					t.Fatal(err)
-				}
+			if env(&c)["KEYWAY_DRAIN_TIMEOUT"] == "" {
+				continue
+			}
+			need = duration(t, env(&c)["KEYWAY_DRAIN_TIMEOUT"])
+			if said := env(&c)["KEYWAY_DRAIN_NOTICE"]; said != "" && need-duration(t, said) < drainTimeout {
+				t.Errorf("%s has %s to drain, and %s of it are its notice", c.Name, need, said)
 			}
 		}
 		for _, c := range containers(pod) {
@@ -211,6 +213,15 @@ func TestPodsHaveTheTimeToLeave(t *testing.T) {
 			t.Errorf("terminationGracePeriodSeconds is not more than %s", need)
 		}
 	})
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // What is probed is a path of the admin address, at a port that the container has.
