@@ -95,7 +95,8 @@ func New(url string, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	renewal, err := fallback.NewClient(url, options, renewalPool)
+	// A second connection lets the next renewal begin while the first one hangs.
+	renewal, err := fallback.NewClient(url, options, func(o *redis.UniversalOptions) { o.PoolSize = 2 })
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -122,11 +123,6 @@ func ownershipKeys(cluster string) []string {
 		keys = append(keys, "{keyway:"+cluster+"}:"+name)
 	}
 	return keys
-}
-
-// renewalPool allows a second connection, so that a hanging one does not delay the next renewal.
-func renewalPool(o *redis.UniversalOptions) {
-	o.PoolSize = 2
 }
 
 // scripts returns the scripts by their names, each behind the files that it needs.
