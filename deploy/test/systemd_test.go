@@ -14,13 +14,16 @@ import (
 	"github.com/keyway-go/keyway/internal/cluster"
 )
 
-// systemd understands the units, which leave the programs the time to drain.
+// systemd understands the units, which leave the programs the time to drain, and never give them up.
 func TestUnits(t *testing.T) {
 	programs := buildPrograms(t)
 	for _, name := range []string{"router", "worker"} {
 		text := read(t, "../systemd/keyway-"+name+".service")
 		if !strings.Contains(text, "\nTimeoutStopSec=35\n") || !strings.Contains(text, "\nType=notify\n") {
 			t.Errorf("%s does not wait for longer than %s, or is not told when it is ready", name, drainTimeout)
+		}
+		if !strings.Contains(text, "\nStartLimitIntervalSec=0\n\n[Service]\n") {
+			t.Errorf("%s stays down after five failures in ten seconds", name)
 		}
 		unit := filepath.Join(t.TempDir(), "keyway-"+name+".service")
 		text = strings.ReplaceAll(text, "/usr/local/bin/", programs+"/")

@@ -75,7 +75,7 @@ func causeOf(err error) (why, remedy string) {
 	case strings.Contains(text, "connection refused"):
 		return "dial: connection refused", "see whether an etcd runs there, and correct " + config
 	case code == codes.Unavailable:
-		return text, "see whether an etcd runs there, whether it wants TLS (etcds://), and its log"
+		return text, "see whether an etcd runs there, whether it wants TLS (etcds://) and with which ca, cert and key, and its log"
 	}
 	return text, "see the log of etcd"
 }
