@@ -50,7 +50,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	case c.isOwn(t, a.want):
 		return a.attemptLocal(t)
 	case !t.Link:
-		return routing.Outcome{Err: send.NoLink(t)}
+		return send.NoLink(t)
 	}
 	req := &link.Request{Method: holds.Acquire, Key: a.key, Epoch: t.Epoch}
 	if c.local != nil {

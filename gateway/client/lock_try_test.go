@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // asks reports whether try asks an owner, whose answers are late.
@@ -191,4 +192,30 @@ func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A worker that has just started has its partitions before it takes calls. Callers of a lock wait for it, as requests do.
+func TestLockWaitsForAWorkerThatTakesNoCallsYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := site.NewInBubble(t)
+		w, c := s.StartServing(), s.NewClient()
+		takesCalls := func(does bool) {
+			if err := w.Member.Announce(func(self *ring.Member) { self.Link = does }); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		takesCalls(false)
+		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, gateway.ErrUnavailable) {
+			t.Errorf("TryLock returned %v", err)
+		}
+		time.AfterFunc(kit.TTL/10, func() { takesCalls(true) })
+		l, err := c.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -54,8 +54,8 @@ func (ws *Workers) AskOwner(ctx context.Context, c *OwnerCall) error {
 		forOwner = min(forOwner, time.Until(c.OwnerBy))
 	}
 	return ws.Routes.Route(ctx, c.Partition, forOwner, func(t routing.Target) (out routing.Outcome) {
-		if !t.Link { // it may take it in a moment, when it has just started
-			return routing.Outcome{Verdict: routing.NotStarted, Err: NoLink(t)}
+		if !t.Link {
+			return NoLink(t)
 		}
 		req := &link.Request{Method: c.Method, Key: c.Key, Epoch: t.Epoch, Fields: c.Fields, Client: c.Client}
 		if span := BeginLockAttempt(ctx, c.Spans, ws.Ring, req, t.Member); span != nil {
@@ -81,9 +81,9 @@ func (ws *Workers) AskOwner(ctx context.Context, c *OwnerCall) error {
 	})
 }
 
-// NoLink is the error of a worker that does not take calls.
-func NoLink(t routing.Target) error {
-	return fmt.Errorf("worker %s at %s does not speak the link protocol, which a hold needs", t.Name, t.Addr)
+// NoLink is the outcome at a worker that does not take calls. A worker that has just started takes them in a moment.
+func NoLink(t routing.Target) routing.Outcome {
+	return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("worker %s at %s does not speak the link protocol, which a hold needs", t.Name, t.Addr)}
 }
 
 // Repeatable returns the outcome of a failed call about holds: another attempt may follow, even if
