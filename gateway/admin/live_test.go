@@ -17,6 +17,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -130,7 +131,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Of all workers' hot keys and moves the first are shown, each move once.
+// Of all workers' hot keys but the balancer's own, and of their moves, the first are shown, each move once.
 func TestEventsAreShort(t *testing.T) {
 	var rows []status.WorkerRow
 	now := time.Now()
@@ -146,6 +147,7 @@ func TestEventsAreShort(t *testing.T) {
 		}
 		rows = append(rows, status.WorkerRow{Name: name, Status: s})
 	}
+	rows[0].Status.Hot[59] = status.HotKey{Key: placement.Lock, PerSecond: 9999}
 	rows[0].Status.Moves[3] = status.Move{Direction: "lost", Partitions: 3, Ended: now.Add(-3 * time.Minute)}
 	v := firstOf(t, admin.Config{Operator: &rowsOperator{rows: rows}}, "w1", "w2")
 	if len(v.Hot) != 12 || len(v.Moves) != 24 {

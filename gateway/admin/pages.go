@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/placement"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -116,11 +117,12 @@ func movesOf(rows []status.WorkerRow) (all status.Moves) {
 	return all
 }
 
-// hotOf returns the keys that workers report.
+// hotOf returns the keys that workers report, without the one that balancers ask for.
 func hotOf(rows []status.WorkerRow) (all status.HotKeys) {
 	keys := func(s *status.WorkerStatus) []status.HotKey { return s.Hot }
 	all.Keys, all.Silent = gather(rows, keys, func(at string, k status.HotKey) status.HotKeyAt { return status.HotKeyAt{At: at, HotKey: k} },
 		func(a, b status.HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+	all.Keys = slices.DeleteFunc(all.Keys, func(k status.HotKeyAt) bool { return k.Key == placement.Lock })
 	return all
 }
 

@@ -56,9 +56,9 @@ func TestCommands(t *testing.T) {
 		shows(t, admin, `(?m)^WORKER .*\nw1 +\d+ +[\d.]+ % .*\nw2 .*\n\n16 partitions, ring [0-9a-f]{16}$`, "ring")
 		shows(t, admin, `(?m)^NAME .*\nw1 +active +\d+ +\d+ +0 +0 +\S+s +ok `, "workers")
 		shows(t, admin, `(?m)taken +\d+ +w1 +this worker joined the ring`, "moves")
-		shows(t, admin, `^KEY +WORKER +A SECOND`, "hot")
+		shows(t, admin, `^WORKER +A SECOND .*KEY`, "hot")
 		shows(t, admin, `(?s)^PARTITION +WORKER +A SECOND.*\nw1: load [\d.]+, .* for its weight 1\nw2: load `, "loads")
-		shows(t, admin, `^KEY +WORKER +HELD BY`, "locks")
+		shows(t, admin, `^WORKER +HELD BY .*KEY`, "locks")
 		if out, err := run(t, admin, "unlock", "k"); err == nil || !strings.Contains(err.Error(), `the key is not locked: "k"`) {
 			t.Errorf("unlock of a key that is not locked: %v %s", err, out)
 		}
@@ -77,7 +77,7 @@ func TestCommands(t *testing.T) {
 	shows(t, s.Admin, `keyway router ctl`, "version")
 
 	lock := kit.Must(w2.Client.Lock(t.Context(), s.KeyOf(w1)))
-	row := fmt.Sprintf(`^KEY +WORKER .*\n"%s" +w1 .* %d\n`, s.KeyOf(w1), lock.Token())
+	row := fmt.Sprintf(`^WORKER .*KEY\nw1 .* %d +"%s"\n`, lock.Token(), s.KeyOf(w1))
 	shows(t, s.Admin, row+`$`, "locks")
 	shows(t, s.Admin, row+`\nThese locks are released`, "unlock", s.KeyOf(w1))
 	lock.Unlock(t.Context())
@@ -91,7 +91,7 @@ func TestCommands(t *testing.T) {
 		kit.Eventually(t, "all know of it", func() bool {
 			return len(w1.Status().Quarantined) == 1 && len(w2.Status().Quarantined) == 1
 		})
-		shows(t, admin, `^KEY +WORKERS THAT DIED +LEFT\n"deadly" +gone, lost +(10m0|9m\d+)s\n$`, "quarantine")
+		shows(t, admin, `^WORKERS THAT DIED +LEFT +KEY\ngone, lost +(10m0|9m\d+)s +"deadly"\n$`, "quarantine")
 		shows(t, admin, `(?s)The key is quarantined for another (10m0|9m\d+)s: workers gone and lost died`, "explain", "deadly")
 		shows(t, admin, `^key "deadly": released\n$`, "release", "deadly")
 		kit.Eventually(t, "it is free", func() bool { return len(w1.Status().Quarantined)+len(w2.Status().Quarantined) == 0 })
@@ -244,7 +244,7 @@ func TestSilentWorker(t *testing.T) {
 	s.Sever(w2, true)
 	shows(t, s.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
 	shows(t, s.Admin, `w2 did not answer`, "moves")
-	shows(t, s.Admin, `LEFT\n$`, "quarantine")
+	shows(t, s.Admin, `LEFT +KEY\n$`, "quarantine")
 	shows(t, s.Admin, `(?m)^w1: load .*\nw2 did not answer: gateway: the worker does not answer within 2s`, "loads")
 	shows(t, s.Admin, `Worker w2, to which requests for the key go, has not said what it does`, "explain", s.KeyOf(w2))
 	s.Sever(w1, true)

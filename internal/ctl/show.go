@@ -25,6 +25,7 @@ type table struct {
 	notes  []string
 }
 
+// heads returns a table with these heads. A column of keys is the last, since keys are of any length.
 func heads(names ...string) *table { return &table{headed: true, rows: [][]string{names}} }
 
 // add adds a row.
@@ -183,9 +184,9 @@ func (a *question) moves([]string) error {
 
 func (a *question) hot([]string) error {
 	return show(a, http.MethodGet, "/hot", nil, func(page *status.HotKeys) *table {
-		t := heads("KEY", "WORKER", "A SECOND", "TOO HIGH BY", "WAITING")
+		t := heads("WORKER", "A SECOND", "TOO HIGH BY", "WAITING", "KEY")
 		for _, k := range page.Keys {
-			t.add(strconv.Quote(k.Key), k.At, fmt.Sprintf("%.1f", k.PerSecond), fmt.Sprintf("%.1f", k.Error), k.Waiting)
+			t.add(k.At, fmt.Sprintf("%.1f", k.PerSecond), fmt.Sprintf("%.1f", k.Error), k.Waiting, strconv.Quote(k.Key))
 		}
 		return t.silent(page.Silent)
 	})
@@ -268,24 +269,24 @@ func whoAsks() string {
 
 func (a *question) quarantine([]string) error {
 	return show(a, http.MethodGet, "/workers", nil, func(all *status.Workers) *table {
-		t := heads("KEY", "WORKERS THAT DIED", "LEFT")
+		t := heads("WORKERS THAT DIED", "LEFT", "KEY")
 		i := slices.IndexFunc(all.Workers, func(w status.WorkerRow) bool { return w.Status != nil })
 		if i < 0 {
 			t.note("no worker has answered, and only workers know")
 			return t
 		}
 		for _, q := range all.Workers[i].Status.Quarantined { // all know the same
-			t.add(strconv.Quote(q.Key), strings.Join(q.Workers, ", "), time.Duration(q.Seconds*float64(time.Second)).Round(time.Second))
+			t.add(strings.Join(q.Workers, ", "), time.Duration(q.Seconds*float64(time.Second)).Round(time.Second), strconv.Quote(q.Key))
 		}
 		return t
 	})
 }
 
 func lockTable(locks []status.LockRow) *table {
-	t := heads("KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN")
+	t := heads("WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN", "KEY")
 	for _, l := range locks {
 		left := time.Duration(l.LeaseSeconds * float64(time.Second)).Round(time.Second)
-		t.add(strconv.Quote(l.Key), l.At, strconv.Quote(cmp.Or(l.Label, l.HeldBy)), l.Readers, left, l.Written, l.Token)
+		t.add(l.At, strconv.Quote(cmp.Or(l.Label, l.HeldBy)), l.Readers, left, l.Written, l.Token, strconv.Quote(l.Key))
 	}
 	return t
 }
