@@ -36,27 +36,21 @@ func Parse(name string, data []byte) (*Table, error) {
 }
 
 func parseRoutes(root yamlfile.Node) (list []*Route) {
-	for _, f := range root.Fields([]string{"routes"}) {
-		for _, n := range f.Value.List() {
-			if len(list) == MaxRoutes {
-				n.Errorf("more than %d routes", MaxRoutes)
-				break
-			}
-			r := parseRoute(n)
-			checkAgainst(n, r, list)
-			list = append(list, r)
+	for _, n := range fieldsOf(root, "routes")["routes"].List() {
+		if len(list) == MaxRoutes {
+			n.Errorf("more than %d routes", MaxRoutes)
+			break
 		}
+		r := parseRoute(n)
+		checkAgainst(n, r, list)
+		list = append(list, r)
 	}
 	return list
 }
 
 func parseRoute(n yamlfile.Node) *Route {
-	r, fields := &Route{Line: n.Line()}, map[string]yamlfile.Node{}
-	for _, f := range n.Fields([]string{
-		"name", "match", "key", "chars", "prefix", "tenant", "without-key", "mode", "timeout", "max-wait", "hold", "queue", "body", "upgrade", "rate",
-	}) {
-		fields[f.Name] = f.Value
-	}
+	r := &Route{Line: n.Line()}
+	fields := fieldsOf(n, "name", "match", "key", "chars", "prefix", "tenant", "without-key", "mode", "timeout", "max-wait", "hold", "queue", "body", "upgrade", "rate")
 	if !fields["name"].IsSet() {
 		n.Errorf("the route has no name: give it one")
 	}
@@ -69,14 +63,9 @@ func parseRoute(n yamlfile.Node) *Route {
 	set(fields["hold"], &r.Hold, duration("hold", 0))
 	r.NoHold = fields["hold"].IsSet() && r.Hold == 0
 	set(fields["queue"], &r.QueuePerKey, number("queue", policy.MaxQueue))
-	for _, f := range fields["body"].Fields([]string{"max", "buffer"}) {
-		switch f.Name {
-		case "max":
-			set(f.Value, &r.MaxBody, size)
-		case "buffer":
-			set(f.Value, &r.Stream, isUnbuffered)
-		}
-	}
+	body := fieldsOf(fields["body"], "max", "buffer")
+	set(body["max"], &r.MaxBody, size)
+	set(body["buffer"], &r.Stream, isUnbuffered)
 	r.parseUpgrades(fields["upgrade"])
 	r.parseRate(fields["rate"])
 	return r
@@ -102,22 +91,15 @@ func set[T any](n yamlfile.Node, value *T, read func(text string) (T, error)) bo
 }
 
 func (r *Route) parseMatch(n yamlfile.Node) {
-	m := &r.Match
-	for _, f := range n.Fields([]string{"hosts", "methods", "path"}) {
-		switch f.Name {
-		case "hosts":
-			m.Hosts = list(f.Value, checkHost)
-		case "methods":
-			m.Methods = list(f.Value, checkMethod)
-		case "path":
-			r.hasPath = set(f.Value, &m.Path, func(s string) (_ string, err error) {
-				if r.path, err = pattern.Parse(s); err != nil {
-					return "", fmt.Errorf("path %q: %v", s, err)
-				}
-				return s, nil
-			})
+	m, fields := &r.Match, fieldsOf(n, "hosts", "methods", "path")
+	m.Hosts = list(fields["hosts"], checkHost)
+	m.Methods = list(fields["methods"], checkMethod)
+	r.hasPath = set(fields["path"], &m.Path, func(s string) (_ string, err error) {
+		if r.path, err = pattern.Parse(s); err != nil {
+			return "", fmt.Errorf("path %q: %v", s, err)
 		}
-	}
+		return s, nil
+	})
 }
 
 // parseKeys reads where a request's key stands.
@@ -184,17 +166,10 @@ func (r *Route) parseUpgrades(n yamlfile.Node) {
 }
 
 func (r *Route) parseRate(n yamlfile.Node) {
-	burst := 0
-	for _, f := range n.Fields([]string{"per-key", "per-route", "burst"}) {
-		switch f.Name {
-		case "per-key":
-			set(f.Value, &r.PerKey, rate)
-		case "per-route":
-			set(f.Value, &r.PerRoute, rate)
-		case "burst":
-			set(f.Value, &burst, number("burst", policy.MaxBurst))
-		}
-	}
+	fields, burst := fieldsOf(n, "per-key", "per-route", "burst"), 0
+	set(fields["per-key"], &r.PerKey, rate)
+	set(fields["per-route"], &r.PerRoute, rate)
+	set(fields["burst"], &burst, number("burst", policy.MaxBurst))
 	switch {
 	case burst == 0:
 	case r.PerKey == policy.Rate{}:

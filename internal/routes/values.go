@@ -15,6 +15,15 @@ import (
 	"github.com/keyway-go/keyway/internal/yamlfile"
 )
 
+// fieldsOf returns the fields of a mapping by their names. A name that is none of these is a mistake.
+func fieldsOf(n yamlfile.Node, names ...string) map[string]yamlfile.Node {
+	fields := make(map[string]yamlfile.Node)
+	for _, f := range n.Fields(names) {
+		fields[f.Name] = f.Value
+	}
+	return fields
+}
+
 // list reads a list, by what read makes of each text.
 func list[T any](n yamlfile.Node, read func(text string) (T, error)) (all []T) {
 	for _, e := range n.List() {
