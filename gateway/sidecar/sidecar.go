@@ -105,7 +105,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 	s.setPool(&s.pool, dial, cfg.AppConnections)
 	s.setPool(&s.others, dial, otherAppConns*cfg.AppConnections)
 	s.proxy = &httputil.ReverseProxy{
-		Transport: appTransport{&s.others, s},
+		Transport: &s.others,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			pr.SetURL(target)
@@ -134,7 +134,7 @@ func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, di
 		ErrorLog: slog.NewLogLogger(s.Logger().Handler(), slog.LevelDebug),
 	}
 	if h2 {
-		s.proxy.Transport = appTransport{s.overH2(dial, otherAppConns*cfg.AppConnections), s}
+		s.proxy.Transport = s.overH2(dial, otherAppConns*cfg.AppConnections)
 	}
 	if cfg.Batch != "" {
 		if s.batch, err = forwardBatches(s, w, target); err != nil {
@@ -300,22 +300,22 @@ func (s *sidecar) noAnswerLink(ctx context.Context, w *link.ResponseWriter, r *l
 // viaProxy sends a request to the app with net/http. It returns when the app's
 // connection is done with, which the proxy itself does not wait for.
 func (s *sidecar) viaProxy(rw http.ResponseWriter, r *http.Request) {
-	a := new(appAnswer)
+	proxy, a := *s.proxy, &appAnswer{sidecar: s}
+	proxy.Transport = a
 	defer a.endBody()
-	s.proxy.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), appAnswerKey{}, a)))
+	proxy.ServeHTTP(rw, r)
 	if a.brokeOff {
 		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
 	}
 }
 
-// appAnswer is the body of an app's answer to the proxy.
+// appAnswer is the body of an app's answer to the proxy, whose transport it is for one request.
 type appAnswer struct {
-	io.ReadCloser
-	call     *grpcAnswer // nil if it is none
-	brokeOff bool
+	io.ReadCloser // nil before there is an answer
+	sidecar       *sidecar
+	call          *grpcAnswer // nil if it is none
+	brokeOff      bool
 }
-
-type appAnswerKey struct{}
 
 func (a *appAnswer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
@@ -335,27 +335,21 @@ func (a *appAnswer) endBody() {
 	}
 }
 
-// appTransport is the proxy's transport.
-type appTransport struct {
-	http.RoundTripper
-	sidecar *sidecar
-}
-
-func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := t.sidecar.health.refusal(); err != nil {
+// RoundTrip implements [http.RoundTripper].
+func (a *appAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := a.sidecar.health.refusal(); err != nil {
 		if r.Body != nil {
 			r.Body.Close()
 		}
 		return nil, err
 	}
-	res, err := t.RoundTripper.RoundTrip(r)
+	res, err := a.sidecar.proxy.Transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
 	a.ReadCloser, a.call = res.Body, newGRPCAnswer(res)
 	if conn, ok := res.Body.(halfCloser); ok {
-		res.Body = &upgraded{conn, t.sidecar.Held(r.Context())}
+		res.Body = &upgraded{conn, a.sidecar.Held(r.Context())}
 	} else {
 		res.Body = a
 	}
