@@ -117,7 +117,7 @@ func movesOf(rows []status.WorkerRow) (all status.Moves) {
 	return all
 }
 
-// hotOf returns the keys that workers report, without the one that balancers ask for.
+// hotOf returns the keys that workers report. The key of balancers is not among them.
 func hotOf(rows []status.WorkerRow) (all status.HotKeys) {
 	keys := func(s *status.WorkerStatus) []status.HotKey { return s.Hot }
 	all.Keys, all.Silent = gather(rows, keys, func(at string, k status.HotKey) status.HotKeyAt { return status.HotKeyAt{At: at, HotKey: k} },
