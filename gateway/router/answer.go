@@ -13,8 +13,7 @@ import (
 
 // answer is the answer for a client: a worker's, over any way, or the router's own.
 type answer struct {
-	send.Answer        // without a body if it is the router's own
-	via         string // for the header Via; "" for none
+	send.Answer // without a body if it is the router's own
 
 	failure string // in place of body
 	problem string // its kind; "" for a worker's answer
@@ -52,20 +51,21 @@ func addFields(c downstream, list link.Fields) (dated bool) {
 	return dated
 }
 
-// send passes the answer to a request of that method on to the client.
-func (a *answer) send(c downstream, from *source, method string) {
+// reply passes the answer on to the client.
+func (x *upstreamRequest) reply(a *answer) {
+	c := x.client
 	if a.Status == send.StatusClientGone {
 		c.abort()
 		return
 	}
 	c.start(a.Status)
-	if dated := addFields(c, a.Fields); !dated && from.server != nil {
-		c.field("Date", from.server.dateText())
+	if dated := addFields(c, a.Fields); !dated && x.source.server != nil {
+		c.field("Date", x.source.server.dateText())
 	}
-	if a.via != "" {
-		c.field("Via", "1.1 "+a.via)
+	if via := x.router.cfg.Via; via != "" {
+		c.field("Via", "1.1 "+via)
 	}
-	framing := http1.Framing{Method: method, Status: a.Status, Length: a.Length, Close: a.close}
+	framing := http1.Framing{Method: x.Request.Method, Status: a.Status, Length: a.Length, Close: a.close}
 	c.head(framing)
 	if err := a.copyBody(c, framing); err != nil {
 		c.abort()

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,15 +12,15 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// failed counts and logs err, which kept a request from getting a worker's answer. It returns the
-// answer for the client, in a content type that accept allows. late says that the client has sent
-// too little of the body for too long.
-func failed(ctx context.Context, rt *Router, partition int, method string, accept []string, err error, late bool) answer {
+// failed counts and logs err, which kept the request from getting a worker's answer. It returns the
+// answer for the client, in a content type that its Accept allows.
+func (x *upstreamRequest) failed(err error) answer {
+	ctx, rt := x.Ctx, x.router
 	var kind problem.Kind
 	warning, gone := "", false
 	rate, isRate := errors.AsType[*rateError](err)
 	switch {
-	case late, errors.Is(err, send.ErrClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
+	case x.pace.late(), errors.Is(err, send.ErrClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
 		kind = problem.BodyTooSlow
 	case errors.Is(err, send.ErrBodyTooLarge):
 		kind = problem.BodyTooLarge
@@ -45,7 +44,7 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 	default:
 		kind, warning = send.KindOf(err)
 	}
-	requestlog.Failure(ctx, rt.log, warning, "partition", partition, "method", method, "error", err)
+	requestlog.Failure(ctx, rt.log, warning, "partition", x.Partition, "method", x.Request.Method, "error", err)
 	if gone {
 		rt.counters.clientGone.Add(1)
 		return answer{Answer: send.Answer{Status: send.StatusClientGone}, problem: "client-gone"}
@@ -55,7 +54,7 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 	if isRate && kind == problem.RouteRate {
 		own.RetryAfter = int((rate.after + time.Second - 1) / time.Second)
 	}
-	return ownAnswer(own, accept)
+	return ownAnswer(own, x.KeyHeader("Accept"))
 }
 
 // ownAnswer returns the router's own answer to a request with these values of the

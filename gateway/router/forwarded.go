@@ -2,13 +2,13 @@ package router
 
 import (
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -64,6 +64,20 @@ func (s *source) originID(rt *Router, forwarded string) uint64 {
 	return hop.ClientID(s.origin(rt, forwarded))
 }
 
+// account returns that of the client, see keyClient.
+func (s *source) account(rt *Router, forwarded []string) spool.Account {
+	return rt.budget.Of(hop.ClientID(s.keyClient(rt, forwarded)))
+}
+
+// keyClient returns the client's address as a key: that of the connection, or what
+// trusted proxies have said in fields of the name forwardedFor.
+func (s *source) keyClient(rt *Router, forwarded []string) string {
+	if !s.trusted {
+		return addrOf(s.addr)
+	}
+	return strings.Clone(s.origin(rt, strings.Join(append(forwarded[:len(forwarded):len(forwarded)], addrOf(s.addr)), ",")))
+}
+
 // forwardedTo is the description of this hop in requests for a host.
 type forwardedTo struct {
 	host   string
@@ -100,15 +114,6 @@ func appendValues(values []string, list []h2.Field, name string) []string {
 		}
 	}
 	return values
-}
-
-// setForwarded sets in h the fields that describe this hop, after those of in, which are of the
-// client's proxies.
-func setForwarded(h http.Header, in *http.Request) {
-	for i, value := range forwardingValues(in.RemoteAddr, in.Host, in.TLS != nil) {
-		name := forwardingNames[i]
-		h[name] = []string{strings.Join(append(slices.Clip(in.Header[name]), value), ", ")}
-	}
 }
 
 const forwardedFor = "X-Forwarded-For"

@@ -56,104 +56,90 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 	return out
 }
 
-// serve answers r as d decides. Unless a body is small or streams, it is read completely before any
-// worker is asked for the key.
-// kept is the body if that has the key.
-func (w *clientWriter) serve(r *http.Request, d *decision, kept send.Kept) {
+// serve answers a request as d decides. Unless its body is small or streams, it is read completely
+// before any worker is asked for the key.
+func (w *clientWriter) serve(r *incoming, d *decision) {
 	if w.streams {
 		defer w.hurry() // the server sends what is left
 	}
 	rt, rules := w.router, &d.route.rules
-	partition := 0
-	if d.key != "" {
-		partition = rt.workers.Ring.Partition(d.key)
-	}
-	w.observed.decided(d, partition)
-	call := hop.IsCall(r) && rt.takesCalls(partition)
-	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, kept: kept, stream: kept.Spool == nil && (call || d.route.Stream || d.upstream)}
+	call := hop.IsCall(r.Request) && rt.takesCalls(d.partition)
+	r.limit, r.stream = d.route.maxBody, r.kept.Spool == nil && (call || d.route.Stream || d.upstream)
 	if call && d.route.MaxBody == 0 {
-		body.limit = math.MaxInt64
+		r.limit = math.MaxInt64
 	}
 	switch {
-	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
-	case kept.Spool != nil:
-		body.paced = new(pacedBody)
+	case !r.hasBody():
+	case r.kept.Spool != nil:
 		rules.StripTrailer(r.Trailer)
-		w.part.received.Add(kept.Len())
-		if w.observed != nil {
-			w.observed.received.Add(kept.Len())
-		}
+		w.countReceived(r.kept.Len())
 	case call && d.anyWorker:
-		body.paced = newPatientBody(r, w, rules)
+		r.paced = newPatientBody(w, r.Request, rules)
 	default:
-		body.paced = newPacedBody(r, w.control, rt, rules)
+		r.paced = newPacedBody(w, r.Request, rules)
 	}
-	if body.paced != nil {
-		body.paced.received, body.paced.observed = &w.part.received, w.observed
+	if r.paced != nil {
+		r.paced.counts = &w.record
 	}
-	if err := d.admit(rt, rt.now()); err != nil {
-		w.refuse(r, partition, body, err)
-		return
-	}
-	defer body.endBody()
+	err := d.admit(rt, rt.now())
 	direct := rules.Upgrade(r.Header) != "" || d.upstream
-	var err error
-	if direct {
+	if err == nil && direct {
 		var release func()
 		if release, err = rt.onward.takeConnection(rt, w.source.addr); err == nil {
 			defer release()
 		}
 	}
 	if err == nil {
-		err = body.beginBody(direct)
+		err = r.beginBody(direct)
 	}
 	for err == nil && !direct {
-		done, read := w.forward(r, d, body)
+		done, read := w.forward(r, d)
 		if done {
 			return
 		}
-		if !body.small() {
+		if !r.small() {
 			break
 		}
-		err = body.keep(read)
+		err = r.keep(read)
 	}
 	if err != nil {
-		w.refuse(r, partition, body, err)
+		w.refuse(r, d, err)
 		return
 	}
-	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), source: w.source, decision: d}
-	x.Workers, x.Partition, x.Hold, x.anyWorker, x.Observed = rt.workers, partition, d.route.hold, d.anyWorker, w.observed.onward()
-	x.in.Header = r.Header.Clone()
-	rules.Clean(x.in.Header, w.source.trusted)
-	x.serve(w, body)
+	w.relay(r, d)
 }
 
 // refuse answers a request whose body has not been read whole.
-func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, err error) {
-	a := failed(r.Context(), w.router, partition, r.Method, r.Header["Accept"], err, body.paced.late())
-	a.close, a.via = body.paced != nil, w.router.cfg.Via
-	w.observed.answered(a.problem, &a.Answer)
-	a.send(w, w.source, r.Method)
+func (w *clientWriter) refuse(r *incoming, d *decision, err error) {
+	x := w.upstream(r, d)
+	x.refuse(err, r.paced != nil)
+	w.observed.answered(x.problem, &x.Answer)
+}
+
+// upstream returns the request, without its body, on the way that d has decided.
+func (w *clientWriter) upstream(r *incoming, d *decision) *upstreamRequest {
+	x := new(upstreamRequest)
+	x.init(r.Context(), w.router, w, w.source)
+	x.noteIn(w.observed)
+	x.tls, x.fields, x.Stream, x.pace = r.TLS != nil, headerFields(r.Request), r.stream, r.paced
+	x.Request.Method, x.Request.Target, x.Request.Host = r.Method, r.URL.RequestURI(), r.Host
+	x.follow(d)
+	x.appendFields()
+	return x
 }
 
 // forward sends r to its worker and answers it. It reports false, before it answers anything, if r
 // must go another way; read then has the bytes of a small body that were read.
-func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (done bool, read []byte) {
-	rt, x := w.router, new(upstreamRequest)
-	x.init(r.Context(), rt, w, w.source)
+func (w *clientWriter) forward(r *incoming, d *decision) (done bool, read []byte) {
+	x := w.upstream(r, d)
 	defer x.reset()
-	x.noteIn(w.observed)
 	defer func() {
 		w.by = x.By()
 		w.observed.answered(x.problem, &x.Answer)
 	}()
-	x.tls, x.fields, x.Stream = r.TLS != nil, headerFields(r), body.stream
-	x.Request.Method, x.Request.Target, x.Request.Host = r.Method, r.URL.RequestURI(), r.Host
-	x.follow(d)
-	x.appendFields()
-	if body.paced != nil {
-		x.attach(body)
-		x.addTrailers(r)
+	if r.paced != nil {
+		x.attach(r)
+		x.addTrailers(r.Request)
 		if x.Stream && r.Header.Get("Expect") != "" {
 			w.expected = &x.Body
 		}
@@ -170,21 +156,17 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 	return false, x.taken()
 }
 
-func (x *upstreamRequest) attach(body *incoming) {
+func (x *upstreamRequest) attach(r *incoming) {
 	to := &x.Request
-	switch kept := body.kept; {
+	switch kept := r.kept; {
 	case kept.Spool == nil:
-	case len(body.in.Trailer) > 0:
+		x.Body.Reader = r.asItComes()
+		to.Body, to.ContentLength = &x.Body, r.ContentLength
+	case len(r.Trailer) > 0:
 		to.Open, to.ContentLength = kept.Open, -1 // in HTTP/1.1 no body of known length has trailers
-		return
 	case kept.Len() > 0:
 		to.Open, to.ContentLength = kept.Open, kept.Len()
-		return
-	default:
-		return
 	}
-	x.pace, x.Body.Reader = body.paced, body.asItComes()
-	to.Body, to.ContentLength = &x.Body, body.in.ContentLength
 }
 
 // addTrailers gives the request the trailers of r, which are there when the body has

@@ -57,11 +57,11 @@ func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, p
 	return o
 }
 
-func (o *observation) decided(d *decision, partition int) {
+func (o *observation) decided(d *decision) {
 	if o == nil {
 		return
 	}
-	o.route, o.Key, o.Partition = labelOf(d.route.Name), d.key, partition
+	o.route, o.Key, o.Partition = labelOf(d.route.Name), d.key, d.partition
 	o.Spans.SetRoute(o.Method, o.route)
 }
 

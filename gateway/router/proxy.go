@@ -15,91 +15,73 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 )
 
-// proxiedRequest is a request's way through the router by way of net/http. The request's goroutine
-// owns it.
-type proxiedRequest struct {
-	send.Relay
-	router *Router
-	client *clientWriter
-	in     *http.Request
-	source *source
-	*decision
-	pace *pacedBody // the client's
-}
-
-func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
-	router := x.router
-	x.client = w
+// relay sends a request on by way of net/http, and answers it.
+func (w *clientWriter) relay(r *incoming, d *decision) {
+	x := w.upstream(r, d)
 	defer func() { fields.CleanTrailers(w.Header()) }() // they stand there once the body has ended
-	x.pace = body.paced
-	switch kept := body.kept; {
-	case kept.Spool != nil && (kept.Len() > 0 || len(x.in.Trailer) > 0):
-		x.Body.Open, x.Body.Length = kept.Open, kept.Len()
-	case body.stream && x.pace != nil:
-		x.Body.Stream.Reader = body.asItComes()
+	to := &send.Relay{Workers: x.Workers, Destination: x.Destination}
+	switch {
+	case r.kept.Spool != nil && (r.kept.Len() > 0 || len(r.Trailer) > 0):
+		to.Body.Open, to.Body.Length = r.kept.Open, r.kept.Len()
+	case r.stream && r.paced != nil:
+		to.Body.Stream.Reader = r.asItComes()
 	}
+	way := send.ByRelay
+	if d.upstream {
+		way, to.Server, to.Addr = send.ByUpstream, d.route.upstream, d.route.WithoutKey.Upstream
+	}
+	header := x.header(r, d)
 	proxy := httputil.ReverseProxy{
-		Rewrite:        x.rewrite,
-		Transport:      x,
-		ModifyResponse: x.cleanResponse,
-		ErrorHandler:   x.fail,
-		BufferPool:     &copyBuffers,
-		ErrorLog:       router.errorLog,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			in, out := pr.In, pr.Out
+			out.URL.Scheme, out.URL.RawQuery = "http", in.URL.RawQuery
+			out.Header, out.Trailer = header, in.Trailer // which is filled when the body ends
+			if d.route.rules.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
+				out.ContentLength = -1
+			}
+		},
+		Transport:      to,
+		ModifyResponse: func(res *http.Response) error { return w.relayed(res, way) },
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			x.refuse(err, to.Body.Stream.Reader != nil)
+			w.observed.answered(x.problem, &x.Answer)
+		},
+		BufferPool: &copyBuffers,
+		ErrorLog:   w.router.errorLog,
 	}
-	if x.decision.upstream {
-		proxy.Transport = x.ToServer(x.route.WithoutKey.Upstream, x.route.upstream)
-	}
-	proxy.ServeHTTP(w, x.in)
+	proxy.ServeHTTP(w, r.Request)
 }
 
-// rewrite makes the request that workers get, except for its address.
-func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
-	in, out := pr.In, pr.Out
-	out.URL.Scheme = "http"
-	out.URL.RawQuery = in.URL.RawQuery
-	out.Trailer = in.Trailer // filled when the body ends
-	if x.route.rules.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
-		out.ContentLength = -1
+// header returns the header that the request has over HTTP/1.1, except for what an attempt adds.
+func (x *upstreamRequest) header(r *incoming, d *decision) http.Header {
+	h := x.Request.Fields.HeaderFor(5)
+	if upgrade := x.route.rules.Upgrade(r.Header); upgrade != "" {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}
-	setForwarded(out.Header, in)
-	if !x.decision.upstream {
-		x.setKeyway(out.Header)
+	if d.upstream {
+		return h
 	}
-	if via := x.router.cfg.Via; via != "" {
-		out.Header.Add("Via", fmt.Sprintf("%d.%d %s", in.ProtoMajor, in.ProtoMinor, via))
+	if d.key != "" {
+		h[gateway.HeaderKey] = []string{url.PathEscape(d.key)}
 	}
+	if p := x.Request.Policy; len(p) > 0 {
+		h[hop.HeaderPolicy] = []string{policy.Text(p)}
+	}
+	h[hop.HeaderClient] = []string{strconv.FormatUint(x.Request.Client, 10)}
+	return h
 }
 
-func (x *proxiedRequest) setKeyway(h http.Header) {
-	if x.key != "" {
-		h.Set(gateway.HeaderKey, url.PathEscape(x.key))
-	}
-	if p := x.policy(); len(p) > 0 {
-		h.Set(hop.HeaderPolicy, policy.Text(p))
-	}
-	h.Set(hop.HeaderClient, strconv.FormatUint(x.source.originID(x.router, h.Get(forwardedFor)), 10))
-}
-
-func (x *proxiedRequest) cleanResponse(res *http.Response) error {
-	x.client.by = send.ByRelay
-	if x.decision.upstream {
-		x.client.by = send.ByUpstream
-	}
-	if o := x.client.observed; o != nil && !x.decision.upstream {
+// relayed takes over the head of a relayed answer.
+func (w *clientWriter) relayed(res *http.Response, way send.Way) error {
+	w.by = way
+	if o := w.observed; o != nil && way == send.ByRelay {
 		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
 	}
 	send.CleanResponse(res)
-	if via := x.router.cfg.Via; via != "" {
+	if via := w.router.cfg.Via; via != "" {
 		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
 	}
 	return nil
-}
-
-func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
-	a := failed(x.in.Context(), x.router, x.Partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
-	a.close = x.Body.Stream.Reader != nil
-	x.client.observed.answered(a.problem, &a.Answer)
-	a.send(x.client, x.client.source, x.in.Method)
 }
 
 // bufferPool is a [httputil.BufferPool].

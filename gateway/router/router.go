@@ -256,20 +256,18 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out.noteProblem(kind)
 		return
 	}
-	keyed := netRequest{Request: r, Keyed: keysource.Of(r), writer: out}
-	defer keyed.end()
-	d, err := rt.decide(r.Method, &keyed, new([]byte))
+	body := &incoming{Request: r, Keyed: keysource.Of(r), writer: out}
+	defer body.endBody()
+	d, err := rt.decide(r.Method, body, new([]byte))
 	if d.route != nil {
 		out.countFor(d.route.traffic)
-		out.observed.decided(&d, 0)
+		out.observed.decided(&d)
 	}
 	switch {
 	case err == nil:
-		out.serve(r, &d, keyed.kept)
+		out.serve(body, &d)
 	case errors.Is(err, send.ErrClientBody), errors.Is(err, send.ErrBodiesFull):
-		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
-		out.observed.answered(a.problem, &a.Answer)
-		a.send(out, out.source, r.Method)
+		out.refuse(body, &d, err)
 	default:
 		p := problemOf(err, d.route)
 		rt.counters.refused(p.Kind)

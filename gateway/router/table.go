@@ -190,6 +190,7 @@ func (rt *Router) KeySource() string {
 type decision struct {
 	route     *route
 	key       string
+	partition int // of the key; 0 for none
 	anyWorker bool
 	upstream  bool
 }
@@ -205,7 +206,10 @@ func (rt *Router) decide(method string, req keysource.Keyed, memory *[]byte) (de
 	}
 	d := decision{route: t.routes[r.Index]}
 	d.key, err = r.Key(req, memory)
-	if errors.Is(err, gateway.ErrNoKey) {
+	switch {
+	case err == nil:
+		d.partition = rt.workers.Ring.Partition(d.key)
+	case errors.Is(err, gateway.ErrNoKey):
 		switch w := r.WithoutKey; {
 		case w.Upstream != "":
 			d.upstream, err = true, nil

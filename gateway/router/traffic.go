@@ -37,6 +37,13 @@ type record struct {
 	began    time.Duration // since the router's start
 }
 
+func (r *record) countReceived(n int64) {
+	r.part.received.Add(n)
+	if r.observed != nil {
+		r.observed.received.Add(n)
+	}
+}
+
 func (r *record) countSent(n int) {
 	r.part.sent.Add(int64(n))
 	if r.observed != nil {

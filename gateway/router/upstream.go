@@ -135,7 +135,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	x.follow(&d)
 	if rt.observes {
 		x.noteIn(rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader))
-		x.observed.decided(&d, x.Partition)
+		x.observed.decided(&d)
 	}
 	x.appendFields()
 	if r.ContentLength > 0 && r.Body == nil {
@@ -148,7 +148,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		err = d.admit(rt, x.began)
 	}
 	if err != nil {
-		x.refuse(err)
+		x.refuse(err, false)
 	} else if !x.send() {
 		rt.counters.requests.Add(x.stripe, -1) // the router will count it, and admit it
 		if b := d.route.bucket; b != nil {
@@ -156,14 +156,10 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		}
 		return false
 	}
-	received := x.Body.Received.Load()
-	if received > 0 {
-		x.part.received.Add(received)
+	if received := x.Body.Received.Load(); received > 0 {
+		x.countReceived(received)
 	}
-	if o := x.observed; o != nil {
-		o.received.Store(received)
-		o.answered(x.problem, &x.Answer)
-	}
+	x.observed.answered(x.problem, &x.Answer)
 	x.end(rt, x.By(), x.Answer.Status)
 	return true
 }
@@ -173,9 +169,7 @@ func (x *upstreamRequest) taken() []byte { return x.Request.AppendKept(nil) }
 // follow makes the request one of its route.
 func (x *upstreamRequest) follow(d *decision) {
 	x.route, x.Request.Key, x.Request.Policy = d.route, d.key, d.policy()
-	if x.Hold, x.AnyWorker = d.route.hold, d.anyWorker; !d.anyWorker {
-		x.Partition = x.router.workers.Ring.Partition(d.key)
-	}
+	x.Hold, x.AnyWorker, x.Partition = d.route.hold, d.anyWorker, d.partition
 }
 
 // isSimplePath reports whether net/url would give the path on as it is.
@@ -229,22 +223,18 @@ func (x *upstreamRequest) send() bool {
 		return false
 	}
 	if err != nil {
-		x.refuse(err)
+		x.refuse(err, false)
 		return true
 	}
 	x.reply(&answer{Answer: x.Answer})
 	return true
 }
 
-func (x *upstreamRequest) refuse(err error) {
-	a := failed(x.Ctx, x.router, x.Partition, x.Request.Method, x.KeyHeader("Accept"), err, x.pace.late())
-	x.Answer, x.problem = a.Answer, a.problem
+// refuse answers a request that has failed with err. With unread set, a part of its body has not been read.
+func (x *upstreamRequest) refuse(err error, unread bool) {
+	a := x.failed(err)
+	x.Answer, x.problem, a.close = a.Answer, a.problem, a.close || unread
 	x.reply(&a)
-}
-
-func (x *upstreamRequest) reply(a *answer) {
-	a.via = x.router.cfg.Via
-	a.send(x.client, x.source, x.Request.Method)
 }
 
 func (x *upstreamRequest) noteIn(o *observation) { x.observed, x.Observed = o, o.onward() }

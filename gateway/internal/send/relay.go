@@ -25,10 +25,17 @@ type Relay struct {
 	Destination
 	Workers *Workers
 	Body    Payload
+
+	// Server, if set, gets the request in place of a worker: one without a key, for the server at Addr.
+	Server *hop1.Pool
+	Addr   string
 }
 
-// RoundTrip finds the worker that takes the request and returns its answer.
+// RoundTrip implements [http.RoundTripper]. It finds the worker that takes the request and returns its answer.
 func (x *Relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
+	if x.Server != nil {
+		return x.toServer(out)
+	}
 	err = x.Workers.Find(out.Context(), &x.Destination, func(t routing.Target) (o routing.Outcome) {
 		res, o = x.attempt(out, t)
 		return o
@@ -76,34 +83,23 @@ func (x *Relay) address(out *http.Request, t routing.Target) *http.Request {
 	return req
 }
 
-// ToServer returns what carries a request without a key to a server that is no worker.
-func (x *Relay) ToServer(addr string, connections *hop1.Pool) http.RoundTripper {
-	return &serverTrip{x, addr, connections}
-}
-
-type serverTrip struct {
-	relay *Relay
-	addr  string
-	pool  *hop1.Pool
-}
-
-// RoundTrip implements [http.RoundTripper]. The request is sent once.
-func (x *serverTrip) RoundTrip(out *http.Request) (*http.Response, error) {
+// toServer sends the request to Server, once.
+func (x *Relay) toServer(out *http.Request) (*http.Response, error) {
 	url := *out.URL
-	url.Host = x.addr
+	url.Host = x.Addr
 	out.URL = &url
-	if body := &x.relay.Body.Stream; body.Reader != nil {
+	if body := &x.Body.Stream; body.Reader != nil {
 		out.Body = io.NopCloser(body)
 	}
 	out.Header.Del("Expect")
-	s := x.relay.Traces()
+	s := x.Traces()
 	if s != nil {
-		s.attempt(x.relay.Observed, ring.Member{Addr: x.addr})
+		s.attempt(x.Observed, ring.Member{Addr: x.Addr})
 		spans.SetFields(out.Header, s.Onward)
 	}
-	res, err := x.pool.RoundTrip(out)
+	res, err := x.Server.RoundTrip(out)
 	if errors.Is(err, hop1.ErrNotStarted) && out.Context().Err() == nil {
-		err = fmt.Errorf("%w: %s: %w", ErrNoUpstream, x.addr, err)
+		err = fmt.Errorf("%w: %s: %w", ErrNoUpstream, x.Addr, err)
 	}
 	s.attempted(routing.Outcome{Err: err})
 	return res, err
