@@ -7,7 +7,9 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
 // What a router or a worker says itself is the same on all ways, in the form that
@@ -68,5 +70,21 @@ func TestOwnAnswers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A client that takes the router for the lock service learns where that is.
+func TestRequestsForTheLockService(t *testing.T) {
+	table := kit.Must(routes.Parse("routes.yaml", []byte("routes: [{name: orders, match: {path: /orders/}, key: header:X-Key}]")))
+	for name, cfg := range map[string]router.Config{"no-key": {Keys: kit.KeySources(t, "header:X-Order")}, "no-route": {Routes: table}} {
+		cfg.Members = hub.Of()
+		for _, e := range routerEntrances(t, name, cfg) {
+			for path, told := range map[string]bool{"/v1/locks/order-42?ttl=5s": true, "/v1/locks": true, "/v1/locksmith": false} {
+				got := e.send(t, "POST", path, []string{"Accept: application/json"}, "")
+				if strings.Contains(got, "the lock service has another address, that of --locks") != told || !strings.Contains(got, "problem:"+name) {
+					t.Errorf("%s, %s: %s", e.name, path, got)
+				}
+			}
+		}
 	}
 }

@@ -269,7 +269,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, send.ErrClientBody), errors.Is(err, send.ErrBodiesFull):
 		out.refuse(body, &d, err)
 	default:
-		p := problemOf(err, d.route)
+		p := problemOf(err, d.route, r.URL.Path)
 		rt.counters.refused(p.Kind)
 		out.noteProblem(p.Kind)
 		p.ServeHTTP(out, r)

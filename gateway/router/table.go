@@ -247,16 +247,25 @@ func (d *decision) admit(rt *Router, now time.Duration) error {
 	}
 }
 
-// problemOf returns the answer for err of decide. r is the request's route, nil for none.
-func problemOf(err error, r *route) problem.Problem {
+// problemOf returns the answer to a request for path with err of decide. r is its route, nil for none.
+func problemOf(err error, r *route, path string) problem.Problem {
+	var p problem.Problem
 	switch {
 	case errors.Is(err, routes.ErrNoRoute):
-		return problem.Of(problem.NoRoute)
+		p = problem.Of(problem.NoRoute)
 	case r == nil:
 		return problem.OfKey(err, nil)
+	default:
+		p = problem.OfKey(err, r.Keys)
 	}
-	return problem.OfKey(err, r.Keys)
+	if p.Kind != problem.BadKey && (path == lockPath || strings.HasPrefix(path, lockPath+"/")) {
+		return p.With("the lock service has another address, that of --locks")
+	}
+	return p
 }
+
+// lockPath is where the resources of package lockservice are, at an address of its own.
+const lockPath = "/v1/locks"
 
 // rateError says that a route has had too many requests lately.
 type rateError struct {
