@@ -58,13 +58,13 @@
 //
 // With these errors the call has not run, and must be changed:
 //
-//	ErrNoKey, ErrBadKey   the key is empty, or too long
+//	ErrNoKey, ErrBadKey   the key is empty; or too long, not UTF-8, or has control characters
 //	ErrNested             an HTTP request, or a call within one, asks for a key that its chain of calls holds
 //	ErrConfig             from Start: names a field of Config
 //
 // An error that wraps ErrMayHaveRun says that the call may have run, or may still run:
 //
-//	*PanicError       the function of a batch, or of Share, panicked
+//	*PanicError       the function of a batch panicked; Share panics with it
 //	ErrOwnershipLost  the node could not be sure any more that it owns the key; this is also
 //	                  the cause with which the contexts of its executions end then
 //	ErrTimeout        likewise, if a request has held its key for as long as it may

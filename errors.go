@@ -22,7 +22,7 @@ var (
 	ErrTimeout       = gateway.ErrTimeout       // likewise, if a request has held its key for as long as it may
 	ErrMayHaveRun    = gateway.ErrMayHaveRun    // wrapped wherever the call may have run, or may still run
 	ErrNoKey         = gateway.ErrNoKey         // the key is empty
-	ErrBadKey        = gateway.ErrBadKey        // the key is too long
+	ErrBadKey        = gateway.ErrBadKey        // the key is too long, not UTF-8, or has control characters
 )
 
 // UnownedError is the error of a call for a key that no live node owns yet. It has the
@@ -33,8 +33,8 @@ type UnownedError = gateway.UnownedError
 // the key's holder waits for a key of that execution. It names both keys.
 type DeadlockError = gateway.DeadlockError
 
-// PanicError is the error of a call of a [Batcher] or of [Share] whose function panicked. It
-// wraps [ErrMayHaveRun].
+// PanicError is the error of a call of a [Batcher] whose function panicked. [Share] panics
+// with it. It wraps [ErrMayHaveRun].
 type PanicError = worker.PanicError
 
 // QuarantinedError is the error of a call at the owner of a key whose executions nodes have died of. It has
