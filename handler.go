@@ -17,12 +17,6 @@ type keyed interface {
 	link.Handler
 }
 
-func newHandler(first http.Handler) *handler {
-	h := new(handler)
-	h.set(nil, first)
-	return h
-}
-
 // set makes h pass requests to next, with their keys held: only handlers that
 // workers have made take requests over the link, and those hold the keys.
 func (h *handler) set(w *worker.Worker, next http.Handler) {

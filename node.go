@@ -42,7 +42,7 @@ type Node struct {
 	members  *gossip.Cluster
 	store    Store
 	worker   *worker.Worker
-	handler  *handler
+	handler  handler
 	server   *worker.Server
 	door     atomic.Pointer[router.Router] // of Handler; nil for none
 	pages    adminPages
@@ -56,14 +56,12 @@ type Node struct {
 	stopBalancing context.CancelFunc
 	balancer      sync.WaitGroup
 
-	failed  chan struct{} // closed when a server has ended, because of failure
-	failure error
-	once    sync.Once // guards failure
+	failed context.Context // ends, with its cause, when a server has ended
+	fail   context.CancelCauseFunc
 
-	leaving  sync.Once // guards that it is logged
-	closing  sync.Once
-	closed   chan struct{} // closed when Close begins
-	closeErr error
+	leaving   sync.Once     // guards that it is logged
+	closing   chan struct{} // closed when Close begins
+	closeOnce func() error
 }
 
 // Start makes this process a node of its cluster. It joins gossip, opens the store, takes requests,
@@ -77,7 +75,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, failed: make(chan struct{}), closed: make(chan struct{})}
+	n := &Node{cfg: cfg, log: cfg.Logger, closing: make(chan struct{})}
+	n.closeOnce = sync.OnceValue(n.close)
+	n.failed, n.fail = context.WithCancelCause(context.Background())
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.balancing, n.stopBalancing = context.WithCancel(n.ctx)
 	if err := n.start(ctx); err != nil {
@@ -105,9 +105,9 @@ func (n *Node) Serve(ctx context.Context, h http.Handler) error {
 		n.handler.set(n.worker, h)
 	}
 	select {
-	case <-n.failed:
-		return n.failure
-	case <-n.closed:
+	case <-n.failed.Done():
+		return context.Cause(n.failed)
+	case <-n.closing:
 	case <-ctx.Done():
 	}
 	return n.Close()
@@ -118,15 +118,7 @@ func (n *Node) Serve(ctx context.Context, h http.Handler) error {
 // program that ends by a signal closes its node when its own context is over. The error, which is
 // also logged, says what still ran; the keys of that are free after one TTL. Further calls wait for
 // the first one and return its error.
-func (n *Node) Close() error {
-	n.closing.Do(func() {
-		close(n.closed)
-		if n.closeErr = n.close(); n.closeErr != nil {
-			n.log.Error("the node did not shut down cleanly", "error", n.closeErr)
-		}
-	})
-	return n.closeErr
-}
+func (n *Node) Close() error { return n.closeOnce() }
 
 // Drain leaves the ring for good. It hands over the node's keys and waits for running executions,
 // up to Config.DrainTimeout or until ctx ends; then the error says what still runs. The node
@@ -196,13 +188,9 @@ func (n *Node) AdminAddr() string {
 // GossipAddr returns the host:port at which others can join the node.
 func (n *Node) GossipAddr() string { return n.members.Addr() }
 
-// fail records that a server has ended.
-func (n *Node) fail(l net.Listener, err error) {
-	if errors.Is(err, http.ErrServerClosed) {
-		return
+// ended notes the end of a server, which is a failure unless it was closed.
+func (n *Node) ended(l net.Listener, err error) {
+	if !errors.Is(err, http.ErrServerClosed) {
+		n.fail(fmt.Errorf("keyway: the server on %s ended: %w", l.Addr(), err))
 	}
-	n.once.Do(func() {
-		n.failure = fmt.Errorf("keyway: the server on %s ended: %w", l.Addr(), err)
-		close(n.failed)
-	})
 }

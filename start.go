@@ -41,7 +41,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.pages.waitsFor("its place in gossip at Config.Gossip (--gossip)")
+	n.pages.set(waitsFor("its place in gossip at Config.Gossip (--gossip)"))
 	if err := n.listen(); err != nil {
 		return err
 	}
@@ -50,9 +50,9 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	n.members.Bury(slices.Sorted(maps.Keys(previous)))
 	if n.cfg.Store != nil {
-		n.pages.waitsFor("the store at " + n.cfg.settingOfStore())
+		n.pages.set(waitsFor("the store at " + n.cfg.settingOfStore()))
 	} else {
-		n.pages.waitsFor("a member that offers a store: start one at Config.Join (--join), or set Config.Redis (--redis) or Config.Store (--store)")
+		n.pages.set(waitsFor("a member that offers a store: start one at Config.Join (--join), or set Config.Redis (--redis) or Config.Store (--store)"))
 	}
 	if err := n.openStore(ctx); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (n *Node) listen() (err error) {
 		}
 		process.WarnOfAdmin(n.log, n.admin.Addr())
 		web := process.NewServer(&n.pages, n.log)
-		n.serving.Go(func() { n.fail(n.admin, web.Serve(n.admin)) })
+		n.serving.Go(func() { n.ended(n.admin, web.Serve(n.admin)) })
 		n.onRelease(func() { web.Close() })
 	}
 	return nil
@@ -224,18 +224,15 @@ func (n *Node) startWorker(ctx context.Context, previous map[string]time.Duratio
 			n.lock.Keep()
 		}
 	})
-	n.handler = newHandler(n.worker.Unavailable())
-	switch {
-	case n.cfg.Handler != nil:
-		n.handler.set(n.worker, n.cfg.Handler)
-	case n.cfg.Upstream != nil:
+	n.handler.set(n.worker, cmp.Or(n.cfg.Handler, n.worker.Unavailable()))
+	if n.cfg.Upstream != nil {
 		app, err := sidecar.New(n.worker, n.cfg.Upstream)
 		if err != nil {
 			return bad("Config.Upstream (--upstream): %w", err)
 		}
 		n.handler.set(n.worker, app)
 	}
-	client, err := client.New(client.Config{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log})
+	client, err := client.New(client.Config{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(&n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log})
 	if err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}
@@ -249,9 +246,9 @@ func (n *Node) serve() error {
 	if err := n.setPages(); err != nil {
 		return err
 	}
-	n.server = n.worker.NewServer(n.handler)
+	n.server = n.worker.NewServer(&n.handler)
 	n.onRelease(func() { n.server.Close() })
-	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
+	n.serving.Go(func() { n.ended(n.listener, n.server.Serve(n.listener)) })
 	return nil
 }
 
@@ -321,6 +318,7 @@ func (n *Node) await(ctx context.Context) error {
 
 // close does what Close says.
 func (n *Node) close() error {
+	close(n.closing)
 	if n.host != nil {
 		n.host.Retire()
 	}
@@ -332,6 +330,9 @@ func (n *Node) close() error {
 		err = errors.Join(err, shutdown)
 	}
 	n.release()
+	if err != nil {
+		n.log.Error("the node did not shut down cleanly", "error", err)
+	}
 	return err
 }
 
