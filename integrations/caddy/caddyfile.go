@@ -2,6 +2,7 @@ package caddykeyway
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -26,49 +27,40 @@ var _ caddyfile.Unmarshaler = (*Upstreams)(nil)
 //		peer_tls
 //	}
 func (u *Upstreams) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	lists := map[string]*[]string{"join": &u.Join, "key": &u.Keys}
-	texts := map[string]*string{
-		"routes": &u.Routes, "gossip": &u.Gossip, "gossip_advertise": &u.GossipAdvertise, "gossip_key": &u.GossipKey, "cluster": &u.Cluster,
+	options := map[string]any{
+		"join": &u.Join, "door_port": &u.DoorPort, "key": &u.Keys, "routes": &u.Routes,
+		"gossip": &u.Gossip, "gossip_advertise": &u.GossipAdvertise, "gossip_key": &u.GossipKey, "gossip_open": &u.GossipOpen,
+		"cluster": &u.Cluster, "partitions": &u.Partitions, "session_ttl": &u.SessionTTL, "peer_tls": &u.PeerTLS,
 	}
-	numbers := map[string]*int{"door_port": &u.DoorPort, "partitions": &u.Partitions}
-	flags := map[string]*bool{"gossip_open": &u.GossipOpen, "peer_tls": &u.PeerTLS}
 	d.Next() // keyway
 	if d.NextArg() {
 		return d.ArgErr()
 	}
 	for d.NextBlock(0) {
-		name := d.Val()
-		if list := lists[name]; list != nil {
-			args := d.RemainingArgs()
-			if len(args) == 0 {
-				return d.ArgErr()
-			}
-			*list = append(*list, args...)
-			continue
-		}
-		if flag := flags[name]; flag != nil {
-			if *flag = true; d.NextArg() {
-				return d.ArgErr()
-			}
-			continue
-		}
-		text, number := texts[name], numbers[name]
-		if text == nil && number == nil && name != "session_ttl" {
+		name, args := d.Val(), d.RemainingArgs()
+		option, known := options[name]
+		_, list := option.(*[]string)
+		_, flag := option.(*bool)
+		switch {
+		case !known:
 			return d.Errf("unrecognized option %q", name)
-		}
-		var arg string
-		if !d.AllArgs(&arg) {
+		case list && len(args) == 0, flag && len(args) > 0, !list && !flag && len(args) != 1:
 			return d.ArgErr()
 		}
 		var err error
-		switch {
-		case text != nil:
-			*text = arg
-		case number != nil:
-			*number, err = strconv.Atoi(arg)
-		default:
-			ttl, wrong := caddy.ParseDuration(arg)
-			u.SessionTTL, err = caddy.Duration(ttl), wrong
+		switch value := option.(type) {
+		case *[]string:
+			*value = append(*value, args...)
+		case *bool:
+			*value = true
+		case *string:
+			*value = args[0]
+		case *int:
+			*value, err = strconv.Atoi(args[0])
+		case *caddy.Duration:
+			var ttl time.Duration
+			ttl, err = caddy.ParseDuration(args[0])
+			*value = caddy.Duration(ttl)
 		}
 		if err != nil {
 			return d.Errf("%s: %v", name, err)

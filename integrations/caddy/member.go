@@ -22,17 +22,16 @@ var members = caddy.NewUsagePool()
 
 // place is all that makes one member another than the next.
 type place struct {
-	join, gossip, advertise, key, cluster string
-	open, peerTLS                         bool
-	partitions                            int
-	ttl                                   time.Duration
+	join, gossip, advertise, key string
+	open                         bool
+	settings                     ring.Settings
 }
 
 // placeOf replaces the placeholders.
 func (u *Upstreams) placeOf(repl *caddy.Replacer) (place, error) {
 	p := place{
-		join: strings.Join(u.Join, ","), gossip: u.Gossip, advertise: u.GossipAdvertise, key: u.GossipKey, cluster: u.Cluster,
-		open: u.GossipOpen, peerTLS: u.PeerTLS, partitions: u.Partitions, ttl: time.Duration(u.SessionTTL),
+		join: strings.Join(u.Join, ","), gossip: u.Gossip, advertise: u.GossipAdvertise, key: u.GossipKey, open: u.GossipOpen,
+		settings: ring.Settings{Cluster: u.Cluster, Ring: ring.Config{Partitions: u.Partitions}, TTL: time.Duration(u.SessionTTL), PeerTLS: u.PeerTLS},
 	}
 	for name, text := range map[string]*string{"join": &p.join, "gossip": &p.gossip, "gossip_advertise": &p.advertise, "gossip_key": &p.key} {
 		var err error
@@ -63,10 +62,7 @@ func (p place) leave() error {
 
 func (p place) start(ctx context.Context) (*member, error) {
 	cfg := gossip.Config{
-		Settings: ring.Settings{
-			Cluster: p.cluster, Ring: ring.Config{Partitions: p.partitions}, TTL: p.ttl, PeerTLS: p.peerTLS,
-		},
-		Self: ring.Member{Name: "caddy-" + rand.Text()[:10], Role: ring.RoleRouter, State: ring.StateActive},
+		Settings: p.settings, Self: ring.Member{Name: "caddy-" + rand.Text()[:10], Role: ring.RoleRouter, State: ring.StateActive},
 		Bind: p.gossip, Advertise: p.advertise, Open: p.open,
 		Seeds:  strings.FieldsFunc(p.join, func(c rune) bool { return c == ',' || c == ' ' }),
 		Logger: slog.New(logHandler{func(h slog.Handler) slog.Handler { return h }}),
