@@ -99,6 +99,24 @@ except keyway.Cancelled:
 `)
 }
 
+// TestPythonSignal: what the handler of a signal raises ends the wait, also if it is an error that a connection can have.
+func TestPythonSignal(t *testing.T) {
+	runPython(t, "enough\nfree\n", `
+import signal
+def enough(*_):
+    raise TimeoutError("enough")
+signal.signal(signal.SIGALRM, enough)
+with k.lock("signalled"):
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        k.lock("signalled", wait=20)
+    except (TimeoutError, keyway.KeywayError) as error:
+        print(error)
+k.lock("signalled", wait=20).unlock()
+print("free")
+`)
+}
+
 // TestPythonThreads: a lock that cannot be renewed, for want of threads, is not kept.
 func TestPythonThreads(t *testing.T) {
 	runPython(t, "can't start new thread\nfree\n", `

@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import os
+import queue
 import random
 import socket
 import threading
@@ -128,21 +129,16 @@ class Keyway:
             pause, sent = min(0.05 * 2 ** min(n, 9), 1) * random.uniform(0.5, 1), _now()
             self._sleep(0, lock, cancel)
             lock._posts += method == "POST"
-            try:
-                full = {"key": lock.keys, **(query or {}), **({"wait": _ms(wait)} if wait else {})}
-                status, answer, after = self._ask(url, method, full, lock._id, patience, cancel)
-                if status == 204 and method == "DELETE" or status == 200 and 0 < answer["ttl_ms"] / 1000 < threading.TIMEOUT_MAX and all(answer["tokens"][key] for key in lock.keys):
-                    return sent, answer
-                if status in (200, 204):
-                    raise ValueError("a malformed answer")
-                failure = _refusal(url, lock, status, answer)
-                if status < 500 and status != 429 or status == 508:
-                    self._at += status not in (410, 423)
-                    raise failure
-                pause = max(pause, after)
-            except (OSError, http.client.HTTPException, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError) as error:
-                failure = failure if isinstance(failure, KeywayError) else error  # an answer says more
-            self._at += 1
+            full = {"key": lock.keys, **(query or {}), **({"wait": _ms(wait)} if wait else {})}
+            status, answer, after = self._ask(url, method, full, lock, patience, cancel if method == "POST" else None)
+            if status in (200, 204):
+                return sent, answer
+            self._at += status not in (410, 423)
+            if 0 < status < 500 and status != 429 or status == 508:
+                raise answer
+            if status or not isinstance(failure, KeywayError):  # an answer says more
+                failure = answer
+            pause = max(pause, after)
             rest = limit - time.monotonic()
             if rest <= 0:
                 raise Unavailable(f"keyway: {lock}: no answer to {method} in time, at last from {url.geturl()}: {failure}. Ask again later, or check the routers and their --locks")
@@ -152,35 +148,44 @@ class Keyway:
         if cancel.wait(pause) if cancel else time.sleep(pause):
             raise Cancelled(f"keyway: {lock}: the wait was cancelled")
 
-    def _ask(self, url, method, query, id, patience, cancel):
-        """Makes a request. Returns the status, the JSON of the answer, and Retry-After."""
+    def _ask(self, url, method, query, lock, patience, cancel):
+        """Makes a request. Returns the status, the JSON of the answer or an error, and Retry-After. The status is 0 without an answer.
+
+        The request has a thread of its own, so that no error of it is mistaken for what a signal's handler raises in this one.
+        """
         if url.scheme == "https":
             connection = http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=min(patience, 2), context=self.ssl)
         else:
             connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=min(patience, 2))
-        done, until = threading.Event(), time.monotonic() + patience
-        try:
-            connection.connect()
-            connection.sock.settimeout(patience)
-            threading.Thread(target=_cut, args=(connection.sock, until, cancel if method == "POST" else None, done), daemon=True).start()
-            path = f"{url.path.rstrip('/')}/v1/locks?{urlencode(query, doseq=True)}"
-            connection.request(method, path, headers={"Idempotency-Key": id, **self._headers})
-            response = connection.getresponse()
-            while response.status < 200:  # an informational answer, such as 103
-                response.headers = None
-                response.begin()
-            text = response.read(1 << 20)
+        path = f"{url.path.rstrip('/')}/v1/locks?{urlencode(query, doseq=True)}"
+        headers = {"Idempotency-Key": lock._id, **self._headers}
+        result, done, until = queue.SimpleQueue(), threading.Event(), time.monotonic() + patience
+
+        def exchange():
             try:
-                answer = {**json.loads(text or b"{}")}
-            except (ValueError, TypeError, RecursionError):
-                if response.status == 200:
-                    raise ValueError("a malformed answer") from None
-                answer = {"title": text[:200].decode(errors="replace")}
-            after = response.headers.get("Retry-After", "")
-            return response.status, answer, int(after) if after.isdecimal() else 0
+                connection.connect()
+                connection.sock.settimeout(patience)
+                if not done.is_set():
+                    connection.request(method, path, headers=headers)
+                    result.put(_answer(connection.getresponse(), url, method, lock))
+            except Exception as error:
+                result.put((0, error, 0))
+            finally:
+                connection.close()
+
+        try:
+            threading.Thread(target=exchange, daemon=True).start()
+        except RuntimeError as error:  # there are too many
+            return 0, error, 0
+        try:
+            while (rest := until - time.monotonic()) > 0 and not (cancel and cancel.is_set()):
+                with contextlib.suppress(queue.Empty):
+                    return result.get(timeout=min(rest, 0.05) if cancel else rest)
+            return 0, TimeoutError("silence"), 0
         finally:
             done.set()
-            connection.close()
+            with contextlib.suppress(OSError, AttributeError):  # it has ended, or not begun
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 class Lock:
@@ -265,6 +270,24 @@ class Lock:
                 self._on_lost()
 
 
+def _answer(response, url, method, lock):
+    """Reads an answer. Returns the status, the JSON or the error that it stands for, and Retry-After."""
+    while response.status < 200:  # an informational answer, such as 103
+        response.headers = None
+        response.begin()
+    status, text = response.status, response.read(1 << 20)
+    try:
+        answer = {**json.loads(text or b"{}")}
+    except (ValueError, TypeError, RecursionError):
+        answer = {"title": text[:200].decode(errors="replace")}
+    if status in (200, 204):
+        if status == 204 and method == "DELETE" or status == 200 and 0 < answer["ttl_ms"] / 1000 < threading.TIMEOUT_MAX and all(answer["tokens"][key] for key in lock.keys):
+            return status, answer, 0
+        raise ValueError("a malformed answer")
+    after = response.headers.get("Retry-After", "")
+    return status, _refusal(url, lock, status, answer), int(after) if after.isdecimal() else 0
+
+
 def _refusal(url, lock, status, answer):
     """Returns the error of an answer."""
     if status == 410:
@@ -280,15 +303,6 @@ def _refusal(url, lock, status, answer):
 
 def _lost(lock, *answer):
     return Lost(f"keyway: {lock}: the lock has ended, and others may hold it: stop, and write only with a new lock", *answer)
-
-
-def _cut(sock, until, cancel, done):
-    """Ends a connection at a time, or when cancel is set, so that the thread stops waiting for its answer."""
-    while not done.wait(0.05 if cancel else until - time.monotonic()):
-        if time.monotonic() >= until or cancel and cancel.is_set():
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            return
 
 
 def _now():
