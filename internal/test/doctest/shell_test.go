@@ -24,12 +24,12 @@ func trials() []trial {
 		{command: re(`^(make .*)$`), instead: `$1 -n`},
 		{command: re(`^export KEYWAY_GOSSIP_KEY=\.\.\.$`), instead: `true`},
 		{command: re(`^(bin/(?:router|worker) .*)$`), instead: `true`},
-		// The flags are parsed, and the pattern of -run has to match a test. Packages are compiled as scripts/test does
-		// it, which says so in TESTS_RACE.
-		{command: re(`^go test (?:-race )?(.* -run (\S+).*)$`), instead: `go test -vet=off $$TESTS_RACE $1 -list $2`, output: `(?m)^Test`},
-		{command: re(`^go test (?:-race )?(.*)$`), instead: `go test -vet=off $$TESTS_RACE $1 -list .`, output: `(?m)^Test`},
-		{command: re(`^\(cd (\S+) && (\S+=\S+ )?go test (.*)\)$`), instead: `cd $1 && ${2}go test -vet=off $$TESTS_RACE $3 -list .`, output: `(?m)^Test`},
-		{command: re(`^(go -C \S+ run \. .*)$`), instead: `$1 --help`, output: `(?i)usage`},
+		// scripts/test compiles and runs the tests. Here it is looked whether those that are named exist, and their flags.
+		{command: re(`^go test (?:-race )?(\S+) -run (\w+)((?: -\w+)*)$`), instead: `for flag in $3; do [ $$flag = -v ] || grep -q "\"$${flag#-}\"" $1/*_test.go internal/test/golden/*.go || exit 1; done; grep '^func $2' $1/*_test.go`, output: `func Test`},
+		{command: re(`^go test (?:-race )?((?:\./\S+ ?)+)$`), instead: `for package in $1; do grep '^func Test' $$package/*_test.go || exit 1; done`, output: `func Test`},
+		{command: re(`^\(cd (\S+) && (?:\w+=\w+ )?go test (?:-v )?(?:-timeout \d+m )?\./\.\.\.\)$`), instead: `grep '^func Test' $1/*_test.go`, output: `func Test`},
+		// Compiled as scripts/test compiles the module's tests, which says so in TESTS_RACE.
+		{command: re(`^go -C (\S+) run (\. .*)$`), instead: `go -C $1 run $$TESTS_RACE $2 --help`, output: `(?i)usage`},
 	}
 }
 
