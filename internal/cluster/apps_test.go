@@ -234,7 +234,7 @@ func startCrowd(d *demo) *crowd {
 				if res.StatusCode == http.StatusBadGateway && body == "" {
 					c.lose(number)
 				}
-				time.Sleep(20 * time.Millisecond) // the processors are the programs'
+				time.Sleep(50 * time.Millisecond) // the processors are the programs'
 			}
 		})
 	}

@@ -162,6 +162,7 @@ func TestEachKeyHasOneWorker(t *testing.T) {
 			if _, err := d.send(fmt.Sprintf("order-%d", i%100), ""); err != nil {
 				t.Errorf("while members change: %v", err)
 			}
+			time.Sleep(2 * time.Millisecond) // the processors are the programs'
 		}
 	})
 	d.add("w4")
@@ -187,7 +188,7 @@ func TestEachKeyHasOneWorker(t *testing.T) {
 // ring gives it: a key of theirs is answered by whom lookup names.
 func (d *demo) settle(workers int) {
 	d.t.Helper()
-	for {
+	for ; ; time.Sleep(20 * time.Millisecond) {
 		active := 0
 		var ring struct {
 			Members []struct{ Role, State string }

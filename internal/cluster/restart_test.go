@@ -221,7 +221,7 @@ func writeRoutes(t *testing.T, file string, version int) {
 	}
 }
 
-// Nobody notices that routers read their routes anew, 100 times under load: on SIGHUP, and
+// Nobody notices that routers read their routes anew, 40 times under load: on SIGHUP, and
 // each tenth time because the file has changed.
 func TestRoutesAreReadAnew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "routes.yaml")
@@ -232,7 +232,7 @@ func TestRoutesAreReadAnew(t *testing.T) {
 		return s
 	}
 	l := p.load(2)
-	for version := 1; version <= 100; version++ {
+	for version := 1; version <= 40; version++ {
 		var before [2]status.RoutesStatus
 		for i := range p.routers {
 			before[i] = routesOf(i)
