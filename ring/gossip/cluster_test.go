@@ -222,20 +222,20 @@ func TestMembersConvergeDespiteLoss(t *testing.T) {
 
 func TestPartitionHeals(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
-		all := b.startAll(30)
+		all := b.startAll(16)
 		before := all[0].View().Digest
 		var left []string
-		for i := range 15 {
+		for i := range 8 {
 			left = append(left, address(i))
 		}
 		b.net.Partition(left)
 		took := b.eventually(30*time.Second, "each half sees itself alone", func() bool {
-			return agree(all[:15], 15) && agree(all[15:], 15)
+			return agree(all[:8], 8) && agree(all[8:], 8)
 		})
 		t.Logf("halves agree after %v", took)
 		time.Sleep(time.Minute) // memberlist has forgotten the dead
 		b.net.Heal()
-		took = b.eventually(10*time.Second, "one cluster again", func() bool { return agree(all, 30) })
+		took = b.eventually(10*time.Second, "one cluster again", func() bool { return agree(all, 16) })
 		t.Logf("one cluster again after %v", took)
 		if got := all[0].View().Digest; got != before {
 			t.Errorf("digest is %x after the split, %x before", got, before)
