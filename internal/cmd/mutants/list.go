@@ -1,12 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -110,14 +111,12 @@ func (m mutation) fits(root string) error {
 		}
 	}
 	files, _ := filepath.Glob(filepath.Join(root, m.pkg, "*_test.go"))
-	var code []byte
-	for _, name := range files {
-		text, readErr := os.ReadFile(name)
-		code, err = append(code, text...), errors.Join(err, readErr)
-	}
 	for test := range strings.FieldsSeq(m.tests) {
 		name, _, _ := strings.Cut(test, "/")
-		if !regexp.MustCompile(`(?m)^func ` + regexp.QuoteMeta(name) + `\(`).Match(code) {
+		if !slices.ContainsFunc(files, func(file string) bool {
+			code, _ := os.ReadFile(file)
+			return bytes.Contains(code, []byte("\nfunc "+name+"("))
+		}) {
 			err = errors.Join(err, fmt.Errorf("package %s has no %s", m.pkg, name))
 		}
 	}
