@@ -157,12 +157,11 @@ func TestEachKeyHasOneWorker(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(2 * time.Millisecond): // the processors are the programs'
 			}
 			if _, err := d.send(fmt.Sprintf("order-%d", i%100), ""); err != nil {
 				t.Errorf("while members change: %v", err)
 			}
-			time.Sleep(2 * time.Millisecond) // the processors are the programs'
 		}
 	})
 	d.add("w4")
