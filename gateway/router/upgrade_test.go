@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
@@ -208,6 +209,22 @@ func TestUpgradesThatCannotBeAllowed(t *testing.T) {
 		cfg := router.Config{Members: hub.Of(), Keys: kit.KeySources(t, "host"), Upgrades: []string{protocol}}
 		if _, err := router.New(cfg); err == nil {
 			t.Errorf("%q may be allowed", protocol)
+		}
+	}
+}
+
+// The server for requests without keys has no worker before it: the router alone keeps other upgrades from it.
+func TestTrapUpgradesOfRequestsWithoutKeys(t *testing.T) {
+	seen := make(chan http.Header, 1)
+	server := site.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
+	table := routes.ForKeys(kit.KeySources(t, "header:X-Order"), kit.Must(routes.ParseWithoutKey(server.URL)))
+	for _, e := range routerEntrances(t, "upstream", router.Config{Members: hub.Of(), Routes: table}) {
+		if e.http2 {
+			continue // has no upgrades
+		}
+		e.send(t, "GET", "/", []string{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"}, "")
+		if h := <-seen; h["Upgrade"] != nil || h["Http2-Settings"] != nil {
+			t.Errorf("%s: %v", e.name, h)
 		}
 	}
 }
