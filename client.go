@@ -23,8 +23,7 @@ import (
 type Client struct {
 	*client.Client
 	members *gossip.Cluster // nil for the client of a node
-	store   Store           // nil without ClientConfig.Redis and Store
-	unstore func()          // ends what follows store
+	unstore func()          // closes the store, and what follows it; nil without ClientConfig.Redis and Store
 }
 
 // ClientConfig configures a [Client] of a process that owns no keys. Fields that [Config] has too
@@ -78,8 +77,11 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, errors.Join(bad("Client%s: %w", common.settingOfStore(), err), c.Close())
 	}
-	c.store = opened
-	c.unstore = (&offered.Follower{Store: c.store, Members: members, Logger: common.Logger, Alone: true}).Follow()
+	unfollow := (&offered.Follower{Store: opened, Members: members, Logger: common.Logger, Alone: true}).Follow()
+	c.unstore = func() {
+		unfollow()
+		opened.Close()
+	}
 	return c, nil
 }
 
@@ -91,7 +93,6 @@ func (c *Client) Close() error {
 	}
 	if c.unstore != nil {
 		c.unstore()
-		c.store.Close()
 	}
 	err := c.Client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

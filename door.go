@@ -9,9 +9,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 )
 
-// errOneDoor says that a node has a handler for clients already.
-var errOneDoor = errors.New("keyway: the node has a Handler already: serve that one")
-
 // Handler makes the node a door of its cluster, in a server of the program's own. The returned
 // handler takes requests from clients, as a router does. A request for a key of this node runs in
 // this process, with app. Others go to the nodes that own their keys. app also gets the requests
@@ -41,7 +38,7 @@ func (n *Node) Handler(app http.Handler, cfg router.Config) (*router.Router, err
 		return nil, bad("Node.Handler: %w", err)
 	}
 	if !n.door.CompareAndSwap(nil, door) {
-		return nil, errors.Join(errOneDoor, door.Close())
+		return nil, errors.Join(errors.New("keyway: the node has a Handler already: serve that one"), door.Close())
 	}
 	if err := n.members.AnnounceKeySource(door.KeySource()); err != nil {
 		n.door.Store(nil)
