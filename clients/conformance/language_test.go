@@ -146,13 +146,16 @@ for (const call of [
   () => new Keyway(url).lock("odd", { wait: NaN }),
   () => new Keyway(url).lock("odd", { wait: "5s" }),
   () => new Keyway("http://127.0.0.1:1", { timeout: NaN }).lock("odd", { wait: 0 }),
+  () => new Keyway([]).lock("odd", { wait: 0 }),
+  () => new Keyway("http://user:secret@127.0.0.1:1").lock("odd", { wait: 0 }),
+  () => new Keyway(url, { token: "\u017eluna" }).lock("odd", { wait: 0 }),
 ]) {
   await (async () => call())().then(() => console.log("locked"), (error) => console.log(error.name));
 }
 const lock = await new Keyway(url).lock("\u{1f600}");
 await lock.unlock();
 `)
-	if got := p.run("node", "main.mjs"); got != "TypeError\nTypeError\nTypeError\nTypeError\n" {
+	if got := p.run("node", "main.mjs"); got != strings.Repeat("TypeError\n", 7) {
 		t.Errorf("it prints %q, want a TypeError each time", got)
 	}
 }

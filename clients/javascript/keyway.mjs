@@ -37,11 +37,13 @@ export class Keyway {
   #urls; #headers; #at;
 
   constructor(urls = "http://127.0.0.1:8090", { token, label = "", timeout = 10_000 } = {}) {
+    this.#headers = token ? { Authorization: `Bearer ${token}` } : {};
     this.#urls = [urls].flat().map((url) => {
       if (!/^https?:\/\//i.test(url)) throw new TypeError(`keyway: URL ${url}: want http://HOST:PORT or https://HOST:PORT of a router's --locks`);
+      new Request(url, { headers: this.#headers }); // throws a TypeError for what cannot be sent
       return String(url).replace(/\/+$/, "");
     });
-    this.#headers = token ? { Authorization: `Bearer ${token}` } : {};
+    if (this.#urls.length === 0) throw new TypeError("keyway: no URL of a router's --locks");
     this.#at = Math.floor(Math.random() * this.#urls.length); // the router to ask, modulo their number
     Object.assign(this, { label, timeout: milliseconds("timeout", timeout) });
   }
