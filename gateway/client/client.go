@@ -47,7 +47,7 @@ type Config struct {
 
 	gateway.Limits
 
-	// Dial and PeerTLS are as in [Config].
+	// Dial and PeerTLS are as in router.Config.
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	PeerTLS *gateway.PeerTLS
 
