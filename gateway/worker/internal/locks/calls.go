@@ -332,20 +332,22 @@ func (ls *Locks) prolong(ctx context.Context, p *keyed.Partition, r *link.Server
 	if x.Lease == 0 {
 		x.Lease = ls.cfg.Settings.TTL
 	}
-	for {
+	grant, _, err := ls.tryProlong(p, x)
+	if err != remote.ErrKeepFirst {
+		return grant, err
+	}
+	if !r.BeginWait() {
+		return holds.Grant{}, keyed.ErrLinkFull
+	}
+	defer r.EndWait()
+	ctx, cancel := context.WithTimeout(ctx, ls.cfg.MaxWait)
+	defer cancel()
+	for x.Keep = true; ; {
 		grant, kept, err := ls.tryProlong(p, x)
-		switch {
-		case err != remote.ErrKeepFirst:
+		if err != remote.ErrKeepFirst {
 			return grant, err
-		case !x.Keep && !r.BeginWait():
-			return holds.Grant{}, keyed.ErrLinkFull
-		case !x.Keep:
-			defer r.EndWait()
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, ls.cfg.MaxWait)
-			defer cancel()
-			x.Keep = true
-		case !kept.await(ctx) && ctx.Err() != nil:
+		}
+		if !kept.await(ctx) && ctx.Err() != nil {
 			return holds.Grant{}, fmt.Errorf("%w: the store did not save in time that a key is locked for %v: %w", gateway.ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
 	}
