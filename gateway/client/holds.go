@@ -65,7 +65,7 @@ type held struct {
 }
 
 func (hs *holdings) init(c *Client, ttl time.Duration) {
-	hs.client, hs.base, hs.ttl, hs.policy = c, time.Now(), ttl, holder.Policy{TTL: ttl}
+	hs.client, hs.base, hs.ttl, hs.policy = c, time.Now(), ttl, holder.Policy{TTL: ttl, TurnsFor: holder.Never}
 	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*callerLine)
 	hs.all, hs.byKey = make(map[*held]struct{}), make(map[string]*held)
 	hs.following, hs.releasing = make(map[int]struct{}), make(map[callee][]*held)
@@ -75,11 +75,8 @@ func (hs *holdings) init(c *Client, ttl time.Duration) {
 func (hs *holdings) now() lease.Instant { return lease.At(hs.base, time.Now()) }
 
 // every is how soon a call to an owner that has failed is tried again, and how often holds
-// are looked at that are renewed once in due.
+// of the session TTL are looked at.
 func (hs *holdings) every() time.Duration { return hs.policy.Pause(hs.ttl) }
-
-// due is the age at which a hold of the session TTL is renewed, and how long that may take.
-func (hs *holdings) due() time.Duration { return hs.ttl / 5 }
 
 // errClosedHolder is the cause of a hold's context when [Client.Close] cancels it.
 var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)

@@ -38,7 +38,7 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 	if to.peer == nil {
 		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.takeAnswer(method, list, a) })
 	}
-	ctx, cancel := context.WithTimeout(ctx, hs.due())
+	ctx, cancel := context.WithTimeout(ctx, hs.ttl/5) // the age at which a hold of the session TTL is renewed
 	defer cancel()
 	a := send.OwnerAnswer{Sent: time.Now()}
 	a.Status, a.Body, err = to.peer.Call(ctx, &link.Request{Method: method}, body)

@@ -18,7 +18,7 @@ type scope struct {
 
 // start is a world whose process asks for the key, which is free.
 func start(turns int8, left budget) world {
-	w := world{policy: &Policy{TTL: ttl}, step: ttl / 10, waits: turns, left: left, heir: 1}
+	w := world{policy: &Policy{TTL: ttl, TurnsFor: Never}, step: ttl / 10, waits: turns, left: left, heir: 1}
 	w.send(inRenewal, acquire, owner)
 	return w
 }
@@ -45,7 +45,7 @@ func scopes() []scope {
 	ageless.ageless = true
 	store := func(p Policy, w world) world {
 		p.TTL, p.Keeper = ttl, Store
-		p.Margin, p.Every = cmp.Or(p.Margin, ttl/20), cmp.Or(p.Every, ttl/3)
+		p.Margin, p.Every, p.TurnsFor = cmp.Or(p.Margin, ttl/20), cmp.Or(p.Every, ttl/3), cmp.Or(p.TurnsFor, Never)
 		w.policy, w.calls[inRenewal].term = &p, ttl
 		return coarse(w)
 	}

@@ -25,7 +25,7 @@ type script struct {
 
 func play(t *testing.T, text string) []byte {
 	t.Helper()
-	s := script{policy: Policy{TTL: 10 * time.Second}}
+	s := script{policy: Policy{TTL: 10 * time.Second, TurnsFor: Never}}
 	var out bytes.Buffer
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -76,7 +76,7 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 	own := Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}
 	switch name {
 	case "store": // store [500ms] [continue|never|turns]: the margin, and what is unusual
-		s.policy = Policy{TTL: 10 * time.Second, Keeper: Store, Margin: term, Every: 3 * time.Second}
+		s.policy = Policy{TTL: 10 * time.Second, Keeper: Store, Margin: term, Every: 3 * time.Second, TurnsFor: Never}
 		switch arg(1) {
 		case "continue":
 			s.policy.Persist = true

@@ -14,7 +14,7 @@ type Policy struct {
 	Persist  bool          // without a renewal the work goes on until another is seen to have the lock, which is taken again if it is free
 	Margin   time.Duration // by which the work ends before the term in a store, in proportion to that
 	Every    time.Duration // between renewals in a store, likewise; Never: only extensions renew a lock
-	TurnsFor time.Duration // from a lock's grant to its last turn; 0: without a bound
+	TurnsFor time.Duration // from a lock's grant to its last turn; Never: without a bound
 }
 
 // Keeper is the kind of owner that keeps locks.
@@ -69,11 +69,4 @@ func (p *Policy) due(term time.Duration) time.Duration {
 // Pause returns how often locks of that term want a Tick, and how soon a call that has failed is repeated.
 func (p *Policy) Pause(term time.Duration) time.Duration {
 	return max(min(p.due(term), p.span(term)/5)/10, time.Millisecond)
-}
-
-func (p *Policy) turnsFor() time.Duration {
-	if p.TurnsFor == 0 {
-		return Never
-	}
-	return p.TurnsFor
 }

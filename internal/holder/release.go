@@ -41,7 +41,7 @@ func (l *Lock) End(now lease.Instant, waits bool) Decision {
 	case l.state == closed && l.policy.Keeper == Worker:
 		l.setState(over)
 		return TellUnknown
-	case waits && l.state != granted && l.turns > 0 && now.Mono-l.granted <= l.policy.turnsFor() && l.Sure(now):
+	case waits && l.state != granted && l.turns > 0 && now.Mono-l.granted <= l.policy.TurnsFor && l.Sure(now):
 		l.setState(passing)
 		l.token, l.next, l.turns = l.next, l.next+1, l.turns-1
 		return Pass

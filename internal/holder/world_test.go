@@ -134,7 +134,7 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 	}
 	since := func(i *lease.Instant) { i.Mono, i.Wall = max(i.Mono-at.Mono, -ttl), max(i.Wall-at.Wall, -ttl) }
 	f.l.sent = lease.Instant{Mono: max(f.l.sent.Mono-at.Mono, -ttl/2)}
-	if f.l.granted = max(f.l.granted-at.Mono, -ttl); f.policy.TurnsFor == 0 {
+	if f.l.granted = max(f.l.granted-at.Mono, -ttl); f.policy.TurnsFor == Never {
 		f.l.granted = 0
 	}
 	if f.l.state >= lost {
@@ -420,7 +420,7 @@ func (w *world) end() {
 	if d == Pass && (w.l.lease.Cancel.Passed(w.instant()) || w.other && !w.forgot) {
 		w.fail("a lost lock is passed on")
 	}
-	if d == Pass && w.instant().Mono-w.l.granted > w.policy.turnsFor() {
+	if d == Pass && w.instant().Mono-w.l.granted > w.policy.TurnsFor {
 		w.fail("a lock is passed on for too long")
 	}
 	w.obey(d)

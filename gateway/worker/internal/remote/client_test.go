@@ -10,7 +10,7 @@ import (
 )
 
 // policy is that of all clients' locks.
-var policy = holder.Policy{TTL: ttl}
+var policy = holder.Policy{TTL: ttl, TurnsFor: holder.Never}
 
 // client is a process elsewhere that holds its locks by the machines of package holder, and the shell around them: what
 // the holdings of gateway/router do. One caller after the other has its key.
