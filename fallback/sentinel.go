@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -57,7 +56,7 @@ func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, erro
 	dialing, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(life, cancel)()
-	if p.Conn, err = s.connect(dialing, network, addr); err != nil {
+	if p.Conn, err = s.options.Dialer(dialing, network, addr); err != nil {
 		s.remove(p)
 		return nil, err
 	}
@@ -66,16 +65,6 @@ func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, erro
 		return checkedConn{p, c}, nil
 	}
 	return p, nil
-}
-
-func (s *sentinels) connect(ctx context.Context, network, addr string) (net.Conn, error) {
-	switch {
-	case s.options.Dialer != nil:
-		return s.options.Dialer(ctx, network, addr)
-	case s.options.TLSConfig != nil:
-		return (&tls.Dialer{Config: s.options.TLSConfig}).DialContext(ctx, network, addr)
-	}
-	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 // primary asks all Sentinels. It returns an address as soon as more than half of them name it, and otherwise the address

@@ -3,16 +3,11 @@ package store
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/wake"
 )
-
-// A connection that brings no hints is tried this often; a dead one is
-// replaced, which is a hint too.
-const watchHealthCheck = 5 * time.Second
 
 // Watch returns hints that something in the store changed or, after a reconnect, may have changed.
 // Hints that are not received merge into one. The channel is closed when ctx ends or the store is
@@ -24,8 +19,8 @@ func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 	pubsub := s.subscribe(ctx)
 	defer pubsub.Close()
-	messages := pubsub.ChannelWithSubscriptions(
-		redis.WithChannelSize(16), redis.WithChannelHealthCheckInterval(watchHealthCheck))
+	// Without pings, which nobody waits to see answered: the connection's keep-alive notices a server that is gone.
+	messages := pubsub.ChannelWithSubscriptions(redis.WithChannelSize(16), redis.WithChannelHealthCheckInterval(0))
 	for {
 		select {
 		case <-ctx.Done():
