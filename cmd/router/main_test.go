@@ -290,6 +290,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--peer-cert /absent --peer-key /absent --peer-ca /absent", "/absent: no such file"},
 		{"--tls-cert /absent --tls-key /absent", "--tls-cert"},
 		{"--redis http://x", "--redis"},
+		{"--store zk://a:2181", "etcd://host:2379"},
 		{"--store etcd://a/b", "--store"},
 		{"--store etcd://a --redis redis://b", "exclude each other"},
 		{"--body-dir /absent", "/absent"},

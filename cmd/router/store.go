@@ -6,10 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/internal/storeurl"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
 
@@ -33,21 +32,13 @@ type client interface {
 // openStore connects to --store, if there is one.
 func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, error) {
 	s := &backend{logger: logger}
-	cfg := store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger}
+	if o.Store == "" {
+		return s, nil
+	}
 	var err error
-	switch {
-	case o.Store == "":
-		return s, nil
-	case etcd.Handles(o.Store):
-		s.client, err = etcd.New(o.Store, cfg)
-	default:
-		s.client, err = store.New(o.Store, cfg)
-	}
-	if err != nil {
-		return nil, cli.Usagef("--store or --redis: %v", err)
-	}
-	if !o.NewCluster {
-		return s, nil
+	s.client, err = storeurl.Open[client](o.Store, store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger})
+	if err != nil || !o.NewCluster {
+		return s, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -23,6 +22,7 @@ import (
 	"github.com/keyway-go/keyway/internal/door"
 	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/process"
+	"github.com/keyway-go/keyway/internal/storeurl"
 	"github.com/keyway-go/keyway/internal/wake"
 )
 
@@ -38,6 +38,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	o, err := parseOptions(args, stdout)
 	if err != nil {
 		return err
+	}
+	if o.Store != "" {
+		probe, err := storeurl.Open[io.Closer](o.Store, store.Config{Settings: o.Gossip.Settings})
+		if err != nil {
+			return err
+		}
+		probe.Close()
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
@@ -78,12 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer traces.Close()
 	config.TracerProvider, config.TraceKeys, config.Metrics = traces.TracerProvider(), o.TraceKeys, []prometheus.Collector{traces}
 	if o.Store != "" {
-		config.Store = func(cfg store.Config) (keyway.Store, error) {
-			if etcd.Handles(o.Store) {
-				return etcd.New(o.Store, cfg)
-			}
-			return store.New(o.Store, cfg)
-		}
+		config.Store = func(cfg store.Config) (keyway.Store, error) { return storeurl.Open[keyway.Store](o.Store, cfg) }
 	}
 	if o.upstream == nil {
 		config.Handler = &demo{worker: o.name}

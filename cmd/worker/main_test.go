@@ -56,6 +56,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--redis http://x", 2, "--redis"},
 		{"--store etcd://a/b", 2, "--store"},
 		{"--store etcd:a", 2, "etcd://"},
+		{"--store zk://a:2181 --listen " + taken.Addr().String(), 2, "etcd://host:2379"}, // before it takes any address
 		{"--store etcd://a --redis redis://b", 2, "exclude each other"},
 		{"--peer-ca x --peer-key y", 2, "--peer-cert, --peer-key and --peer-ca need each other"},
 		{"--lock-file /nonexistent/dir/lock", 2, "--lock-file"},
