@@ -156,6 +156,17 @@ func TestSessionTTL(t *testing.T) {
 	})
 }
 
+// A session that has run out is not renewed, even if no other call has noticed its end.
+func TestTrapRenewalNoticesTheEndItself(t *testing.T) {
+	onEachClock(t, func(c *clocked) {
+		c.register("a")
+		c.advance(sessionTTL)
+		if _, err := c.store.Renew(c.Context(), c.gen, "a", sessionTTL); !errors.Is(err, records.ErrSessionGone) {
+			c.Errorf("got %v, want ErrSessionGone", err)
+		}
+	})
+}
+
 // A name that has lived for long begins anew.
 func TestDeathsAreForgotten(t *testing.T) {
 	onEachClock(t, func(c *clocked) {

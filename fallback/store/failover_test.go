@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/records"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
@@ -321,5 +322,32 @@ func TestTrapDemotedMaster(t *testing.T) {
 	err = answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0, nil); return err })
 	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("a master again, it answered %v, want ErrGeneration", err)
+	}
+}
+
+// A replica has its master's replication id, and data, and may take writes: it is another server all the same. To the
+// master, whose id changes when the first replica attaches, nothing has happened.
+func TestTrapWritableReplica(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	store := openStore(t, master.URL(), Config{NewCluster: true})
+	gen := firstGeneration(t, store)
+	if _, err := store.Register(t.Context(), gen, records.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+		t.Fatal(err)
+	}
+	replica := redistest.Start(t, "--replica-read-only", "no", "--replicaof", strings.Replace(master.Addr(), ":", " ", 1))
+	replicated := func(key string) bool {
+		value := master.CLI("hget", store.keys[0], key)
+		return value != "" && value == replica.CLI("hget", store.keys[0], key)
+	}
+	kit.Eventually(t, "the replica has the master's data", func() bool { return replicated("generation") })
+	for range 2 {
+		if err := renew(t.Context(), store, gen, "a", failoverTTL); err != nil {
+			t.Errorf("with a replica, the master answered %v", err)
+		}
+	}
+	kit.Eventually(t, "the replica has the renewals", func() bool { return replicated("beat") && replicated("life") })
+	if err := renew(t.Context(), openStore(t, replica.URL(), Config{}), gen, "a", failoverTTL); !errors.Is(err, records.ErrGeneration) {
+		t.Errorf("a writable replica answered %v, want ErrGeneration", err)
 	}
 }

@@ -106,10 +106,26 @@ func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl
 	return ask(ctx, s, s.client, "register", gen, args, (*decoder).partitions)
 }
 
+// errUnsettled means that a script without prelude.lua has found something that is for that to do first.
+var errUnsettled = errors.New("store: a generation or a session has ended")
+
 // Renew extends a session that exists, and returns a snapshot without its lists. ErrSessionGone: it
 // does not.
 func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) (records.Snapshot, error) {
-	return ask(ctx, s, s.renewal, "renew", gen, []any{incarnation, milliseconds(ttl)}, (*decoder).moment)
+	for {
+		values, err := s.guarded(ctx, s.renewal, "renew", gen, incarnation, milliseconds(ttl))
+		if errors.Is(err, errUnsettled) {
+			if _, err := s.run(ctx, s.renewal, "settle", gen); err != nil {
+				return records.Snapshot{}, err
+			}
+			continue
+		}
+		shown := records.Snapshot{}
+		if err == nil {
+			shown, err = decode(values, (*decoder).moment)
+		}
+		return shown, s.handle.Failed("renew", err)
+	}
 }
 
 // Release ends a session for good and leaves a tombstone for an hour, even if there is no session.

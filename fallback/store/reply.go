@@ -54,8 +54,17 @@ func (d *decoder) text() string {
 	return s
 }
 
+// number takes an integer, or a string that is one.
 func (d *decoder) number() int64 {
-	return d.parse(d.text())
+	v := d.next()
+	if n, ok := v.(int64); ok {
+		return n
+	}
+	s, ok := v.(string)
+	if !ok {
+		d.fail("%T is not a number", v)
+	}
+	return d.parse(s)
 }
 
 func (d *decoder) parse(s string) int64 {

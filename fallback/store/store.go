@@ -50,8 +50,8 @@ type Config struct {
 // whose reply was lost.
 //
 // Data belongs to a generation, and a generation to one life of one server process as master. Each
-// script compares the server's run id and, in case the server was a replica meanwhile, its
-// replication id. Only an Observe that finds nothing new compares neither. A generation begins with
+// script compares the server's replication id and, if that is another one, its run id, and whether it
+// was a replica meanwhile. Only an Observe that finds nothing new compares neither. A generation begins with
 // the first script after a restart, a failover, a fail-back, a flush or the loss of one of the
 // store's keys. So it does if the version is older than the handle knows. It begins with a
 // quarantine of one TTL and ends every session, and the workers register again.
@@ -134,13 +134,11 @@ var scripts = sync.OnceValue(func() map[string]*redis.Script {
 		}
 		return string(body)
 	}
-	all, prelude := map[string]*redis.Script{}, text("prelude")
-	for _, name := range []string{"renew", "advice"} {
+	guard := text("guard")
+	prelude := guard + text("prelude")
+	all := map[string]*redis.Script{"renew": redis.NewScript(guard + text("renew"))}
+	for _, name := range []string{"settle", "generation", "advice", "register", "release", "observe", "apply", "clear", "clear_locks", "write_locks", "replace"} {
 		all[name] = redis.NewScript(prelude + text(name))
-	}
-	partitions := prelude + text("partitions")
-	for _, name := range []string{"generation", "register", "release", "observe", "apply", "clear", "clear_locks", "write_locks", "replace"} {
-		all[name] = redis.NewScript(partitions + text(name))
 	}
 	return all
 })
@@ -161,19 +159,6 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 
 // runAs is run with the identity for a store that has none; "" leaves it without.
 func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) ([]any, error) {
-	argv := append(s.common(identity, gen), args...)
-	values, err := call(ctx, s, func() ([]any, error) { return scripts()[name].Run(ctx, client, s.keys, argv...).Slice() })
-	if err == nil {
-		values, err = s.openReply(values)
-	}
-	if err != nil {
-		return nil, s.handle.Failed(name, err)
-	}
-	return values, nil
-}
-
-// common are the arguments that prelude.lua takes.
-func (s *Store) common(identity, gen string) []any {
 	publish, newCluster := "PUBLISH", "0"
 	if s.sharded {
 		publish = "SPUBLISH"
@@ -181,11 +166,24 @@ func (s *Store) common(identity, gen string) []any {
 	if s.handle.NewCluster.Load() {
 		newCluster = "1"
 	}
-	given, version := s.handle.Given, int64(0)
+	given := s.handle.Given
+	common := []any{rand.Text(), given.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(given)}
+	values, err := s.guarded(ctx, client, name, gen, append(common, args...)...)
+	return values, s.handle.Failed(name, err)
+}
+
+// guarded carries out a script, which begins with guard.lua.
+func (s *Store) guarded(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
+	version := int64(0)
 	if known := s.content.Load(); known.generation == gen {
 		version = known.version
 	}
-	return []any{gen, s.handle.Left(), rand.Text(), given.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(given), version}
+	argv := append([]any{gen, s.handle.Left(), version}, args...)
+	values, err := call(ctx, s, func() ([]any, error) { return scripts()[name].Run(ctx, client, s.keys, argv...).Slice() })
+	if err != nil {
+		return nil, err
+	}
+	return s.openReply(values)
 }
 
 // differ says which setting of the store's sessions differs from that of s.
@@ -213,6 +211,8 @@ func (s *Store) openReply(values []any) ([]any, error) {
 		return nil, records.ErrGeneration
 	case "gone":
 		return nil, records.ErrSessionGone
+	case "unsettled":
+		return nil, errUnsettled
 	case "settings":
 		return nil, s.differ(values)
 	}

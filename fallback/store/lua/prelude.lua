@@ -1,95 +1,14 @@
--- Comes before every script of the store. All keys of a cluster are in one
--- hash slot:
---
---   meta        identity (of the store; none while it was only begun), settings (of the cluster), ttl (of its sessions, ms),
---               generation, server (that it belongs to), version,
---               beat (registrations and renewals so far), floor (version at which the generation began), quarantine (its end, ms),
---               clock (when a session or a quarantine last began, ms), lag (by how
---               much the server's clock was set back since it said so, ms),
---               placements, placed (version of their last change)
---   partitions  partition -> netstrings: epoch, owner, epoch of the latest move that
---               wrote locks (or that there are none), then key, holder, token of each residue
---   locks       partition -> what that move wrote
---   written     partition, id and text of each lock that is kept until it is removed,
---               all with the same score
---   writes      partition -> netstrings: epoch and number of the latest write of those
---   changes     partition, scored by the version of its last change
---   sessions    incarnation, scored by the end of its session (ms)
---   details     incarnation -> netstrings: name, addr, gossip, when it may join
---               the ring (ms)
---   stamps      incarnation, of a session or of one that ran out -> beat of its latest renewal
---   members     incarnation of a session or a tombstone, scored by the version of its last
---               change, which a renewal is not
---   released    incarnation, scored by the time of its release (ms)
---   gone        incarnation whose session ran out in this generation, scored alike
---   starts      name -> netstrings: its latest incarnation, how many before that one
---               in a row did not leave in order, when that one registered (ms)
---
--- Each of them but meta also holds the empty member, scored below all others, from the
--- generation's beginning to its end. So a key that is not there was lost.
---
--- Every script takes the generation that the caller knows, changes nothing if
--- it is another one, and means the same when it is run twice.
-local META, PARTITIONS, LOCKS, WRITTEN, WRITES, CHANGES, SESSIONS, DETAILS, STAMPS, MEMBERS, RELEASED, GONE, STARTS = unpack(KEYS)
-local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS, KNOWN = unpack(ARGV, 1, 10)
+local FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS = unpack(ARGV, 4, 10)
 local FIRST = 11 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
 local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
 
--- A write that changes nothing and needs no memory. It fails on a master that
--- was demoted; and Redis, when it is full, carries on with a script whose first
--- write needs no memory, so that the store keeps working then.
-redis.call('PERSIST', META)
-
-local function int(n)
-  return string.format('%.0f', n)
-end
-
--- Generation: random data belongs to the server process that the caller
--- reaches now. Asking in each script, and not once per connection, also
--- catches a replica that was promoted under an open connection. A master that
--- was a replica meanwhile is told by master_replid2, which changes with each
--- promotion; master_replid would also change when the first replica attaches.
-local info = redis.pcall('INFO', 'server', 'replication')
-if type(info) ~= 'string' then -- before Redis 7.0
-  info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
-end
-local function id_of(name) -- plain, since a pattern is tried at each byte
-  local _, last = string.find(info, name, 1, true)
-  return last and string.match(info, '^%x+', last + 1)
-end
-local server = id_of('run_id:')
-if not server then
-  return redis.error_reply('KEYWAY INFO server shows no run_id')
-end
-server = server .. (id_of('master_replid2:') or '')
-
-local meta = redis.call('HMGET', META, 'generation', 'server', 'version', 'floor', 'quarantine', 'clock', 'lag', 'identity', 'settings', 'ttl', 'beat')
-local generation = meta[1]
-local version = tonumber(meta[3] or 0)
-local floor = tonumber(meta[4] or 0)
-local quarantine = tonumber(meta[5] or 0)
-local latest = tonumber(meta[6] or 0)
-local lag = tonumber(meta[7] or 0)
-local identity = meta[8]
-local settings = meta[9] or SETTINGS
-local length = tonumber(meta[10] or TTL) -- of a quarantine
-local beat = tonumber(meta[11] or 0)
-
--- The store's clock stands still where the server's is set back: whatever began
--- before ends no later than it would have.
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + lag
-if now < latest then
-  redis.call('HSET', META, 'lag', int(lag + latest - now))
-  now = latest
-end
 local seconds = math.floor(now / 1000)
-
--- A generation that the caller has left comes back with a master that was out
--- of sight: what has happened since is lost. So it is if the version is lower than
--- the caller knows: the server was set back with its memory, and so with its run id.
-local present = redis.call('EXISTS', unpack(KEYS))
+local rest = redis.call('HMGET', META, 'floor', 'identity', 'settings', 'ttl')
+local floor = tonumber(rest[1] or 0)
+local identity = rest[2]
+local settings = rest[3] or SETTINGS
+local length = tonumber(rest[4] or TTL) -- of a quarantine
 
 -- The hint says what it is about, for those who know that already. One that gets lost
 -- is made good by polling.
@@ -106,8 +25,8 @@ local function begin()
   version = math.max(version + 1, now * 1000)
   floor = version
   redis.call('HSET', META, 'settings', settings, 'ttl', int(length),
-    'generation', generation, 'server', server, 'version', int(version),
-    'floor', int(floor), 'quarantine', int(quarantine), 'clock', int(now))
+    'generation', generation, 'server', server, 'life', (life or '') .. server, 'version', int(version),
+    'floor', int(floor), 'quarantine', int(quarantine), 'clock', NOW)
   redis.call('DEL', LOCKS, WRITTEN, WRITES, CHANGES, SESSIONS, DETAILS, STAMPS, MEMBERS, GONE)
   local partitions = redis.call('HKEYS', PARTITIONS)
   for from = 1, #partitions, BATCH do
@@ -130,9 +49,7 @@ local function begin()
   publish()
 end
 
-if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true)
-  or redis.call('HLEN', PARTITIONS) ~= redis.call('ZCARD', CHANGES) -- both have each partition
-  or EXPECTED == generation and tonumber(KNOWN) > version then
+if over then
   begin()
 elseif not identity and NEW == '1' and redis.call('HLEN', PARTITIONS) == 1 then
   quarantine = math.min(quarantine, now) -- it was begun, and nobody has used it
@@ -166,27 +83,11 @@ local function changed(inc)
 end
 
 -- A session that was seen to be over stays over, whatever the clock does.
-for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, 0, int(now))) do
-  redis.call('ZADD', GONE, int(now), inc)
+for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, 0, NOW)) do
+  redis.call('ZADD', GONE, NOW, inc)
   redis.call('ZREM', SESSIONS, inc)
   redis.call('HDEL', DETAILS, inc)
   changed(inc)
-end
-
-local function live(inc)
-  return inc ~= '' and redis.call('ZSCORE', SESSIONS, inc) and true or false
-end
-
-local function extend(inc, ttl)
-  redis.call('ZADD', SESSIONS, int(now + ttl), inc)
-  beat = beat + 1
-  redis.call('HSET', META, 'clock', int(now), 'beat', int(beat))
-  redis.call('HSET', STAMPS, inc, int(beat))
-end
-
--- A reply that shows the store now, and what follows.
-local function shows(...)
-  return {'ok', generation, int(math.max(0, quarantine - now)), int(version), int(beat), int(now), ...}
 end
 
 local argument = FIRST - 1
@@ -194,3 +95,213 @@ local function take()
   argument = argument + 1
   return ARGV[argument]
 end
+
+local function join(list)
+  local out = {}
+  for i, s in ipairs(list) do
+    out[i] = #s .. ':' .. s .. ','
+  end
+  return table.concat(out)
+end
+
+local function split(s)
+  local list, at = {}, 1
+  while at <= #s do
+    local colon = string.find(s, ':', at, true)
+    local last = colon + tonumber(string.sub(s, at, colon - 1))
+    list[#list + 1] = string.sub(s, colon + 1, last)
+    at = last + 2
+  end
+  return list
+end
+
+-- Whether the caller's settings are others than those of the sessions that live,
+-- or may live on without the store's knowing. The number of partitions stays:
+-- records and tokens go by it.
+local function differs()
+  if SETTINGS == settings then
+    return false
+  end
+  local partitions = 'partitions=%d+ '
+  return quarantine > now or redis.call('ZCARD', SESSIONS) > 1 or string.match(SETTINGS, partitions) ~= string.match(settings, partitions)
+end
+
+-- Removes tombstones that are old.
+local function forget()
+  for _, tombstones in ipairs({RELEASED, GONE}) do
+    for _, inc in ipairs(redis.call('ZRANGEBYSCORE', tombstones, 0, int(now - HOUR))) do
+      redis.call('ZREM', tombstones, inc)
+      redis.call('ZREM', MEMBERS, inc)
+      redis.call('HDEL', STAMPS, inc)
+    end
+  end
+end
+
+local function released(inc)
+  return inc ~= '' and redis.call('ZSCORE', RELEASED, inc) and true or false
+end
+
+-- Partitions are read once and written together by save.
+local loaded, dirty = {}, {}
+
+local function decode(value)
+  local fields = split(value or '')
+  local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', moved = tonumber(fields[3] or 0), residue = {}, value = value}
+  for i = 4, #fields do
+    state.residue[i - 3] = fields[i]
+  end
+  return state
+end
+
+local function load(partitions)
+  for from = 1, #partitions, BATCH do
+    local to = math.min(from + BATCH - 1, #partitions)
+    local values = redis.call('HMGET', PARTITIONS, unpack(partitions, from, to))
+    for i = from, to do
+      loaded[partitions[i]] = decode(values[i - from + 1])
+    end
+  end
+end
+
+local function touch(p)
+  loaded[p].value = nil
+  if not loaded[p].dirty then
+    loaded[p].dirty = true
+    dirty[#dirty + 1] = p
+  end
+end
+
+local function own(p, epoch, owner)
+  loaded[p].epoch = epoch
+  loaded[p].owner = owner
+  touch(p)
+end
+
+-- Residue is a flat list: key, holder, token, key, ...
+local function find(state, key)
+  for i = 1, #state.residue, 3 do
+    if state.residue[i] == key then
+      return i
+    end
+  end
+end
+
+local function put(p, key, holder, token)
+  local residue = loaded[p].residue
+  local i = find(loaded[p], key) or #residue + 1
+  residue[i], residue[i + 1], residue[i + 2] = key, holder, token
+  touch(p)
+end
+
+local function encode(state)
+  if not state.value then
+    local fields = {int(state.epoch), state.owner, int(state.moved)}
+    for i, s in ipairs(state.residue) do
+      fields[i + 3] = s
+    end
+    state.value = join(fields)
+  end
+  return state.value
+end
+
+local function save()
+  if #dirty == 0 then
+    return
+  end
+  raise()
+  for from = 1, #dirty, BATCH do
+    local values, scores = {}, {}
+    for i = from, math.min(from + BATCH - 1, #dirty) do
+      local p = dirty[i]
+      values[#values + 1] = p
+      values[#values + 1] = encode(loaded[p])
+      scores[#scores + 1] = int(version)
+      scores[#scores + 1] = p
+    end
+    redis.call('HSET', PARTITIONS, unpack(values))
+    redis.call('ZADD', CHANGES, unpack(scores))
+  end
+end
+
+-- Takes the locks of a partition's latest move in place of those of the one before.
+local function put_locks(p, locks)
+  if locks == '' then
+    redis.call('HDEL', LOCKS, p)
+  else
+    redis.call('HSET', LOCKS, p, locks)
+  end
+end
+
+-- Members of WRITTEN begin with their partition, and the length of an id and the id.
+local function write_lock(p, id, text)
+  local lock = p .. ':' .. #id .. ':' .. id
+  redis.call('ZREMRANGEBYLEX', WRITTEN, '[' .. lock .. ':', '(' .. lock .. ';')
+  if text ~= '' then
+    redis.call('ZADD', WRITTEN, 0, lock .. ':' .. text)
+  end
+end
+
+local function written_locks(p)
+  local locks = {}
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', WRITTEN, '[' .. p .. ':', '(' .. p .. ';')) do
+    local from, to = string.find(member, '%d+:', #p + 2)
+    local length = tonumber(string.sub(member, from, to - 1))
+    locks[#locks + 1] = string.sub(member, to + 1, to + length)
+    locks[#locks + 1] = string.sub(member, to + length + 2)
+  end
+  return locks
+end
+
+-- What an incarnation is told of partitions: a partition, its value, and its locks that
+-- a move has written, and those that are kept, each. Locks are told to the owner alone.
+local function tell(inc, partitions, values)
+  local out, owned = {}, {}
+  for i, p in ipairs(partitions) do
+    out[4 * i - 3], out[4 * i - 2], out[4 * i - 1], out[4 * i] = p, values[i], '', {}
+    local from, to = string.find(values[i], '^%d+:%d+,%d+:')
+    if inc ~= '' and from and string.sub(values[i], to + 1, to + #inc + 1) == inc .. ',' then
+      owned[#owned + 1] = i
+    end
+  end
+  if redis.call('ZCARD', WRITTEN) > 1 then
+    for _, i in ipairs(owned) do
+      out[4 * i] = written_locks(partitions[i])
+    end
+  end
+  for from = 1, #owned, BATCH do
+    local fields = {}
+    for i = from, math.min(from + BATCH - 1, #owned) do
+      fields[#fields + 1] = partitions[owned[i]]
+    end
+    for i, locks in ipairs(redis.call('HMGET', LOCKS, unpack(fields))) do
+      out[4 * owned[from + i - 1] - 1] = locks or ''
+    end
+  end
+  return out
+end
+
+local function states(inc, partitions)
+  local values = {}
+  for i, p in ipairs(partitions) do
+    values[i] = encode(loaded[p])
+  end
+  return tell(inc, partitions, values)
+end
+
+-- Takes a number of partitions and that many partitions, and loads them.
+local function take_partitions()
+  local partitions = {}
+  for i = 1, tonumber(take()) do
+    partitions[i] = take()
+  end
+  load(partitions)
+  return partitions
+end
+
+-- Takes a number of residues, and calls f with key, holder and token of each.
+local function take_residue(f)
+  for _ = 1, tonumber(take()) do
+    f(take(), take(), take())
+  end
+end
+

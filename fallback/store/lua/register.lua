@@ -46,7 +46,8 @@ local function start(name)
   return at + math.min(2 ^ (deaths - 2), 10) * TTL
 end
 
-extend(inc, ttl)
+redis.call('ZADD', SESSIONS, int(now + ttl), inc)
+stamp(inc)
 redis.call('HSET', DETAILS, inc, join({name, addr, gossip, int(start(name))}))
 changed(inc)
 

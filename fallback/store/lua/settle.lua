@@ -1,0 +1,1 @@
+return {'ok'} -- what comes before every script has ended what is over
