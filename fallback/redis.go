@@ -78,8 +78,8 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 	return client, nil
 }
 
-// dialer connects to servers. A connection whose server has vanished without a word ends within 20 s, even one that
-// only waits for hints: nothing is sent there that TCP would try to deliver for a quarter of an hour.
+// dialer connects to servers. A connection to a server that has vanished without a word ends within 20 s, if nothing is
+// sent over it: what is sent, TCP tries to deliver for a quarter of an hour.
 func dialer(o *redis.UniversalOptions) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 	plain := &net.Dialer{Timeout: o.DialTimeout, KeepAliveConfig: keepAlive}
