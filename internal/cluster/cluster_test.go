@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
 // answer is what the demo app says.
@@ -187,7 +188,7 @@ func TestEachKeyHasOneWorker(t *testing.T) {
 // ring gives it: a key of theirs is answered by whom lookup names.
 func (d *demo) settle(workers int) {
 	d.t.Helper()
-	for ; ; time.Sleep(20 * time.Millisecond) {
+	kit.Eventually(d.t, "workers share the ring, and own what it gives them", func() bool {
 		active := 0
 		var ring struct {
 			Members []struct{ Role, State string }
@@ -207,13 +208,8 @@ func (d *demo) settle(workers int) {
 			}
 			settled = a.Worker == d.ringOwner(key)
 		}
-		if settled {
-			return
-		}
-		if d.t.Context().Err() != nil {
-			d.t.Fatal("never settled")
-		}
-	}
+		return settled
+	})
 }
 
 // ringOwner asks a worker, whose lookup knows nothing but the ring.
