@@ -25,7 +25,6 @@ const (
 	nginx         = "nginx"
 	keywayRouter  = "Keyway"
 	keywayHandler = "Keyway, http.Handler"
-	keywayNetHTTP = "Keyway, net/http HTTP/2"
 	keywayPlain   = "Keyway, HTTP/1.1 workers"
 	keywaySecure  = "Keyway, TLS to workers"
 	keywayOther   = "Keyway, --other"
@@ -91,7 +90,7 @@ func scenarios() []scenario {
 		},
 		{
 			name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", goal: "CPU ≤ 1.5 × nginx's",
-			front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keywayRouter, keywayHandler, keywayNetHTTP},
+			front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keywayRouter, keywayHandler},
 		},
 		{
 			name: "sidecar", title: "before an app on a Unix socket, 64 connections (the sidecar: one link of 64 streams), 100-byte answers",

@@ -35,7 +35,7 @@ func main() { os.Exit(cli.Main("hop", run)) }
 
 // run runs the measurement, or one of the programs that it consists of.
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	roles := map[string]func(context.Context, []string, io.Writer) error{"upstreams": runUpstreams, "nethttp": runNetHTTP, "soak": runSoak}
+	roles := map[string]func(context.Context, []string, io.Writer) error{"upstreams": runUpstreams, "soak": runSoak}
 	if len(args) > 0 && roles[args[0]] != nil {
 		return roles[args[0]](ctx, args[1:], stdout)
 	}

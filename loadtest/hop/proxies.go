@@ -72,8 +72,6 @@ func (h *hop) contestant(name string) (kind string, start starter) {
 		return kindApp, func(*upstreams, front) (*proxy, error) { return h.sidecarProxy(h.otherWorker, "sidecar-other") }
 	case doorsAny, doorsOwner, doorsRouter, doorAlone:
 		return kindApp, func(*upstreams, front) (*proxy, error) { return h.doorsProxy(name) }
-	case keywayNetHTTP:
-		return kindLink, func(u *upstreams, _ front) (*proxy, error) { return h.netHTTPProxy(u) }
 	case keywayOther:
 		return kindLink, func(u *upstreams, f front) (*proxy, error) { return h.anotherRouter(name, h.other, u, f) }
 	}
@@ -330,20 +328,6 @@ func (h *hop) tlsArgs() ([]string, error) {
 		return nil, err
 	}
 	return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "cert.key.pem")}, writeCertificate(dir)
-}
-
-// netHTTPProxy starts a router of a cluster whose clients net/http serves, on the proxies' core.
-func (h *hop) netHTTPProxy(u *upstreams) (*proxy, error) {
-	spec, err := proc.Self("router-nethttp", "nethttp", childConfig{Cluster: kindLink, Join: u.router.Gossip, GossipKey: h.with.keyring(), Routes: h.with.routes})
-	if err != nil {
-		return nil, err
-	}
-	spec.Ready = cluster.ReadyLine
-	p, err := h.startMember(spec)
-	if err != nil {
-		return nil, err
-	}
-	return &proxy{process: p.Process, addr: map[front]string{frontHTTP2: p.Listen}}, nil
 }
 
 // appSocket is where the app of kindApp listens.

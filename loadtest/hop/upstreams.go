@@ -20,12 +20,8 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/gossip"
 )
 
 // instances is how many upstreams or workers there are.
@@ -41,7 +37,7 @@ const (
 	kindApp     = "app"     // no workers: an app as kindHTTP, on a Unix socket
 )
 
-// childConfig says what a process of this program is: upstreams of a kind, or a router.
+// childConfig says what upstreams a process of this program is.
 type childConfig struct {
 	Kind      string
 	Socket    string   // of kindApp
@@ -50,7 +46,6 @@ type childConfig struct {
 	Redis     string   // host:port
 	GossipKey [][]byte // one, or none
 	Peers     gateway.PeerTLSConfig
-	Routes    string // file; empty for keys in load.HeaderKey
 }
 
 // runUpstreams is all upstreams of one kind, in one process. They answer with as many bytes as the
@@ -242,50 +237,4 @@ func (h linkHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	if err != nil {
 		_ = w.Refuse(&link.RefusedError{Reason: link.NotOwner}) // fails only if the connection does
 	}
-}
-
-// runNetHTTP is a router whose clients net/http serves, over HTTP/2.
-func runNetHTTP(ctx context.Context, args []string, stdout io.Writer) error {
-	var cfg childConfig
-	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
-		return err
-	}
-	key, err := gateway.ParseKeySource("header:" + load.HeaderKey)
-	if err != nil {
-		return err
-	}
-	table := routes.ForKeys(gateway.KeySources{key}, routes.WithoutKey{})
-	if cfg.Routes != "" {
-		if table, err = routes.Load(cfg.Routes); err != nil {
-			return err
-		}
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	logger := slog.New(slog.DiscardHandler)
-	members, err := gossip.Start(ctx, gossip.Config{
-		Settings: ring.Settings{Cluster: cfg.Cluster, KeySource: table.KeySource()},
-		Self:     ring.Member{Name: "router-nethttp", Role: ring.RoleRouter, State: ring.StateActive, Addr: l.Addr().String()},
-		Bind:     "127.0.0.1:0", Seeds: []string{cfg.Join}, Keyring: cfg.GossipKey, Logger: logger,
-	})
-	if err != nil {
-		return err
-	}
-	defer members.Close()
-	rt, err := router.New(router.Config{Members: members, Routes: table, Logger: logger})
-	if err != nil {
-		return err
-	}
-	defer rt.Close()
-	server := &http.Server{Handler: rt, Protocols: new(http.Protocols)}
-	server.Protocols.SetUnencryptedHTTP2(true)
-	defer context.AfterFunc(ctx, func() { server.Close() })()
-	fmt.Fprintf(stdout, "router ready: requests http://%s, gossip %s\n", l.Addr(), members.Addr())
-	if err := server.Serve(l); ctx.Err() == nil {
-		return err
-	}
-	return nil
 }
