@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
@@ -104,7 +103,7 @@ func scenarios() []scenario {
 }
 
 type flags struct {
-	programs    cluster.Programs
+	programsDir string // "": they are built
 	rounds      int
 	time        time.Duration
 	warmUp      time.Duration
@@ -119,8 +118,7 @@ type flags struct {
 // common are the flags of the hop and of the soak.
 func (f *flags) common(set *cli.Flags) {
 	set.Int(&f.keys, "keys", 10_000, 1, "`number` of different keys, all equally frequent")
-	set.String(&f.programs.Router, "router", "", "`path` of cmd/router; by default it is built")
-	set.String(&f.programs.Worker, "worker", "", "`path` of cmd/worker; by default it is built")
+	set.String(&f.programsDir, "programs", "", "`directory` of the router and worker to use; by default they are built")
 }
 
 func parseFlags(args []string, out io.Writer) (f flags, err error) {

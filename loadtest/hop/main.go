@@ -18,7 +18,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -55,6 +54,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 // hop is the measurement.
 type hop struct {
 	flags
+	programs       cluster.Programs
 	ctx            context.Context
 	stage          *proc.Stage
 	out            io.Writer
@@ -79,34 +79,24 @@ func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (h *h
 			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps %s (Debian's packages)", program, strings.Join(needed, " "))
 		}
 	}
-	stage, err := proc.NewStage("hop")
+	if f.programsDir == "" {
+		fmt.Fprintln(out, "building …")
+	}
+	stage, programs, err := servers.Open(ctx, "hop", f.programsDir)
 	if err != nil {
 		return nil, err
 	}
 	h = &hop{
-		flags: f, ctx: ctx, stage: stage, out: out, maxConnections: stage.Files * 6 / 10, // an idle one needs one file, a busy one two
+		flags: f, programs: programs, ctx: ctx, stage: stage, out: out, maxConnections: stage.Files * 6 / 10, // an idle one needs one file, a busy one two
 		running: make(map[string][]*proxy), origins: make(map[string]*upstreams), doors: make(map[string][]*cluster.Process),
 	}
-	if err := h.prepare(); err != nil {
-		h.close(err)
-		return nil, err
-	}
-	return h, nil
-}
-
-func (h *hop) prepare() (err error) {
-	if !h.bare {
-		if h.with, err = allFeatures(h.stage.Dir); err != nil {
-			return err
+	if !f.bare {
+		if h.with, err = allFeatures(stage.Dir); err != nil {
+			h.close(err)
+			return nil, err
 		}
 	}
-	if h.programs.Router != "" && h.programs.Worker != "" {
-		return nil
-	}
-	fmt.Fprintln(h.out, "building …")
-	built, err := cluster.Build(h.ctx, h.stage.Dir)
-	h.programs.Router, h.programs.Worker = cmp.Or(h.programs.Router, built.Router), cmp.Or(h.programs.Worker, built.Worker)
-	return err
+	return h, nil
 }
 
 // close stops everything. The logs stay if there was an error, or if they are to be kept.

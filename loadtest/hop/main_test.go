@@ -40,9 +40,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built returns the programs, built once for all tests.
-var built = sync.OnceValues(func() (cluster.Programs, error) {
-	return cluster.Build(context.Background(), os.TempDir())
+// built returns the directory of the programs, built once for all tests.
+var built = sync.OnceValues(func() (string, error) {
+	_, err := cluster.Build(context.Background(), os.TempDir())
+	return os.TempDir(), err
 })
 
 // measure runs a measurement and returns what it prints.
@@ -53,7 +54,7 @@ func measure(t *testing.T, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err = run(t.Context(), append(args, "--router", programs.Router, "--worker", programs.Worker), io.MultiWriter(&out, t.Output()), t.Output())
+	err = run(t.Context(), append(args, "--programs", programs), io.MultiWriter(&out, t.Output()), t.Output())
 	return out.String(), err
 }
 
@@ -98,7 +99,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err = run(t.Context(), []string{"soak", "-t", "3s", "--connections", "50", "--router", programs.Router, "--worker", programs.Worker},
+	err = run(t.Context(), []string{"soak", "-t", "3s", "--connections", "50", "--programs", programs},
 		io.MultiWriter(&out, t.Output()), t.Output())
 	if err != nil && !errors.Is(err, errGrows) { // so short a time proves nothing
 		t.Fatal(err)

@@ -62,7 +62,6 @@ type bench struct {
 	time    time.Duration
 	callers int
 	keys    int
-	worker  string   // program
 	peers   []string // to compare with; nil for none
 	rounds  int      // of the comparison
 
@@ -79,17 +78,18 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	f.Duration(&b.time, "t", 5*time.Second, time.Millisecond, "how `long` each part lasts, after a second, or each turn of a comparison")
 	f.Int(&b.callers, "callers", 256, 1, "`number` of callers at once, 64 at most in a comparison")
 	f.Int(&b.keys, "keys", 100, 1, "`number` of keys of each caller")
-	f.String(&b.worker, "worker", "", "`program` to use; by default it is built")
 	f.List(&b.peers, "peers", ",", nil, "`locks` to compare with, with commas between: etcd, lock (Keyway's Redis lock), redislock, redsync")
 	f.Int(&b.rounds, "rounds", 3, 1, "`number` of turns that each has in a comparison")
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
-	if b.stage, err = proc.NewStage("locks"); err != nil {
+	stage, programs, err := servers.Open(ctx, "locks", "")
+	if err != nil {
 		return err
 	}
-	defer b.stage.Close()
-	if err := b.start(ctx); err != nil {
+	defer stage.Close()
+	b.stage = stage
+	if err := b.start(ctx, programs.Worker); err != nil {
 		return err
 	}
 	defer b.store.Close()
@@ -104,19 +104,12 @@ func (b *bench) newClient(ctx context.Context) (*keyway.Client, error) {
 }
 
 // start starts the worker.
-func (b *bench) start(ctx context.Context) error {
-	if b.worker == "" {
-		programs, err := cluster.Build(ctx, b.stage.Dir)
-		if err != nil {
-			return err
-		}
-		b.worker = programs.Worker
-	}
+func (b *bench) start(ctx context.Context, program string) error {
 	store, err := servers.StartRedis(ctx, b.stage, "redis")
 	if err != nil {
 		return err
 	}
-	worker, err := b.stage.Start(ctx, servers.Worker("worker", b.worker, clusterName, store.Dial, "", "--log-level", "warn"))
+	worker, err := b.stage.Start(ctx, servers.Worker("worker", program, clusterName, store.Dial, "", "--log-level", "warn"))
 	if err != nil {
 		return err
 	}

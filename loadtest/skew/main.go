@@ -45,14 +45,12 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
-	build, err := proc.NewStage("skew")
+	stage, programs, err := servers.Open(ctx, "skew", "")
 	if err != nil {
 		return err
 	}
-	defer build.Close()
-	if s.programs, err = cluster.Build(ctx, build.Dir); err != nil {
-		return err
-	}
+	defer stage.Close()
+	s.programs = programs
 	if err := s.stalls(ctx); err != nil {
 		return err
 	}
@@ -68,34 +66,21 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 
 // measure prints a row.
 func (s *site) measure(ctx context.Context, placement string) error {
-	stage, redis, of, err := servers.Begin(ctx, "skew", s.programs.Router)
+	running, err := servers.NewSite(ctx, "skew", s.programs, s.workers, s.cores, nil, []string{"--placement", placement})
 	if err != nil {
 		return err
 	}
-	defer stage.Close()
-	var workers []*proc.Process
-	for i := range s.workers {
-		w, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), s.programs.Worker, "skew", redis, of.Gossip, "--placement", placement))
-		if err != nil {
-			return err
-		}
-		ungroup, err := servers.Limit(w, s.cores)
-		if err != nil {
-			return fmt.Errorf("a cgroup for a worker: %w", err)
-		}
-		defer ungroup()
-		workers = append(workers, w)
-	}
-	used := make([]time.Duration, len(workers))
+	defer running.Close()
+	used := make([]time.Duration, s.workers)
 	took := func(sign time.Duration) func() {
 		return func() {
-			for i, w := range workers {
+			for i, w := range running.Workers {
 				used[i] += sign * proc.CPU(w)
 			}
 		}
 	}
 	answers, err := load.Run(ctx, load.Config{
-		Addr: of.Listen, Clients: s.clients, Mix: load.Mix{Keys: s.keys, Skew: s.skew, Path: "/"}, WarmUp: s.warmUp, Time: s.length, Begin: took(-1), End: took(1),
+		Addr: running.Router.Listen, Clients: s.clients, Mix: load.Mix{Keys: s.keys, Skew: s.skew, Path: "/"}, WarmUp: s.warmUp, Time: s.length, Begin: took(-1), End: took(1),
 	})
 	if err != nil {
 		return err

@@ -19,16 +19,11 @@ import (
 
 // stalls prints how long a request for an idle key takes that meets the move of its partition to another worker.
 func (s *site) stalls(ctx context.Context) error {
-	stage, redis, of, err := servers.Begin(ctx, "skew", s.programs.Router)
+	running, err := servers.NewSite(ctx, "skew", s.programs, s.workers, 0, nil, []string{"--placement", "off"})
 	if err != nil {
 		return err
 	}
-	defer stage.Close()
-	for i := range s.workers {
-		if _, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), s.programs.Worker, "skew", redis, of.Gossip, "--placement", "off")); err != nil {
-			return err
-		}
-	}
+	defer running.Close()
 	var met, others []time.Duration
 	failed := 0
 	for p := range s.moves {
@@ -36,7 +31,7 @@ func (s *site) stalls(ctx context.Context) error {
 		for i := 0; key == "" || (ring.Settings{}).WithDefaults().Ring.Partition(key) != p; i++ {
 			key = fmt.Sprint("order-", i)
 		}
-		m, err := s.move(ctx, of, p, key)
+		m, err := s.move(ctx, running.Router, p, key)
 		if err != nil {
 			return fmt.Errorf("move of partition %d: %w", p, err)
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -42,15 +41,11 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
-	build, err := proc.NewStage("slack")
+	stage, programs, err := servers.Open(ctx, "slack", "")
 	if err != nil {
 		return err
 	}
-	defer build.Close()
-	programs, err := cluster.Build(ctx, build.Dir)
-	if err != nil {
-		return err
-	}
+	defer stage.Close()
 	admission := ttl * 7 / 10 // stops at that age of a confirmation
 	fmt.Fprintf(stdout, "| cores for each worker | clients | requests/s | oldest confirmation | of what stops admission (%v) | sessions lost | load of the machine |\n|---|---|---|---|---|---|---|\n", admission)
 	for _, row := range []struct {
@@ -82,27 +77,16 @@ type result struct {
 
 // measure returns how many requests a second were answered.
 func (r *result) measure(ctx context.Context, programs cluster.Programs, ttl, length time.Duration, cores float64, clients int) (rate float64, err error) {
-	stage, redis, of, err := servers.Begin(ctx, "slack", programs.Router, "--session-ttl", ttl.String())
+	site, err := servers.NewSite(ctx, "slack", programs, workers, cores, []string{"--session-ttl", ttl.String()}, nil)
 	if err != nil {
 		return 0, err
 	}
-	defer stage.Close()
+	defer site.Close()
 	running, end := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer end()
-	for i := range workers {
-		w, err := stage.Start(ctx, servers.Worker(fmt.Sprint("w", i), programs.Worker, "slack", redis, of.Gossip, "--session-ttl", ttl.String()))
-		if err != nil {
-			return 0, err
-		}
-		if cores > 0 {
-			ungroup, err := servers.Limit(w, cores)
-			if err != nil {
-				return 0, fmt.Errorf("a cgroup for a worker: %w", err)
-			}
-			defer ungroup()
-		}
+	for _, w := range site.Workers {
 		watching.Go(func() { r.watch(running, "http://"+cluster.Of(w).Admin+"/metrics") })
 	}
 	if clients == 0 {
@@ -112,7 +96,7 @@ func (r *result) measure(ctx context.Context, programs cluster.Programs, ttl, le
 		}
 		return 0, context.Cause(ctx)
 	}
-	answers, err := load.Run(ctx, load.Config{Addr: of.Listen, Clients: clients, Mix: load.Mix{Keys: 10_000, Path: "/"}, Time: length})
+	answers, err := load.Run(ctx, load.Config{Addr: site.Router.Listen, Clients: clients, Mix: load.Mix{Keys: 10_000, Path: "/"}, Time: length})
 	if err != nil {
 		return 0, err
 	}

@@ -35,23 +35,18 @@ func StartRedis(ctx context.Context, stage *proc.Stage, name string) (*proc.Proc
 	return stage.Start(ctx, spec)
 }
 
-// Begin starts a Redis, at an address that it returns, and a router, with further flags, of a cluster on a stage of that name.
-// The caller must close the stage.
-func Begin(ctx context.Context, name, program string, args ...string) (_ *proc.Stage, redis string, _ *cluster.Process, err error) {
+// Open makes a stage of that name, with the programs that are in dir, or built there if dir is "". The caller must close
+// the stage.
+func Open(ctx context.Context, name, dir string) (*proc.Stage, cluster.Programs, error) {
 	stage, err := proc.NewStage(name)
-	if err != nil {
-		return nil, "", nil, err
+	if err != nil || dir != "" {
+		return stage, cluster.In(dir), err
 	}
-	store, err := StartRedis(ctx, stage, "redis")
-	var router *proc.Process
-	if err == nil {
-		router, err = stage.Start(ctx, Router("router", program, name, store.Dial, args...))
-	}
+	programs, err := cluster.Build(ctx, stage.Dir)
 	if err != nil {
 		stage.Close()
-		return nil, "", nil, err
 	}
-	return stage, store.Dial, cluster.Of(router), nil
+	return stage, programs, err
 }
 
 // Etcd describes an etcd, a cluster of one, that keeps its data below dir. Its Dial is a free address that it will
