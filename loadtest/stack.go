@@ -46,19 +46,8 @@ func newStage(ctx context.Context, o *options) (g *stage, err error) {
 	if err := missing(o.requirements()); err != nil {
 		return nil, err
 	}
-	processes, err := proc.NewStage("loadtest")
-	if err != nil {
-		return nil, err
-	}
-	g = &stage{Stage: processes, run: strings.ToLower(rand.Text()[:8]), options: o, built: cluster.In(o.programs)}
-	if o.programs == "" {
-		g.built, err = cluster.Build(ctx, g.Dir)
-	}
-	if err != nil {
-		g.Close()
-		return nil, err
-	}
-	return g, nil
+	processes, built, err := servers.Open(ctx, "loadtest", o.programs)
+	return &stage{Stage: processes, run: strings.ToLower(rand.Text()[:8]), options: o, built: built}, err
 }
 
 // stack is a contender that takes requests.
@@ -147,7 +136,7 @@ func (s *stack) startAll(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.awaitAnswers(ctx)
+	return load.Await(ctx, load.Config{Addr: s.addr, Mix: load.Mix{Keys: s.keys, Path: workNone}})
 }
 
 // start starts a process of a group.
@@ -278,15 +267,6 @@ func (s *stack) upstreams() (addrs []string) {
 		}
 	}
 	return addrs
-}
-
-// awaitAnswers waits until requests for some keys in a row are answered.
-func (s *stack) awaitAnswers(ctx context.Context) error {
-	var names []string
-	for i := range min(50, s.keys) {
-		names = append(names, resource.Name(i*137%s.keys))
-	}
-	return load.Await(ctx, load.Config{Addr: s.addr, Mix: load.Mix{Path: workNone}}, names)
 }
 
 // since returns what the resource has seen since the last call, in which there

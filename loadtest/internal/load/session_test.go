@@ -170,7 +170,7 @@ func TestRunLink(t *testing.T) {
 		Addr: l.Addr().String(), Link: &want, Clients: 1, Streams: 3, Mix: Mix{Path: "/x", Keys: 10, Forwarded: true},
 		WarmUp: time.Millisecond, Time: 50 * time.Millisecond,
 	}
-	if err := Await(t.Context(), cfg, []string{KeyName(1), KeyName(2)}); err != nil {
+	if err := Await(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Run(t.Context(), cfg)
@@ -207,7 +207,7 @@ func TestRun(t *testing.T) {
 		"TLS":      {Addr: secure.Listener.Addr().String(), Clients: 3, TLS: true},
 	} {
 		cfg.Mix, cfg.WarmUp, cfg.Time = Mix{Path: "/x", Keys: 10}, time.Millisecond, 50*time.Millisecond
-		if err := Await(t.Context(), cfg, []string{KeyName(1), KeyName(2)}); err != nil {
+		if err := Await(t.Context(), cfg); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		r, err := Run(t.Context(), cfg)

@@ -45,9 +45,6 @@ func (m *Mix) fields() [][2]string {
 	return forwardedFields[:2:2]
 }
 
-// KeyName returns the key with a number.
-func KeyName(i int) string { return resource.Name(i) }
-
 // requests is the requests of a mix and the order in which they come, which
 // is the same each time.
 type requests struct {
@@ -63,7 +60,7 @@ func newRequests(cfg *Config) *requests {
 	m.Method = cmp.Or(m.Method, "GET")
 	r := &requests{raw: make([][]byte, m.Keys), sequence: make([]uint32, sequenceLen)}
 	for i := range r.raw {
-		switch key := KeyName(i); {
+		switch key := resource.Name(i); {
 		case cfg.Link != nil:
 			r.raw[i] = []byte(key)
 		case cfg.HTTP2:
