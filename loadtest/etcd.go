@@ -3,11 +3,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"net/http"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -25,25 +22,11 @@ var etcdServer = server{
 
 // etcdCommands sums up the messages that etcd has had from its clients.
 func etcdCommands(ctx context.Context, url string) (sum int64, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	lines := bufio.NewScanner(res.Body)
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "grpc_server_msg_received_total{"); ok {
-			_, value, _ := strings.Cut(rest, "} ")
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += int64(n)
+	values, err := servers.Metrics(ctx, strings.TrimPrefix(url, "http://"))
+	for name, value := range values {
+		if strings.HasPrefix(name, "grpc_server_msg_received_total{") {
+			sum += int64(value)
 		}
 	}
-	return sum, lines.Err()
+	return sum, err
 }

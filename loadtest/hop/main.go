@@ -61,7 +61,6 @@ type hop struct {
 	place          place
 	redis          string // host:port
 	with           features
-	env            []string                      // of routers and sidecars
 	maxConnections uint64                        // of a proxy
 	running        map[string][]*proxy           // by contestant, for different fronts
 	origins        map[string]*upstreams         // by kind

@@ -268,7 +268,7 @@ func writeCertificate(dir string) error {
 
 // startMember starts a router or a sidecar.
 func (h *hop) startMember(spec proc.Spec) (*cluster.Process, error) {
-	spec.CPUs, spec.Env = h.place.proxy, append(spec.Env, h.env...)
+	spec.CPUs = h.place.proxy
 	p, err := h.stage.Start(h.ctx, spec)
 	if err != nil {
 		return nil, err

@@ -3,25 +3,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/prometheus/procfs"
-
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
 // errGrows: a process needs more and more of something.
@@ -83,7 +78,6 @@ func (s *soak) run() (err error) {
 
 // start starts the cluster.
 func (s *soak) start() error {
-	s.env = []string{"GODEBUG=gctrace=1"} // they log each garbage collection: their live heaps, and their goroutines' stacks
 	if err := s.startRedis(); err != nil {
 		return err
 	}
@@ -153,16 +147,19 @@ func (s *soak) loadAll() error {
 
 // need is what a process may need more and more of.
 type need struct {
-	name  string
-	floor float64 // what it may grow by in any case
-	unit  func(float64) string
+	name   string
+	metric string
+	floor  float64 // what it may grow by in any case
+	unit   func(float64) string
 }
 
+const openFiles = "process_open_fds"
+
 var needs = []need{
-	{"resident", 16e6, megabytes},
-	{"live heap", 8e6, megabytes},
-	{"goroutines' stacks", 4e6, megabytes},
-	{"open files", 64, func(n float64) string { return fmt.Sprintf("%.0f", n) }},
+	{"resident", "process_resident_memory_bytes", 16e6, megabytes},
+	{"heap's goal", "go_memstats_next_gc_bytes", 16e6, megabytes}, // twice what lives
+	{"goroutines' stacks", "go_memstats_stack_inuse_bytes", 4e6, megabytes},
+	{"open files", openFiles, 64, func(n float64) string { return fmt.Sprintf("%.0f", n) }},
 }
 
 // growth is the samples of one need of one process.
@@ -190,43 +187,21 @@ func (s *soak) sample(ctx context.Context) (all []*growth) {
 		case <-ctx.Done():
 			return all
 		case <-tick.C:
-			if open.IsZero() && openFiles(s.measured[0].Pid()) >= s.connections*8/10 { // 9 of 10 are the first router's
-				open = time.Now()
-			}
-			if open.IsZero() || time.Since(open) < s.time/3 {
-				continue
-			}
 			for i, m := range s.measured {
-				heap, stacks := collected(m.Log)
-				for j, value := range []float64{float64(proc.Resident(m.Pid())), heap, stacks, float64(openFiles(m.Pid()))} {
+				values, err := servers.Metrics(ctx, m.Admin)
+				if i == 0 && open.IsZero() && values[openFiles] >= float64(s.connections*8/10) { // 9 of 10 are the first router's
+					open = time.Now()
+				}
+				if err != nil || open.IsZero() || time.Since(open) < s.time/3 {
+					continue
+				}
+				for j, n := range needs {
 					g := all[i*len(needs)+j]
-					g.at, g.values = append(g.at, time.Since(began)), append(g.values, value)
+					g.at, g.values = append(g.at, time.Since(began)), append(g.values, values[n.metric])
 				}
 			}
 		}
 	}
-}
-
-func openFiles(pid int) int {
-	p, _ := procfs.NewProc(pid)
-	n, _ := p.FileDescriptorsLen() // 0 if it has ended
-	return n
-}
-
-var collection = regexp.MustCompile(`->(\d+) MB, \d+ MB goal, (\d+) MB stacks`)
-
-// collected returns the bytes of the live heap and of the stacks at the end of the last
-// garbage collection in a log, 0 if there was none.
-func collected(log string) (heap, stacks float64) {
-	text, _ := os.ReadFile(log) // empty without one
-	line := text[:bytes.LastIndexByte(text, '\n')+1]
-	last := collection.FindSubmatch(line[max(bytes.LastIndex(line, []byte("\ngc ")), 0):])
-	if last == nil {
-		return 0, 0
-	}
-	heap, _ = strconv.ParseFloat(string(last[1]), 64) // digits
-	stacks, _ = strconv.ParseFloat(string(last[2]), 64)
-	return heap * (1 << 20), stacks * (1 << 20)
 }
 
 // noise is by how much the median of the second half may exceed that of the first one: by a tenth, by what the

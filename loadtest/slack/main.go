@@ -6,14 +6,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -87,7 +83,7 @@ func (r *result) measure(ctx context.Context, programs cluster.Programs, ttl, le
 	defer watching.Wait()
 	defer end()
 	for _, w := range site.Workers {
-		watching.Go(func() { r.watch(running, "http://"+cluster.Of(w).Admin+"/metrics") })
+		watching.Go(func() { r.watch(running, cluster.Of(w).Admin) })
 	}
 	if clients == 0 {
 		select {
@@ -104,28 +100,16 @@ func (r *result) measure(ctx context.Context, programs cluster.Programs, ttl, le
 }
 
 // watch reads a worker's slack until ctx ends. It does not see the slack between two reads.
-func (r *result) watch(ctx context.Context, url string) {
+func (r *result) watch(ctx context.Context, admin string) {
 	for ; ctx.Err() == nil; time.Sleep(every) {
-		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
+		values, err := servers.Metrics(ctx, admin)
+		slack, known := values["keyway_worker_session_slack_seconds"]
+		if err != nil || !known {
 			continue
 		}
-		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
-			name, text, _ := strings.Cut(lines.Text(), " ")
-			value, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				continue
-			}
-			r.mu.Lock()
-			switch name {
-			case "keyway_worker_session_slack_seconds":
-				r.slack = min(r.slack, time.Duration(value*float64(time.Second)))
-			case "keyway_worker_sessions_lost_total":
-				r.lost = max(r.lost, value)
-			}
-			r.mu.Unlock()
-		}
-		res.Body.Close()
+		r.mu.Lock()
+		r.slack = min(r.slack, time.Duration(slack*float64(time.Second)))
+		r.lost = max(r.lost, values["keyway_worker_sessions_lost_total"])
+		r.mu.Unlock()
 	}
 }
