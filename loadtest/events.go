@@ -132,7 +132,6 @@ func (s *stack) happen(ctx context.Context, e event) error {
 	}
 	switch e.kind {
 	case eventKill:
-		s.retire(m.process)
 		s.Stop(m.process, syscall.SIGKILL)
 		return nil
 	case eventPause:
@@ -157,7 +156,6 @@ func (s *stack) drain(ctx context.Context, m *member) error {
 		}
 		until(ctx, time.Now().Add(reloadTime))
 	}
-	s.retire(m.process)
 	s.Forget(m.process)
 	patience, cancel := context.WithTimeout(ctx, 2*drainTime)
 	defer cancel()
@@ -169,7 +167,6 @@ func (s *stack) restartRedis(ctx context.Context) error {
 	s.restarted = true
 	s.mu.Unlock()
 	for i, p := range s.redis {
-		s.retire(p)
 		s.Stop(p, syscall.SIGKILL)
 		again, err := s.start(groupStore, p.Spec)
 		if err != nil {
@@ -190,7 +187,7 @@ func (s *stack) member(name string) *member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.members {
-		if _, runs := s.processes[m.process]; m.name == name && runs {
+		if m.name == name && m.runs() {
 			return m
 		}
 	}

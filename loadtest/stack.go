@@ -72,7 +72,6 @@ type stack struct {
 
 	mu        sync.Mutex // guards what follows
 	processes map[*proc.Process]report.Figure
-	retired   map[report.Figure]time.Duration // CPU time of those that have ended, by group
 	members   []*member
 	restarted bool // a store was, so that its counters are not its own any more
 }
@@ -84,6 +83,8 @@ type member struct {
 	addr    string        // host:port that takes requests
 }
 
+func (m *member) runs() bool { return m.process != nil && m.process.Ended() == nil }
+
 // startStack starts a contender for some scenes, which may be none, and waits
 // until it answers.
 func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s *stack, err error) {
@@ -91,7 +92,7 @@ func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s 
 	name := c.id + "-" + strconv.Itoa(g.started)
 	s = &stack{
 		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: usualWait, name: name, cluster: name + "-" + g.run,
-		urls: make(map[string]string), processes: make(map[*proc.Process]report.Figure), retired: make(map[report.Figure]time.Duration),
+		urls: make(map[string]string), processes: make(map[*proc.Process]report.Figure),
 	}
 	if len(scenes) > 0 {
 		s.ttl, s.wait = scenes[0].ttl, scenes[0].wait
@@ -151,22 +152,11 @@ func (s *stack) start(group report.Figure, spec proc.Spec) (*proc.Process, error
 	return p, nil
 }
 
-// retire notes the CPU time of a process that is about to end.
-func (s *stack) retire(p *proc.Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.retired[s.processes[p]] += proc.CPU(p)
-	delete(s.processes, p)
-}
-
 // cpu returns the CPU time that each group has used so far.
 func (s *stack) cpu() map[report.Figure]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := make(map[report.Figure]time.Duration)
-	for group, d := range s.retired {
-		sum[group] += d
-	}
 	for p, group := range s.processes {
 		sum[group] += proc.CPU(p)
 	}
@@ -262,7 +252,7 @@ func (s *stack) upstreams() (addrs []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.members {
-		if m.process != nil && m.process.Ended() == nil {
+		if m.runs() {
 			addrs = append(addrs, m.addr)
 		}
 	}
@@ -299,7 +289,7 @@ func (s *stack) stop() error {
 		}
 		var ending sync.WaitGroup
 		for p, group := range all {
-			if stores == (group == groupStore) {
+			if stores == (group == groupStore) && p.Ended() == nil {
 				ending.Go(func() { s.Stop(p, how) })
 			}
 		}

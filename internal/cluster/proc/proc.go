@@ -172,6 +172,12 @@ func (p *Process) Err() error {
 	return p.err
 }
 
+// Used returns the CPU time of a process that has ended, and of its children that it has waited for.
+func (p *Process) Used() time.Duration {
+	<-p.done
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
 // Ended is nil while the process runs.
 func (p *Process) Ended() error {
 	select {

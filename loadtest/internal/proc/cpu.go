@@ -31,9 +31,11 @@ func Cores() ([]int, error) {
 
 // CPU returns the CPU time that a process and its children have used since
 // they began, user's and kernel's, of all their threads: to the nanosecond, and
-// of children that have ended to a hundredth of a second. Of a process that has
-// ended it is 0.
+// of children that have ended to a hundredth of a second.
 func CPU(p *Process) (sum time.Duration) {
+	if p.Ended() != nil {
+		return p.Used()
+	}
 	for _, pid := range Pids(p) {
 		sum += CPUTime(pid) + ended(pid)
 	}
