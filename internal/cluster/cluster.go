@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
@@ -66,7 +65,7 @@ type Process struct {
 }
 
 // Start starts program and waits until it has printed that it is ready, see [proc.Start]. Its output goes to out,
-// each line behind the name.
+// each line behind the name, in one write.
 func Start(ctx context.Context, name, program string, out io.Writer, args ...string) (*Process, error) {
 	p, err := proc.Start(ctx, proc.Spec{Name: name, Program: program, Out: out, Args: args, Ready: ReadyLine})
 	if err != nil {
@@ -84,18 +83,4 @@ var readyLine = regexp.MustCompile(ReadyLine)
 func Of(p *proc.Process) *Process {
 	m := readyLine.FindStringSubmatch(p.ReadyLine())
 	return &Process{p, m[1], m[2], m[3]}
-}
-
-// LockedWriter makes writes from several processes safe.
-func LockedWriter(w io.Writer) io.Writer { return &lockedWriter{w: w} }
-
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
 }

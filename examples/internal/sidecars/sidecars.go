@@ -19,13 +19,13 @@ import (
 
 // Config says what runs.
 type Config struct {
-	Name   string // of the example
-	App    []byte // the source of the app. It listens on a free port and prints "listening on http://host:port"
-	File   string // name of its source
-	With   string // what runs the source
-	Env    string // of the app: NAME=value, in which %s is a directory in common
-	Key    string // where in a request the router finds the key
-	Stderr io.Writer
+	Name   string    // of the example
+	App    []byte    // the source of the app. It listens on a free port and prints "listening on http://host:port"
+	File   string    // name of its source
+	With   string    // what runs the source
+	Env    string    // of the app: NAME=value, in which %s is a directory in common
+	Key    string    // where in a request the router finds the key
+	Stderr io.Writer // takes writes from several goroutines, as files do
 }
 
 const apps = 2
@@ -53,15 +53,14 @@ func Run(ctx context.Context, c Config, args []string, f func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	log := cluster.LockedWriter(c.Stderr)
-	router, err := cluster.Start(ctx, "router", programs.Router, log, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+	router, err := cluster.Start(ctx, "router", programs.Router, c.Stderr, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--gossip", "127.0.0.1:0", "--new-cluster", "--log-level", "error", "--key", c.Key)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop(router.Process)) }()
 	for i := range apps {
-		app, err := proc.Start(ctx, proc.Spec{Name: fmt.Sprint("app", i+1), Program: c.With, Args: []string{source}, Env: []string{fmt.Sprintf(c.Env, dir)}, Out: log, Ready: "^listening on "})
+		app, err := proc.Start(ctx, proc.Spec{Name: fmt.Sprint("app", i+1), Program: c.With, Args: []string{source}, Env: []string{fmt.Sprintf(c.Env, dir)}, Out: c.Stderr, Ready: "^listening on "})
 		if err != nil {
 			return err
 		}
@@ -71,7 +70,7 @@ func Run(ctx context.Context, c Config, args []string, f func(ctx context.Contex
 		if *batch {
 			args = append(args, "--batch", "/batch")
 		}
-		worker, err := cluster.Start(ctx, name, programs.Worker, log, args...)
+		worker, err := cluster.Start(ctx, name, programs.Worker, c.Stderr, args...)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -40,13 +39,13 @@ func main() {
 // demo is what runs.
 type demo struct {
 	programs cluster.Programs
-	out      io.Writer // the user's
-	log      *os.File  // of all programs
+	out      *os.File // the user's
+	log      *os.File // of all programs
 	router   *cluster.Process
 	workers  []*cluster.Process
 }
 
-func run(free bool, stdout io.Writer) (err error) {
+func run(free bool, stdout *os.File) (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -84,19 +83,18 @@ func untilSignal() (context.Context, context.CancelFunc) {
 }
 
 func (d *demo) start(ctx context.Context, free bool) (err error) {
-	log := cluster.LockedWriter(d.log)
 	addresses := []string{"--listen", "127.0.0.1:8080", "--admin", "127.0.0.1:8081", "--gossip", "127.0.0.1:7946"}
 	for i := 1; i < len(addresses); i += 2 {
 		if free || !isFree(addresses[i]) {
 			addresses[i] = "127.0.0.1:0"
 		}
 	}
-	if d.router, err = cluster.Start(ctx, "router", d.programs.Router, log, append(addresses, "--log", "console", "--new-cluster")...); err != nil {
+	if d.router, err = cluster.Start(ctx, "router", d.programs.Router, d.log, append(addresses, "--log", "console", "--new-cluster")...); err != nil {
 		return err
 	}
 	for i := range workers {
 		name := fmt.Sprintf("w%d", i+1)
-		w, err := cluster.Start(ctx, name, d.programs.Worker, log, "--name", name, "--join", d.router.Gossip, "--admin", "127.0.0.1:0", "--log", "console", "--new-cluster")
+		w, err := cluster.Start(ctx, name, d.programs.Worker, d.log, "--name", name, "--join", d.router.Gossip, "--admin", "127.0.0.1:0", "--log", "console", "--new-cluster")
 		if err != nil {
 			return err
 		}
@@ -138,13 +136,12 @@ func (d *demo) workerCommand(name string) string {
 
 // watch says which program ends, until ctx ends or nothing runs any more.
 func (d *demo) watch(ctx context.Context) {
-	out := cluster.LockedWriter(d.out)
 	var all sync.WaitGroup
 	for _, p := range append([]*cluster.Process{d.router}, d.workers...) {
 		all.Go(func() {
 			select {
 			case <-p.Done():
-				fmt.Fprintf(out, "%s  %s\n", time.Now().Format(time.TimeOnly), d.describeEnd(p))
+				fmt.Fprintf(d.out, "%s  %s\n", time.Now().Format(time.TimeOnly), d.describeEnd(p))
 			case <-ctx.Done():
 			}
 		})
