@@ -29,10 +29,8 @@ var postgresServer = server{
 }
 
 func startPostgres(l *launch) (proc.Spec, error) {
-	spec, err := postgres.Make(l, l.dir, "-p", l.port, "-k", "", "-c", "listen_addresses="+l.host,
+	return postgres.Make(l, l.dir, "-p", l.port, "-k", "", "-c", "listen_addresses="+l.host,
 		"-c", "max_connections="+strconv.Itoa(l.clients), "-c", "shared_preload_libraries=pg_stat_statements")
-	spec.Ready = "ready to accept connections"
-	return spec, err
 }
 
 // fullStock is what there is of each article in the beginning.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/examples/internal/needs"
-	"github.com/keyway-go/keyway/examples/internal/postgres"
+	"github.com/keyway-go/keyway/internal/cluster/postgres"
 )
 
 func TestRun(t *testing.T) {

@@ -41,7 +41,6 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer db.Close()
-	spec.Name, spec.Serves = "PostgreSQL", db.PingContext
 	server, err := proc.Start(ctx, spec)
 	if err != nil {
 		return 0, err

@@ -27,11 +27,14 @@ func find(program string) string {
 	return path
 }
 
+// ErrMissing means that PostgreSQL is not installed.
+var ErrMissing = errors.New("PostgreSQL is not installed (Debian: apt-get install postgresql; macOS: brew install postgresql)")
+
 // Make makes a database in dir, whose user is postgres, and describes its server, which takes further arguments. PostgreSQL
 // refuses root, so if this process is root's, dir and the server are the system's user postgres'.
 func Make(ctx context.Context, dir string, args ...string) (spec proc.Spec, err error) {
 	if slices.Contains(Programs(), "") {
-		return spec, errors.New("no PostgreSQL here: install the package postgresql")
+		return spec, ErrMissing
 	}
 	if os.Geteuid() == 0 {
 		if out, err := exec.CommandContext(ctx, "chown", "postgres:postgres", dir).CombinedOutput(); err != nil {
@@ -45,7 +48,8 @@ func Make(ctx context.Context, dir string, args ...string) (spec proc.Spec, err 
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return spec, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	spec.Program, spec.Args = asServer("postgres", append([]string{"-D", data}, args...)...)
+	spec.Name, spec.Ready = "PostgreSQL", "ready to accept connections"
+	spec.Program, spec.Args = asServer("postgres", append([]string{"-D", data, "-c", "lc_messages=C"}, args...)...)
 	return spec, nil
 }
 
