@@ -77,7 +77,7 @@ func missing(all []requirement) error {
 		return nil
 	}
 	slices.Sort(packages)
-	return fmt.Errorf("not installed: %s. As root: scripts/deps %[1]s (Debian's packages); or leave out the --contenders and --work that need them", strings.Join(packages, " "))
+	return fmt.Errorf("not installed: %s. As root: scripts/deps %[1]s (Debian's packages); or leave out the --contenders and --workloads that need them", strings.Join(packages, " "))
 }
 
 // rivals are the modules whose versions a report names.

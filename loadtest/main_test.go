@@ -124,8 +124,8 @@ func parse(t *testing.T, args ...string) *options {
 
 // TestSmoke runs a little of everything on real processes.
 func TestSmoke(t *testing.T) {
-	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,lock+local,hash,keyway,sidecar,none-router,none", "--workloads", "hot,zipf",
-		"--work", "none,wait", "--rounds", "1", "--time", "300ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
+	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,lock+local,hash,keyway,sidecar,none-router,none", "--workloads", "hot,hot-wait,zipf,zipf-wait",
+		"--rounds", "1", "--time", "300ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,12 +159,12 @@ func sceneOf(r *report.Report, name string) *report.Scene {
 func TestStores(t *testing.T) {
 	t.Parallel()
 	for names, work := range map[string]string{
-		"redsync,redislock,rueidislock,redlock,quorum,mariadb,etcd,etcd+local,zookeeper,lock-service,streams": "none",
-		"pg-row,pg-advisory,pg-version": "stock-postgres",
+		"redsync,redislock,rueidislock,redlock,quorum,mariadb,etcd,etcd+local,zookeeper,lock-service,streams": "",
+		"pg-row,pg-advisory,pg-version": "-stock-postgres",
 	} {
 		t.Run(work, func(t *testing.T) {
 			t.Parallel()
-			r, _, err := loadtest(t.Context(), t, t.Output(), "--contenders", names, "--workloads", "hot", "--work", work,
+			r, _, err := loadtest(t.Context(), t, t.Output(), "--contenders", names, "--workloads", "hot"+work,
 				"--rounds", "1", "--time", "300ms", "--warm-up", "20ms", "--keys", "20", "--clients", "8", "--instances", "2")
 			if err != nil {
 				t.Fatal(err)
@@ -180,7 +180,7 @@ func TestStores(t *testing.T) {
 
 // TestStock: a stock decrement that is not protected shows in the stock.
 func TestStock(t *testing.T) {
-	o := parse(t, "--contenders", "none", "--workloads", "hot", "--work", "stock-postgres", "--keys", "5")
+	o := parse(t, "--contenders", "none", "--workloads", "hot-stock-postgres", "--keys", "5")
 	g, err := newStage(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestUsage(t *testing.T) {
 		{"--contenders plain,plain", "named twice"},
 		{"--contenders keyway+local", "no lock to put a local mutex before"},
 		{"--workloads cold", `there is no "cold"`},
-		{"--work hard", `there is no "hard"`},
+		{"--workloads hot-hard", `there is no "hot-hard"`},
 		{"--rate -1", "is below 0"},
 		{"--clients 0", "--clients"},
 		{"--time=2s --events=soon", "must begin with a time"},

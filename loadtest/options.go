@@ -30,7 +30,6 @@ type options struct {
 	short      bool
 	names      []string
 	workloads  []string
-	works      []string
 	keys       int
 	clients    int
 	rate       float64
@@ -60,9 +59,9 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Group("What")
 	f.Bool(&o.short, "short", "less than 4 minutes: by default the workloads "+shortWorkloads+" with the contenders "+shortContenders)
 	f.List(&o.names, "contenders", ",", nil, "`names` separated by commas, or \"all\" of the above; default "+usualContenders+"; in PostgreSQL "+postgresContenders+", while members change "+membersContenders)
-	f.List(&o.workloads, "workloads", ",", nil, "`names` of some of uniform, zipf (the i-th key comes with weight 1/i^1.1), hot (one key), each with --work or with a work of its own as in hot-stock-postgres, and of "+
+	f.List(&o.workloads, "workloads", ",", nil, "`names` of some of uniform, zipf (the i-th key comes with weight 1/i^1.1) and hot (one key), each also with a work in the critical section, "+
+		"as in hot-wait (for 1 ms) and hot-stock-postgres (a decrement in PostgreSQL, read and written in one transaction); and of "+
 		workloadMembers+": few busy keys, while a worker is added, one stopped and one killed; default "+usualWorkloads)
-	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for 1 ms), stock-postgres (a decrement in PostgreSQL, read and written in one transaction)")
 	f.Int(&o.keys, "keys", 10_000, 1, "`number` of keys")
 	f.Group("How")
 	f.Int(&o.clients, "clients", 64, 1, "`number` of clients, each with a connection")

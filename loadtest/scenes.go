@@ -68,21 +68,19 @@ func (o *options) plan() (err error) {
 	}
 	var named []string
 	for _, workload := range asked {
-		scenes, err := o.scenesOf(workload)
+		s, err := o.sceneOf(workload)
 		if err != nil {
 			return err
 		}
-		for _, s := range scenes {
-			if len(o.workloads) == 0 && s.mix.Path == workStockPostgres && slices.Contains(postgresServer.programs(), "") {
-				o.leftOut = append(o.leftOut, fmt.Sprintf("%s was left out, since %s is not installed. As root: scripts/deps %[2]s", s.name, postgresServer.pkg))
-				continue
-			}
-			if s.ids = o.names; len(s.ids) == 0 {
-				s.ids = o.usual(s)
-			}
-			named = append(named, s.ids...)
-			o.scenes = append(o.scenes, s)
+		if len(o.workloads) == 0 && s.mix.Path == workStockPostgres && slices.Contains(postgresServer.programs(), "") {
+			o.leftOut = append(o.leftOut, fmt.Sprintf("%s was left out, since %s is not installed. As root: scripts/deps %[2]s", s.name, postgresServer.pkg))
+			continue
 		}
+		if s.ids = o.names; len(s.ids) == 0 {
+			s.ids = o.usual(s)
+		}
+		named = append(named, s.ids...)
+		o.scenes = append(o.scenes, s)
 	}
 	if len(o.names) > 0 {
 		named = o.names
@@ -127,33 +125,23 @@ var works = []work{
 // usualWait is how long the work wait takes; a timer makes it longer.
 const usualWait = time.Millisecond
 
-// scenesOf are a workload's: with each work, or with the one in its name.
-func (o *options) scenesOf(name string) (scenes []scene, err error) {
+// sceneOf returns the scene of a name: of keys, with a work if one follows.
+func (o *options) sceneOf(name string) (scene, error) {
 	if name == workloadMembers {
-		s, err := o.members()
-		return []scene{s}, err
+		return o.members()
 	}
-	with := o.works
-	for _, w := range works {
-		if base, ok := strings.CutSuffix(name, "-"+w.path[1:]); ok {
-			name, with = base, []string{w.path[1:]}
-			break
+	for _, w := range works[1:] {
+		if keys, ok := strings.CutSuffix(name, "-"+w.path[1:]); ok {
+			return o.scene(name, keys, w)
 		}
 	}
-	for _, what := range with {
-		s, err := o.scene(name, what)
-		if err != nil {
-			return nil, err
-		}
-		scenes = append(scenes, s)
-	}
-	return scenes, nil
+	return o.scene(name, name, works[0])
 }
 
-// scene puts a workload and a work together.
-func (o *options) scene(name, what string) (s scene, err error) {
-	s = scene{name: name, mix: load.Mix{Keys: o.keys, Method: "POST", Path: "/" + what}, rounds: o.rounds, time: o.time, warmUp: o.warmUp, ttl: o.ttl, wait: usualWait, events: o.events}
-	switch name {
+// scene puts keys and a work together.
+func (o *options) scene(name, keys string, w work) (s scene, err error) {
+	s = scene{name: name, mix: load.Mix{Keys: o.keys, Method: "POST", Path: w.path}, rounds: o.rounds, time: o.time, warmUp: o.warmUp, ttl: o.ttl, wait: usualWait, events: o.events}
+	switch keys {
 	case "uniform":
 		s.title, s.where = "uniform keys", "on uniform keys"
 	case "zipf":
@@ -161,23 +149,16 @@ func (o *options) scene(name, what string) (s scene, err error) {
 	case "hot":
 		s.title, s.where, s.mix.Keys = "one hot key", "on one hot key", 1
 	default:
-		return s, cli.Usagef("--workloads: there is no %q; there are uniform, zipf, hot, %s, and such as hot-stock-postgres", name, workloadMembers)
+		return s, cli.Usagef("--workloads: there is no %q; there are uniform, zipf, hot, each also with -wait or -stock-postgres, and %s", name, workloadMembers)
 	}
-	i := slices.IndexFunc(works, func(w work) bool { return w.path == s.mix.Path })
-	if i < 0 {
-		return s, cli.Usagef("--work: there is no %q; there are none, wait, stock-postgres", what)
-	}
-	if i > 0 {
-		s.name += "-" + what
-	}
-	s.title += ", " + works[i].title
-	s.where += works[i].where
+	s.title += ", " + w.title
+	s.where += w.where
 	return s, nil
 }
 
 // members is the scene in which members change.
 func (o *options) members() (s scene, err error) {
-	if s, err = o.scene("uniform", workWait[1:]); err != nil {
+	if s, err = o.sceneOf("uniform-wait"); err != nil {
 		return s, err
 	}
 	s.mix.Keys = min(o.keys, membersKeys)

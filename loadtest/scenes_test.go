@@ -19,9 +19,9 @@ func TestPlan(t *testing.T) {
 		{"--short", "uniform: plain,lock,redsync,hash,keyway,none-router,none; zipf: plain,lock,redsync,hash,keyway,none-router,none; hot: plain,lock,redsync,hash,keyway,keyway-batch,none-router,none; " +
 			"hot-stock-postgres: plain,pg-row,hash,keyway,keyway-batch; members: plain,hash,keyway"},
 		{"--workloads hot,members --contenders keyway,lock+local", "hot: keyway,lock+local; members: keyway,lock+local"},
-		{"--workloads hot --work none,wait --contenders keyway", "hot: keyway; hot-wait: keyway"},
-		{"--workloads zipf-wait,hot-stock-postgres --work none,wait --contenders keyway", "zipf-wait: keyway; hot-stock-postgres: keyway"},
-		{"--workloads uniform --work stock-postgres", "uniform-stock-postgres: plain,pg-row,hash,keyway,keyway-batch"},
+		{"--workloads hot,hot-wait --contenders keyway", "hot: keyway; hot-wait: keyway"},
+		{"--workloads zipf-wait,hot-stock-postgres --contenders keyway", "zipf-wait: keyway; hot-stock-postgres: keyway"},
+		{"--workloads uniform-stock-postgres", "uniform-stock-postgres: plain,pg-row,hash,keyway,keyway-batch"},
 	}
 	for _, tt := range tests {
 		o, err := parseOptions(strings.Fields(tt.args), t.Output())
