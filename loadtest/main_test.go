@@ -318,13 +318,6 @@ func TestParseEvents(t *testing.T) {
 	}
 }
 
-func TestParseCommands(t *testing.T) {
-	const info = "# Commandstats\r\ncmdstat_set:calls=7,usec=1\r\ncmdstat_info:calls=100,usec=2\r\ncmdstat_client|setinfo:calls=9,usec=3\r\ncmdstat_evalsha:calls=5,usec=2\r\n"
-	if n := parseCommands(info); n != 12 {
-		t.Errorf("%d commands, want 12", n)
-	}
-}
-
 func TestMissing(t *testing.T) {
 	if err := missing([]requirement{{"dash", []string{"/bin/sh"}}, {"no-such-package", []string{"/bin/sh", ""}}}); err == nil || !strings.Contains(err.Error(), "scripts/deps no-such-package (") {
 		t.Errorf("a program that is not installed: %v", err)

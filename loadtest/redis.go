@@ -6,10 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
@@ -30,26 +26,16 @@ func (s *stack) startRedis() error {
 	return nil
 }
 
-func redisCommands(ctx context.Context, addr string) (int64, error) {
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close()
-	info, err := client.Info(ctx, "commandstats").Result()
-	return parseCommands(info), err
-}
-
 // ownCommands are those that reading the counters takes, and connecting.
 var ownCommands = []string{"info", "hello", "client|setinfo", "client|maint_notifications"}
 
-// parseCommands sums up the calls in the section commandstats of INFO.
-func parseCommands(info string) (sum int64) {
-	for line := range strings.Lines(info) {
-		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
-		if !ok || slices.Contains(ownCommands, name) {
-			continue
+// redisCommands returns how many commands a Redis has executed for others.
+func redisCommands(ctx context.Context, addr string) (sum int64, err error) {
+	calls, err := servers.Calls(ctx, addr)
+	for name, n := range calls {
+		if !slices.Contains(ownCommands, name) {
+			sum += n
 		}
-		calls, _, _ := strings.Cut(rest, ",")
-		n, _ := strconv.ParseInt(calls, 10, 64)
-		sum += n
 	}
-	return sum
+	return sum, err
 }

@@ -27,26 +27,29 @@ var routesFile []byte
 // features are what the members of a cluster are measured with; the zero value is for
 // none.
 type features struct {
-	routes    string // path of a file
-	gossipKey []byte // nil for none
+	member  []string // flags of any member
+	routes  []string // flags of what takes requests from clients
+	keyring [][]byte // of gossip
+	link    load.Link
 }
 
 // allFeatures returns everything that costs something for each request or connection:
 // routes with limits and rates, which nothing exceeds, and proofs by a gossip key.
 func allFeatures(dir string) (features, error) {
-	f := features{routes: filepath.Join(dir, "routes.yaml"), gossipKey: make([]byte, 32)}
-	_, _ = rand.Read(f.gossipKey) // never fails
-	return f, os.WriteFile(f.routes, routesFile, 0o600)
+	file, key := filepath.Join(dir, "routes.yaml"), make([]byte, 32)
+	_, _ = rand.Read(key)                                            // never fails
+	secret, _ := hkdf.Key(sha256.New, key, nil, "keyway link 3", 32) // never fails, as docs/link.md has it
+	return features{
+		member: []string{"--gossip-key", hex.EncodeToString(key)}, routes: []string{"--routes", file}, keyring: [][]byte{key},
+		link: load.Link{Secrets: [][]byte{secret}, Policy: benchPolicy(), Prefix: "bench:"},
+	}, os.WriteFile(file, routesFile, 0o600)
 }
 
-// link returns how to speak to a sidecar of a cluster as a router with these features.
-func (f features) link(cluster string) *load.Link {
-	l := &load.Link{Cluster: cluster, Digest: ring.Settings{Cluster: cluster}.WithDefaults().Digest()}
-	if f.gossipKey != nil {
-		secret, _ := hkdf.Key(sha256.New, f.gossipKey, nil, "keyway link 3", 32) // never fails, as docs/link.md has it
-		l.Secrets, l.Policy, l.Prefix = [][]byte{secret}, benchPolicy(), "bench:"
-	}
-	return l
+// linkTo returns how to speak to a sidecar of a cluster as a router with these features.
+func (f features) linkTo(cluster string) *load.Link {
+	l := f.link
+	l.Cluster, l.Digest = cluster, ring.Settings{Cluster: cluster}.WithDefaults().Digest()
+	return &l
 }
 
 // benchPolicy is what routers ask for with requests of the route "bench". A worker that
@@ -54,30 +57,6 @@ func (f features) link(cluster string) *load.Link {
 func benchPolicy() []byte {
 	p := policy.Policy{Route: "bench", Timeout: 20 * time.Second, MaxWait: 10 * time.Second, QueuePerKey: 1000, Rate: policy.Rate{PerSecond: 100_000, Burst: 100_000}}
 	return p.Append(nil)
-}
-
-// keyring returns the keys of gossip.
-func (f features) keyring() [][]byte {
-	if f.gossipKey == nil {
-		return nil
-	}
-	return [][]byte{f.gossipKey}
-}
-
-// memberArgs are flags of any member.
-func (f features) memberArgs() []string {
-	if f.gossipKey == nil {
-		return nil
-	}
-	return []string{"--gossip-key", hex.EncodeToString(f.gossipKey)}
-}
-
-// routerArgs are flags of a router.
-func (f features) routerArgs() []string {
-	if f.routes == "" {
-		return nil
-	}
-	return append(f.memberArgs(), "--routes", f.routes)
 }
 
 // peerTLS makes a certificate of members in dir, and returns it with the flags of members that use it.

@@ -155,7 +155,7 @@ func (h *hop) run() error {
 	if err := h.choosePlace(); err != nil {
 		return err
 	}
-	if err := h.startRedis(); err != nil {
+	if err := h.prepare(); err != nil {
 		return err
 	}
 	for _, s := range h.scenarios {

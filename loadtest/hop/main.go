@@ -72,7 +72,7 @@ type place struct{ proxy, others []int }
 
 // newHop makes a directory and builds the programs that were not given. The
 // caller must call close. needed are programs of others.
-func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (h *hop, err error) {
+func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (*hop, error) {
 	for _, program := range needed {
 		if proc.Find(program) == "" {
 			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps %s (Debian's packages)", program, strings.Join(needed, " "))
@@ -85,17 +85,28 @@ func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (h *h
 	if err != nil {
 		return nil, err
 	}
-	h = &hop{
+	return &hop{
 		flags: f, programs: programs, ctx: ctx, stage: stage, out: out, maxConnections: stage.Files * 6 / 10, // an idle one needs one file, a busy one two
 		running: make(map[string][]*proxy), origins: make(map[string]*upstreams), doors: make(map[string][]*cluster.Process),
-	}
-	if !f.bare {
-		if h.with, err = allFeatures(stage.Dir); err != nil {
-			h.close(err)
-			return nil, err
+	}, nil
+}
+
+// prepare makes what members and proxies are measured with, and starts their Redis.
+func (h *hop) prepare() (err error) {
+	if !h.bare {
+		if h.with, err = allFeatures(h.stage.Dir); err != nil {
+			return err
 		}
 	}
-	return h, nil
+	if err := writeCertificate(h.stage.Dir); err != nil {
+		return err
+	}
+	store, err := servers.StartRedis(h.ctx, h.stage, "redis")
+	if err != nil {
+		return err
+	}
+	h.redis = store.Dial
+	return nil
 }
 
 // close stops everything. The logs stay if there was an error, or if they are to be kept.
@@ -104,13 +115,4 @@ func (h *hop) close(err error) {
 		fmt.Fprintln(h.out, "logs:", h.stage.Dir)
 	}
 	h.stage.Close()
-}
-
-// startRedis starts a redis-server.
-func (h *hop) startRedis() error {
-	store, err := servers.StartRedis(h.ctx, h.stage, "redis")
-	if err == nil {
-		h.redis = store.Dial
-	}
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -137,7 +138,7 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, peers...); err != nil {
 			return nil, err
 		}
-		cfg.Cluster, cfg.Join, cfg.Redis, cfg.GossipKey = kind, u.router.Gossip, h.redis, h.with.keyring()
+		cfg.Cluster, cfg.Join, cfg.Redis, cfg.GossipKey = kind, u.router.Gossip, h.redis, h.with.keyring
 	}
 	spec, err := proc.Self("upstreams-"+kind, "upstreams", cfg)
 	if err != nil {
@@ -160,9 +161,9 @@ const upstreamsEnv = "GOGC=400"
 
 // haproxyValues fill the template below.
 type haproxyValues struct {
-	Dir, HTTP, TLS, HTTP2 string
-	Upstreams             []string
-	Connections           uint64 // at most
+	Certs, HTTP, TLS, HTTP2 string
+	Upstreams               []string
+	Connections             uint64 // at most
 }
 
 // haproxyConfig is HAProxy on one thread, at its best for this task: it
@@ -182,7 +183,7 @@ frontend http
 	bind {{.HTTP}}
 	default_backend upstreams
 frontend tls
-	bind {{.TLS}} ssl crt {{.Dir}}/both.pem alpn http/1.1
+	bind {{.TLS}} ssl crt {{.Certs}}/both.pem alpn http/1.1
 	default_backend upstreams
 frontend http2
 	bind {{.HTTP2}} proto h2
@@ -193,8 +194,7 @@ backend upstreams
 {{range $i, $u := .Upstreams}}	server u{{$i}} {{$u}}
 {{end}}`))
 
-// fronts makes a directory with a certificate, and finds an address for each way
-// to speak to clients.
+// fronts makes a directory, and finds an address for each way to speak to clients.
 func (h *hop) fronts(name string) (dir string, addrs map[front]string, err error) {
 	dir = filepath.Join(h.stage.Dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -206,7 +206,7 @@ func (h *hop) fronts(name string) (dir string, addrs map[front]string, err error
 			return "", nil, err
 		}
 	}
-	return dir, addrs, writeCertificate(dir)
+	return dir, addrs, nil
 }
 
 func (h *hop) startHAProxy(name string, upstreams []string) (*proxy, error) {
@@ -215,7 +215,7 @@ func (h *hop) startHAProxy(name string, upstreams []string) (*proxy, error) {
 		return nil, err
 	}
 	var text bytes.Buffer
-	values := haproxyValues{Dir: dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Upstreams: upstreams, Connections: h.maxConnections}
+	values := haproxyValues{Certs: h.stage.Dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Upstreams: upstreams, Connections: h.maxConnections}
 	if err := haproxyConfig.Execute(&text, values); err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (h *hop) startNginx(name string, hash bool, upstreams []string) (*proxy, er
 		return nil, err
 	}
 	n := &servers.Nginx{
-		Dir: dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Workers: 1, Connections: h.maxConnections, Hash: hash, Upstreams: upstreams,
+		Dir: dir, Certs: h.stage.Dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Workers: 1, Connections: h.maxConnections, Hash: hash, Upstreams: upstreams,
 	}
 	if err := n.Write(); err != nil {
 		return nil, err
@@ -279,18 +279,14 @@ func (h *hop) startMember(spec proc.Spec) (*cluster.Process, error) {
 // startRouter starts the first router of a cluster, or another one. It takes as many connections as its rivals.
 func (h *hop) startRouter(name, program, clusterName string, args ...string) (*cluster.Process, error) {
 	args = append([]string{"--max-connections", fmt.Sprint(h.maxConnections)}, args...)
-	return h.startMember(servers.Router(name, program, clusterName, h.redis, append(args, h.with.routerArgs()...)...))
+	return h.startMember(servers.Router(name, program, clusterName, h.redis, slices.Concat(args, h.with.member, h.with.routes)...))
 }
 
 // anotherRouter starts one more router of a cluster.
 func (h *hop) anotherRouter(name, program string, u *upstreams, f front) (*proxy, error) {
 	args := []string{"--join", u.router.Gossip}
 	if f == frontTLS {
-		tls, err := h.tlsArgs()
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, tls...)
+		args = append(args, h.tlsArgs()...)
 	}
 	kind, _ := h.contestant(name)
 	r, err := h.startRouter(fileName("router-"+name+"-"+string(f)), program, kind, args...)
@@ -315,12 +311,8 @@ func fileName(name string) string {
 }
 
 // tlsArgs are flags of a router that takes TLS.
-func (h *hop) tlsArgs() ([]string, error) {
-	dir, err := os.MkdirTemp(h.stage.Dir, "tls-")
-	if err != nil {
-		return nil, err
-	}
-	return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "cert.key.pem")}, writeCertificate(dir)
+func (h *hop) tlsArgs() []string {
+	return []string{"--tls-cert", filepath.Join(h.stage.Dir, "cert.pem"), "--tls-key", filepath.Join(h.stage.Dir, "cert.key.pem")}
 }
 
 // appSocket is where the app of kindApp listens.
@@ -328,7 +320,7 @@ func (h *hop) appSocket() string { return filepath.Join(h.stage.Dir, "app.sock")
 
 // startSidecar starts a sidecar of a cluster before the app of kindApp.
 func (h *hop) startSidecar(name, program, clusterName, gossip string, args ...string) (*cluster.Process, error) {
-	args = append(append(args, h.with.memberArgs()...), "--upstream", "unix://"+h.appSocket())
+	args = slices.Concat(args, h.with.member, []string{"--upstream", "unix://" + h.appSocket()})
 	return h.startMember(servers.Worker(name, program, clusterName, h.redis, gossip, args...))
 }
 
@@ -339,7 +331,7 @@ func (h *hop) sidecarProxy(program, name string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &proxy{process: s.Process, addr: map[front]string{frontLink: s.Listen}, link: h.with.link(name)}, nil
+	return &proxy{process: s.Process, addr: map[front]string{frontLink: s.Listen}, link: h.with.linkTo(name)}, nil
 }
 
 // doorsOf returns the sidecars of a cluster that take requests from clients. They are started once. With
@@ -348,10 +340,7 @@ func (h *hop) doorsOf(clusterName string) (all []*cluster.Process, err error) {
 	if all := h.doors[clusterName]; all != nil {
 		return all, nil
 	}
-	args := []string{"--public", "127.0.0.1:0"}
-	if h.with.routes != "" {
-		args = append(args, "--routes", h.with.routes)
-	}
+	args := append([]string{"--public", "127.0.0.1:0"}, h.with.routes...)
 	for i := range instances {
 		name, join := fmt.Sprintf("door-%s%d", clusterName, i+1), ""
 		if clusterName != "" && i > 0 {

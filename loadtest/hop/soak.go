@@ -78,14 +78,10 @@ func (s *soak) run() (err error) {
 
 // start starts the cluster.
 func (s *soak) start() error {
-	if err := s.startRedis(); err != nil {
+	if err := s.prepare(); err != nil {
 		return err
 	}
 	if _, err := s.upstreams(kindApp); err != nil {
-		return err
-	}
-	tls, err := s.tlsArgs()
-	if err != nil {
 		return err
 	}
 	// More than its default, where a process may have few files.
@@ -93,7 +89,7 @@ func (s *soak) start() error {
 	if err != nil {
 		return err
 	}
-	second, err := s.startRouter("router-tls", s.programs.Router, soakCluster, append(tls, "--join", first.Gossip)...)
+	second, err := s.startRouter("router-tls", s.programs.Router, soakCluster, append(s.tlsArgs(), "--join", first.Gossip)...)
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,9 +65,8 @@ type bench struct {
 
 	out    io.Writer
 	stage  *proc.Stage
-	server []*proc.Process // the worker, and its store
-	store  *redis.Client
-	gossip string // address of the worker
+	server []*proc.Process // the store, and the worker
+	gossip string          // address of the worker
 }
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
@@ -92,7 +89,6 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	if err := b.start(ctx, programs.Worker); err != nil {
 		return err
 	}
-	defer b.store.Close()
 	if b.peers != nil {
 		return b.compare(ctx)
 	}
@@ -113,7 +109,7 @@ func (b *bench) start(ctx context.Context, program string) error {
 	if err != nil {
 		return err
 	}
-	b.server, b.store = []*proc.Process{store, worker}, redis.NewClient(&redis.Options{Addr: store.Dial})
+	b.server = []*proc.Process{store, worker}
 	b.gossip = cluster.Of(worker).Gossip
 	return nil
 }
@@ -195,14 +191,9 @@ func (b *bench) part(ctx context.Context, t turn, what string) (rate float64, er
 }
 
 // scripts returns how many scripts the store has run.
-func (b *bench) scripts(ctx context.Context) (n int64, err error) {
-	stats, err := b.store.Info(ctx, "commandstats").Result()
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(stats, "cmdstat_evalsha:calls=")
-	calls, _, _ := strings.Cut(rest, ",")
-	return strconv.ParseInt(calls, 10, 64)
+func (b *bench) scripts(ctx context.Context) (int64, error) {
+	calls, err := servers.Calls(ctx, b.server[0].Dial)
+	return calls["evalsha"], err
 }
 
 func (b *bench) cpu() (sum time.Duration) {

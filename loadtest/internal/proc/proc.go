@@ -159,9 +159,8 @@ func (s *Stage) Close() {
 
 // Find returns the path of a program, which for root's ones may not be in
 // $PATH; "" if there is none.
-func Find(program string, dirs ...string) string {
-	dirs = append(append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin"), dirs...)
-	for _, dir := range dirs {
+func Find(program string) string {
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin") {
 		path := filepath.Join(dir, program)
 		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 && !info.IsDir() {
 			return path

@@ -15,7 +15,8 @@ import (
 type Nginx struct {
 	Dir         string // of its own, readable for all: its workers are of another user
 	HTTP        string // host:port that it listens on
-	TLS         string // the same with TLS, with cert.pem and cert.key.pem in Dir; "" for none
+	TLS         string // the same with TLS, with cert.pem and cert.key.pem in Certs; "" for none
+	Certs       string // a directory
 	HTTP2       string // the same with HTTP/2 without TLS; "" for none
 	Workers     int    // processes
 	Connections uint64 // at most, of each worker
@@ -56,8 +57,8 @@ http {
 	server {
 		listen {{.HTTP}} backlog=4096;
 		{{if .TLS}}listen {{.TLS}} ssl;
-		ssl_certificate {{.Dir}}/cert.pem;
-		ssl_certificate_key {{.Dir}}/cert.key.pem;{{end}}
+		ssl_certificate {{.Certs}}/cert.pem;
+		ssl_certificate_key {{.Certs}}/cert.key.pem;{{end}}
 		location / { proxy_pass http://upstreams; }
 	}
 	{{if .HTTP2}}server {

@@ -6,7 +6,10 @@ package servers
 
 import (
 	"context"
+	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -33,6 +36,26 @@ func StartRedis(ctx context.Context, stage *proc.Stage, name string) (*proc.Proc
 		return nil, err
 	}
 	return stage.Start(ctx, spec)
+}
+
+// Calls returns how often the Redis at host:port has executed which command.
+func Calls(ctx context.Context, addr string) (map[string]int64, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	info, err := client.Info(ctx, "commandstats").Result()
+	return parseCalls(info), err
+}
+
+// parseCalls reads the section commandstats of INFO.
+func parseCalls(info string) map[string]int64 {
+	calls := make(map[string]int64)
+	for line := range strings.Lines(info) {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if n, _, _ := strings.Cut(rest, ","); ok {
+			calls[name], _ = strconv.ParseInt(n, 10, 64) // the server writes numbers
+		}
+	}
+	return calls
 }
 
 // Open makes a stage of that name, with the programs that are in dir, or built there if dir is "". The caller must close
