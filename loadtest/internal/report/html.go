@@ -22,7 +22,7 @@ func (r *Report) HTML(w io.Writer) error {
 			}
 			return template.CSS(colorOf(i))
 		},
-		"times": times, "whole": whole, "join": strings.Join,
+		"times": times, "factor": factor, "whole": whole, "count": Count, "micros": micros, "join": strings.Join,
 		"faulty": func(n int64, c Check) string {
 			if n == 0 {
 				return ""
@@ -60,50 +60,8 @@ type Chart struct {
 	SVG         template.HTML
 }
 
-// Bar is a row's CPU time per request.
-type Bar struct {
-	Title, Value string
-	Number       int
-	Parts        []Part
-}
-
-// Part is a piece of a [Bar].
-type Part struct {
-	Title, Group string
-	Width        template.CSS
-}
-
-// Costs draw CPU time per request, by groups of processes in the order in which a request meets them.
-func (s *Scene) Costs() (bars []Bar) {
-	most := 1e-9
-	for _, r := range s.Rows {
-		most = max(most, r.Median(CPU))
-	}
-	for _, r := range s.Rows {
-		b := Bar{Title: r.Title, Value: micros(r.Median(CPU)) + " · " + times(r.Over(s.Rows[0], CPU)), Number: r.Number}
-		for i, f := range []Figure{FrontCPU, AppCPU, StoreCPU} {
-			group := [...]string{"front", "app", "store"}[i]
-			b.Parts = append(b.Parts, Part{group + ": " + micros(r.Median(f)), group, template.CSS(fmt.Sprintf("width: %.1f%%", 100*r.Median(f)/most))})
-		}
-		bars = append(bars, b)
-	}
-	return bars
-}
-
-// Line is a row of a scene's table, as text.
-type Line struct {
-	Title string
-	Cells []string
-	Bad   bool // its last cell, of failures
-}
-
-// Lines are a scene's table.
-func (s *Scene) Lines() (lines []Line) {
-	for _, r := range s.Rows {
-		lines = append(lines, Line{r.Title, s.cells(r, figures), r.Failed() > 0})
-	}
-	return lines
-}
+// Cells are a row of a scene's table.
+func (s *Scene) Cells(r *Row) []string { return s.cells(r, figures) }
 
 // VersionList are the versions as text, sorted.
 func (r *Report) VersionList() (all []string) {

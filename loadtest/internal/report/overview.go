@@ -2,76 +2,39 @@ package report
 
 import (
 	"fmt"
-	"html/template"
 	"io"
 	"strings"
 )
 
-// Panel is a workload in the overview.
-type Panel struct {
-	Title string
-	Cells []Cell // of all contenders, in the same order in each panel
-}
+// Word says whether a contender was right in a row. Its class is good, bad or doubt.
+type Word struct{ Class, Text string }
 
-// Cell is a contender in a panel. One that did not take part has only a title.
-type Cell struct {
-	Title  string
-	Number int
-	Ran    bool
-	Rate   string       // answers per second
-	Times  string       // the first row's
-	Bar    template.CSS // width
-	Class  string       // of Word: good, bad or doubt
-	Word   string       // whether it was right
-}
-
-// Overview is the chart of the first screen: what each contender answered in
-// each workload, and whether it was right.
-func (r *Report) Overview() (panels []Panel) {
-	for _, s := range r.Scenes {
-		p := Panel{Title: s.Title}
-		for i, c := range r.Checks {
-			cell := Cell{Title: c.Title, Number: i}
-			if row := s.Row(c.Contender); row != nil {
-				cell.Ran = true
-				cell.Rate, cell.Times = Count(row.Median(PerSecond))+"/s", factor(row.Over(s.Rows[0], PerSecond))
-				cell.Bar = template.CSS(fmt.Sprintf("width: %.1f%%", 100*row.Median(PerSecond)/s.most()))
-				cell.Class, cell.Word = r.word(row, c)
-			}
-			p.Cells = append(p.Cells, cell)
-		}
-		panels = append(panels, p)
-	}
-	return panels
-}
-
-// most is the highest rate of all rows; never 0.
-func (s *Scene) most() float64 {
-	top := 1e-9
-	for _, row := range s.Rows {
-		top = max(top, row.Median(PerSecond))
-	}
-	return top
-}
-
-// word says whether a contender was right in a row, with the class of the
-// words.
-func (r *Report) word(row *Row, c Check) (class, text string) {
+// Word is on the first screen, beside what the contender answered in a workload.
+func (r *Report) Word(row *Row, c Check) Word {
 	switch {
 	case row.Judged.Faults() > 0:
 		first, _, _ := strings.Cut(row.Judged.FaultText(), ", ") // the details say the rest
-		return "bad", "WRONG: " + first
+		return Word{"bad", "WRONG: " + first}
 	case c.Caveat != "":
-		return "doubt", c.Caveat
+		return Word{"doubt", c.Caveat}
 	case c.Faults() > 0:
-		return "doubt", "right here, WRONG elsewhere"
+		return Word{"doubt", "right here, WRONG elsewhere"}
 	case row.Failed() > 0:
-		return "good", "right; " + whole(row.Failed()) + " failed"
+		return Word{"good", "right; " + whole(row.Failed()) + " failed"}
 	}
-	return "good", "right"
+	return Word{"good", "right"}
 }
 
-// matrix writes the overview as a table.
+// Share is the width of a bar for a row's figure, beside the bars for the largest of that or of another one.
+func (s *Scene) Share(r *Row, f, of Figure) string {
+	most := 1e-9
+	for _, row := range s.Rows {
+		most = max(most, row.Median(of))
+	}
+	return fmt.Sprintf("%.1f%%", 100*r.Median(f)/most)
+}
+
+// matrix writes what each contender answered in each workload as a table.
 func (r *Report) matrix(w io.Writer, paint func(code, s string) string) {
 	lines := [][]string{{"requests/s, × the first"}}
 	for _, s := range r.Scenes {
