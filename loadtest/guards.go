@@ -14,8 +14,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
-	"github.com/keyway-go/keyway/fallback"
-	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/localmutex"
 )
@@ -36,16 +34,14 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 		}
 	case "plain":
 		e = a.plain()
-	case "lock", "quorum":
-		e, stop, err = a.keywayLock()
-	case "redsync", "redlock":
-		var clients []*redis.Client
-		for i := range a.Redis {
-			clients = append(clients, a.client(i))
-		}
-		e = a.underName(lockers.Redsync(clients, a.TTL))
-	case "redislock":
-		e = a.underName(lockers.Redislock(a.client(0), a.TTL, lockers.Poll))
+	case "lock", "redsync", "redislock":
+		e, stop, err = a.library(a.Design, a.Redis)
+	case "quorum":
+		e, stop, err = a.library("lock", a.Redis)
+	case "redlock":
+		e, stop, err = a.library("redsync", a.Redis)
+	case "etcd":
+		e, stop, err = a.library("etcd", []string{a.Stores[storeEtcd]})
 	case "rueidislock":
 		e, stop, err = a.rueidislock()
 	case "pg-row":
@@ -56,10 +52,6 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 		return a.versioned, stop, nil
 	case "mariadb":
 		e, stop, err = a.named()
-	case "etcd":
-		if e, stop, err = lockers.Etcd([]string{a.Stores[storeEtcd]}, a.TTL); err == nil {
-			e = a.underName(e)
-		}
 	case "zookeeper":
 		e, stop, err = a.zookeeper()
 	case lockService:
@@ -104,11 +96,12 @@ func locally(e enter) enter {
 // lockName is what a key's lock is called in a store.
 func (a *app) lockName(key string) string { return a.Cluster + ":lock:" + key }
 
-// underName takes the lock of a key by that name.
-func (a *app) underName(e enter) enter {
+// library takes the lock of a key by its name, with a library.
+func (a *app) library(name string, addrs []string) (enter, func(), error) {
+	e, stop, err := lockers.New(name, addrs, a.TTL)
 	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
 		return e(ctx, a.lockName(key))
-	}
+	}, stop, err
 }
 
 // lockPatience bounds the wait for a lock that has to be told.
@@ -116,45 +109,13 @@ const lockPatience = time.Minute
 
 var errPatience = fmt.Errorf("app: no lock within %v", lockPatience)
 
-func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Options{Addr: a.Redis[i]}) }
-
-// keywayLock is the lock of package lock.
-func (a *app) keywayLock() (enter, func(), error) {
-	options := lock.Config{TTL: a.TTL, Prefix: a.lockName("")}
-	var clients []redis.UniversalClient
-	for _, addr := range a.Redis {
-		client, err := fallback.NewClient("redis://" + addr)
-		if err != nil {
-			return nil, nil, err
-		}
-		clients = append(clients, client)
-	}
-	var locker *lock.Locker
-	var err error
-	if len(clients) > 1 {
-		locker, err = lock.NewQuorum(clients, options)
-	} else {
-		locker, err = lock.New(clients[0], options)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := func() {
-		_ = locker.Close() // what it fails with, the records show
-		for _, client := range clients {
-			_ = client.Close()
-		}
-	}
-	return lockers.Keyway(locker), stop, nil
-}
-
 // release is made once for the process: its hash names the script in Redis.
 var release = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
 
 // plain is the lock that teams write: SET NX PX, polling with jitter, and a
 // script that deletes the key if it is still one's own.
 func (a *app) plain() enter {
-	client := a.client(0)
+	client := redis.NewClient(&redis.Options{Addr: a.Redis[0]})
 	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
 		name, owner := a.lockName(key), rand.Text()
 		for {

@@ -26,10 +26,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
@@ -359,6 +357,9 @@ func (b *bench) compare(ctx context.Context) error {
 
 // connector starts the server of a kind of locks, and returns what makes a client of it.
 func (b *bench) connector(ctx context.Context, name string) (connect func() (lockers.Enter, func(), error), err error) {
+	clients := func(addr string) func() (lockers.Enter, func(), error) {
+		return func() (lockers.Enter, func(), error) { return lockers.New(name, []string{addr}, peerTTL) }
+	}
 	switch name {
 	case own:
 		return func() (lockers.Enter, func(), error) {
@@ -373,32 +374,14 @@ func (b *bench) connector(ctx context.Context, name string) (connect func() (loc
 		if err != nil {
 			return nil, err
 		}
-		if _, err := b.stage.Start(ctx, spec); err != nil {
-			return nil, err
-		}
-		return func() (lockers.Enter, func(), error) {
-			return lockers.Etcd([]string{"http://" + spec.Dial}, peerTTL)
-		}, nil
+		_, err = b.stage.Start(ctx, spec)
+		return clients("http://" + spec.Dial), err
 	case "lock", "redislock", "redsync":
 		server, err := servers.StartRedis(ctx, b.stage, name)
 		if err != nil {
 			return nil, err
 		}
-		return func() (lockers.Enter, func(), error) {
-			client := redis.NewClient(&redis.Options{Addr: server.Dial, ContextTimeoutEnabled: true})
-			end := func() { _ = client.Close() }
-			switch name {
-			case "redsync":
-				return lockers.Redsync([]*redis.Client{client}, peerTTL), end, nil
-			case "redislock":
-				return lockers.Redislock(client, peerTTL, lockers.Poll), end, nil
-			}
-			locker, err := lock.New(client, lock.Config{TTL: peerTTL})
-			if err != nil {
-				return nil, nil, err
-			}
-			return lockers.Keyway(locker), func() { _, _ = locker.Close(), client.Close() }, nil
-		}, nil
+		return clients(server.Dial), nil
 	}
 	return nil, cli.Usagef("-peers: there is no %q; there are etcd, lock, redislock and redsync", name)
 }

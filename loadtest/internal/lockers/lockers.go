@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -38,8 +39,42 @@ func Keyway[L locking.Lease](locker interface {
 	}
 }
 
-// Redsync has its own delays between tries; over several servers it is Redlock.
-func Redsync(clients []*redis.Client, ttl time.Duration) Enter {
+// New returns what takes locks with a library: etcd, whose servers have URLs; and redsync, redislock or lock, which is Keyway's
+// own, with a Redis at host:port. With several of these redsync is Redlock, and lock a quorum. end ends its clients.
+func New(library string, addrs []string, ttl time.Duration) (_ Enter, end func(), err error) {
+	if library == "etcd" {
+		return etcd(addrs, ttl)
+	}
+	var clients []redis.UniversalClient
+	for _, addr := range addrs {
+		clients = append(clients, redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}))
+	}
+	disconnect := func() {
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	}
+	switch library {
+	case "redsync":
+		return withRedsync(clients, ttl), disconnect, nil
+	case "redislock":
+		return withRedislock(clients[0], ttl), disconnect, nil
+	}
+	var locker *lock.Locker
+	if len(clients) > 1 {
+		locker, err = lock.NewQuorum(clients, lock.Config{TTL: ttl})
+	} else {
+		locker, err = lock.New(clients[0], lock.Config{TTL: ttl})
+	}
+	if err != nil {
+		disconnect()
+		return nil, nil, err
+	}
+	return Keyway(locker), func() { _ = locker.Close(); disconnect() }, nil // what it fails with, the records show
+}
+
+// withRedsync has redsync's own delays between tries.
+func withRedsync(clients []redis.UniversalClient, ttl time.Duration) Enter {
 	var pools []redsyncredis.Pool
 	for _, client := range clients {
 		pools = append(pools, goredis.NewPool(client))
@@ -54,10 +89,10 @@ func Redsync(clients []*redis.Client, ttl time.Duration) Enter {
 	}
 }
 
-// Redislock has no delay of its own: it tries every poll on average.
-func Redislock(client *redis.Client, ttl, poll time.Duration) Enter {
+// withRedislock tries every [Poll] on average, as redislock has no delay of its own.
+func withRedislock(client redis.UniversalClient, ttl time.Duration) Enter {
 	locker := redislock.New(client)
-	options := &redislock.Options{RetryStrategy: jitter(poll)}
+	options := &redislock.Options{RetryStrategy: jitter(Poll)}
 	return func(ctx context.Context, name string) (context.Context, int64, func(), error) {
 		wait, cancel := context.WithTimeout(ctx, time.Hour) // without a deadline it would wait no longer than the TTL
 		lock, err := locker.Obtain(wait, name, ttl, options)
@@ -80,9 +115,9 @@ const Poll = 2 * time.Millisecond
 // sparesKept bounds the sessions that nobody uses.
 const sparesKept = 1024
 
-// Etcd is the lock of etcd's package concurrency. It belongs to a session, so
+// etcd is the lock of etcd's package concurrency. It belongs to a session, so
 // that each caller needs one of its own; they are kept. stop ends them.
-func Etcd(endpoints []string, ttl time.Duration) (_ Enter, stop func(), err error) {
+func etcd(endpoints []string, ttl time.Duration) (_ Enter, stop func(), err error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 	if err != nil {
 		return nil, nil, err
