@@ -118,8 +118,7 @@ const (
 )
 
 // warnings are what makes results doubtful.
-func (o *options) warnings(r *report.Report) (all []string) {
-	all = append(all, o.leftOut...)
+func warnings(r *report.Report) (all []string) {
 	for _, s := range r.Scenes {
 		for _, row := range s.Rows {
 			if share := row.Median(report.Generator); share > busyGenerator {

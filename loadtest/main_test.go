@@ -329,7 +329,7 @@ func TestWarnings(t *testing.T) {
 		{Contender: "quick", Turns: []report.Turn{{report.Generator: 0.51}}},
 		{Contender: "slow", Turns: []report.Turn{{report.Generator: 0.49, report.Seconds: 4}}, Marks: []report.Mark{{What: "drain w1", Done: 4.3}, {What: "add", Done: 3.9}}},
 	}}}}
-	got := strings.Join(new(options).warnings(r), "\n")
+	got := strings.Join(warnings(r), "\n")
 	for _, want := range []string{"hot, quick: the load generator, which has one thread, was busy for 51 %", "hot, slow: drain w1 lasted beyond the measured time, until 4.3 s", "busy before the run (load 1.1"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("there is no %q in\n%s", want, got)

@@ -45,7 +45,7 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 	for _, c := range m.checks {
 		r.Checks = append(r.Checks, *c)
 	}
-	r.Warnings = o.warnings(r)
+	r.Warnings = warnings(r)
 	return r, nil
 }
 

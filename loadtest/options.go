@@ -44,7 +44,6 @@ type options struct {
 	chosen     []contender
 	scenes     []scene
 	events     []event
-	leftOut    []string // of what runs by default, with why
 	invocation string
 }
 

@@ -72,10 +72,6 @@ func (o *options) plan() (err error) {
 		if err != nil {
 			return err
 		}
-		if len(o.workloads) == 0 && s.mix.Path == workStockPostgres && slices.Contains(postgresServer.programs(), "") {
-			o.leftOut = append(o.leftOut, fmt.Sprintf("%s was left out, since %s is not installed. As root: scripts/deps %[2]s", s.name, postgresServer.pkg))
-			continue
-		}
 		if s.ids = o.names; len(s.ids) == 0 {
 			s.ids = o.usual(s)
 		}
