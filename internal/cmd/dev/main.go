@@ -50,13 +50,12 @@ func run(free bool, stdout *os.File) (err error) {
 	if err != nil {
 		return err
 	}
-	dir := relative(filepath.Dir(self))
 	log, err := os.CreateTemp("", "keyway-*.log")
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	d := &demo{out: stdout, log: log, programs: cluster.In(dir)}
+	d := &demo{out: stdout, log: log, programs: cluster.In(filepath.Dir(self))}
 
 	ctx, stop := untilSignal()
 	defer stop()
@@ -203,16 +202,4 @@ func isFree(addr string) bool {
 		l.Close()
 	}
 	return err == nil
-}
-
-// relative returns path as seen from the working directory, if it is below it.
-func relative(path string) string {
-	wd, err := os.Getwd()
-	if err != nil {
-		return path
-	}
-	if rel, err := filepath.Rel(wd, path); err == nil && filepath.IsLocal(rel) {
-		return rel
-	}
-	return path
 }

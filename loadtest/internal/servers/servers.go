@@ -1,7 +1,9 @@
 //go:build linux
 
-// Package servers describes the processes that stand around what is measured:
-// Redis, Keyway's router, and nginx as a load balancer.
+// Package servers describes the processes that stand around what is measured,
+// such as Redis, Keyway's router, and nginx as a load balancer, and asks them what they have done.
+//
+// Files: servers.go, nginx.go, metrics.go; site.go has a router and workers with their Redis.
 package servers
 
 import (
