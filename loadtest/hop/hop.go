@@ -50,6 +50,9 @@ type scenario struct {
 	goal        string
 }
 
+// keys is how many there are, all equally frequent.
+const keys = 10_000
+
 // idle is the scenario that measures memory.
 const idle = "idle"
 
@@ -107,18 +110,11 @@ type flags struct {
 	rounds      int
 	time        time.Duration
 	warmUp      time.Duration
-	keys        int
 	idleConns   int
 	scenarios   []scenario
 	other       string
 	otherWorker string
 	bare        bool
-}
-
-// common are the flags of the hop and of the soak.
-func (f *flags) common(set *cli.Flags) {
-	set.Int(&f.keys, "keys", 10_000, 1, "`number` of different keys, all equally frequent")
-	set.String(&f.programsDir, "programs", "", "`directory` of the router and worker to use; by default they are built")
 }
 
 func parseFlags(args []string, out io.Writer) (f flags, err error) {
@@ -127,7 +123,7 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 		names = append(names, s.name)
 	}
 	set := cli.NewFlags("hop", "Hop measures what a request costs in Keyway's router, in HAProxy and in nginx, in turns.\n")
-	f.common(set)
+	set.String(&f.programsDir, "programs", "", "`directory` of the router and worker to use; by default they are built")
 	set.Int(&f.rounds, "rounds", 5, 1, "`number` of rounds in which each proxy has its turn")
 	var seconds float64
 	set.Float(&seconds, "seconds", 2, 1e-3, 1e6, "`length` of a turn")
@@ -224,7 +220,7 @@ func (h *hop) config(s scenario, p *proxy) load.Config {
 	f := cmp.Or(s.front, frontHTTP)
 	cfg := load.Config{
 		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Clients: s.connections, Streams: s.streams, Rate: s.rate,
-		Mix: load.Mix{Path: s.path, Keys: h.keys, Forwarded: s.forwarded}, WarmUp: h.warmUp, Time: h.time,
+		Mix: load.Mix{Path: s.path, Keys: keys, Forwarded: s.forwarded}, WarmUp: h.warmUp, Time: h.time,
 	}
 	if p.link != nil {
 		cfg.Addr, cfg.Link, cfg.Clients, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections

@@ -72,7 +72,7 @@ func requires(t *testing.T, programs ...string) {
 func TestHop(t *testing.T) {
 	t.Parallel()
 	requires(t, "haproxy", "nginx", "redis-server")
-	out, err := measure(t, "--rounds", "1", "--seconds", "0.2", "--warm-up", "10ms", "--keys", "50", "--idle", "200")
+	out, err := measure(t, "--rounds", "1", "--seconds", "0.2", "--warm-up", "10ms", "--idle", "200")
 	if err != nil {
 		t.Fatal(err)
 	}

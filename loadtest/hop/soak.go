@@ -39,7 +39,7 @@ func runSoak(ctx context.Context, args []string, stdout io.Writer) error {
 	s := new(soak)
 	var f flags
 	set := cli.NewFlags("soak", "Soak loads routers and sidecars for long, and looks whether they need more and more.\n")
-	f.common(set)
+	set.String(&f.programsDir, "programs", "", "`directory` of the router and worker to use; by default they are built")
 	set.Duration(&s.time, "t", 10*time.Minute, time.Second, "`time` of the load")
 	set.Int(&s.connections, "connections", 10_000, 10, "`number` of connections of clients: 7 of 10 with HTTP/1.1, 2 with HTTP/2 of two streams each, 1 with HTTP/1.1 over TLS")
 	if err := set.Parse(args, stdout); err != nil {

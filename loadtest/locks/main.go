@@ -44,6 +44,7 @@ func main() { os.Exit(cli.Main("locks", run)) }
 const (
 	clusterName = "locks"
 	warmUp      = time.Second
+	keysEach    = 100              // of a caller
 	longLease   = time.Minute      // longer than the session TTL
 	peerTTL     = 10 * time.Second // as Keyway's
 	mostCallers = 64               // of a comparison
@@ -57,7 +58,6 @@ for locks of a minute, which are written to the store.
 type bench struct {
 	time    time.Duration
 	callers int
-	keys    int
 	peers   []string // to compare with; nil for none
 	rounds  int      // of the comparison
 
@@ -72,7 +72,6 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	f := cli.NewFlags("locks", about)
 	f.Duration(&b.time, "t", 5*time.Second, time.Millisecond, "how `long` each part lasts, after a second, or each turn of a comparison")
 	f.Int(&b.callers, "callers", 256, 1, "`number` of callers at once, 64 at most in a comparison")
-	f.Int(&b.keys, "keys", 100, 1, "`number` of keys of each caller")
 	f.List(&b.peers, "peers", ",", nil, "`locks` to compare with, with commas between: etcd, lock (Keyway's Redis lock), redislock, redsync")
 	f.Int(&b.rounds, "rounds", 3, 1, "`number` of turns that each has in a comparison")
 	if err := f.Parse(args, stdout); err != nil {
@@ -139,7 +138,7 @@ func (b *bench) measure(ctx context.Context) error {
 				}
 			}, nil
 		}
-		turn := turn{clients: []lockers.Enter{try}, callers: b.callers, keys: b.keys, time: warmUp}
+		turn := turn{clients: []lockers.Enter{try}, callers: b.callers, keys: keysEach, time: warmUp}
 		if _, err := turn.run(ctx); err != nil {
 			return err
 		}
@@ -301,7 +300,7 @@ var scenes = []struct {
 	clients int
 	keys    int // of each caller; 0: one for all
 }{
-	{"uncontended: %d callers, each with keys of his own, of 1 client", 1, 100},
+	{"uncontended: %d callers, each with keys of his own, of 1 client", 1, keysEach},
 	{"contended: %d callers of one key, of 1 client", 1, 0},
 	{"contended: %d callers of one key, of 3 clients in one process", mostClients, 0},
 }

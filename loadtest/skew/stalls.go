@@ -19,7 +19,7 @@ import (
 
 // stalls prints how long a request for an idle key takes that meets the move of its partition to another worker.
 func (s *site) stalls(ctx context.Context) error {
-	running, err := servers.NewSite(ctx, "skew", s.programs, s.workers, 0, nil, []string{"--placement", "off"})
+	running, err := servers.NewSite(ctx, "skew", s.programs, workers, 0, nil, []string{"--placement", "off"})
 	if err != nil {
 		return err
 	}
@@ -76,9 +76,9 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 		return m, err
 	}
 	to := "w0"
-	for i := range s.workers {
+	for i := range workers {
 		if was == fmt.Sprint("w", i) {
-			to = fmt.Sprint("w", (i+1)%s.workers)
+			to = fmt.Sprint("w", (i+1)%workers)
 		}
 	}
 	placed := make(chan error, 1)
