@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -17,8 +18,8 @@ const watchPause = 500 * time.Millisecond
 // Watch returns hints that something in the store changed or, after the connection was lost, may
 // have changed. Hints that are not received merge into one. The channel is closed when ctx ends or
 // the store is closed. A hint may get lost, so poll as well.
-func (s *Store) Watch(ctx context.Context) <-chan struct{} {
-	return s.handle.Watch(ctx, func(ctx context.Context, hints chan<- struct{}) {
+func (s *Store) Watch(ctx context.Context) <-chan records.Hint {
+	return s.handle.Watch(ctx, func(ctx context.Context, hints chan records.Hint) {
 		for ctx.Err() == nil {
 			s.watch(ctx, hints)
 			wake.Sleep(watchPause, ctx.Done())
@@ -28,7 +29,7 @@ func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 
 // watch passes hints on until etcd ends it, which a member that has lost its leader does, or until requests
 // go to another member.
-func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
+func (s *Store) watch(ctx context.Context, hints chan records.Hint) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	left := s.client.member()
@@ -43,7 +44,7 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 			more = false
 		}
 		more = more && r.Err() == nil
-		wake.Up(hints)
+		records.Hint{}.Pass(hints)
 	}
 }
 

@@ -41,6 +41,7 @@ func harness(t *testing.T, url string, raw *clientv3.Client) storetest.Harness {
 	}
 	remove := func(key string, opts ...clientv3.OpOption) { kit.Must(raw.Delete(t.Context(), key, opts...)) }
 	return storetest.Harness{
+		Terse:  true,
 		Mute:   true,
 		TTL:    shortTTL,
 		Elapse: func(d time.Duration) { <-time.After(d) },

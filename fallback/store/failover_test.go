@@ -72,7 +72,7 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 	return next
 }
 
-func drain(hints <-chan struct{}) {
+func drain(hints <-chan records.Hint) {
 	select {
 	case <-hints:
 	default:

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,27 @@ func TestDecodeChanges(t *testing.T) {
 	if _, err := decode(append(reply(), "more"), (*decoder).changes); !errors.Is(err, errReply) {
 		t.Errorf("a value left over got error %v", err)
 	}
+}
+
+func FuzzHint(f *testing.F) {
+	f.Add(int64(7), "gen", 3, int64(9), "a", "7")
+	f.Fuzz(func(t *testing.T, version int64, generation string, partition int, epoch int64, owner, garbage string) {
+		value := netstring(fmt.Sprint(epoch)) + netstring(owner) + netstring("8")
+		text := netstring(fmt.Sprint(version)) + netstring(generation)
+		want := records.Hint{Generation: generation, Version: version}
+		if h := readHint(text); !reflect.DeepEqual(h, want) {
+			t.Errorf("%q gave %+v", text, h)
+		}
+		text += netstring(fmt.Sprint(partition)) + netstring(value)
+		want.Partitions = []records.PartitionState{{Partition: partition, Record: records.Record{Epoch: epoch, Owner: owner}, Moved: 8}}
+		if h := readHint(text); !reflect.DeepEqual(h, want) {
+			t.Errorf("%q gave %+v", text, h)
+		}
+		if h := readHint(text[:len(text)-1]); !reflect.DeepEqual(h, records.Hint{}) {
+			t.Errorf("%q without its end gave %+v", text, h)
+		}
+		readHint(garbage)
+	})
 }
 
 func FuzzDecodePartition(f *testing.F) {

@@ -1,22 +1,23 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/internal/wake"
+	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/internal/records"
 )
 
 // Watch returns hints that something in the store changed or, after a reconnect, may have changed.
-// Hints that are not received merge into one. The channel is closed when ctx ends or the store is
+// Hints that are not received become one without content. The channel is closed when ctx ends or the store is
 // closed. A hint may get lost, so poll as well.
-func (s *Store) Watch(ctx context.Context) <-chan struct{} {
+func (s *Store) Watch(ctx context.Context) <-chan records.Hint {
 	return s.handle.Watch(ctx, s.watch)
 }
 
-func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
+func (s *Store) watch(ctx context.Context, hints chan records.Hint) {
 	pubsub := s.subscribe(ctx)
 	defer pubsub.Close()
 	// Without pings, which nobody waits to see answered: the connection's keep-alive notices a server that is gone.
@@ -29,11 +30,13 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 			if !ok {
 				return
 			}
+			hint := records.Hint{}
 			if m, ok := m.(*redis.Message); ok {
-				version, _ := strconv.ParseInt(m.Payload, 10, 64)
-				s.hinted.Store(version)
+				hint = readHint(m.Payload)
+				s.hinted.Store(hint.Version)
+				s.follow(hint)
 			}
-			wake.Up(hints)
+			hint.Pass(hints)
 		}
 	}
 }
@@ -43,4 +46,28 @@ func (s *Store) subscribe(ctx context.Context) *redis.PubSub {
 		return s.client.SSubscribe(ctx, s.channel)
 	}
 	return s.client.Subscribe(ctx, s.channel)
+}
+
+// readHint reads what prelude.lua publishes; anything else is a hint without content.
+func readHint(text string) (h records.Hint) {
+	f := stores.Read(text)
+	h.Version, h.Generation = f.Number(), f.Text()
+	for f.More() {
+		d := decoder{values: []any{f.Text(), f.Text(), "", []any{}}}
+		h.Partitions = append(h.Partitions, d.partition())
+		f.Err = cmp.Or(f.Err, d.err)
+	}
+	if f.Err != nil {
+		return records.Hint{}
+	}
+	return h
+}
+
+// follow has the handle know the version of a hint that tells all that has changed: no incarnation has.
+func (s *Store) follow(h records.Hint) {
+	if known := s.content.Load(); h.Partitions != nil && known.generation == h.Generation && known.version+1 == h.Version {
+		next := *known
+		next.version = h.Version
+		s.keep(&next)
+	}
 }

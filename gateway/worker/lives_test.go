@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
 
@@ -98,7 +99,7 @@ func TestARestartedWorkerTakesItsPlace(t *testing.T) {
 // hintless is a store whose hints do not arrive.
 type hintless struct{ worker.Store }
 
-func (hintless) Watch(context.Context) <-chan struct{} { return nil }
+func (hintless) Watch(context.Context) <-chan records.Hint { return nil }
 
 // A worker that has released the life before it claims its partitions at once, whether or not a hint comes.
 func TestAReleasedLifeIsSucceededAtOnce(t *testing.T) {

@@ -332,4 +332,4 @@ func (b *becoming) ClearLocks(ctx context.Context, gen string, moves []records.M
 func (b *becoming) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	return b.now.Load().Observe(ctx, gen, incarnation, since, suspects)
 }
-func (b *becoming) Watch(ctx context.Context) <-chan struct{} { return b.now.Load().Watch(ctx) }
+func (b *becoming) Watch(ctx context.Context) <-chan records.Hint { return b.now.Load().Watch(ctx) }

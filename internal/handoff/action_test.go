@@ -41,6 +41,7 @@ const (
 	actHold                        // worker a locks key b for a holder elsewhere
 	actRenew                       // worker a renews its lock b
 	actFree                        // worker a releases its lock b
+	actHint                        // hint b reaches worker a, late or once more
 )
 
 type action struct {
@@ -206,6 +207,11 @@ func (w *world) procActions(as []action, i int8, p *proc) []action {
 		add(actSight, 0)
 	} else if w.can(evBlind) {
 		add(actBlind, 0)
+	}
+	if w.can(evLate) {
+		for j := range w.told {
+			add(actHint, j)
+		}
 	}
 	if w.can(evLeave) && !p.leaving {
 		add(actLeave, 0)
@@ -416,6 +422,10 @@ func (w *world) doProc(a action, p *proc) {
 	case actSpawn:
 		w.spend(evSpawn)
 		w.respawn(p)
+	case actHint:
+		w.spend(evLate)
+		w.say("%s gets the hint of version %d", p.name, w.told[a.b].Version)
+		w.takeHint(p, w.told[a.b], true)
 	case actLeave:
 		w.spend(evLeave)
 		w.say("%s is told to leave", p.name)

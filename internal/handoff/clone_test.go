@@ -26,9 +26,10 @@ func take[T any](from *[]*T) *T {
 // clone returns a world that goes on from here by itself.
 func (w *world) clone() *world {
 	c := take(&w.spares.worlds)
-	past, procs, msgs, last, held, served := c.past, c.procs, c.msgs, c.last, c.held, c.served
+	past, told, procs, msgs, last, held, served := c.past, c.told, c.procs, c.msgs, c.last, c.held, c.served
 	*c = *w
 	c.past = append(past[:0], w.past...)
+	c.told = append(told[:0], w.told...)
 	if procs == nil {
 		procs = make([]*proc, len(w.procs))
 		for i := range procs {

@@ -61,6 +61,7 @@ func (w *world) fingerprint(f *fingerprinter, budget bool) uint64 {
 	for _, p := range w.procs {
 		f.proc(p)
 	}
+	f.hints()
 	f.messages()
 	return maphash.Bytes(fingerprintSeed, f.buf)
 }
@@ -445,6 +446,23 @@ func (f *fingerprinter) change(c records.Change) {
 	f.epoch(c.Partition, c.Floor)
 	f.residue(c.Partition, c.Residue)
 	f.locks(c.Partition, c.Served, c.Locks)
+}
+
+func (f *fingerprinter) hints() {
+	f.int(len(f.w.told))
+	for _, h := range f.w.told {
+		f.generation(h.Generation)
+		for _, p := range f.w.procs {
+			for _, m := range p.lives() {
+				f.bools(h.Generation == m.generation, h.Version <= m.snapshot.Version, h.Version == m.snapshot.Version+1)
+			}
+		}
+		for _, s := range h.Partitions {
+			f.int(s.Partition)
+			f.record(s.Partition, s.Record)
+			f.residue(s.Partition, s.Residue)
+		}
+	}
 }
 
 func (f *fingerprinter) messages() {

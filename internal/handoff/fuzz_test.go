@@ -67,7 +67,7 @@ func (z *fuzzer) step() {
 }
 
 func (z *fuzzer) input() Input {
-	switch z.int(11) {
+	switch z.int(12) {
 	case 0:
 		return View{
 			Digest:  uint64(z.int(3)),
@@ -89,6 +89,8 @@ func (z *fuzzer) input() Input {
 		return Tick{}
 	case 6:
 		return Write{Partition: z.int(5) - 1, Locks: []records.WrittenLock{{ID: z.name(), Text: z.name()}}}
+	case 8:
+		return Hinted{records.Hint{Generation: []string{"g0", "g1"}[z.int(2)], Version: z.m.snapshot.Version + int64(z.int(3)), Partitions: []records.PartitionState{z.state()}}}
 	case 7:
 		return Awaited{Partition: z.int(5) - 1}
 	}

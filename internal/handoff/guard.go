@@ -36,6 +36,9 @@ const (
 	guardSuccessor                         // the store keeps locks for a TTL, for whoever comes after us
 	guardOutcome                           // what was written with an unknown outcome is written again
 	guardForgotten                         // locks are written again where the store has lost data
+	guardHint                              // a hint tells nothing that a look has shown
+	guardHintGeneration                    // a hint tells nothing of another generation
+	guardHintNext                          // a hint tells all that is new only if it is of the next version
 )
 
 // on reports whether a rule holds.

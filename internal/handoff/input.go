@@ -28,6 +28,10 @@ type Peer struct {
 // worth looking at once. Hints may be lost: the machine polls as well.
 type Changed struct{}
 
+// Hinted says what the store hinted that has changed. If the machine does not know the hint's version then
+// (see [Machine.Knows]), it is worth looking for that.
+type Hinted struct{ records.Hint }
+
 // Reply is the outcome of the store call with the same ID. The shell answers every call exactly
 // once: with an error when Config.CallTimeout has passed. Only ErrGeneration and ErrSessionGone are
 // definite; after any other error the call may have been applied, or may still be. The machine
@@ -101,6 +105,7 @@ type Leave struct {
 func (Tick) input()        {}
 func (View) input()        {}
 func (Changed) input()     {}
+func (Hinted) input()      {}
 func (Reply) input()       {}
 func (Closed) input()      {}
 func (Finished) input()    {}

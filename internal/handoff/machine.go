@@ -204,6 +204,8 @@ func (m *Machine) takeInput(in Input) {
 	case Changed:
 		m.lookSoon()
 		m.again = m.observe.id != 0
+	case Hinted:
+		m.takeHint(in.Hint)
 	case Reply:
 		m.takeReply(in)
 	case Closed:

@@ -143,6 +143,8 @@ func (s *modelStore) call(now time.Duration, e Effect) Reply {
 		return Reply{ID: o.ID, Snapshot: s.snapshot(now, o)}
 	}
 	s.left = ""
+	before := s.version
+	defer s.raise(before)
 	s.expire(now)
 	switch e := e.(type) {
 	case FetchGeneration:
@@ -398,6 +400,32 @@ func (s *modelStore) dropResidue(p int, drop func(records.Residue) bool) {
 		s.parts[p].residue = slices.DeleteFunc(slices.Clone(old), drop)
 		s.touch(p)
 	}
+}
+
+// raise makes all that a call has changed of one version.
+func (s *modelStore) raise(before int64) {
+	s.version = min(s.version, before+1)
+	for p := range s.parts {
+		s.parts[p].version = min(s.parts[p].version, s.version)
+	}
+}
+
+// hint is what is hinted when a call has made the store what it is.
+func (s *modelStore) hint(before *modelStore) records.Hint {
+	h := records.Hint{Generation: s.generation, Version: s.version}
+	if s.version != before.version+1 || len(s.sessions) != len(before.sessions) || len(s.gone) != len(before.gone) || len(s.released) != len(before.released) {
+		return h
+	}
+	for p, part := range s.parts {
+		switch {
+		case part.version != s.version:
+		case part.locks != "" || len(part.written) > 0:
+			return records.Hint{Generation: s.generation, Version: s.version}
+		default:
+			h.Partitions = append(h.Partitions, s.state(p, ""))
+		}
+	}
+	return h
 }
 
 func (s *modelStore) touch(p int) {

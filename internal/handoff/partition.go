@@ -348,10 +348,7 @@ func (m *Machine) takeApply(r Reply) {
 	if r.Err != nil && m.refused(r.Err) {
 		return
 	}
-	for _, s := range r.States {
-		m.takeState(s)
-		m.track(s)
-	}
+	m.takeStates(r.States)
 	m.settleChanges(r.Err == nil)
 }
 
@@ -365,10 +362,11 @@ func (m *Machine) settleChanges(refused bool) {
 			continue
 		}
 		m.lookSoon()
-		if refused && part.state == stateMoving {
-			m.missing(c.To) // or else the move would have been made
-		} else {
+		switch {
+		case !refused || part.state != stateMoving:
 			m.apply.next = m.now.Mono + m.retryEvery
+		case part.record == c.From:
+			m.missing(c.To) // or else the move would have been made
 		}
 		switch {
 		case undecided && part.record.Owner == m.me():

@@ -134,13 +134,36 @@ func (m *Machine) takeObserve(r Reply) {
 			m.recheck = true
 		}
 	}
-	for _, s := range r.Snapshot.Partitions {
+	m.takeStates(r.Snapshot.Partitions)
+	m.prune()
+}
+
+// takeHint takes what a hint tells of partitions, unless a look has shown it. If nothing else has changed since the
+// latest look, the next one need not read it again. A look under way may not show it, and sets the version.
+func (m *Machine) takeHint(h records.Hint) {
+	if m.phase != phaseLive || !m.observed || h.Generation != m.generation && m.on(guardHintGeneration) ||
+		h.Version <= m.snapshot.Version && m.on(guardHint) {
+		return
+	}
+	m.takeStates(h.Partitions)
+	next := h.Version == m.snapshot.Version+1 || !m.on(guardHintNext)
+	if h.Partitions != nil && next && m.observe.id == 0 {
+		m.snapshot.Version = h.Version
+	}
+}
+
+// Knows reports whether the machine has seen all that had changed in the store by a hint.
+func (m *Machine) Knows(h records.Hint) bool {
+	return h.Generation == m.generation && h.Version <= m.snapshot.Version && m.observed
+}
+
+func (m *Machine) takeStates(states []records.PartitionState) {
+	for _, s := range states {
 		m.takeState(s)
 	}
-	for _, s := range r.Snapshot.Partitions {
+	for _, s := range states {
 		m.track(s)
 	}
-	m.prune()
 }
 
 // takeRenewed counts a renewal as a cheap look if its reply says that nothing has changed since the latest look. Its

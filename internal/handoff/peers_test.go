@@ -173,3 +173,29 @@ func TestALateRenewalIsNoLook(t *testing.T) {
 		t.Errorf("the latest snapshot is of beat %d, was of %d", m.snapshot.Beat, looked)
 	}
 }
+
+// TestAHintDuringALook looks again, since the look under way may have read what was before the hint.
+func TestAHintDuringALook(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
+	feed(m, s, now, all(m, "me"))
+	look := m.Step(now, Changed{})
+	late, before := s.call(now.Mono, look[0]), s.clone()
+	s.addResidue(0, records.Residue{Key: "k", Holder: "other", Token: 1})
+	h := s.hint(before)
+	if m.Step(now, Hinted{h}); len(h.Partitions) != 1 || m.Knows(h) {
+		t.Errorf("the machine knows all that has changed by %+v", h)
+	}
+	if m.Step(now, late); m.Knows(h) {
+		t.Error("the machine knows what its look has not shown")
+	}
+	feed(m, s, now, Changed{})
+	if !m.Knows(h) {
+		t.Error("the machine does not know what the next look has shown")
+	}
+	before = s.clone()
+	s.dropResidue(0, func(records.Residue) bool { return true })
+	h = s.hint(before)
+	if m.Step(now, Hinted{h}); !m.Knows(h) {
+		t.Errorf("the machine does not know what has changed by %+v", h)
+	}
+}

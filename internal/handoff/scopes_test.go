@@ -207,6 +207,7 @@ func scopes() []*scope {
 	suspect := func(sc *scope) { sc.suspect = true }
 	lag := func(sc *scope) { sc.lag = true }
 	poll := func(sc *scope) { sc.poll = true }
+	bare := func(sc *scope) { sc.bare = true }
 	proof := func(sc *scope) { sc.proof = true }
 	trust := func(sc *scope) { sc.trust = true }
 	mute := func(sc *scope) { sc.mute = true }
@@ -261,7 +262,7 @@ func scopes() []*scope {
 		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(renewalsOfA),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 18)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)).with(mute),
-		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 20)).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)).with(mute),
+		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 20)).with(bare).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)).with(mute),
 		newScope("claimant's clock a third fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 4, 3)),
 		newScope("claimant's clock 4.2 percent fast, session expires early, renewal lost", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(47, 18)).with(renewalsOfA).with(suspect).with(runs(1, 25, 24)).with(within(2 * ttl)).with(mute),
 		newScope("clock 4 percent slow, session expires early", 2, 2, 1, limits{evExpire: 1}, ringA).with(runs(0, 24, 25)).with(suspect),
@@ -275,6 +276,16 @@ func scopes() []*scope {
 		newScope("placed at will, seen late", 2, 2, 0, limits{}, ringA, ringB, ringA, ringB).with(lag),
 		newScope("placed at will, seen late, call lost", 2, 1, 1, limits{evTimeout: 1}, ringA, ringB, ringA).with(lag).with(only[Apply]),
 		newScope("two partitions placed at each other's owner, crash", 2, 1, 1, limits{evCrash: 1}, ringAB, ringBA).with(lag),
+		newScope("flap, hints late and repeated", 2, 2, 2, limits{evLate: 2}, ringA, ringB, ringA).with(poll),
+		newScope("move, hint late, calls lost or late", 2, 1, 2, limits{evLate: 1, evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(poll).with(only[Apply]),
+		newScope("flap, hint late, late clears", 2, 2, 2, limits{evLate: 1, evDuplicate: 1}, ringA, ringB, ringA).with(only[Clear]),
+		newScope("hint late, crash", 2, 1, 2, limits{evLate: 1, evCrash: 1}, ringA, ringB).with(poll),
+		newScope("hint late, lost writes", 2, 1, 2, limits{evLate: 1, evRollback: 1}, ringA, ringB),
+		newScope("hint late, everything lost", 2, 1, 2, limits{evLate: 1, evFlush: 1}, ringA, ringB),
+		newScope("two moves, hints late", 2, 1, 1, limits{evLate: 1}, ringAA, ringBB).with(poll).with(one),
+		newScope("hint late, store restarts", 2, 1, 2, limits{evLate: 1, evRestart: 1}, ringA, ringB).with(poll),
+		newScope("hint late, two lives", 2, 1, 2, limits{evLate: 1, evExpire: 1}, ringA, ringB).with(lives),
+		newScope("hint late, locks, flap", 2, 1, 1, limits{evLate: 1}, ringA, ringB, ringA).with(locked(0, 0)).with(held),
 		newScope("leave", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA),
 		newScope("leave and come back", 2, 2, 0, limits{evLeave: 1, evSpawn: 1}, ringA, ringB),
 		newScope("leave at once", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA).with(atOnce),

@@ -168,9 +168,8 @@ func (m *Machine) takeRegister(r Reply) {
 		if m.valid(s.Partition) && m.parts[s.Partition].state == stateServing && s.Record.Owner == m.me() {
 			m.parts[s.Partition].here = true
 		}
-		m.takeState(s)
-		m.track(s)
 	}
+	m.takeStates(r.States)
 	if m.on(guardForgotten) {
 		m.emit(LocksForgotten{})
 	}

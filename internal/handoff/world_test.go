@@ -3,6 +3,7 @@ package handoff
 import (
 	"errors"
 	"fmt"
+	"github.com/keyway-go/keyway/internal/records"
 	"slices"
 	"time"
 )
@@ -22,6 +23,7 @@ type scope struct {
 
 	warm    []int // workers that start together, before the search; default all
 	poll    bool  // the store gives no hints, and reads are not settled at once
+	bare    bool  // hints do not tell what has changed
 	suspect bool  // the others wrongly think that worker a is down
 	lag     bool  // gossip may take any time
 	cold    bool  // search from the first step on, without a warm-up
@@ -60,6 +62,7 @@ const (
 	evExpire                     // a session expires early, since the store's clock stepped
 	evWallStep                   // a worker's wall clock steps back
 	evBlind                      // a worker's reads fail from here on, until they work again
+	evLate                       // a hint comes late, or once more
 	eventFaults                  // the kinds before this one are faults
 
 	evView    // the ring changes to the scope's next view
@@ -78,7 +81,8 @@ type world struct {
 	now    time.Duration // true time
 	skew   time.Duration // the store's clock less true time
 	store  *modelStore
-	past   []*modelStore // the store before its latest writes
+	past   []*modelStore  // the store before its latest writes
+	told   []records.Hint // the latest hints that tell what has changed, which may come late
 	procs  []*proc
 	msgs   []message
 	ring   int  // index of the scope's views
@@ -302,18 +306,38 @@ func (w *world) carryOut(i int) {
 		w.past = append(w.past, before)
 		w.past = w.past[max(0, len(w.past)-2):]
 	}
-	if changed && !w.sc.poll {
-		w.hint(*msg)
+	if !changed {
+		return
+	}
+	h := w.store.hint(before)
+	if w.sc.bare {
+		h.Partitions = nil
+	}
+	if h.Partitions != nil && w.left[evLate] > 0 {
+		w.told = append(w.told, h)
+		w.told = w.told[max(0, len(w.told)-2):]
+	}
+	if !w.sc.poll {
+		w.hint(*msg, h)
 	}
 }
 
-// hint tells the workers that something changed in the store, except the one
-// that will read it from the reply.
-func (w *world) hint(msg message) {
+// hint tells the workers that something changed in the store. The one that will read it from the
+// reply need not look for it.
+func (w *world) hint(msg message, h records.Hint) {
 	for _, p := range w.procs {
-		if (p.slot != msg.from || msg.stray) && p.up && p.paused < 0 {
-			w.step(p, Changed{})
+		if p.up && p.paused < 0 {
+			w.takeHint(p, h, p.slot != msg.from || msg.stray)
 		}
+	}
+}
+
+func (w *world) takeHint(p *proc, h records.Hint, look bool) {
+	if h.Partitions != nil {
+		w.step(p, Hinted{h})
+	}
+	if look && !p.m.Knows(h) {
+		w.step(p, Changed{})
 	}
 }
 

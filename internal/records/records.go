@@ -158,6 +158,33 @@ type Stamp struct {
 	Beat        int64 // greater than 0
 }
 
+// Hint tells those who watch a store that it has changed. The zero Hint says that it may have.
+//
+// With Partitions, these are all that has changed since the version before, and they have no locks.
+// They are as true as what an Observe read at that version, however late the hint comes.
+type Hint struct {
+	Generation string
+	Version    int64
+	Partitions []PartitionState // nil: look for what has changed
+}
+
+// Pass passes h on to the receiver of hints, a channel with room for one. If one is there that was not received,
+// both become the zero Hint. Only one goroutine may pass hints to a channel.
+func (h Hint) Pass(hints chan Hint) {
+	for {
+		select {
+		case hints <- h:
+			return
+		default:
+		}
+		select {
+		case <-hints:
+			h = Hint{}
+		default:
+		}
+	}
+}
+
 // Note is a text of the cluster's in the store, which workers replace as a whole.
 type Note uint8
 

@@ -137,8 +137,8 @@ func (h *Handle) Go(f func()) bool {
 }
 
 // Watch returns the hints of watch, which runs until ctx ends or the handle is closed.
-func (h *Handle) Watch(ctx context.Context, watch func(ctx context.Context, hints chan<- struct{})) <-chan struct{} {
-	hints := make(chan struct{}, 1)
+func (h *Handle) Watch(ctx context.Context, watch func(ctx context.Context, hints chan records.Hint)) <-chan records.Hint {
+	hints := make(chan records.Hint, 1)
 	runs := h.Go(func() {
 		defer close(hints)
 		ctx, cancel := context.WithCancel(ctx)

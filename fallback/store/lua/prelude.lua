@@ -10,10 +10,18 @@ local identity = rest[2]
 local settings = rest[3] or SETTINGS
 local length = tonumber(rest[4] or TTL) -- of a quarantine
 
--- The hint says what it is about, for those who know that already. One that gets lost
--- is made good by polling.
-local function publish()
-  redis.pcall(PUBLISH, CHANNEL, int(version))
+local function join(list)
+  local out = {}
+  for i, s in ipairs(list) do
+    out[i] = #s .. ':' .. s .. ','
+  end
+  return table.concat(out)
+end
+
+-- The hint says what it is about, for those who know that already, and what has changed, if that is short.
+-- One that gets lost is made good by polling.
+local function publish(...)
+  redis.pcall(PUBLISH, CHANNEL, join({int(version), generation, ...}))
 end
 
 local function begin()
@@ -68,11 +76,13 @@ end
 
 -- All that a script changes is of one version.
 local raised = false
-local function raise()
+local function raise(silently)
   if not raised then
     raised = true
     version = redis.call('HINCRBY', META, 'version', 1)
-    publish()
+    if not silently then
+      publish()
+    end
   end
 end
 
@@ -94,14 +104,6 @@ local argument = FIRST - 1
 local function take()
   argument = argument + 1
   return ARGV[argument]
-end
-
-local function join(list)
-  local out = {}
-  for i, s in ipairs(list) do
-    out[i] = #s .. ':' .. s .. ','
-  end
-  return table.concat(out)
 end
 
 local function split(s)
@@ -204,25 +206,6 @@ local function encode(state)
   return state.value
 end
 
-local function save()
-  if #dirty == 0 then
-    return
-  end
-  raise()
-  for from = 1, #dirty, BATCH do
-    local values, scores = {}, {}
-    for i = from, math.min(from + BATCH - 1, #dirty) do
-      local p = dirty[i]
-      values[#values + 1] = p
-      values[#values + 1] = encode(loaded[p])
-      scores[#scores + 1] = int(version)
-      scores[#scores + 1] = p
-    end
-    redis.call('HSET', PARTITIONS, unpack(values))
-    redis.call('ZADD', CHANGES, unpack(scores))
-  end
-end
-
 -- Takes the locks of a partition's latest move in place of those of the one before.
 local function put_locks(p, locks)
   if locks == '' then
@@ -250,6 +233,43 @@ local function written_locks(p)
     locks[#locks + 1] = string.sub(member, to + length + 2)
   end
   return locks
+end
+
+-- Partitions that are changed, with their values, if they are few and have no locks, of which only
+-- their owner is told.
+local function told()
+  local out = {}
+  for i, p in ipairs(dirty) do
+    out[2 * i - 1], out[2 * i] = p, encode(loaded[p])
+    if i > 16 or #out[2 * i] > 1000 or redis.call('HEXISTS', LOCKS, p) == 1 or #written_locks(p) > 0 then
+      return
+    end
+  end
+  return unpack(out)
+end
+
+-- Comes last in a script: the hint then tells of all that is of this version, and of what is written.
+local function save()
+  if #dirty == 0 then
+    return
+  end
+  local alone = not raised
+  raise(true)
+  for from = 1, #dirty, BATCH do
+    local values, scores = {}, {}
+    for i = from, math.min(from + BATCH - 1, #dirty) do
+      local p = dirty[i]
+      values[#values + 1] = p
+      values[#values + 1] = encode(loaded[p])
+      scores[#scores + 1] = int(version)
+      scores[#scores + 1] = p
+    end
+    redis.call('HSET', PARTITIONS, unpack(values))
+    redis.call('ZADD', CHANGES, unpack(scores))
+  end
+  if alone then
+    publish(told())
+  end
 end
 
 -- What an incarnation is told of partitions: a partition, its value, and its locks that

@@ -15,7 +15,6 @@ import (
 
 	"github.com/keyway-go/keyway/internal/kept"
 	"github.com/keyway-go/keyway/internal/records"
-	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -40,7 +39,7 @@ type Store struct {
 	server     int          // stands for a run id
 	id         ring.StoreID // the store's identity, once somebody has asked for it
 	data       data
-	watchers   map[chan struct{}]struct{}
+	watchers   map[chan records.Hint]struct{}
 }
 
 // data is the part of a Store that a restart may lose.
@@ -96,7 +95,7 @@ func New(cfg Config) *Store {
 		now:        cfg.Clock,
 		NewCluster: cfg.NewCluster,
 		data:       newData(),
-		watchers:   map[chan struct{}]struct{}{},
+		watchers:   map[chan records.Hint]struct{}{},
 	}
 	if m.now == nil {
 		m.now = time.Now
@@ -154,7 +153,7 @@ func (m *Store) Restart(b Backup) {
 	if b.data.partitions != nil {
 		m.data = b.data.clone()
 	}
-	m.publishLocked()
+	m.publishLocked(records.Hint{})
 }
 
 // Keys are the names that LoseKey takes.
@@ -200,8 +199,8 @@ func (m *Store) Settings() ring.Settings {
 func (m *Store) Close() error { return nil }
 
 // Watch returns hints as store.Store.Watch does.
-func (m *Store) Watch(ctx context.Context) <-chan struct{} {
-	hints := make(chan struct{}, 1)
+func (m *Store) Watch(ctx context.Context) <-chan records.Hint {
+	hints := make(chan records.Hint, 1)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.watchers[hints] = struct{}{}
@@ -217,12 +216,12 @@ func (m *Store) Watch(ctx context.Context) <-chan struct{} {
 // changedLocked begins another version.
 func (m *Store) changedLocked() {
 	m.data.version++
-	m.publishLocked()
+	m.publishLocked(records.Hint{})
 }
 
-func (m *Store) publishLocked() {
+func (m *Store) publishLocked(h records.Hint) {
 	for hints := range m.watchers {
-		wake.Up(hints)
+		h.Pass(hints)
 	}
 }
 
@@ -233,7 +232,9 @@ func (m *Store) step(ctx context.Context, op, gen string, f func(*change) error)
 	defer m.mu.Unlock()
 	now, err := m.enterLocked(ctx, gen)
 	if err == nil {
-		err = f(&change{Store: m, now: now})
+		c := &change{Store: m, now: now, before: m.data.version}
+		err = f(c)
+		c.hint()
 	}
 	if err != nil {
 		return fmt.Errorf("store: %s in memory: %w", op, err)
@@ -285,14 +286,15 @@ func (m *Store) beginLocked(now time.Time) {
 	d.clearLocks()
 	clear(d.sessions)
 	clear(d.gone)
-	m.publishLocked()
+	m.publishLocked(records.Hint{})
 }
 
 // change is one atomic step; what it touches gets one new version.
 type change struct {
 	*Store
 	now     time.Time
-	touched bool
+	before  int64 // the version
+	touched []*partition
 }
 
 func (c *change) partition(p int) *partition {
@@ -309,11 +311,26 @@ func (c *change) done(p *partition) {
 	if !p.Changed {
 		return
 	}
-	if !c.touched {
-		c.touched = true
-		c.changedLocked()
+	if len(c.touched) == 0 {
+		c.data.version++
 	}
+	c.touched = append(c.touched, p)
 	p.Changed, p.version = false, c.data.version
+}
+
+// hint says which partitions have changed: what of them, if that is all and they have no locks.
+func (c *change) hint() {
+	h := records.Hint{Generation: c.data.generation, Version: c.data.version}
+	for _, p := range c.touched {
+		h.Partitions = append(h.Partitions, c.state("", p.Partition.Partition))
+	}
+	locked := func(p *partition) bool { return p.Locks != "" || len(p.Written) > 0 }
+	if h.Version != c.before+1 || slices.ContainsFunc(c.touched, locked) {
+		h.Partitions = nil
+	}
+	if len(c.touched) > 0 {
+		c.publishLocked(h)
+	}
 }
 
 // state is what an incarnation is told of a partition: of its locks only the owner.

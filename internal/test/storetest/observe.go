@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -135,14 +136,24 @@ var observeTests = []test{
 		r.begin()
 		other := r.h.Open(r.T, false)
 		hints := other.Watch(r.Context())
-		hinted := func(what string, f func()) {
+		hinted := func(what string, partitions int, f func()) {
 			r.Helper()
 			r.quiet(hints)
 			f()
 			select {
-			case _, ok := <-hints:
+			case h, ok := <-hints:
 				if !ok {
 					r.Fatalf("the channel was closed at %s", what)
+				}
+				if r.h.Terse {
+					partitions = 0
+				}
+				if s, err := other.Observe(r.Context(), r.gen, "", h.Version-1, nil); len(h.Partitions) != partitions || partitions > 0 && (err != nil ||
+					h.Generation != r.gen || h.Version != s.Version || !reflect.DeepEqual(h.Partitions, s.Partitions)) {
+					r.Errorf("%s is hinted as %+v, want %d partitions; a look shows %+v, %v", what, h, partitions, s, err)
+				}
+				if again := r.quiet(hints); again.Partitions != nil {
+					r.Errorf("%s is hinted once more, as %+v", what, again)
 				}
 			case <-time.After(time.Minute):
 				r.Fatalf("no hint after %s", what)
@@ -159,12 +170,19 @@ var observeTests = []test{
 			}
 		})
 		var record records.Record
-		hinted("Register", func() { r.register("b") })
-		hinted("Apply", func() { record = r.apply("a", claim(1, records.Record{}))[0].Record })
+		hinted("Register", 0, func() { r.register("b") })
+		hinted("Register with a holding", 0, func() { r.register("c", records.Holding{Partition: 9, Epoch: 1}) })
+		hinted("Apply", 1, func() { record = r.apply("a", claim(1, records.Record{}))[0].Record })
 		entry := records.Residue{Key: "k", Holder: "a", Token: 1}
-		hinted("a move", func() { r.apply("a", move(1, record, "b", entry)) })
-		hinted("Clear", func() { r.must(r.store.Clear(r.Context(), r.gen, 1, []records.Residue{entry})) })
-		hinted("Release", func() { r.must(r.store.Release(r.Context(), "a")) })
+		hinted("a move", 1, func() { record = r.apply("a", move(1, record, "b", entry))[0].Record })
+		hinted("Clear", 1, func() { r.must(r.store.Clear(r.Context(), r.gen, 1, []records.Residue{entry})) })
+		hinted("two claims", 2, func() { r.apply("a", claim(2, records.Record{}), claim(3, records.Record{})) })
+		locked := move(1, record, "a")
+		locked.Locks, locked.Served = "locks", record.Epoch
+		hinted("a move with locks", 0, func() { record = r.apply("b", locked)[0].Record })
+		r.write("a", records.LockWrite{Partition: 2, Number: records.WriteNumber{Epoch: r.partition(2).Record.Epoch, Number: 1}, Locks: []records.WrittenLock{{ID: "id", Text: "text"}}})
+		hinted("a move of a partition with a written lock", 0, func() { r.apply("a", move(2, r.partition(2).Record, "b")) })
+		hinted("Release", 0, func() { r.must(r.store.Release(r.Context(), "a")) })
 		for range 50 {
 			r.register("b") // hints merge, nobody blocks
 		}
@@ -202,13 +220,13 @@ func write(r *run, store Store, i, rounds int) {
 	}
 }
 
-// quiet returns when no hint has come for a moment.
-func (r *run) quiet(hints <-chan struct{}) {
+// quiet returns the latest hint when no other has come for a moment.
+func (r *run) quiet(hints <-chan records.Hint) (last records.Hint) {
 	for {
 		select {
-		case <-hints:
+		case last = <-hints:
 		case <-time.After(20 * time.Millisecond):
-			return
+			return last
 		}
 	}
 }

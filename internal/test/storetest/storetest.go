@@ -28,7 +28,7 @@ type Store interface {
 	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
 	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
 	Replace(ctx context.Context, note records.Note, from, to string) (string, error)
-	Watch(ctx context.Context) <-chan struct{}
+	Watch(ctx context.Context) <-chan records.Hint
 	Close() error
 }
 
@@ -51,6 +51,9 @@ type Harness struct {
 
 	// Now is a time that the store's clock has passed.
 	Now func() time.Time
+
+	// Terse says that hints do not tell what has changed.
+	Terse bool
 
 	// Mute says that renewals return the zero Snapshot.
 	Mute bool

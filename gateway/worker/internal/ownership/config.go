@@ -74,7 +74,7 @@ type Store interface {
 	Replace(ctx context.Context, note records.Note, from, to string) (string, error)
 	// Watch returns a channel that receives when there is something to
 	// observe, and perhaps when there is not. It is closed when ctx ends.
-	Watch(ctx context.Context) <-chan struct{}
+	Watch(ctx context.Context) <-chan records.Hint
 }
 
 // Locks are the locks of other members, which move and close together with the tables of keys.

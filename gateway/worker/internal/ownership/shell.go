@@ -71,9 +71,13 @@ func (s *Shell) run() {
 		case <-changed:
 		case <-timer.C:
 			s.stepAll(handoff.Tick{})
-		case _, ok := <-hints:
+		case h, ok := <-hints:
 			if !ok {
 				hints = nil
+				continue
+			}
+			s.stepAll(handoff.Hinted{Hint: h})
+			if s.current.machine.Knows(h) {
 				continue
 			}
 			if delay := s.hintDelay(); hint == nil || delay == 0 {
