@@ -75,10 +75,11 @@ func (p *proc) cloneTo(c *proc, s *spares) {
 // clone returns a machine that goes on from here by itself.
 func (m *Machine) clone(s *spares) *Machine {
 	c := take(&s.machines)
-	peers, parts, awaited, running, inherited, listed, frozen := c.peers, c.parts, c.awaited, c.running, c.inherited, c.listed, c.frozen
+	peers, parts, fresh, awaited, running, inherited, listed, frozen := c.peers, c.parts, c.fresh, c.awaited, c.running, c.inherited, c.listed, c.frozen
 	*c = *m
 	c.peers = cloneTo(peers, m.peers)
 	c.parts = append(parts[:0], m.parts...)
+	c.fresh = cloneTo(fresh, m.fresh)
 	c.awaited = cloneTo(awaited, m.awaited)
 	c.running = cloneLists(running, m.running)
 	c.inherited = cloneLists(inherited, m.inherited)

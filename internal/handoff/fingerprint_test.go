@@ -320,6 +320,11 @@ func (f *fingerprinter) machine(m *Machine) {
 		f.string(r)
 	}
 	f.string(m.deadPeer)
+	f.partitions = sortedKeys(f.partitions, m.fresh)
+	for _, p := range f.partitions {
+		f.int(p)
+	}
+	f.int(-1)
 	f.peers(m)
 	for p := range m.parts {
 		f.part(m, p)

@@ -100,7 +100,8 @@ type Machine struct {
 	serving int              // partitions in stateServing
 	closing int              // partitions in stateClosing
 	busy    int              // partitions in stateClaiming or stateMoving
-	recheck bool             // something changed that partitions depend on
+	recheck bool             // something changed that all partitions depend on
+	fresh   map[int]struct{} // partitions that changed by themselves since the latest scan
 	scanAt  time.Duration    // Mono at which something changes by itself; 0 for never
 	changes []records.Change // of the apply under way
 	awaited map[int]struct{} // partitions that callers wait for, until they open
@@ -168,6 +169,7 @@ func New(cfg Config) (*Machine, error) {
 		first:      true,
 		peers:      make(map[string]peer),
 		parts:      make([]partition, cfg.Partitions),
+		fresh:      make(map[int]struct{}),
 		awaited:    make(map[int]struct{}),
 		running:    make(map[int][]records.Residue),
 		inherited:  make(map[int][]records.Residue),
@@ -283,7 +285,7 @@ func (m *Machine) Next(now Instant) time.Duration {
 		if m.deadPeer != "" {
 			due(&m.releasePeer)
 		}
-		if m.recheck && m.closing == 0 && m.observed {
+		if m.stale() && m.closing == 0 && m.observed {
 			due(&m.apply)
 		}
 		if m.scanAt > 0 {
@@ -360,7 +362,7 @@ func (m *Machine) setState(p int, to state) {
 	m.count(part.state, -1)
 	m.count(to, +1)
 	part.state = to
-	m.recheck = true
+	m.fresh[p] = struct{}{}
 }
 
 func (m *Machine) count(s state, by int) {

@@ -68,7 +68,7 @@ func (m *Machine) takeState(s records.PartitionState) {
 	m.highest = max(m.highest, s.Record.Epoch)
 	if part.record != s.Record {
 		part.record = s.Record
-		m.recheck = true
+		m.fresh[s.Partition] = struct{}{}
 		m.emit(Owner{Partition: s.Partition, Record: s.Record})
 	}
 	m.takeMoved(s)
@@ -165,17 +165,19 @@ func (m *Machine) takeClosed(in Closed) {
 	}
 }
 
-// scan visits every partition after a change, those first that callers wait for, and sends the
-// changes that they need. It closes and moves one batch at a time, so that each partition has no
-// owner for about one round trip.
+// stale reports whether partitions wait for a scan.
+func (m *Machine) stale() bool { return m.recheck || len(m.fresh) > 0 }
+
+// scan visits the partitions that changed by themselves and, after a change that all depend on, every
+// partition, those first that callers wait for. It sends the changes that they need. It closes and
+// moves one batch at a time, so that each partition has no owner for about one round trip.
 func (m *Machine) scan() {
 	if m.scanAt > 0 && m.over(m.scanAt) {
 		m.recheck, m.scanAt = true, 0
 	}
-	if !m.recheck || m.closing > 0 || !m.ready(&m.apply) || !m.observed {
+	if !m.stale() || m.closing > 0 || !m.ready(&m.apply) || !m.observed {
 		return
 	}
-	m.recheck = false
 	m.unblock()
 	dead := make(map[string]bool)
 	for inc := range m.peers {
@@ -183,30 +185,43 @@ func (m *Machine) scan() {
 			dead[inc] = true
 		}
 	}
-	most := m.cfg.Changes
-	for _, p := range slices.Sorted(maps.Keys(m.awaited)) {
-		if !m.full(most) {
+	first, rest := m.fresh, 0
+	if m.recheck {
+		first, rest = m.awaited, len(m.parts)
+	}
+	order := slices.Sorted(maps.Keys(first))
+	m.recheck = false
+	clear(m.fresh)
+	var leave []int
+	visit := func(p, most int) {
+		switch {
+		case m.full(most):
+			m.recheck = true
+		case m.parts[p].state == stateServing && m.goes(p):
+			leave = append(leave, p)
+		default:
 			m.decide(p, dead)
 		}
 	}
+	for _, p := range order {
+		visit(p, m.cfg.Changes)
+	}
+	most := m.cfg.Changes
 	if len(m.changes) > 0 {
 		most = m.cfg.Batch // which is done sooner
 	}
-	var leave []int
-	for p := 0; p < len(m.parts) && !m.full(most); p++ {
-		if m.parts[p].state == stateServing && m.goes(p) {
-			leave = append(leave, p)
-		} else {
-			m.decide(p, dead)
-		}
+	for p := 0; p < rest && !m.recheck; p++ {
+		visit(p, most)
 	}
 	m.scanAt = m.nextScan()
 	if len(m.changes) > 0 {
-		m.recheck = true
+		m.recheck = m.recheck || len(leave) > 0
 		m.emit(Apply{m.beginCall(&m.apply), m.changes})
 		return
 	}
-	for _, p := range leave[:min(len(leave), m.cfg.Batch)] {
+	now := min(len(leave), m.cfg.Batch)
+	m.recheck = now < len(leave)
+	for _, p := range leave[:now] {
 		m.close(p)
 	}
 }
@@ -318,7 +333,7 @@ func (m *Machine) takeSequenceLow(in SequenceLow) {
 	part.known = max(part.known, in.Epoch)
 	m.highest = max(m.highest, in.Epoch)
 	part.advance = true
-	m.recheck = true
+	m.fresh[in.Partition] = struct{}{}
 }
 
 // pastQuarantine reports whether the store's data is as old as our own quarantine asks
@@ -344,7 +359,9 @@ func (m *Machine) claimable(r records.Record) bool {
 }
 
 func (m *Machine) takeApply(r Reply) {
-	m.recheck = true
+	for _, c := range m.changes {
+		m.fresh[c.Partition] = struct{}{}
+	}
 	if r.Err != nil && m.refused(r.Err) {
 		return
 	}

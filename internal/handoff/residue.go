@@ -123,7 +123,9 @@ func (m *Machine) reblock(s records.PartitionState) {
 			m.emit(Unblock{Partition: s.Partition, Key: g.Key})
 		}
 	}
-	m.recheck = m.recheck || len(left) > 0
+	if len(left) > 0 {
+		m.fresh[s.Partition] = struct{}{}
+	}
 	m.put(m.inherited, s.Partition, left)
 }
 
