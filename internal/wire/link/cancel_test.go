@@ -180,8 +180,8 @@ func TestRequestContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &requestContext{deadline: time.Now().Add(time.Second)}
 		ran := 0
-		c.AfterFunc(func() { ran++ })
-		stop := c.AfterFunc(func() { t.Error("ran although it was stopped") })
+		context.AfterFunc(c, func() { ran++ })
+		stop := context.AfterFunc(c, func() { t.Error("ran although it was stopped") })
 		if !stop() || stop() {
 			t.Error("stop")
 		}
@@ -194,14 +194,14 @@ func TestRequestContext(t *testing.T) {
 			t.Errorf("%v, ran %d times", c.Err(), ran)
 		}
 		<-c.Done()
-		if c.AfterFunc(func() { ran++ })() {
+		if context.AfterFunc(c, func() { ran++ })() {
 			t.Error("stopped what had to run at once")
 		}
 		synctest.Wait()
 		if ran != 2 {
 			t.Error("a function added after the end did not run")
 		}
-		c.cancel(context.Canceled)
+		c.cancel()
 		if c.Err() != context.DeadlineExceeded {
 			t.Error("the error changed")
 		}

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// requestContext is the context of a ServerRequest. It creates its channel and its timer on first
-// use, to save their cost. mu guards the fields below it; err, once set, is final.
+// requestContext is the context of a ServerRequest. It makes a context that can be waited for on first use, to save its
+// cost. mu guards the fields below it; ended is final.
 type requestContext struct {
 	conn     *conn
 	deadline time.Time // zero for none
 
 	mu    sync.Mutex
-	done  chan struct{}
-	err   error
-	timer *time.Timer
-	after map[*func()]struct{} // what AfterFunc was given
+	ended bool            // cancel was called
+	waits context.Context // nil until it is needed
+	stop  context.CancelFunc
 }
 
 func (c *requestContext) Deadline() (time.Time, bool) {
@@ -27,33 +26,36 @@ func (c *requestContext) Deadline() (time.Time, bool) {
 func (c *requestContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done == nil {
-		c.done = make(chan struct{})
-		if c.err != nil {
-			close(c.done)
+	if c.waits == nil {
+		if c.deadline.IsZero() || c.ended {
+			c.waits, c.stop = context.WithCancel(context.Background())
+		} else {
+			c.waits, c.stop = context.WithDeadline(context.Background(), c.deadline)
+		}
+		if c.ended {
+			c.stop()
 		}
 	}
-	c.armLocked()
-	return c.done
-}
-
-func (c *requestContext) armLocked() {
-	if c.timer == nil && c.err == nil && !c.deadline.IsZero() {
-		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.cancel(context.DeadlineExceeded) })
-	}
+	return c.waits.Done()
 }
 
 func (c *requestContext) Err() error {
-	if !c.deadline.IsZero() && !time.Now().Before(c.deadline) {
-		c.cancel(context.DeadlineExceeded)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err
+	switch {
+	case c.waits != nil:
+		return c.waits.Err()
+	case c.ended:
+		return context.Canceled
+	case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // Value implements context.Context. It knows the keys of net/http's servers: a
-// [net/http/httputil.ReverseProxy] aborts a broken answer only where there is one.
+// [net/http/httputil.ReverseProxy] aborts a broken answer only where there is one. With the keys of
+// waits, package context derives contexts without a goroutine that waits.
 func (c *requestContext) Value(key any) any {
 	switch key {
 	case http.LocalAddrContextKey:
@@ -61,49 +63,20 @@ func (c *requestContext) Value(key any) any {
 	case http.ServerContextKey:
 		return new(http.Server)
 	}
-	return nil
-}
-
-// AfterFunc runs f in a goroutine of its own once c is done. Package context
-// uses it to derive contexts without a goroutine that waits.
-func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		go f()
-		return func() bool { return false }
+	if c.waits == nil {
+		return nil
 	}
-	if c.after == nil {
-		c.after = make(map[*func()]struct{})
-	}
-	p := &f
-	c.after[p] = struct{}{}
-	c.armLocked()
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		_, waiting := c.after[p]
-		delete(c.after, p)
-		return waiting
-	}
+	return c.waits.Value(key)
 }
 
-// cancel makes c done; the first err stays.
-func (c *requestContext) cancel(err error) {
+// cancel makes c done.
+func (c *requestContext) cancel() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
-		return
+	c.ended = true
+	if c.stop != nil {
+		c.stop()
 	}
-	c.err = err
-	if c.done != nil {
-		close(c.done)
-	}
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-	for f := range c.after {
-		go (*f)()
-	}
-	c.after = nil
 }

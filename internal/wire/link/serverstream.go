@@ -124,7 +124,7 @@ func (st *serverStream) admitted() bool {
 
 func (st *serverStream) cancel(err error) {
 	st.stop(err)
-	st.ctx.cancel(context.Canceled)
+	st.ctx.cancel()
 }
 
 // reset gives the stream up and tells the client, unless it is over.
@@ -138,6 +138,6 @@ func (st *serverStream) reset(code Code) {
 func (st *serverStream) close() {
 	st.stop(ErrClosed)
 	st.discard()
-	st.ctx.cancel(context.Canceled)
+	st.ctx.cancel()
 	st.w.release()
 }
