@@ -1,8 +1,9 @@
 package http1
 
 import (
+	"bytes"
 	"errors"
-	"math"
+	"strconv"
 )
 
 // errChunked means that a body's chunks are malformed.
@@ -19,26 +20,21 @@ const (
 // body.
 type Chunked struct {
 	place   chunkPlace
-	digits  int
-	left    int64 // bytes of the present chunk
+	line    []byte // what has come of a line that is not whole
+	left    int64  // bytes of the present chunk
 	excess  int64
 	trailer []byte // the lines after the last chunk
-	start   int    // of the present line of trailer
 }
 
-// chunkPlace is the part of a chunked body that the next byte belongs to.
+// chunkPlace is the part of a chunked body that comes next.
 type chunkPlace uint8
 
 const (
-	chunkSize     chunkPlace = iota
-	chunkPad                 // spaces after the size
-	chunkExt                 // an extension
-	chunkLF                  // the end of the size's line
-	chunkData                // the data
-	chunkDataCR              // the line end behind them
-	chunkDataLF              //
-	chunkTrailers            // behind the last chunk
-	chunkEnd                 // behind the body
+	chunkSize     chunkPlace = iota // the line before a chunk
+	chunkData                       // the data
+	chunkDataEnd                    // the line end behind them
+	chunkTrailers                   // the lines behind the last chunk
+	chunkEnd                        // nothing
 )
 
 // Decode takes the next bytes of the message and returns the data in them,
@@ -46,24 +42,33 @@ const (
 // follows it. Its error is errChunked.
 func (c *Chunked) Decode(b []byte) (data, rest []byte, err error) {
 	n := 0
-	for i := 0; i < len(b); {
-		switch c.place {
-		case chunkEnd:
-			return b[:n], b[i:], nil
-		case chunkData:
-			k := copy(b[n:], b[i:i+int(min(c.left, int64(len(b)-i)))])
-			n, i = n+k, i+k
+	for rest = b; len(rest) > 0 && c.place != chunkEnd; {
+		if c.place == chunkData {
+			k := copy(b[n:], rest[:min(c.left, int64(len(rest)))])
+			n, rest = n+k, rest[k:]
 			if c.left -= int64(k); c.left == 0 {
-				c.place = chunkDataCR
+				c.place = chunkDataEnd
 			}
-		default:
-			if !c.step(b[i]) {
-				return b[:n], nil, errChunked
-			}
-			i++
+			continue
+		}
+		end := bytes.IndexByte(rest, '\n') + 1
+		whole := end > 0
+		if !whole {
+			end = len(rest)
+		}
+		line := rest[:end]
+		if rest = rest[end:]; !whole || len(c.line) > 0 {
+			c.line = append(c.line, line...)
+			line = c.line
+		}
+		if len(line) > c.lineRoom() || whole && !c.endLine(line) {
+			return b[:n], nil, errChunked
+		}
+		if whole {
+			c.line = c.line[:0]
 		}
 	}
-	return b[:n], nil, nil
+	return b[:n], rest, nil
 }
 
 // Ended reports whether the body has ended.
@@ -82,56 +87,40 @@ func (c *Chunked) Trailer() (fields []Field) {
 	}
 }
 
-// step takes a byte that is not data.
-func (c *Chunked) step(b byte) bool {
-	c.excess++
-	switch c.place {
-	case chunkSize, chunkPad, chunkExt:
-		return c.sizeLine(b)
-	case chunkLF:
-		return b == '\n' && c.beginChunk()
-	case chunkDataCR:
-		c.place = chunkDataLF
-		return b == '\r'
-	case chunkDataLF:
-		c.place = chunkSize
-		return b == '\n'
-	default:
-		return c.trailers(b)
+// lineRoom returns how long the present line may be.
+func (c *Chunked) lineRoom() int {
+	if c.place == chunkTrailers {
+		return maxTrailer - len(c.trailer)
 	}
+	return 2*maxExcess - int(c.excess)
 }
 
-// sizeLine takes a byte of the line before a chunk.
-func (c *Chunked) sizeLine(b byte) bool {
+// endLine takes a line, and reports whether it is well formed.
+func (c *Chunked) endLine(line []byte) bool {
+	c.excess += int64(len(line))
+	text, _, v := cutLine(line)
 	switch {
-	case b == '\r' && c.digits > 0:
-		c.place = chunkLF
-	case b == '\r' || b == '\n' || b == 0:
+	case v != Done:
 		return false
-	case c.place == chunkExt:
-	case c.digits > 0 && (b == ' ' || b == '\t'):
-		c.place = chunkPad
-	case c.digits > 0 && b == ';':
-		c.place = chunkExt
-	case c.place == chunkPad || !hex(b) || c.digits == 16 || c.left > math.MaxInt64>>4:
-		return false
-	default:
-		c.digits++
-		c.left = c.left<<4 | int64(unhex(b))
+	case c.place == chunkDataEnd:
+		c.place = chunkSize
+		return len(text) == 0
+	case c.place == chunkSize:
+		return c.beginChunk(text)
+	case len(text) == 0:
+		c.place = chunkEnd
+		return true
 	}
-	return c.excess < 2*maxExcess
+	c.trailer = append(c.trailer, line...)
+	_, ok := cutField(text)
+	return ok
 }
 
-func unhex(b byte) byte {
-	if b <= '9' {
-		return b - '0'
+// beginChunk begins the chunk of a line, or the trailers.
+func (c *Chunked) beginChunk(line []byte) (ok bool) {
+	if c.left, ok = parseChunkSize(line); !ok {
+		return false
 	}
-	return b | 0x20 - 'a' + 10
-}
-
-// beginChunk begins a chunk, whose size is left, or the trailers.
-func (c *Chunked) beginChunk() bool {
-	c.digits = 0
 	c.excess = max(c.excess-16-2*min(c.left, maxExcess), 0)
 	c.place = chunkData
 	if c.left == 0 {
@@ -140,21 +129,11 @@ func (c *Chunked) beginChunk() bool {
 	return c.excess <= maxExcess
 }
 
-// trailers takes a byte that comes after the last chunk.
-func (c *Chunked) trailers(b byte) bool {
-	c.trailer = append(c.trailer, b)
-	if b != '\n' {
-		return len(c.trailer) < maxTrailer
-	}
-	line, _, v := cutLine(c.trailer[c.start:])
-	c.start = len(c.trailer)
-	switch {
-	case v != Done:
-		return false
-	case len(line) == 0:
-		c.place = chunkEnd
-		return true
-	}
-	_, ok := cutField(line)
-	return ok
+// parseChunkSize returns the size in the line before a chunk. What it drops has no control
+// characters that could be read as a line's end.
+func parseChunkSize(line []byte) (size int64, ok bool) {
+	digits, ext, _ := bytes.Cut(line, []byte(";"))
+	digits = bytes.TrimRight(digits, " \t")
+	n, err := strconv.ParseUint(string(digits), 16, 63)
+	return int64(n), err == nil && len(digits) <= 16 && !bytes.ContainsAny(ext, "\r\n\x00")
 }

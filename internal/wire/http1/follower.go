@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -151,12 +149,11 @@ func (f *Follower) endHead() error {
 }
 
 func (f *Follower) chunkSize(line []byte) error {
-	digits, _, _ := bytes.Cut(line, []byte(";"))
-	size, err := strconv.ParseUint(string(bytes.TrimRight(digits, " \t")), 16, 64)
-	if err != nil || size > math.MaxInt64 {
-		return fmt.Errorf("%w: chunk size %q", errFraming, digits)
+	size, ok := parseChunkSize(line)
+	if !ok {
+		return fmt.Errorf("%w: chunk size %q", errFraming, line)
 	}
-	f.state, f.left = atChunk, int64(size)
+	f.state, f.left = atChunk, size
 	if size == 0 {
 		f.state = atTrailer
 	}
