@@ -208,7 +208,7 @@ func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link: dial %s: %w", c.Addr, err)
 	}
-	hs := handshake{cfg: &c.cfg, in: newReader(nc, headerLen+helloLimit), out: nc, purpose: purposePlain}
+	hs := handshake{cfg: &c.cfg, in: newReader(nc, headerLen+helloLimit), out: nc, plain: true}
 	proof, err := hs.within(ctx, nc)
 	if err == nil {
 		_, err = nc.Write(proof)

@@ -134,8 +134,8 @@ func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) 
 	b := req.appendHead(openFrame(scratch.b), timeout)
 	closeFrame(b, 0, header{kind: kindRequest, end: !req.hasBody()})
 	size := len(b) - headerLen
-	if int64(size) > cc.peer.header || size > maxPayload {
-		return notStarted(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrHeaderTooLarge, size, cc.peer.header))
+	if int64(size) > cc.peer.Header || size > maxPayload {
+		return notStarted(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrHeaderTooLarge, size, cc.peer.Header))
 	}
 	if inline {
 		st.credit -= len(req.up.kept.b)
@@ -158,7 +158,7 @@ func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	if cc.draining {
 		return ErrDraining
 	}
-	if int64(len(cc.streams)) >= cc.peer.streams {
+	if int64(len(cc.streams)) >= cc.peer.Streams {
 		return ErrTooManyStreams
 	}
 	st.id = cc.last + 1
@@ -210,7 +210,7 @@ func (cc *clientConn) abandonLocked(st *clientStream) bool {
 	}
 	st.abandoned = true
 	if st.account != nil {
-		st.ended = st.account.Abandon(int(cc.peer.streams))
+		st.ended = st.account.Abandon(int(cc.peer.Streams))
 	}
 	return true
 }

@@ -212,8 +212,8 @@ func (st *clientStream) giveUp(err error, code Code) {
 }
 
 func (st *clientStream) endWithTrailers(f Fields) error {
-	if int64(len(f)) > st.c.peer.header {
-		err := fmt.Errorf("%w: %d bytes of trailers, the peer takes %d", ErrHeaderTooLarge, len(f), st.c.peer.header)
+	if int64(len(f)) > st.c.peer.Header {
+		err := fmt.Errorf("%w: %d bytes of trailers, the peer takes %d", ErrHeaderTooLarge, len(f), st.c.peer.Header)
 		st.abandon(err)
 		return err
 	}

@@ -86,7 +86,7 @@ func (cc *clientConn) readOut(err error) {
 // TLS nothing is known either: an attacker can end a TCP stream anywhere, and a dead
 // server's kernel ends it without authentication.
 func (cc *clientConn) heardAll() bool {
-	if _, secure := cc.bare.(*tls.Conn); secure || cc.peer.sees != cc.nc.LocalAddr().String() || cc.in.end != io.EOF {
+	if _, secure := cc.bare.(*tls.Conn); secure || cc.peer.Sees != cc.nc.LocalAddr().String() || cc.in.end != io.EOF {
 		return false
 	}
 	failed := cc.writeErr

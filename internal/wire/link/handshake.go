@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,27 +12,27 @@ import (
 
 // handshake is the exchange of hellos and proofs, at one end of a connection.
 type handshake struct {
-	cfg     *Config
-	in      *reader
-	out     io.Writer
-	purpose purpose // the server's is that of the client's hello
-
-	sees string // at the server's end: the client's address
+	cfg   *Config
+	in    *reader
+	out   io.Writer
+	plain bool   // the connection is for HTTP/1.1; the client says so
+	sees  string // at the server's end: the client's address
 
 	mine, peer settings
 	sent, got  []byte // the payloads of the hellos
 }
 
-// helloLimit bounds the payloads of hello and proof frames.
+// helloLimit bounds the payloads of hello and proof frames. Each begins with a proof of what
+// follows, a text in JSON; it is zero if the sender has no secrets, or refuses its peer.
 const helloLimit = 1 << 10
 
 func (c *Config) settings() settings {
 	return settings{
-		digest:  c.Digest,
-		cluster: c.Cluster,
-		streams: int64(c.MaxStreams),
-		header:  int64(c.MaxHeaderBytes),
-		store:   c.Store(),
+		Digest:  c.Digest,
+		Cluster: c.Cluster,
+		Streams: int64(c.MaxStreams),
+		Header:  int64(c.MaxHeaderBytes),
+		Store:   c.Store(),
 	}
 }
 
@@ -40,28 +41,23 @@ func (c *Config) settings() settings {
 // can say so, too.
 func (hs *handshake) asClient() (proof []byte, err error) {
 	hs.mine = hs.cfg.settings()
-	if err := hs.writeHello(clientGreets, ""); err != nil {
+	hs.sent = hs.seal(clientGreets, hs.greeting())
+	if err := hs.write(hs.sent); err != nil {
 		return nil, err
 	}
 	hello, err := hs.readHello()
-	if err != nil {
-		return nil, err
-	}
-	signed := len(hs.got) - len(appendString(nil, hello.proof))
 	switch {
-	case hello.version != Version || hello.proves != hs.proves():
+	case err != nil:
+		return nil, err
+	case hello.Version != Version || hello.Proves != hs.proves():
 		return nil, hs.differs(&hello)
-	case hs.proves() && !verifies(hs.cfg.Secrets, hello.proof, serverProves, hs.sent, hs.got[:signed]):
+	case !hs.verifies(hs.got, serverProves, hs.sent):
 		return nil, otherKey("the server does not know this member's key, or has another one")
+	case hello.Settings == nil:
+		return nil, protocolError("a hello without settings")
 	}
-	if hs.peer, err = decodeSettings(hello.settings); err != nil {
-		return nil, protocolError("%v", err)
-	}
-	m := proven{settings: string(hs.mine.append(nil))}
-	if hs.proves() {
-		m.proof = prove(hs.cfg.Secrets[0], clientProves, hs.sent, hs.got, []byte(m.settings))
-	}
-	proof = appendFrame(nil, header{kind: kindProof}, m.append(nil))
+	hs.peer = *hello.Settings
+	proof = appendFrame(nil, header{kind: kindProof}, hs.seal(clientProves, &hs.mine, hs.sent, hs.got))
 	if err = match(&hs.mine, &hs.peer); err != nil {
 		_, _ = hs.out.Write(proof)
 	}
@@ -72,26 +68,27 @@ func (hs *handshake) asClient() (proof []byte, err error) {
 // its proof. greeted is called when the hello is known to be a member's.
 func (hs *handshake) asServer(greeted func()) error {
 	hs.mine = hs.cfg.settings()
-	hs.mine.sees = hs.sees
+	hs.mine.Sees = hs.sees
 	hello, err := hs.readHello()
 	if err != nil {
 		return err
 	}
-	hs.purpose = hello.purpose
-	signed := len(hs.got) - len(appendString(nil, hello.proof))
+	hs.plain = hello.Plain
+	answer := hs.greeting()
 	switch {
-	case hello.version != Version || hello.proves != hs.proves():
+	case hello.Version != Version || hello.Proves != hs.proves():
 		err = hs.differs(&hello)
-	case hs.proves() && !verifies(hs.cfg.Secrets, hello.proof, clientGreets, hs.got[:signed]):
+	case !hs.verifies(hs.got, clientGreets):
 		err = otherKey("the client has another one")
 	}
 	if err != nil {
-		refusal := hs.greeting() // which tells nothing but why there is no other hello
-		_ = hs.write(refusal.append(nil))
+		_ = hs.write(unproven(answer)) // which tells nothing but why there is no other hello
 		return err
 	}
 	greeted()
-	if err := hs.writeHello(serverProves, string(hs.mine.append(nil))); err != nil {
+	answer.Settings = &hs.mine
+	hs.sent = hs.seal(serverProves, answer, hs.got)
+	if err := hs.write(hs.sent); err != nil {
 		return err
 	}
 	return hs.readProof()
@@ -103,8 +100,8 @@ func (hs *handshake) proves() bool { return len(hs.cfg.Secrets) > 0 }
 func (hs *handshake) differs(peer *hello) error {
 	const none, some = "none", "there is one"
 	switch {
-	case peer.version != Version:
-		return &MismatchError{"version", fmt.Sprint(Version), fmt.Sprint(peer.version), "run the same version of Keyway on both"}
+	case peer.Version != Version:
+		return &MismatchError{"version", fmt.Sprint(Version), fmt.Sprint(peer.Version), "run the same version of Keyway on both"}
 	case hs.proves():
 		return &MismatchError{whatKey, some, none, "give the peer the same --gossip-key (gossip.Config.Keyring) as all members"}
 	default:
@@ -118,24 +115,29 @@ func otherKey(which string) error {
 	return &MismatchError{whatKey, "there is one", which, "give all members the same --gossip-key (gossip.Config.Keyring); a new one comes last in the list until all have it"}
 }
 
-func (hs *handshake) greeting() hello {
-	h := hello{version: Version, proves: hs.proves(), purpose: hs.purpose}
-	_, _ = rand.Read(h.nonce[:]) // never fails
-	return h
+func (hs *handshake) greeting() *hello {
+	return &hello{Version: Version, Proves: hs.proves(), Plain: hs.plain, Nonce: rand.Text()}
 }
 
-func (hs *handshake) writeHello(r role, settings string) error {
-	h := hs.greeting()
-	h.settings = settings
+// unproven returns the payload with the text of v and no proof.
+func unproven(v any) []byte {
+	text, _ := json.Marshal(v) // which fails for no hello and no settings
+	return append(make([]byte, proofLen), text...)
+}
+
+// seal returns the payload with the text of v and, if this end has secrets, the proof of it and of
+// what was said before.
+func (hs *handshake) seal(r role, v any, before ...[]byte) []byte {
+	p := unproven(v)
 	if hs.proves() {
-		parts := [][]byte{h.appendSigned(nil)}
-		if r == serverProves {
-			parts = [][]byte{hs.got, parts[0]}
-		}
-		h.proof = prove(hs.cfg.Secrets[0], r, parts...)
+		copy(p, prove(hs.cfg.Secrets[0], r, append(before, p[proofLen:])...))
 	}
-	hs.sent = h.append(nil)
-	return hs.write(hs.sent)
+	return p
+}
+
+// verifies reports whether a payload has the proof that seal gives it, or this end has no secrets.
+func (hs *handshake) verifies(p []byte, r role, before ...[]byte) bool {
+	return !hs.proves() || verifies(hs.cfg.Secrets, string(p[:proofLen]), r, append(before, p[proofLen:])...)
 }
 
 func (hs *handshake) write(payload []byte) error {
@@ -159,12 +161,8 @@ func (hs *handshake) readHello() (hello, error) {
 	if p, err = hs.payload(kindHello); err != nil {
 		return hello{}, err
 	}
-	hs.got = append([]byte(nil), p...)
-	h, err := decodeHello(p)
-	if err != nil {
-		return hello{}, protocolError("%v", err)
-	}
-	return h, nil
+	hs.got = bytes.Clone(p)
+	return decodeHello(p[proofLen:])
 }
 
 // readProof reads and judges the client's proof and settings.
@@ -176,22 +174,18 @@ func (hs *handshake) readProof() error {
 	if err != nil {
 		return err
 	}
-	m, err := decodeProven(p)
-	if err != nil {
-		return protocolError("%v", err)
-	}
-	if hs.proves() && !verifies(hs.cfg.Secrets, m.proof, clientProves, hs.got, hs.sent, []byte(m.settings)) {
+	if !hs.verifies(p, clientProves, hs.got, hs.sent) {
 		return otherKey("the client's proof is none of this connection's")
 	}
-	if hs.peer, err = decodeSettings(m.settings); err != nil {
-		return protocolError("%v", err)
+	if json.Unmarshal(p[proofLen:], &hs.peer) != nil {
+		return protocolError("settings: %v", errMalformed)
 	}
 	return match(&hs.mine, &hs.peer)
 }
 
 func (hs *handshake) payload(k kind) ([]byte, error) {
 	h, err := hs.in.header()
-	if err == nil && (h.kind != k || h.length > helloLimit) {
+	if err == nil && (h.kind != k || h.length < proofLen || h.length > helloLimit) {
 		return nil, protocolError("%v frame of %d bytes in place of %v", h.kind, h.length, k)
 	}
 	var p []byte

@@ -116,7 +116,7 @@ func TestOtherVersion(t *testing.T) {
 		served := make(chan error)
 		go func() { served <- s.ServeConn(far) }()
 		peer := newFakePeer(near)
-		go peer.write(t, appendFrame([]byte(preface), header{kind: kindHello}, []byte{Version + 1, 'n', 'e', 'w'}))
+		go peer.write(t, helloFrameOf(Version+1))
 		if p, err := peer.in.next(len(preface)); string(p) != preface || err != nil {
 			t.Errorf("got %q, %v", p, err)
 		}

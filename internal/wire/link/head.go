@@ -14,7 +14,7 @@ import (
 )
 
 // Version is the version of the protocol that this package speaks.
-const Version = 3
+const Version = 4
 
 var errMalformed = errors.New("malformed frame")
 
@@ -85,7 +85,10 @@ func (r *ServerRequest) decodeHead(p []byte) (timeout time.Duration, err error) 
 	r.Epoch, r.ContentLength = d.int(), d.size()
 	r.Method, r.Host, r.Target, r.Key = d.string(), d.string(), d.string(), d.string()
 	r.Client, r.Policy, r.Fields = d.Number(math.MaxUint64), d.bytes(), d.fields()
-	return timeout, malformedIf(d.Bad || !grammar.IsToken(strings.TrimPrefix(r.Method, callMark)) || !grammar.IsText(r.Host) || !grammar.IsTarget(r.Target), "request head")
+	if d.Bad || !grammar.IsToken(strings.TrimPrefix(r.Method, callMark)) || !grammar.IsText(r.Host) || !grammar.IsTarget(r.Target) {
+		return 0, fmt.Errorf("request head: %w", errMalformed)
+	}
+	return timeout, nil
 }
 
 // maxInterim is how many interim answers there may be to a request.

@@ -19,13 +19,20 @@ func newFakePeer(nc net.Conn) *fakePeer {
 // clientGreeting returns all that a client with the default configuration says in
 // a handshake.
 func clientGreeting() []byte {
-	h := hello{version: Version}
-	return append(appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil)), proofFrame()...)
+	return append(helloFrame(&hello{Version: Version}), proofFrame()...)
+}
+
+func helloFrame(h *hello) []byte {
+	return appendFrame([]byte(preface), header{kind: kindHello}, unproven(h))
+}
+
+// helloFrameOf is a hello of another version, whose members have other types.
+func helloFrameOf(version int) []byte {
+	return appendFrame([]byte(preface), header{kind: kindHello}, unproven(map[string]any{"version": version, "proves": "new"}))
 }
 
 func proofFrame() []byte {
-	m := proven{settings: defaultSettings()}
-	return appendFrame(nil, header{kind: kindProof}, m.append(nil))
+	return appendFrame(nil, header{kind: kindProof}, unproven(defaultSettings()))
 }
 
 // serverGreeting returns preface and hello of a server with the default
@@ -36,17 +43,14 @@ func serverGreeting() []byte {
 
 // serverGreetingTo is that to a client that it sees there.
 func serverGreetingTo(client string) []byte {
-	cfg := Config{}.withDefaults()
-	s := cfg.settings()
-	s.sees = client
-	h := hello{version: Version, settings: string(s.append(nil))}
-	return appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil))
+	s := defaultSettings()
+	s.Sees = client
+	return helloFrame(&hello{Version: Version, Settings: &s})
 }
 
-func defaultSettings() string {
+func defaultSettings() settings {
 	cfg := Config{}.withDefaults()
-	s := cfg.settings()
-	return string(s.append(nil))
+	return cfg.settings()
 }
 
 // handshake plays the server.

@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 )
 
+// proofLen is the length of a proof.
+const proofLen = sha256.Size
+
 // role names the prover and the subject, so that a proof cannot serve as another one.
 type role string
 

@@ -308,7 +308,7 @@ func TestStrangersFillNoLog(t *testing.T) {
 		s := &Server{Config: cfg}
 		const other = Version + 1
 		for i := range 100 {
-			for _, said := range []string{"\x00nonsense", string(clientGreeting()), string(appendFrame([]byte(preface), header{kind: kindHello}, []byte{byte(other + i)}))} {
+			for _, said := range []string{"\x00nonsense", string(clientGreeting()), string(helloFrameOf(other + i))} {
 				near, far := net.Pipe()
 				go func() {
 					io.WriteString(near, said)
@@ -394,8 +394,7 @@ func TestPlainAtOnce(t *testing.T) {
 		defer near.Close()
 		served := make(chan error, 1)
 		go func() { served <- s.ServeConn(far) }()
-		h := hello{version: Version, purpose: purposePlain}
-		b := appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil))
+		b := helloFrame(&hello{Version: Version, Plain: true})
 		go near.Write(slices.Concat(b, proofFrame(), []byte("GET / HTTP/1.1\r\n")))
 		go io.Copy(io.Discard, near)
 		conn, err := listener.Accept()

@@ -70,7 +70,7 @@ func (w *ResponseWriter) WriteInterim(status int, f Fields) error {
 	}
 	head := responseHead{status: status, length: -1, fields: f}
 	b := head.append(openFrame(nil))
-	if w.interims == maxInterim || int64(len(b)-headerLen) > w.st.c.peer.header {
+	if w.interims == maxInterim || int64(len(b)-headerLen) > w.st.c.peer.Header {
 		return nil
 	}
 	if !w.st.sending() {
@@ -99,8 +99,8 @@ func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	w.bodiless = !grammar.HasBody(w.st.req.Method, status)
 	w.out = pool.get(max(outSize, headerLen+len(f)+32))
 	w.out.b = head.append(openFrame(w.out.b))
-	if size := len(w.out.b) - headerLen; int64(size) > w.st.c.peer.header {
-		return w.fail(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrAnswerHeaderTooLarge, size, w.st.c.peer.header))
+	if size := len(w.out.b) - headerLen; int64(size) > w.st.c.peer.Header {
+		return w.fail(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrAnswerHeaderTooLarge, size, w.st.c.peer.Header))
 	}
 	closeFrame(w.out.b, 0, header{kind: kindResponse, stream: w.st.id})
 	return nil
@@ -139,7 +139,7 @@ func (w *ResponseWriter) AddLast(name, value string) {
 		w.trailer = AppendField(slices.Clip(w.trailer), name, value)
 	default:
 		head := AppendField(Fields(w.out.b), name, value)
-		if int64(len(head)-headerLen) <= w.st.c.peer.header {
+		if int64(len(head)-headerLen) <= w.st.c.peer.Header {
 			w.out.b = head
 			closeFrame(w.out.b, 0, header{kind: kindResponse, stream: w.st.id})
 		}
@@ -255,7 +255,7 @@ func (w *ResponseWriter) finish() {
 		err = ErrContentLength
 	case len(w.trailer) == 0 || w.bodiless:
 		err = w.send(true)
-	case int64(len(w.trailer)) > w.st.c.peer.header:
+	case int64(len(w.trailer)) > w.st.c.peer.Header:
 		err = ErrAnswerHeaderTooLarge
 	default:
 		err = w.endWithTrailer()

@@ -40,8 +40,8 @@ type serverConn struct {
 }
 
 func (sc *serverConn) run() error {
-	purpose, err := sc.handshake()
-	if err == nil && purpose == purposePlain {
+	plain, err := sc.handshake()
+	if plain && err == nil {
 		return sc.handOver()
 	}
 	defer sc.nc.Close()
@@ -78,14 +78,14 @@ func (sc *serverConn) run() error {
 }
 
 // handshake makes sure that both ends are members of one cluster.
-func (sc *serverConn) handshake() (purpose, error) {
+func (sc *serverConn) handshake() (plain bool, err error) {
 	sc.nc.SetDeadline(time.Now().Add(handshakeTimeout))
 	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc, sees: sc.remote}
 	if err := hs.asServer(func() { sc.srv.greeted(sc) }); err != nil {
-		return 0, err
+		return false, err
 	}
 	sc.mine, sc.peer = hs.mine, hs.peer
-	return hs.purpose, sc.nc.SetDeadline(time.Time{})
+	return hs.plain, sc.nc.SetDeadline(time.Time{})
 }
 
 // Plain is a connection of a member that has switched to HTTP/1.1.
@@ -117,7 +117,7 @@ func (sc *serverConn) handed() bool {
 // recheck drains the connection if it is outdated, or if the server's store no longer is the
 // client's. In the second case the client learns the reason when it connects again.
 func (sc *serverConn) recheck() {
-	sc.mine.store = sc.cfg.Store()
+	sc.mine.Store = sc.cfg.Store()
 	if sc.outdated.Load() || match(&sc.mine, &sc.peer) != nil {
 		sc.drain()
 	}
