@@ -156,55 +156,49 @@ func (p *Pool) giveUp(ctx context.Context, c *conn) {
 // Trim closes the longest unused idle connections until no more than most are left, and returns
 // their number.
 func (p *Pool) Trim(most int) (left int) {
-	p.mu.Lock()
-	old := p.removeOldestLocked(len(p.idle) - most)
-	left = len(p.idle)
-	p.mu.Unlock()
-	closeAll(old)
+	p.closeOldest(func() int {
+		left = min(max(most, 0), len(p.idle))
+		return len(p.idle) - left
+	})
 	return left
 }
 
-// removeOldestLocked removes the n idle connections that were used longest ago.
-func (p *Pool) removeOldestLocked(n int) []*conn {
-	n = min(max(n, 0), len(p.idle))
+// closeOldest closes the idle connections that were used longest ago, as many as choose returns,
+// which is called under the mutex.
+func (p *Pool) closeOldest(choose func() int) {
+	p.mu.Lock()
+	n := choose()
 	old := slices.Clone(p.idle[:n])
 	p.idle = slices.Delete(p.idle, 0, n)
-	return old
-}
-
-func closeAll(conns []*conn) {
-	for _, c := range conns {
+	p.mu.Unlock()
+	for _, c := range old {
 		c.nc.Close()
 	}
 }
 
 // sweepIdle closes the connections that have lain idle since before its last call.
 func (p *Pool) sweepIdle() {
-	p.mu.Lock()
-	n := 0
-	for n < len(p.idle) && p.idle[n].period < p.period {
-		n++
-	}
-	old := p.removeOldestLocked(n)
-	p.period++
-	p.sweep = nil
-	if len(p.idle) > 0 && !p.closed {
-		p.sweep = time.AfterFunc(p.Idle, p.sweepIdle)
-	}
-	p.mu.Unlock()
-	closeAll(old)
+	p.closeOldest(func() (n int) {
+		for n < len(p.idle) && p.idle[n].period < p.period {
+			n++
+		}
+		p.period++
+		p.sweep = nil
+		if n < len(p.idle) {
+			p.sweep = time.AfterFunc(p.Idle, p.sweepIdle)
+		}
+		return n
+	})
 }
 
 // Close closes the idle connections. Those in use are closed when they are done
 // with. It may be called more than once.
 func (p *Pool) Close() {
-	p.mu.Lock()
-	idle := p.idle
-	p.idle, p.closed = nil, true
-	if p.sweep != nil {
-		p.sweep.Stop()
-		p.sweep = nil
-	}
-	p.mu.Unlock()
-	closeAll(idle)
+	p.closeOldest(func() int {
+		if p.closed = true; p.sweep != nil {
+			p.sweep.Stop()
+			p.sweep = nil
+		}
+		return len(p.idle)
+	})
 }
