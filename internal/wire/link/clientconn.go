@@ -14,22 +14,21 @@ import (
 )
 
 // clientConn is the client's end of a connection. It takes new requests until it is draining, which
-// is final and can begin at either end. mu guards the streams and that change. The atomic busy lets
-// Client look without mu.
+// is final and can begin at either end. mu guards the streams and that change, which Client looks at
+// without mu.
 type clientConn struct {
 	conn
-	made time.Time   // when the hellos were exchanged
-	busy atomic.Bool // takes no new requests: it drains
+	made     time.Time   // when the hellos were exchanged
+	draining atomic.Bool // it takes no new requests
 
-	mu       sync.Mutex
-	streams  map[uint64]*clientStream
-	last     uint64 // highest stream opened
-	draining bool
+	mu      sync.Mutex
+	streams map[uint64]*clientStream
+	last    uint64 // highest stream opened
 }
 
 // usable reports whether cc takes requests, so far as is known.
 func (cc *clientConn) usable() bool {
-	return cc != nil && !cc.busy.Load() && !cc.stalled.Load() && !cc.ended()
+	return cc != nil && !cc.draining.Load() && !cc.stalled.Load() && !cc.ended()
 }
 
 // handshake checks that both ends are members of one cluster. It queues the client's proof, which
@@ -155,7 +154,7 @@ func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) 
 func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	if cc.draining {
+	if cc.draining.Load() {
 		return ErrDraining
 	}
 	if int64(len(cc.streams)) >= cc.peer.Streams {
@@ -233,7 +232,7 @@ func (cc *clientConn) forgetLocked(st *clientStream) {
 	if st.ended != nil {
 		st.ended()
 	}
-	if cc.draining && len(cc.streams) == 0 {
+	if cc.draining.Load() && len(cc.streams) == 0 {
 		cc.fail(ErrDraining)
 	}
 }
@@ -241,10 +240,9 @@ func (cc *clientConn) forgetLocked(st *clientStream) {
 // drain opens no streams any more. Streams above last did not start, as the peer
 // says; the connection ends with the last of the others.
 func (cc *clientConn) drain(last uint64) {
-	cc.busy.Store(true)
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	cc.draining = true
+	cc.draining.Store(true)
 	for id, st := range cc.streams {
 		if id > last {
 			cc.forgetLocked(st)
@@ -280,68 +278,45 @@ func (cc *clientConn) frame(h header) error {
 	st := cc.lookup(h.stream, h.kind == kindReset)
 	switch {
 	case st == nil:
-	case h.kind == kindReset && Code(n) == CodeTooLarge:
-		st.stop(notStarted(ErrHeaderTooLarge))
 	case h.kind == kindReset:
 		st.stop(&ResetError{Code: Code(n)})
 	case !st.granted(n):
-		cc.breach(st)
+		return protocolError("stream %d: too much credit", h.stream)
 	}
 	return nil
-}
-
-// breach gives a stream up whose server broke the protocol on it.
-func (cc *clientConn) breach(st *clientStream) {
-	st.giveUp(protocolError("stream %d", st.id), CodeProtocol)
 }
 
 func (cc *clientConn) data(h header) error {
 	st := cc.lookup(h.stream, false)
-	if st != nil && (h.length > maxData || !st.answered) {
-		cc.breach(st)
-		st = nil
-	}
-	for left := h.length; left > 0; {
-		p, err := cc.in.some(left)
-		if err != nil {
-			return err
-		}
-		left -= len(p)
-		switch {
-		case st == nil:
-		case left == 0 && h.end:
-			if !st.receiveLast(p) {
-				cc.breach(st)
-			}
-			return nil
-		case !st.receive(p, left):
-			cc.breach(st)
-			st = nil
-		}
-	}
 	switch {
-	case st != nil && h.end:
+	case st == nil:
+		cc.lookup(h.stream, h.end)
+		return cc.body(h, nil)
+	case !st.answered:
+		return protocolError("stream %d: a body without a head", h.stream)
+	case h.end && h.length == 0:
 		st.finished(nil)
-	case h.end:
-		cc.lookup(h.stream, true)
+		return nil
+	case !h.end:
+		return cc.body(h, st.receive)
 	}
-	return nil
+	return cc.body(h, func(p []byte, left int) bool {
+		if left > 0 {
+			return st.receive(p, left)
+		}
+		return st.receiveLast(p)
+	})
 }
 
 // head takes a frame whose payload is needed as a whole.
 func (cc *clientConn) head(h header) error {
 	st := cc.lookup(h.stream, false)
-	p, fits, err := cc.payload(h)
-	switch {
-	case err != nil:
+	p, err := cc.payload(h)
+	if err != nil || st != nil && st.takeFrame(h, p) {
 		return err
-	case st == nil:
-	case fits && st.takeFrame(h, p):
-		return nil
-	case !fits:
-		st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrAnswerHeaderTooLarge, h.kind, h.length), CodeProtocol)
-	default:
-		cc.breach(st)
+	}
+	if st != nil {
+		st.giveUp(protocolError("stream %d: malformed %v frame", st.id, h.kind), CodeMalformed)
 	}
 	if h.end || h.kind == kindRefused {
 		cc.lookup(h.stream, true)

@@ -24,7 +24,7 @@ func (cc *clientConn) noteWait(h header) error {
 		return protocolError("%v frame of %d bytes", h.kind, h.length)
 	}
 	if st := cc.lookup(h.stream, false); st != nil && !st.noteWait(h.kind) {
-		cc.breach(st)
+		return protocolError("stream %d: %v out of order", h.stream, h.kind)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ const readOn = time.Second
 
 // readOut sends nothing more, but reads what the server has said before it ended.
 func (cc *clientConn) readOut(err error) {
-	cc.busy.Store(true)
+	cc.draining.Store(true)
 	cc.out.close(err)
 	_ = cc.nc.SetReadDeadline(time.Now().Add(readOn)) // else the watch ends it
 }

@@ -223,13 +223,30 @@ func (c *conn) readFrames(handle func(header) error) error {
 	}
 }
 
-// payload returns the payload of a head or trailers. One that is too large it skips.
-func (c *conn) payload(h header) (p []byte, fits bool, err error) {
+// payload returns the payload of a head or trailers. No sender exceeds the bound that it was told.
+func (c *conn) payload(h header) ([]byte, error) {
 	if h.length > c.cfg.MaxHeaderBytes {
-		return nil, false, c.in.skip(h.length)
+		return nil, protocolError("%v frame of %d bytes", h.kind, h.length)
 	}
-	p, err = c.in.next(h.length)
-	return p, true, err
+	return c.in.next(h.length)
+}
+
+// body hands the payload of a data frame to receive, in pieces; left is how much is to come. nil drops it.
+func (c *conn) body(h header, receive func(p []byte, left int) (inWindow bool)) error {
+	if h.length > maxData {
+		return protocolError("%v frame of %d bytes", h.kind, h.length)
+	}
+	for left := h.length; left > 0; {
+		p, err := c.in.some(left)
+		if err != nil {
+			return err
+		}
+		left -= len(p)
+		if receive != nil && !receive(p, left) {
+			return protocolError("stream %d: more than its window", h.stream)
+		}
+	}
+	return nil
 }
 
 func (c *conn) number(h header) (uint64, error) {

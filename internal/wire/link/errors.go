@@ -112,14 +112,13 @@ type Code uint8
 
 // The codes of streams that were given up.
 const (
-	CodeCancel   Code = iota + 1 // the client no longer wants the answer
-	CodeAborted                  // the handler panicked, or ended short of the length it declared
-	CodeTooLarge                 // the head is too large; the request did not start
-	CodeProtocol                 // the stream broke the protocol: malformed head, more bytes than its window
+	CodeCancel    Code = iota + 1 // the client no longer wants the answer
+	CodeAborted                   // the handler panicked, or ended short of the length it declared
+	CodeMalformed                 // a head or trailers are malformed, or come out of order
 )
 
 func (c Code) String() string {
-	return nameOf("code", uint8(c), []string{CodeCancel: "cancelled", CodeAborted: "aborted", CodeTooLarge: "header too large", CodeProtocol: "protocol violated"})
+	return nameOf("code", uint8(c), []string{CodeCancel: "cancelled", CodeAborted: "aborted", CodeMalformed: "malformed"})
 }
 
 // ResetError is how a stream ends that the peer gave up in the middle.

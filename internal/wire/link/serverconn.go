@@ -175,7 +175,7 @@ func (sc *serverConn) frame(h header) error {
 		sc.abandon(st)
 		st.cancel(context.Canceled)
 	case !st.granted(n):
-		sc.breach(st)
+		return protocolError("stream %d: too much credit", h.stream)
 	}
 	return err
 }
@@ -207,12 +207,6 @@ func (sc *serverConn) abandon(st *serverStream) {
 	delete(sc.streams, st.id)
 }
 
-// breach resets a stream whose client broke the protocol on it.
-func (sc *serverConn) breach(st *serverStream) {
-	st.reset(CodeProtocol)
-	st.cancel(protocolError("stream %d", st.id))
-}
-
 // request takes the head of a request and starts its handler.
 func (sc *serverConn) request(h header) error {
 	sc.mu.Lock()
@@ -227,21 +221,17 @@ func (sc *serverConn) request(h header) error {
 	sc.last = h.stream
 	full := sc.running >= sc.cfg.MaxStreams
 	sc.mu.Unlock()
-	switch {
-	case h.length > sc.cfg.MaxHeaderBytes:
-		sc.control(kindReset, h.stream, uint64(CodeTooLarge))
-		return sc.in.skip(h.length)
-	case full:
+	if full {
 		sc.queue(appendFrame(nil, header{kind: kindRefused, end: true, stream: h.stream}, appendRefusal(nil, &RefusedError{Reason: Busy})))
 		return sc.in.skip(h.length)
 	}
-	p, err := sc.in.next(h.length)
+	p, err := sc.payload(h)
 	if err != nil {
 		return err
 	}
 	st, err := newServerStream(sc, h, bytes.Clone(p))
 	if err != nil {
-		sc.control(kindReset, h.stream, uint64(CodeProtocol))
+		sc.control(kindReset, h.stream, uint64(CodeMalformed))
 		return nil
 	}
 	sc.beginStream(st)
@@ -305,28 +295,16 @@ func (sc *serverConn) returned(st *serverStream) {
 
 func (sc *serverConn) data(h header) error {
 	st, err := sc.lookup(h)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case st == nil:
+		return sc.body(h, nil)
 	}
-	if st != nil && h.length > maxData {
-		sc.breach(st)
-		st = nil
-	}
-	for left := h.length; left > 0; {
-		p, err := sc.in.some(left)
-		if err != nil {
-			return err
-		}
-		left -= len(p)
-		if st != nil && !st.receive(p, left) {
-			sc.breach(st)
-			st = nil
-		}
-	}
-	if st != nil && h.end {
+	if err = sc.body(h, st.receive); err == nil && h.end {
 		st.endReceive(io.EOF, nil)
 	}
-	return nil
+	return err
 }
 
 func (sc *serverConn) trailers(h header) error {
@@ -334,13 +312,14 @@ func (sc *serverConn) trailers(h header) error {
 	if err != nil {
 		return err
 	}
-	p, fits, err := sc.payload(h)
+	p, err := sc.payload(h)
 	if err != nil || st == nil {
 		return err
 	}
 	f := Fields(bytes.Clone(p))
-	if !fits || !f.valid() {
-		sc.breach(st)
+	if !f.valid() {
+		st.reset(CodeMalformed)
+		st.cancel(protocolError("stream %d: malformed trailers", st.id))
 		return nil
 	}
 	st.endReceive(io.EOF, f)
