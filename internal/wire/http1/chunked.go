@@ -129,7 +129,7 @@ func (c *Chunked) beginChunk(line []byte) (ok bool) {
 	return c.excess <= maxExcess
 }
 
-// parseChunkSize returns the size in the line before a chunk. What it drops has no control
+// parseChunkSize returns the size in the line before a chunk. An extension must not have control
 // characters that could be read as a line's end.
 func parseChunkSize(line []byte) (size int64, ok bool) {
 	digits, ext, _ := bytes.Cut(line, []byte(";"))

@@ -7,8 +7,8 @@ import (
 )
 
 // hello is the text of a hello frame. It holds what a peer may learn before it has proven that it
-// is a member, and the server's settings for a client that has. Of another version it has the
-// number alone, since everything else may differ.
+// is a member, and the server's settings for a client that has. If the version is another one,
+// everything else may differ.
 type hello struct {
 	Version  int       `json:"version"`
 	Proves   bool      `json:"proves"` // the sender has secrets
