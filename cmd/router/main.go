@@ -47,8 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
-	stopPeers := o.FollowPeerTLS(logger)
-	defer stopPeers()
+	o.FollowPeerTLS(logger)
 	listeners, err := door.Listen("listen", o.listen)
 	if err != nil {
 		return err

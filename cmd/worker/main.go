@@ -49,12 +49,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
 	if o.supervise {
-		o.OnHangup(func() {}) // the child's
+		o.OnLook(func(bool) {}) // a SIGHUP is the child's
 		return supervise(args, o.lockFile, lease.Grace(o.Gossip.Settings.WithDefaults().TTL), logger)
 	}
 	defer process.SpareThreads()()
-	stopPeers := o.FollowPeerTLS(logger)
-	defer stopPeers()
+	o.FollowPeerTLS(logger)
 
 	listener, err := process.Listen("listen", o.listen)
 	if err != nil {

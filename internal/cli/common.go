@@ -41,8 +41,8 @@ type Common struct {
 	redis string // of --redis
 	log   logFlags
 
-	hangup   sync.Mutex // guards onHangup, and is held while its functions are called
-	onHangup []func()
+	mu    sync.Mutex // guards looks, and is held while they are called
+	looks []func(hangup bool)
 }
 
 // Define defines the flags, with the defaults of --gossip and --join. The
@@ -115,41 +115,19 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 }
 
 // Logger returns the logger that the flags ask for, which writes to w. It gets
-// what go-redis logs, too, and until stop is called each SIGHUP.
+// what go-redis logs, too. Until stop is called, files are followed, and SIGHUP ends nothing.
 func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
 	logger = c.log.logger(w)
 	fallback.LogRedis(logger, slog.LevelDebug)
-	hangups := make(chan os.Signal, 1)
+	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
-	var running sync.WaitGroup
-	running.Go(func() {
-		for range hangups {
-			c.takeHangup(logger)
-		}
-	})
+	var following sync.WaitGroup
+	following.Go(func() { c.follow(ended, hangups, logger) })
 	return logger, func() {
 		signal.Stop(hangups)
-		close(hangups)
-		running.Wait()
+		close(ended)
+		following.Wait()
 	}
-}
-
-func (c *Common) takeHangup(logger *slog.Logger) {
-	c.hangup.Lock()
-	defer c.hangup.Unlock()
-	if len(c.onHangup) == 0 {
-		logger.Info("SIGHUP is ignored: no setting can be reloaded; send SIGTERM to end the process")
-	}
-	for _, call := range c.onHangup {
-		call()
-	}
-}
-
-// OnHangup lets call be called at each SIGHUP, one such call at a time.
-func (c *Common) OnHangup(call func()) {
-	c.hangup.Lock()
-	defer c.hangup.Unlock()
-	c.onHangup = append(c.onHangup, call)
 }
 
 // logFlags holds the flags of a command's log.

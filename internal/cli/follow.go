@@ -6,10 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // lookEvery is how often a program looks whether files have changed.
@@ -51,36 +48,45 @@ func (f *Files) changed() bool {
 	return !same
 }
 
-// Follow calls reload when one of the files has changed, and on SIGHUP, until stop is
-// called.
-func (c *Common) Follow(f *Files, reload func()) (stop func()) {
-	return c.everyLook(func(hangup bool) {
+// follow calls the looks every second, and with hangup set on SIGHUP, until ended is closed.
+func (c *Common) follow(ended <-chan struct{}, hangups <-chan os.Signal, logger *slog.Logger) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		hangup := false
+		select {
+		case <-ended:
+			return
+		case <-hangups:
+			hangup = true
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		if hangup && len(c.looks) == 0 {
+			logger.Info("SIGHUP is ignored: no setting can be reloaded; send SIGTERM to end the process")
+		}
+		for _, look := range c.looks {
+			look(hangup)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// OnLook lets look be called every second, and with hangup set on SIGHUP, until the stop of
+// [Common.Logger] is called.
+func (c *Common) OnLook(look func(hangup bool)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks = append(c.looks, look)
+}
+
+// Follow calls reload when one of the files has changed, and on SIGHUP, see [Common.OnLook].
+func (c *Common) Follow(f *Files, reload func()) {
+	c.OnLook(func(hangup bool) {
 		if f.changed() || hangup {
 			reload()
 		}
 	})
-}
-
-// everyLook calls look every second, and with hangup set on SIGHUP, until stop is called.
-func (c *Common) everyLook(look func(hangup bool)) (stop func()) {
-	hangups, ended := make(chan struct{}, 1), make(chan struct{})
-	c.OnHangup(func() { wake.Up(hangups) })
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(lookEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-hangups:
-				look(true)
-			case <-tick.C:
-				look(false)
-			}
-		}
-	})
-	return func() { close(ended); running.Wait() }
 }
 
 // Certificate is a certificate that is read from files.
@@ -89,12 +95,12 @@ type Certificate interface {
 	Expires() time.Time // when it ends
 }
 
-// FollowCertificate reads a certificate again when its files change, and on SIGHUP, until stop is
-// called. It warns every hour if the certificate ends within a day.
-func (c *Common) FollowCertificate(f *Files, cert Certificate, logger *slog.Logger) (stop func()) {
+// FollowCertificate reads a certificate again when its files change, and on SIGHUP, see
+// [Common.OnLook]. It warns every hour if the certificate ends within a day.
+func (c *Common) FollowCertificate(f *Files, cert Certificate, logger *slog.Logger) {
 	files := slog.String("files", strings.Join(f.names, " "))
 	var warned time.Time
-	return c.everyLook(func(hangup bool) {
+	c.OnLook(func(hangup bool) {
 		if f.changed() || hangup {
 			if err := cert.Reload(); err != nil {
 				logger.Error("the certificate cannot be reloaded: the old one stays in force", files, "error", err)

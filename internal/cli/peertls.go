@@ -40,9 +40,8 @@ func (p *peerTLS) load() (*gateway.PeerTLS, error) {
 }
 
 // FollowPeerTLS follows the files of TLS between members, see [Common.FollowCertificate].
-func (c *Common) FollowPeerTLS(logger *slog.Logger) (stop func()) {
-	if c.PeerTLS == nil {
-		return func() {}
+func (c *Common) FollowPeerTLS(logger *slog.Logger) {
+	if c.PeerTLS != nil {
+		c.FollowCertificate(c.peer.files, c.PeerTLS, logger)
 	}
-	return c.FollowCertificate(c.peer.files, c.PeerTLS, logger)
 }

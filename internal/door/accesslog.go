@@ -24,7 +24,11 @@ func (o *Options) OpenLog(c *cli.Common, logger *slog.Logger) (stop func(), err 
 	if err != nil {
 		return nil, cli.Usagef("--access-log: %v", err)
 	}
-	c.OnHangup(l.Reopen)
+	c.OnLook(func(hangup bool) {
+		if hangup {
+			l.Reopen()
+		}
+	})
 	o.Config.AccessLog = l
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), logPatience)

@@ -19,7 +19,6 @@ type Door struct {
 	*router.Server
 	URLs   string // at which it does, separated by spaces
 	notice time.Duration
-	stop   []func() // end what follows files
 }
 
 // Listen listens on all of the addresses that a flag holds, or on none.
@@ -55,10 +54,11 @@ func (o *Options) TLS() *tls.Config {
 // flags. failed gets why the server of a listener has ended, and must have room for each.
 func (o *Options) Open(c *cli.Common, rt *router.Router, listeners []net.Listener, failed chan<- error, logger *slog.Logger) *Door {
 	general, scheme := process.NewServer(rt, logger), "http"
-	d := &Door{notice: o.notice, stop: []func(){o.followRoutes(c, rt, logger)}}
+	d := &Door{notice: o.notice}
+	o.followRoutes(c, rt, logger)
 	if general.TLSConfig = o.TLS(); general.TLSConfig != nil {
 		scheme = "https"
-		d.stop = append(d.stop, c.FollowCertificate(o.cert.files, &o.cert, logger))
+		c.FollowCertificate(o.cert.files, &o.cert, logger)
 	}
 	d.Server = router.NewServer(rt, general)
 	serve := d.Serve
@@ -79,12 +79,4 @@ func (o *Options) Open(c *cli.Common, rt *router.Router, listeners []net.Listene
 func (d *Door) Announce(ctx context.Context) {
 	d.Leave()
 	wake.Sleep(d.notice, ctx.Done())
-}
-
-// Close ends all connections at once.
-func (d *Door) Close() {
-	d.Server.Close()
-	for _, stop := range d.stop {
-		stop()
-	}
 }
