@@ -99,12 +99,16 @@ func (o *observation) endRequest(rt *Router, by send.Way, status int, took time.
 	if log == nil || !log.Wants(status, took) {
 		return
 	}
-	log.Add(&accesslog.Entry{
+	e := accesslog.Entry{
 		Time: time.Now().Add(-took), ID: o.trace, Route: o.route, Method: o.Method, Path: o.path, Status: status,
-		BytesIn: o.received.Load(), BytesOut: o.sent, Key: o.Key, Partition: o.Partition,
-		Owner: o.Worker, Way: by.String(), Tries: o.Tries, Hold: o.Asked.Sub(o.Sought),
-		Timed: o.told, Wait: o.wait, Run: o.run, Total: took, Error: o.Problem,
-	})
+		BytesIn: o.received.Load(), BytesOut: o.sent, Key: o.Key, Partition: &o.Partition,
+		Owner: o.Worker, Way: by.String(), Tries: o.Tries, Hold: accesslog.Milliseconds(o.Asked.Sub(o.Sought)),
+		Total: accesslog.Milliseconds(took), Error: o.Problem,
+	}
+	if o.told {
+		e.Wait, e.Run = new(accesslog.Milliseconds(o.wait)), new(accesslog.Milliseconds(o.run))
+	}
+	log.Add(e)
 }
 
 // noteProblem records that the router answers the request itself.

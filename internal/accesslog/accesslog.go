@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -94,14 +95,14 @@ func (l *Log) Wants(status int, took time.Duration) bool {
 		l.cfg.Sample == 1 || rand.IntN(l.cfg.Sample) == 0
 }
 
-// Add queues a line about e, or drops it. It keeps nothing of e.
-func (l *Log) Add(e *Entry) {
-	var memory [768]byte
-	line := e.append(memory[:0], l.cfg.Keys)
+// Add queues a line about e, or drops it.
+func (l *Log) Add(e Entry) {
+	e.complete(l.cfg.Keys)
+	line, _ := json.Marshal(&e) // no value of it can fail
 	l.mu.Lock()
-	kept := !l.closed && len(l.lines)+len(line) <= l.cfg.Buffer
+	kept := !l.closed && len(l.lines)+len(line) < l.cfg.Buffer
 	if kept {
-		l.lines = append(l.lines, line...)
+		l.lines = append(append(l.lines, line...), '\n')
 	}
 	l.mu.Unlock()
 	if !kept {
@@ -140,11 +141,17 @@ func (l *Log) write() {
 	defer l.flush()
 	said := int64(0)
 	for range l.wake {
-		lines, reopen, closed := l.takeLines()
+		l.mu.Lock()
+		lines, reopen, closed := l.lines, l.reopen, l.closed
+		l.lines, l.spare, l.reopen = l.spare[:0], lines, false
+		l.mu.Unlock()
 		if reopen {
 			l.change()
 		}
-		l.put(lines)
+		if n, err := l.file.Write(lines); err != nil {
+			l.dropped.Add(int64(bytes.Count(lines[n:], []byte("\n"))))
+			l.log.Error("the access log cannot be written", "file", l.cfg.File, "error", err)
+		}
 		if n := l.dropped.Load(); n > said {
 			l.log.Warn("lines of the access log were dropped: the file did not take them", "file", l.cfg.File, "lines", n-said)
 			said = n
@@ -153,26 +160,6 @@ func (l *Log) write() {
 			l.close()
 			return
 		}
-	}
-}
-
-// takeLines returns the queued lines and orders. The lines are valid until the next call.
-func (l *Log) takeLines() (lines []byte, reopen, closed bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lines, reopen = l.lines, l.reopen
-	l.lines, l.spare, l.reopen = l.spare[:0], lines, false
-	return lines, reopen, l.closed
-}
-
-// put writes lines. Those that the file does not take are dropped.
-func (l *Log) put(lines []byte) {
-	if len(lines) == 0 {
-		return
-	}
-	if n, err := l.file.Write(lines); err != nil {
-		l.dropped.Add(int64(bytes.Count(lines[n:], []byte("\n"))))
-		l.log.Error("the access log cannot be written", "file", l.cfg.File, "error", err)
 	}
 }
 

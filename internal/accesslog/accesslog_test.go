@@ -53,17 +53,16 @@ func lines(t *testing.T, file string) (all []map[string]any) {
 
 var whole = accesslog.Entry{
 	Time: time.Date(2026, 1, 2, 3, 4, 5, 6789e3, time.FixedZone("", 3600)), ID: "4bf92f3577b34da6a3ce929d0e0e4736", Route: "orders", Method: "GET",
-	Path: "/a\"b\x01ö\xff", Status: 200, BytesIn: 1, BytesOut: 2, Key: "order-42", Partition: 17, Owner: "w1", Way: "link", Tries: 2,
-	Hold: 1500 * time.Microsecond, Timed: true, Wait: time.Millisecond, Run: 0, Total: 20 * time.Millisecond, Error: "no-owner",
+	Path: "/a\"b\x01ö\xff", Status: 200, BytesIn: 1, BytesOut: 2, Key: "order-42", Partition: new(17), Owner: "w1", Way: "link", Tries: 2,
+	Hold: accesslog.Milliseconds(1500 * time.Microsecond), Wait: new(1.0), Run: new(0.0), Total: 20, Error: "no-owner",
 }
 
 func TestLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	for _, keys := range []bool{false, true} {
 		l := start(t, accesslog.Config{File: file, Keys: keys})
-		e := whole
-		l.Add(&e)
-		l.Add(&accesslog.Entry{Method: "GET", Status: 404})
+		l.Add(whole)
+		l.Add(accesslog.Entry{Method: "GET", Status: 404, Partition: new(17)})
 		end(t, l)
 	}
 	all := lines(t, file)
@@ -130,8 +129,7 @@ func TestReopen(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 500 {
-				e := whole
-				l.Add(&e)
+				l.Add(whole)
 			}
 		})
 	}
@@ -140,8 +138,7 @@ func TestReopen(t *testing.T) {
 	}
 	l.Reopen()
 	wg.Wait()
-	e := whole
-	l.Add(&e)
+	l.Add(whole)
 	end(t, l)
 	if n := len(lines(t, old)) + len(lines(t, file)); n != 2001 {
 		t.Errorf("%d lines in both files, want 2001", n)
@@ -163,8 +160,7 @@ func TestReopenFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Reopen()
-	e := whole
-	l.Add(&e)
+	l.Add(whole)
 	end(t, l)
 	if len(lines(t, filepath.Join(dir+"2", "log"))) != 1 || !strings.Contains(said.String(), "cannot be reopened") {
 		t.Errorf("the log says %s", said.String())
@@ -177,17 +173,17 @@ func TestDrops(t *testing.T) {
 	l := start(t, accesslog.Config{File: "/dev/full", Buffer: 1 << 10, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	e := whole
 	e.Path = "/" + strings.Repeat("x", 2<<10)
-	l.Add(&e)
+	l.Add(e)
 	if n := l.Dropped(); n != 1 {
 		t.Errorf("%d lines dropped, want the one that does not fit", n)
 	}
 	e.Path = "/"
-	l.Add(&e)
+	l.Add(e)
 	end(t, l)
 	if n := l.Dropped(); n != 2 || !strings.Contains(said.String(), "dropped") || !strings.Contains(said.String(), "cannot be written") {
 		t.Errorf("%d lines dropped, and the log says %s", n, said.String())
 	}
-	l.Add(&e)
+	l.Add(e)
 	if n := l.Dropped(); n != 3 {
 		t.Errorf("%d lines dropped, want also that of a closed log", n)
 	}
@@ -209,6 +205,6 @@ func BenchmarkAdd(b *testing.B) {
 	e.Path = "/orders/42"
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Add(&e)
+		l.Add(e)
 	}
 }
