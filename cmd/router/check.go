@@ -57,7 +57,7 @@ func showRoutes(w io.Writer, table *routes.Table) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "NAME\tMATCH\tKEY\tMODE\tLIMITS")
 	for _, r := range table.Routes() {
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", r.Name, matchText(r), keyText(r), r.Mode, limitsText(r))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", r.Name, matchText(r), keyText(r), r.Policy.Mode, limitsText(r))
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -126,13 +126,13 @@ func limitsText(r *routes.Route) string {
 	for _, d := range []struct {
 		name string
 		time time.Duration
-	}{{"timeout", r.Timeout}, {"max-wait", r.MaxWait}, {"hold", r.Hold}} {
+	}{{"timeout", r.Policy.Timeout}, {"max-wait", r.Policy.MaxWait}, {"hold", r.Hold}} {
 		if d.time > 0 || d.name == "hold" && r.NoHold {
 			parts = append(parts, fmt.Sprintf("%s %v", d.name, d.time))
 		}
 	}
-	if r.QueuePerKey > 0 {
-		parts = append(parts, fmt.Sprintf("queue %d", r.QueuePerKey))
+	if r.Policy.QueuePerKey > 0 {
+		parts = append(parts, fmt.Sprintf("queue %d", r.Policy.QueuePerKey))
 	}
 	if r.MaxBody > 0 {
 		parts = append(parts, fmt.Sprintf("body %d bytes", r.MaxBody))
@@ -140,7 +140,7 @@ func limitsText(r *routes.Route) string {
 	for _, rate := range []struct {
 		name string
 		policy.Rate
-	}{{"key", r.PerKey}, {"route", r.PerRoute}} {
+	}{{"key", r.Policy.Rate}, {"route", r.PerRoute}} {
 		if rate.PerSecond > 0 {
 			parts = append(parts, fmt.Sprintf("%.4g/s per %s (burst %d)", rate.PerSecond, rate.name, rate.Burst))
 		}

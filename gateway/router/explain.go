@@ -29,7 +29,7 @@ func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	e := &status.Explanation{Route: d.route.Name, Mode: d.route.Mode.String(), Key: d.key}
+	e := &status.Explanation{Route: d.route.Name, Mode: d.route.Policy.Mode.String(), Key: d.key}
 	if d.key != "" {
 		for _, s := range d.route.Keys {
 			if _, err := (gateway.KeySources{s}).ExtractFrom(req); err == nil {

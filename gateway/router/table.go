@@ -70,9 +70,9 @@ func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 			own.hold = rt.cfg.Hold
 		}
 		own.bucket, own.upstream = rt.shared(r, before)
-		keyed, unkeyed := r.Policy(), r.UnkeyedPolicy()
+		keyed := r.Policy
 		keyed.Timed = rt.cfg.AccessLog != nil // how long requests wait and run
-		unkeyed.Timed = keyed.Timed
+		unkeyed := policy.Policy{Mode: policy.Unkeyed, Timeout: keyed.Timeout, Timed: keyed.Timed}
 		own.policy, own.unkeyed = keyed.Append(nil), unkeyed.Append(nil)
 		out.routes = append(out.routes, own)
 	}

@@ -22,7 +22,7 @@ func formOf(r *Route) string {
 	if r.hasPath {
 		path = r.path.Canonical("")
 	}
-	if r.Mode == policy.Affinity {
+	if r.Policy.Mode == policy.Affinity {
 		held = "not held"
 	}
 	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, []gateway.KeySource(r.Keys), r.Prefix, r.Tenant.String(), r.WithoutKey.kind(), held)

@@ -57,12 +57,12 @@ func parseRoute(n yamlfile.Node) *Route {
 	set(fields["name"], &r.Name, checkName)
 	r.parseMatch(fields["match"])
 	r.parseKeys(n, fields)
-	set(fields["mode"], &r.Mode, policy.ParseMode)
-	set(fields["timeout"], &r.Timeout, duration("timeout", time.Millisecond))
-	set(fields["max-wait"], &r.MaxWait, duration("max-wait", time.Millisecond))
+	set(fields["mode"], &r.Policy.Mode, policy.ParseMode)
+	set(fields["timeout"], &r.Policy.Timeout, duration("timeout", time.Millisecond))
+	set(fields["max-wait"], &r.Policy.MaxWait, duration("max-wait", time.Millisecond))
 	set(fields["hold"], &r.Hold, duration("hold", 0))
 	r.NoHold = fields["hold"].IsSet() && r.Hold == 0
-	set(fields["queue"], &r.QueuePerKey, number("queue", policy.MaxQueue))
+	set(fields["queue"], &r.Policy.QueuePerKey, number("queue", policy.MaxQueue))
 	body := fieldsOf(fields["body"], "max", "buffer")
 	set(body["max"], &r.MaxBody, size)
 	set(body["buffer"], &r.Stream, isUnbuffered)
@@ -167,15 +167,17 @@ func (r *Route) parseUpgrades(n yamlfile.Node) {
 
 func (r *Route) parseRate(n yamlfile.Node) {
 	fields, burst := fieldsOf(n, "per-key", "per-route", "burst"), 0
-	set(fields["per-key"], &r.PerKey, rate)
+	if set(fields["per-key"], &r.Policy.Rate, rate) {
+		r.Policy.Route = r.Name
+	}
 	set(fields["per-route"], &r.PerRoute, rate)
 	set(fields["burst"], &burst, number("burst", policy.MaxBurst))
 	switch {
 	case burst == 0:
-	case r.PerKey == policy.Rate{}:
+	case r.Policy.Rate == policy.Rate{}:
 		n.Errorf("burst is of per-key, which is missing")
 	default:
-		r.PerKey.Burst = burst
+		r.Policy.Rate.Burst = burst
 	}
 }
 

@@ -10,6 +10,7 @@ package routes
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/pattern"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/yamlfile"
 )
 
 // MaxRoutes is how many routes a table may have.
@@ -51,17 +51,13 @@ type Route struct {
 	Tenant     gateway.KeySources // one source, whose value stands before the key; or none
 	WithoutKey WithoutKey         // what becomes of a request without a key
 
-	Mode        policy.Mode
-	Timeout     time.Duration // of one execution; 0: the worker's
-	MaxWait     time.Duration // for the key; 0: the worker's
-	Hold        time.Duration // while the key has no owner; 0: the router's
-	NoHold      bool          // a request whose key has no owner fails at once
-	QueuePerKey int           // requests that may wait for one key; 0: the worker's
-	MaxBody     int64         // bytes of a request's body; 0: the router's
-	Stream      bool          // bodies go to the worker as they come
-	Upgrades    []string      // protocols; nil: the router's
-	PerKey      policy.Rate   // executions of one key, counted by its owner; zero: unbounded
-	PerRoute    policy.Rate   // requests, counted by each router; zero: unbounded
+	Policy   policy.Policy // what it asks of workers for requests with a key
+	Hold     time.Duration // while the key has no owner; 0: the router's
+	NoHold   bool          // a request whose key has no owner fails at once
+	MaxBody  int64         // bytes of a request's body; 0: the router's
+	Stream   bool          // bodies go to the worker as they come
+	Upgrades []string      // protocols; nil: the router's
+	PerRoute policy.Rate   // requests, counted by each router; zero: unbounded
 
 	path    pattern.Pattern
 	hasPath bool
@@ -128,22 +124,6 @@ func newTable(list []*Route) *Table {
 	return t
 }
 
-// Policy returns what the route asks of workers for requests with a key.
-func (r *Route) Policy() policy.Policy {
-	p := policy.Policy{
-		Mode: r.Mode, Timeout: r.Timeout, MaxWait: r.MaxWait, QueuePerKey: r.QueuePerKey, Rate: r.PerKey,
-	}
-	if r.PerKey != (policy.Rate{}) {
-		p.Route = r.Name
-	}
-	return p
-}
-
-// UnkeyedPolicy is Policy for requests without a key that run at any worker.
-func (r *Route) UnkeyedPolicy() policy.Policy {
-	return policy.Policy{Mode: policy.Unkeyed, Timeout: r.Timeout}
-}
-
 // Routes returns the routes in their order. They must not be changed.
 func (t *Table) Routes() []*Route { return t.routes }
 
@@ -153,7 +133,7 @@ func (t *Table) Digest() uint64 { return t.digest }
 // Load reads a file of routes, of at most 1 MiB and [MaxRoutes] routes. Its error has
 // a line for each mistake, which begins with file:line:column.
 func Load(file string) (*Table, error) {
-	data, err := yamlfile.Read(file)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}

@@ -237,18 +237,15 @@ func TestTenants(t *testing.T) {
 func TestFields(t *testing.T) {
 	r := table(t, `name: a, key: host, mode: serialize, timeout: 10s, max-wait: 5s, hold: 0s, queue: 100,
      body: {max: 10MiB, buffer: false}, upgrade: none, rate: {per-key: 5/s, burst: 10, per-route: 600/m}`).Routes()[0]
-	if r.Timeout != 10*time.Second || r.MaxWait != 5*time.Second || !r.NoHold || r.Hold != 0 || r.QueuePerKey != 100 || r.MaxBody != 10<<20 ||
-		!r.Stream || r.Upgrades == nil || len(r.Upgrades) != 0 || r.PerKey != (policy.Rate{PerSecond: 5, Burst: 10}) || r.PerRoute != (policy.Rate{PerSecond: 10, Burst: 600}) {
+	if !r.NoHold || r.Hold != 0 || r.MaxBody != 10<<20 ||
+		!r.Stream || r.Upgrades == nil || len(r.Upgrades) != 0 || r.PerRoute != (policy.Rate{PerSecond: 10, Burst: 600}) {
 		t.Errorf("%+v", r)
 	}
 	want := policy.Policy{Route: "a", Mode: policy.Serialize, Timeout: 10 * time.Second, MaxWait: 5 * time.Second, QueuePerKey: 100, Rate: policy.Rate{PerSecond: 5, Burst: 10}}
-	if got := r.Policy(); got != want {
-		t.Errorf("%+v", got)
+	if r.Policy != want {
+		t.Errorf("%+v", r.Policy)
 	}
-	if got := r.UnkeyedPolicy(); got.Mode != policy.Unkeyed || got.Timeout != want.Timeout {
-		t.Errorf("without a key: %+v", got)
-	}
-	if r := table(t, `name: a, key: host, hold: 5s`).Routes()[0]; r.Policy() != (policy.Policy{}) || r.Hold != 5*time.Second || r.Upgrades != nil {
+	if r := table(t, `name: a, key: host, hold: 5s`).Routes()[0]; r.Policy != (policy.Policy{}) || r.Hold != 5*time.Second || r.Upgrades != nil {
 		t.Errorf("a route that asks nothing of workers: %+v", r)
 	}
 }
@@ -356,7 +353,7 @@ func TestLineage(t *testing.T) {
 
 func TestTableOfFlags(t *testing.T) {
 	all := routes.ForKeys(kit.KeySources(t, "header:X-Key", "host"), routes.WithoutKey{})
-	if r, err := all.Match("h", "GET", "/a//../b"); err != nil || r.Policy() != (policy.Policy{}) || !r.WithoutKey.Preflights() {
+	if r, err := all.Match("h", "GET", "/a//../b"); err != nil || r.Policy != (policy.Policy{}) || !r.WithoutKey.Preflights() {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if got := all.KeySource(); got != "header:X-Key host" {
