@@ -45,7 +45,7 @@ type Config struct {
 	// Operator asks workers about themselves and about keys. Default: the pages /workers, /moves,
 	// /hot, /loads, /locks and /explain do not exist, the page / lists workers without their
 	// status, and no worker can be drained by its name.
-	Operator status.Operator
+	Operator Operator
 
 	// Drain makes this process's worker leave the ring, like worker.Worker.LeaveRing. It returns
 	// nil once nothing of its keys runs here, or when its context ends an error that says what
@@ -71,6 +71,20 @@ type Config struct {
 	// parts. While the page / has viewers, they are gathered once a second. Default: there is no
 	// page /metrics, and no rates at /.
 	Metrics prometheus.Gatherer
+}
+
+// Operator is the operator of a router or a client.
+type Operator interface {
+	Workers(context.Context) []status.WorkerRow
+	Loads(context.Context) []status.LoadRow
+	Locks(ctx context.Context, after string) status.LockPage
+	Explain(ctx context.Context, key string) (*status.Explanation, error)
+	ExplainRequest(context.Context, *http.Request) (*status.Explanation, error)
+	Unlock(ctx context.Context, key, by string) ([]status.LockRow, error)
+	Release(ctx context.Context, key, by string) error
+	Drain(ctx context.Context, worker string) error
+	Undrain(ctx context.Context, worker string) error
+	Place(ctx context.Context, partition int, worker string) error
 }
 
 // New returns the handler of a process's admin address. openapi.yaml, which it serves at

@@ -202,7 +202,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // stuckOperator answers when it is told to.
 type stuckOperator struct {
-	status.Operator
+	admin.Operator
 	asked, answer chan struct{}
 }
 

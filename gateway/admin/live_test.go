@@ -205,7 +205,7 @@ func TestTrapLivePageIsAlone(t *testing.T) {
 
 // rowsOperator tells of workers what it was told.
 type rowsOperator struct {
-	status.Operator
+	admin.Operator
 	rows []status.WorkerRow
 }
 
@@ -343,7 +343,7 @@ func told(v liveView) string {
 
 // counted is a process that counts what the test tells it.
 type counted struct {
-	status.Operator
+	admin.Operator
 
 	mu               sync.Mutex // guards what follows
 	ok, failed, held int

@@ -33,7 +33,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
-	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -145,7 +144,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Operator returns an operator of the cluster. It knows no routes.
-func (c *Client) Operator() status.Operator { return operator.New(c.workers) }
+func (c *Client) Operator() *operator.Operator { return operator.New(c.workers, nil) }
 
 // Close closes the connections to workers. Calls under way continue. Calls that wait for an owner
 // and later calls fail. Close may be called more than once.

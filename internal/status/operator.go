@@ -1,10 +1,8 @@
 package status
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -12,7 +10,7 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Errors of an [Operator].
+// Errors of what an operator asks of a cluster.
 var (
 	// ErrNoWorker means that no worker has the name that was given, or none on the ring has it.
 	ErrNoWorker = errors.New("gateway: there is no such worker")
@@ -26,38 +24,6 @@ var (
 	// ErrNotAnswered means that a worker did not answer, or not with the requested data.
 	ErrNotAnswered = errors.New("gateway: the worker does not answer")
 )
-
-// Operator asks the workers of a cluster about themselves. Router.Operator of package router and
-// Client.Operator of package client return one.
-type Operator interface {
-	// Workers returns a row for each member that is a worker, by name, even if it does not answer
-	// in time.
-	Workers(ctx context.Context) []WorkerRow
-	// Explain says what happens to requests for a key.
-	Explain(ctx context.Context, key string) (*Explanation, error)
-	// ExplainRequest says where a request has its key, and adds what Explain says about it. A
-	// process without routes returns an error that wraps [errors.ErrUnsupported].
-	ExplainRequest(ctx context.Context, r *http.Request) (*Explanation, error)
-	// Loads returns a row for each member that is a worker, as Workers does, with what its
-	// partitions cost lately.
-	Loads(ctx context.Context) []LoadRow
-	// Locks returns a page of the cluster's locks: those that follow the key after, or the first
-	// ones for "".
-	Locks(ctx context.Context, after string) LockPage
-	// Unlock releases all locks of a key, regardless of their holders, and returns them. by names
-	// the operator in the worker's log. If there are none, the error wraps [ErrNotLocked].
-	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
-	// Release ends the quarantine of a key. by names the operator in the worker's log. If the key is not
-	// quarantined, the error wraps [ErrNotQuarantined].
-	Release(ctx context.Context, key, by string) error
-	// Drain makes the worker of a name leave the ring, see worker.Worker.LeaveRing.
-	Drain(ctx context.Context, name string) error
-	// Undrain makes it return.
-	Undrain(ctx context.Context, name string) error
-	// Place makes a partition belong to the worker of a name, in place of the one by the ring, or with the name ""
-	// not any more, see worker.Worker.Place.
-	Place(ctx context.Context, partition int, worker string) error
-}
 
 // Ring says which worker should own each partition.
 type Ring struct {

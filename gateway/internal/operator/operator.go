@@ -27,13 +27,20 @@ const (
 	askAtOnce  = 16              // workers that are asked at one time
 )
 
-// Operator is a [status.Operator] that asks workers over the link.
-type Operator struct{ workers *send.Workers }
+// Operator asks the workers of a cluster about themselves, over the link.
+type Operator struct {
+	workers *send.Workers
+	decide  func(*http.Request) (*status.Explanation, error)
+}
 
-// New returns an operator of the workers of a cluster.
-func New(ws *send.Workers) *Operator { return &Operator{ws} }
+// New returns an operator of the workers of a cluster. decide says which route a request takes, and
+// with which key; it is nil for a process without routes.
+func New(ws *send.Workers, decide func(*http.Request) (*status.Explanation, error)) *Operator {
+	return &Operator{ws, decide}
+}
 
-// Workers implements [status.Operator].
+// Workers returns a row for each member that is a worker, by name, even if it does not answer in
+// time.
 func (o *Operator) Workers(ctx context.Context) []status.WorkerRow {
 	members := o.list()
 	rows := make([]status.WorkerRow, len(members))
@@ -70,7 +77,7 @@ func each(members []ring.Member, f func(int, ring.Member)) {
 	asking.Wait()
 }
 
-// Loads implements [status.Operator].
+// Loads returns a row for each member that is a worker, with what its partitions cost lately.
 func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
 	members := o.list()
 	rows := make([]status.LoadRow, len(members))
@@ -87,7 +94,8 @@ func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
 	return rows
 }
 
-// Locks implements [status.Operator]. The order is that of partitions, and of keys within one.
+// Locks returns a page of the cluster's locks: those that follow the key after, or the first ones
+// for "". The order is that of partitions, and of keys within one.
 func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
 	members := o.list()
 	pages, errs := make([]status.LockPage, len(members)), make([]error, len(members))
@@ -122,7 +130,8 @@ func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
 	return all
 }
 
-// Unlock implements [status.Operator].
+// Unlock releases all locks of a key, regardless of their holders, and returns them. by names the
+// operator in the worker's log. If there are none, the error wraps [status.ErrNotLocked].
 func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.LockRow, err error) {
 	e, err := o.Explain(ctx, key)
 	if err != nil {
@@ -145,7 +154,8 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 	return rows, err
 }
 
-// Release implements [status.Operator].
+// Release ends the quarantine of a key. by names the operator in the worker's log. If the key is not
+// quarantined, the error wraps [status.ErrNotQuarantined].
 func (o *Operator) Release(ctx context.Context, key, by string) error {
 	err := o.orderAny(ctx, calls.Pardon, key, []byte(by))
 	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
@@ -213,24 +223,37 @@ type answerError struct {
 
 func (e *answerError) Error() string { return cmp.Or(e.text, http.StatusText(e.status)) }
 
-// Explain implements [status.Operator].
+// Explain says what happens to requests for a key.
 func (o *Operator) Explain(ctx context.Context, key string) (*status.Explanation, error) {
 	if err := keysource.Check(key); err != nil {
 		return nil, err
 	}
-	e := &status.Explanation{Key: key}
-	o.Follow(ctx, e)
+	return o.conclude(ctx, &status.Explanation{Key: key}), nil
+}
+
+// ExplainRequest says where a request has its key, and adds what Explain says about it. Without
+// routes the error wraps [errors.ErrUnsupported].
+func (o *Operator) ExplainRequest(ctx context.Context, r *http.Request) (*status.Explanation, error) {
+	if o.decide == nil {
+		return nil, fmt.Errorf("only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
+	}
+	e, err := o.decide(r)
+	if err != nil {
+		return nil, err
+	}
+	return o.conclude(ctx, e), nil
+}
+
+func (o *Operator) conclude(ctx context.Context, e *status.Explanation) *status.Explanation {
+	if e.Key != "" {
+		o.follow(ctx, e)
+	}
 	e.Conclude()
-	return e, nil
+	return e
 }
 
-// ExplainRequest implements [status.Operator].
-func (o *Operator) ExplainRequest(context.Context, *http.Request) (*status.Explanation, error) {
-	return nil, fmt.Errorf("only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
-}
-
-// Follow goes the way of a request with the key of e, and asks whom it meets.
-func (o *Operator) Follow(ctx context.Context, e *status.Explanation) {
+// follow goes the way of a request with the key of e, and asks whom it meets.
+func (o *Operator) follow(ctx context.Context, e *status.Explanation) {
 	view := o.workers.Members.View()
 	e.Partition = o.workers.Ring.Partition(e.Key)
 	if m, ok := view.Owner(e.Partition); ok {
@@ -291,7 +314,7 @@ func (o *Operator) find(name string) (ring.Member, error) {
 	return ring.Member{}, fmt.Errorf("%w: %q; there are %q", status.ErrNoWorker, name, names[:min(len(names), 20)])
 }
 
-// Drain implements [status.Operator].
+// Drain makes the worker of a name leave the ring, see worker.Worker.LeaveRing.
 func (o *Operator) Drain(ctx context.Context, name string) error {
 	m, err := o.find(name)
 	if err != nil {
@@ -300,7 +323,7 @@ func (o *Operator) Drain(ctx context.Context, name string) error {
 	return o.order(ctx, m, calls.Drain, "", nil)
 }
 
-// Undrain implements [status.Operator].
+// Undrain makes it return.
 func (o *Operator) Undrain(ctx context.Context, name string) error {
 	m, err := o.find(name)
 	if err != nil {
@@ -311,7 +334,8 @@ func (o *Operator) Undrain(ctx context.Context, name string) error {
 	return o.order(ctx, m, calls.Undrain, "", nil)
 }
 
-// Place implements [status.Operator].
+// Place makes a partition belong to the worker of a name, in place of the one by the ring, or with
+// the name "" not any more, see worker.Worker.Place.
 func (o *Operator) Place(ctx context.Context, partition int, worker string) error {
 	return o.orderAny(ctx, calls.Place, "", fmt.Appendf(nil, "%d %s", partition, worker))
 }

@@ -47,7 +47,7 @@ func (ls *Locks) HolderOf(p *keyed.Partition, key string, token int64) (l remote
 	return l, shared, ok
 }
 
-// Page returns a page of the locks of the partitions that this worker serves, see [status.Operator].
+// Page returns a page of the locks of the partitions that this worker serves, see status.LockPage.
 func (ls *Locks) Page(after string) (page status.LockPage) {
 	first, size := 0, 0
 	if after != "" {
