@@ -228,9 +228,6 @@ func firstOf(t *testing.T, cfg admin.Config, workers ...string) liveView {
 // The page says in words what is so, the most urgent first.
 func TestSays(t *testing.T) {
 	type change = func(s []*status.WorkerStatus)
-	death := func(ago time.Duration, partitions int, longest float64) status.Move {
-		return status.Move{Direction: "taken", Reason: "death", Worker: "w9", Partitions: partitions, Ended: time.Now().Add(-ago), LongestSeconds: longest}
-	}
 	for _, tt := range []struct {
 		want   string // levels and sentences
 		change change // of three workers
@@ -294,10 +291,6 @@ func TestSays(t *testing.T) {
 		}},
 		{`good 9 calls wait for the key "k"\. No placement can split a key: a batch answers them with one execution\.`, func(s []*status.WorkerStatus) {
 			s[1].Hot = []status.HotKey{{Key: "k", PerSecond: 9, Waiting: 9}, {Key: "l", PerSecond: 1, Waiting: 9}}
-		}},
-		{`good All 3 workers serve; nothing is moving\. good w9 has ended: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*status.WorkerStatus) {
-			s[0].Moves = []status.Move{death(41*time.Second, 10, 9), death(time.Hour, 10, 9)}
-			s[1].Moves = []status.Move{death(40*time.Second, 20, 9.4)}
 		}},
 	} {
 		var rows []status.WorkerRow

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/keyway-go/keyway/internal/status"
 )
@@ -33,11 +32,10 @@ type sentence struct {
 
 // Thresholds of the sentences.
 const (
-	lowSlack    = 0.35             // of the TTL: sessions have 0.5 to 0.7 left in good times
-	longResidue = 10.0             // seconds
-	fullQueue   = 0.8              // of what may wait
-	recentDeath = 10 * time.Minute // that is still told of
-	spelledOut  = 3                // moves between two workers that are told one by one
+	lowSlack    = 0.35 // of the TTL: sessions have 0.5 to 0.7 left in good times
+	longResidue = 10.0 // seconds
+	fullQueue   = 0.8  // of what may wait
+	spelledOut  = 3    // moves between two workers that are told one by one
 )
 
 type speech struct {
@@ -72,7 +70,6 @@ func say(v *liveJSON) []sentence {
 		s.say(levelWarn, "ready", "This %s is not ready: %s.", v.Self.Role, v.Self.NotReady)
 	}
 	s.serving()
-	s.died()
 	slices.SortStableFunc(s.list, func(a, b sentence) int { return int(b.Level) - int(a.Level) })
 	return s.list
 }
@@ -315,29 +312,6 @@ func (s *speech) serving() {
 		s.say(levelGood, about, "Both workers serve%s.", still)
 	default:
 		s.say(levelGood, about, "All %d workers serve%s.", n, still)
-	}
-}
-
-// died reports workers that died lately and whose partitions are served again.
-func (s *speech) died() {
-	type death struct {
-		name       string
-		partitions int
-		ended      time.Time
-		longest    float64
-	}
-	var deaths []death
-	for _, m := range s.live.Moves {
-		if m.Reason != "death" || m.Direction != "taken" || s.live.Time.Sub(m.Ended) > recentDeath || slices.ContainsFunc(s.list, func(t sentence) bool { return t.About == "gone "+m.Worker }) {
-			continue
-		}
-		d := entry(&deaths, func(d death) bool { return d.name == m.Worker && d.ended.Sub(m.Ended) < time.Minute }, death{name: m.Worker, ended: m.Ended})
-		d.partitions += m.Partitions
-		d.longest = max(d.longest, m.LongestSeconds)
-	}
-	for _, d := range deaths[:min(len(deaths), spelledOut)] {
-		s.say(levelGood, "died "+d.name, "%s has ended: its %s %s taken over %v ago, after %.1f s.", d.name, plural(d.partitions, "partition"), form(d.partitions, "was", "were"),
-			s.live.Time.Sub(d.ended).Round(time.Second), d.longest)
 	}
 }
 
