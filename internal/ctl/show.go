@@ -327,11 +327,6 @@ func explanation(e *status.Explanation) *table {
 			served = "yes"
 		}
 		add("worker "+w.Worker, "serves it: %s; epoch %d, owner %s", served, w.Epoch, cmp.Or(w.Owner, "nobody"))
-		add("held by", "%s", holderText(w))
-		add("waiting", "%d of %d that may, clients: %d", w.Waiting, w.QueuePerKey, w.Clients)
-		for _, r := range w.Rates {
-			add("rate of "+r.Route, "%.1f of %d left, %v a second", r.Left, r.Burst, r.PerSecond)
-		}
 	}
 	return t
 }
@@ -341,21 +336,4 @@ func placeText(p *status.Place) string {
 		return "nobody"
 	}
 	return p.Name + " at " + p.Address
-}
-
-func holderText(w *status.KeyStatus) string {
-	switch h := w.Holder; {
-	case w.Residue != nil:
-		return fmt.Sprintf("worker %s, which had it before, token %d", w.Residue.Worker, w.Residue.Token)
-	case h == nil:
-		return "nobody"
-	case h.Kind == "hold":
-		text := []string{"the member at " + h.HeldBy, h.Label, "for " + status.Seconds(h.LeaseSeconds) + " more", fmt.Sprintf("token %d", h.Token)}
-		if h.Shared > 1 {
-			text = append(text, fmt.Sprintf("shared with %d others", h.Shared-1))
-		}
-		return strings.Join(slices.DeleteFunc(text, func(s string) bool { return s == "" }), ", ")
-	default:
-		return fmt.Sprintf("an execution, token %d", h.Token)
-	}
 }
