@@ -9,12 +9,10 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/keysource"
-	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/routes"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -55,9 +53,9 @@ func check(args []string, stdout io.Writer) error {
 
 func showRoutes(w io.Writer, table *routes.Table) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "NAME\tMATCH\tKEY\tMODE\tLIMITS")
+	fmt.Fprintln(out, "NAME\tMATCH\tKEY\tMODE")
 	for _, r := range table.Routes() {
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", r.Name, matchText(r), keyText(r), r.Policy.Mode, limitsText(r))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", r.Name, matchText(r), keyText(r), r.Policy.Mode)
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -119,33 +117,6 @@ func keyText(r *routes.Route) string {
 		return text + "; without: " + r.WithoutKey.String()
 	}
 	return text
-}
-
-func limitsText(r *routes.Route) string {
-	var parts []string
-	for _, d := range []struct {
-		name string
-		time time.Duration
-	}{{"timeout", r.Policy.Timeout}, {"max-wait", r.Policy.MaxWait}, {"hold", r.Hold}} {
-		if d.time > 0 || d.name == "hold" && r.NoHold {
-			parts = append(parts, fmt.Sprintf("%s %v", d.name, d.time))
-		}
-	}
-	if r.Policy.QueuePerKey > 0 {
-		parts = append(parts, fmt.Sprintf("queue %d", r.Policy.QueuePerKey))
-	}
-	if r.MaxBody > 0 {
-		parts = append(parts, fmt.Sprintf("body %d bytes", r.MaxBody))
-	}
-	for _, rate := range []struct {
-		name string
-		policy.Rate
-	}{{"key", r.Policy.Rate}, {"route", r.PerRoute}} {
-		if rate.PerSecond > 0 {
-			parts = append(parts, fmt.Sprintf("%.4g/s per %s (burst %d)", rate.PerSecond, rate.name, rate.Burst))
-		}
-	}
-	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 // showRequest writes what becomes of a request.

@@ -184,10 +184,10 @@ routes:
 		args []string
 		want string
 	}{
-		{nil, "NAME    MATCH                          KEY                                        MODE       LIMITS\n" +
-			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  serialize  timeout 3s, 5/s per key (burst 5)\n" +
-			"pay     POST /pay                      header:X-Pay                               auto       -\n" +
-			"rest    all                            none: any                                  auto       -\n" +
+		{nil, "NAME    MATCH                          KEY                                        MODE\n" +
+			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  serialize\n" +
+			"pay     POST /pay                      header:X-Pay                               auto\n" +
+			"rest    all                            none: any                                  auto\n" +
 			"The app must find the same key as the router, or take it from Keyway-Key: orders (path:/orders/{key}).\n" +
 			"warning: requests without a key run at the same app, with no key held: rest (line 11). If the app takes one of them for a request of a route with keys, two run at once (keys: orders, pay)."},
 		{[]string{"--request", "POST http://shop.example/orders/42"}, "route orders (line 3), key \"o:42\", partition "},
