@@ -26,7 +26,7 @@ import (
 
 // Source is a gateway.KeySource.
 type Source struct {
-	kind    keyKind
+	kind    string // the spec's first word; "" for a zero Source, which has no key
 	name    string // of the header, parameter, cookie or wildcard
 	path    pattern.Pattern
 	pointer []string // of JSON
@@ -34,51 +34,27 @@ type Source struct {
 	spec    string
 }
 
-type keyKind uint8
-
-const (
-	fromNowhere keyKind = iota
-	fromHeader
-	fromQuery
-	fromCookie
-	fromPath
-	fromHost
-	fromJSON
-	fromGRPC
-	fromClient
-)
-
 const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client"
 
 // Parse is gateway.ParseKeySource.
 func Parse(spec string) (Source, error) {
 	kind, arg, _ := strings.Cut(spec, ":")
-	s := Source{name: arg, spec: spec}
+	s := Source{kind: kind, name: arg, spec: spec}
 	var err error
 	switch {
-	case spec == "host":
-		s.kind = fromHost
-	case spec == "client":
-		s.kind = fromClient
+	case spec == "host", spec == "client", kind == "query" && arg != "":
 	case kind == "header" && arg != "":
-		s.kind = fromHeader
 		s.name, err = checkHeaderName(arg)
 		s.spec = "header:" + s.name
-	case kind == "query" && arg != "":
-		s.kind = fromQuery
 	case kind == "cookie" && arg != "":
-		s.kind = fromCookie
 		if !grammar.IsToken(arg) {
 			err = errors.New("not a cookie's name")
 		}
 	case kind == "path" && arg != "":
-		s.kind = fromPath
 		s.path, s.name, err = parsePathPattern(arg)
 	case kind == "json" && arg != "":
-		s.kind = fromJSON
 		s.pointer, err = parsePointer(arg)
 	case kind == "grpc" && arg != "":
-		s.kind = fromGRPC
 		s.name, err = checkHeaderName(arg)
 		s.spec = "grpc:" + strings.ToLower(s.name)
 	default:
@@ -103,16 +79,16 @@ func (s Source) WithChars(chars string) Source {
 // ReadByApp reports whether an app that reads the value for itself may find another one
 // than s: it stands in the path, the query, a cookie or the body.
 func (s Source) ReadByApp() bool {
-	return s.kind == fromPath || s.kind == fromQuery || s.kind == fromCookie || s.kind == fromJSON
+	return s.kind == "path" || s.kind == "query" || s.kind == "cookie" || s.kind == "json"
 }
 
 // IsPath reports whether s reads the path.
-func (s Source) IsPath() bool { return s.kind == fromPath }
+func (s Source) IsPath() bool { return s.kind == "path" }
 
 // Header returns the canonical name of the header that s reads; "" if it reads
 // something else.
 func (s Source) Header() string {
-	if s.kind != fromHeader && s.kind != fromGRPC {
+	if s.kind != "header" && s.kind != "grpc" {
 		return ""
 	}
 	return s.name
@@ -207,7 +183,7 @@ func (r *httpRequest) KeyBody() ([]byte, error) {
 func (s Sources) ExtractFrom(r Keyed) (string, error) {
 	have, from := "", 0
 	for i := range s {
-		if have != "" && (s[i].kind == fromHost || s[i].kind == fromClient) {
+		if have != "" && (s[i].kind == "host" || s[i].kind == "client") {
 			continue
 		}
 		key, err := s[i].extract(r)
@@ -234,25 +210,25 @@ func (s Sources) ExtractFrom(r Keyed) (string, error) {
 // extract returns "" for a source that is absent.
 func (s *Source) extract(r Keyed) (string, error) {
 	switch s.kind {
-	case fromHeader:
+	case "header":
 		return keyFromHeader(r.KeyHeader(s.name))
-	case fromQuery:
+	case "query":
 		key, err := keyFromQuery(r.KeyQuery(), s.name)
 		if key != "" && !isUTF8(r.KeyHeader("Content-Type"), key) {
 			return "", errCharset // Django reads queries by it
 		}
 		return key, err
-	case fromCookie:
+	case "cookie":
 		return keyFromCookies(r.KeyHeader("Cookie"), s.name, s.chars)
-	case fromPath:
+	case "path":
 		return s.keyFromPath(r.KeyPath())
-	case fromHost:
+	case "host":
 		return HostName(r.KeyHost())
-	case fromJSON:
+	case "json":
 		return s.keyFromBody(r)
-	case fromGRPC:
+	case "grpc":
 		return keyFromMetadata(s.name, r.KeyHeader(s.name))
-	case fromClient:
+	case "client":
 		return keyFromClient(r.KeyClient()), nil
 	}
 	return "", nil
