@@ -148,7 +148,7 @@ func (l *logFlags) logger(w io.Writer) *slog.Logger {
 	case l.format == "json":
 		return slog.New(slog.NewJSONHandler(w, options))
 	case l.format == "console", l.format == "auto" && console.IsTerminal(w):
-		return slog.New(console.New(w, console.Options{Level: l.level, Color: console.HasColor(w)}))
+		return slog.New(console.New(w, options, console.HasColor(w)))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
 }

@@ -12,12 +12,6 @@ import (
 	"unicode/utf8"
 )
 
-// Options are options of a handler.
-type Options struct {
-	Level slog.Leveler // the lowest level that is logged; nil for info
-	Color bool         // lines have colour, by ANSI's escape sequences
-}
-
 // HasColor reports whether what is written to w has colour: if [IsTerminal], unless the
 // environment says otherwise by NO_COLOR (https://no-color.org) or TERM=dumb.
 func HasColor(w io.Writer) bool {
@@ -38,9 +32,10 @@ func IsTerminal(w io.Writer) bool {
 	return err != nil || !os.SameFile(info, null)
 }
 
-// New returns a handler that writes to w, a line with each call of Write.
-func New(w io.Writer, o Options) slog.Handler {
-	return slog.NewTextHandler(lines{w, o.Color}, &slog.HandlerOptions{Level: o.Level})
+// New returns a handler that writes to w, a line with each call of Write; in colour by ANSI's escape
+// sequences.
+func New(w io.Writer, options *slog.HandlerOptions, color bool) slog.Handler {
+	return slog.NewTextHandler(lines{w, color}, options)
 }
 
 // lines writes each line of a [slog.TextHandler] to w as people read it.

@@ -22,7 +22,7 @@ func TestHandlerOfSlog(t *testing.T) {
 	var out bytes.Buffer
 	slogtest.Run(t, func(*testing.T) slog.Handler {
 		out.Reset()
-		return console.New(&out, console.Options{})
+		return console.New(&out, nil, false)
 	}, func(t *testing.T) map[string]any {
 		return parse(t, strings.TrimSuffix(out.String(), "\n"))
 	})
@@ -74,7 +74,7 @@ func TestLines(t *testing.T) {
 		var out bytes.Buffer
 		r := slog.NewRecord(at, tt.level, tt.message, 0)
 		r.Add(tt.args...)
-		if err := console.New(&out, console.Options{Level: slog.LevelDebug - 4}).Handle(t.Context(), r); err != nil {
+		if err := console.New(&out, &slog.HandlerOptions{Level: slog.LevelDebug - 4}, false).Handle(t.Context(), r); err != nil {
 			t.Error(err)
 		}
 		if got := out.String(); got != tt.want+"\n" {
@@ -100,7 +100,7 @@ func TestLevel(t *testing.T) {
 	var out bytes.Buffer
 	for level, wants := range map[slog.Leveler]string{nil: "IE", slog.LevelError: "E", slog.LevelDebug: "DIE"} {
 		out.Reset()
-		l := slog.New(console.New(&out, console.Options{Level: level}))
+		l := slog.New(console.New(&out, &slog.HandlerOptions{Level: level}, false))
 		l.Debug("d")
 		l.Info("i")
 		l.Error("e")
@@ -117,8 +117,8 @@ func TestColor(t *testing.T) {
 	var plain, colored bytes.Buffer
 	r := slog.NewRecord(time.Now(), slog.LevelWarn, "message", 0)
 	r.Add("a", 1, "b", "two words", "c=d", `x=1 "y`, "e", "\x1b[31m")
-	console.New(&plain, console.Options{}).Handle(t.Context(), r)
-	console.New(&colored, console.Options{Color: true}).Handle(t.Context(), r)
+	console.New(&plain, nil, false).Handle(t.Context(), r)
+	console.New(&colored, nil, true).Handle(t.Context(), r)
 	got := colored.String()
 	if escapes.ReplaceAllString(got, "") != plain.String() || got == plain.String() {
 		t.Errorf("%q, want %q in colour", got, plain.String())
@@ -131,7 +131,7 @@ func TestColor(t *testing.T) {
 // Lines of several goroutines, and of loggers made of one, do not mix.
 func TestLinesStayWhole(t *testing.T) {
 	var out lines
-	l := slog.New(console.New(&out, console.Options{}))
+	l := slog.New(console.New(&out, nil, false))
 	var wg sync.WaitGroup
 	for i := range 8 {
 		with := l.With("goroutine", i).WithGroup("g")
