@@ -74,7 +74,6 @@ type Service struct {
 	workers  *send.Workers
 	cfg      Config
 	log      *slog.Logger // for what clients can bring about
-	flushLog func()
 	spans    *spans.Maker // nil for none
 	base     time.Time    // the service's start
 	counters lockCounters
@@ -91,7 +90,7 @@ func New(through sender, cfg Config) *Service {
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, conns.Default(conns.MaxOpenFiles()))
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Service{workers: through.Workers(), cfg: cfg, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys), base: time.Now()}
-	s.log, s.flushLog = requestlog.New(cfg.Logger)
+	s.log = requestlog.New(cfg.Logger)
 	s.leaving, s.leave = context.WithCancelCause(context.Background())
 	return s
 }

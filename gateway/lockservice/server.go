@@ -47,6 +47,5 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close ends all connections at once. It may be called more than once.
 func (s *Server) Close() error {
 	s.service.Leave()
-	s.service.flushLog()
 	return s.http.Close()
 }

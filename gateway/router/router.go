@@ -192,7 +192,6 @@ type Router struct {
 	onward   onward
 	counters counters
 	log      *slog.Logger // for what clients can bring about
-	flushLog func()
 	errorLog *log.Logger
 	base     time.Time         // the router's start
 	holds    metrics.Latencies // of requests that waited for an owner
@@ -225,11 +224,9 @@ func New(cfg Config) (*Router, error) {
 		cfg.Routes = routes.ForKeys(cfg.Keys, routes.WithoutKey{})
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
-	requestLog, flushLog := requestlog.New(cfg.Logger)
 	rt := &Router{
 		cfg:      cfg,
-		log:      requestLog,
-		flushLog: flushLog,
+		log:      requestlog.New(cfg.Logger),
 		workers:  workers,
 		budget:   budget,
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
@@ -281,7 +278,6 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (rt *Router) Close() error {
 	rt.workers.Close()
 	rt.table.Load().closeUnused(&table{})
-	rt.flushLog()
 	return nil
 }
 

@@ -71,7 +71,6 @@ type Worker struct {
 	cfg       Config
 	name      string       // in Config.Members
 	log       *slog.Logger // for what clients can bring about
-	flushLog  func()
 	fields    fields.Rules
 	answers   *answers.Room
 	bodies    *spool.Pool // of requests over plain HTTP
@@ -129,7 +128,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
 	w.answers, w.bodies = answers.New(cfg.AnswerMemory, cfg.AnswerFiles, cfg.AnswerMax), bodies
 	w.counts.batches = newBatchItems()
-	w.log, w.flushLog = requestlog.New(cfg.Logger)
+	w.log = requestlog.New(cfg.Logger)
 	w.keys = keyed.New(keyed.Config{
 		Name: self.Name, Settings: settings, View: cfg.Members.View, Log: w.log, QueuePerKey: cfg.QueuePerKey, Queue: cfg.Queue, MaxAwaiting: cfg.MaxAwaiting,
 		AwaitTimeout: cfg.AwaitTimeout, MaxWait: cfg.MaxWait, SlowKey: cfg.SlowKey, Timeout: cfg.Timeout, AbandonedTimeout: cfg.AbandonedTimeout,
@@ -199,7 +198,6 @@ func (w *Worker) Close() error {
 	w.shell.Close()
 	w.keys.Close()
 	w.locks.Stop()
-	w.flushLog()
 	return nil
 }
 

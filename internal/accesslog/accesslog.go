@@ -50,7 +50,6 @@ type Config struct {
 type Log struct {
 	cfg     Config
 	log     *slog.Logger
-	flush   func()
 	dropped atomic.Int64
 
 	mu     sync.Mutex // guards what follows
@@ -72,7 +71,7 @@ func Start(cfg Config) (*Log, error) {
 	if l.file, err = l.open(); err != nil {
 		return nil, err
 	}
-	l.log, l.flush = requestlog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
+	l.log = requestlog.New(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	go l.write()
 	return l, nil
 }
@@ -138,7 +137,6 @@ func (l *Log) Close(ctx context.Context) error {
 // write writes lines until the log is closed.
 func (l *Log) write() {
 	defer close(l.done)
-	defer l.flush()
 	said := int64(0)
 	for range l.wake {
 		l.mu.Lock()
@@ -153,7 +151,7 @@ func (l *Log) write() {
 			l.log.Error("the access log cannot be written", "file", l.cfg.File, "error", err)
 		}
 		if n := l.dropped.Load(); n > said {
-			l.log.Warn("lines of the access log were dropped: the file did not take them", "file", l.cfg.File, "lines", n-said)
+			l.log.Warn("lines of the access log were dropped: the file did not take them", "file", l.cfg.File, "lines_so_far", n)
 			said = n
 		}
 		if closed {
