@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/requestlog"
 )
 
 // Tracing makes the spans of a program and sends them. A nil one makes none.
@@ -41,7 +42,7 @@ func (c *Config) Start(stdout io.Writer, logger *slog.Logger) *Tracing {
 	otel.SetLogger(logr.FromSlogHandler(logger.Handler()))
 	otel.SetErrorHandler(handle(slog.LevelWarn))
 	defer otel.SetErrorHandler(handle(slog.LevelDebug)) // the queue logs spans that are lost
-	q := &queue{log: logger, room: int64(c.queue), exporter: c.exporter(stdout)}
+	q := &queue{log: requestlog.New(logger), room: int64(c.queue), exporter: c.exporter(stdout)}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.SpanProcessor = sdk.NewBatchSpanProcessor(exporting{q}, sdk.WithMaxQueueSize(c.queue))
 	limits := sdk.NewSpanLimits()
@@ -115,7 +116,6 @@ func (t *Tracing) Close() {
 	timer := time.AfterFunc(closeTimeout, t.queue.cancel) // from then on each batch fails at once
 	defer timer.Stop()
 	_ = t.provider.Shutdown(context.Background())
-	t.queue.sayNow()
 	t.queue.cancel()
 }
 
@@ -132,11 +132,7 @@ type queue struct {
 
 	waiting        atomic.Int64 // spans that are neither exported nor lost
 	full, notTaken atomic.Int64 // spans lost so far, by why
-
-	// Used by ExportSpans, which the processor calls one at a time, and by Close after it.
-	said   int64     // lost spans that are logged
-	saidAt time.Time // zero for never
-	failed error     // of the last batch
+	said           int64        // lost spans when ExportSpans last logged; the processor calls that one at a time
 }
 
 // OnEnd implements [sdk.SpanProcessor]. It never waits.
@@ -161,31 +157,14 @@ func (e exporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	defer context.AfterFunc(q.ctx, cancel)()
 	err := q.exporter.ExportSpans(ctx, spans)
 	if err != nil {
-		q.failed = err
 		q.notTaken.Add(int64(len(spans)))
 	}
 	q.waiting.Add(-int64(len(spans)))
-	if q.saidAt.IsZero() || time.Since(q.saidAt) >= sayEvery {
-		q.sayNow()
+	if lost := q.full.Load() + q.notTaken.Load(); lost > q.said {
+		q.log.Warn("spans of traces were lost: the collector did not take them, or not in time", "spans_so_far", lost, "error", err)
+		q.said = lost
 	}
 	return err
 }
 
 func (e exporting) Shutdown(ctx context.Context) error { return e.q.exporter.Shutdown(ctx) }
-
-// sayEvery is how often lost spans are logged at most.
-const sayEvery = time.Minute
-
-// sayNow logs how many spans were lost since the last time.
-func (q *queue) sayNow() {
-	n := q.full.Load() + q.notTaken.Load()
-	if n == q.said {
-		return
-	}
-	args := []any{"spans", n - q.said}
-	if q.failed != nil {
-		args = append(args, "error", q.failed)
-	}
-	q.log.Warn("spans of traces were lost: the collector did not take them, or not in time", args...)
-	q.said, q.saidAt, q.failed = n, time.Now(), nil
-}
