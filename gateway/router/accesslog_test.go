@@ -2,7 +2,6 @@ package router_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -38,7 +37,7 @@ func newAccessLog(t *testing.T) *accessLog {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "log")
 	l := kit.Must(accesslog.Start(accesslog.Config{File: file, Keys: true}))
-	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { l.Close() })
 	return &accessLog{Log: l, file: file}
 }
 

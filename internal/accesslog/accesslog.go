@@ -6,8 +6,8 @@ package accesslog
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -38,12 +38,11 @@ type Config struct {
 	// Keys puts keys into lines, and not only their hashes.
 	Keys bool
 
-	// Buffer bounds the bytes of lines that wait to be written; further lines are dropped. Default
-	// 4 MiB.
-	Buffer int
-
 	Logger *slog.Logger // of what is dropped, and of files that cannot be written; default: discard
 }
+
+// maxWaiting bounds the bytes of lines that wait to be written; further lines are dropped.
+const maxWaiting = 4 << 20
 
 // Log is an access log. Make one with [Start]. mu guards the lines and the states that Reopen and
 // Close set. One goroutine writes the lines to file until it closes done.
@@ -65,7 +64,7 @@ type Log struct {
 
 // Start opens the file, and writes to it until [Log.Close].
 func Start(cfg Config) (*Log, error) {
-	cfg.Sample, cfg.Buffer = cmp.Or(cfg.Sample, 1), cmp.Or(cfg.Buffer, 4<<20)
+	cfg.Sample = cmp.Or(cfg.Sample, 1)
 	l := &Log{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
 	if l.file, err = l.open(); err != nil {
@@ -99,7 +98,7 @@ func (l *Log) Add(e Entry) {
 	e.complete(l.cfg.Keys)
 	line, _ := json.Marshal(&e) // no value of it can fail
 	l.mu.Lock()
-	kept := !l.closed && len(l.lines)+len(line) < l.cfg.Buffer
+	kept := !l.closed && len(l.lines)+len(line) < maxWaiting
 	if kept {
 		l.lines = append(append(l.lines, line...), '\n')
 	}
@@ -119,9 +118,12 @@ func (l *Log) Reopen() {
 	wake.Up(l.wake)
 }
 
-// Close writes what there is, and closes the file. Its error is the cause of ctx, if
-// that ends first. It may be called more than once.
-func (l *Log) Close(ctx context.Context) error {
+// closeTimeout bounds the wait for a disk that is to take what is left.
+const closeTimeout = 2 * time.Second
+
+// Close writes what there is, and closes the file. If that takes more than 2 s it returns an error.
+// It may be called more than once.
+func (l *Log) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
@@ -129,8 +131,8 @@ func (l *Log) Close(ctx context.Context) error {
 	select {
 	case <-l.done:
 		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-time.After(closeTimeout):
+		return errors.New("accesslog: the file does not take the last lines")
 	}
 }
 

@@ -2,7 +2,6 @@ package accesslog_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -29,7 +28,7 @@ func start(t *testing.T, cfg accesslog.Config) *accesslog.Log {
 
 func end(t *testing.T, l *accesslog.Log) {
 	t.Helper()
-	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
+	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -170,9 +169,9 @@ func TestReopenFails(t *testing.T) {
 // What exceeds the buffer, and what a file does not take, is dropped, counted and said.
 func TestDrops(t *testing.T) {
 	var said bytes.Buffer
-	l := start(t, accesslog.Config{File: "/dev/full", Buffer: 1 << 10, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	l := start(t, accesslog.Config{File: "/dev/full", Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	e := whole
-	e.Path = "/" + strings.Repeat("x", 2<<10)
+	e.Path = "/" + strings.Repeat("x", 4<<20)
 	l.Add(e)
 	if n := l.Dropped(); n != 1 {
 		t.Errorf("%d lines dropped, want the one that does not fit", n)
@@ -200,7 +199,7 @@ func BenchmarkAdd(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer l.Close(b.Context())
+	defer l.Close()
 	e := whole
 	e.Path = "/orders/42"
 	b.ReportAllocs()

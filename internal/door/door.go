@@ -3,16 +3,39 @@ package door
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/internal/wake"
 )
+
+// OpenLog starts the log of --access-log, if there is one, for Config. SIGHUP opens its file anew.
+// stop writes what is left.
+func (o *Options) OpenLog(c *cli.Common, logger *slog.Logger) (stop func(), err error) {
+	if o.accessLog.File == "" {
+		return func() {}, nil
+	}
+	config := o.accessLog
+	config.Logger = logger
+	l, err := accesslog.Start(config)
+	if err != nil {
+		return nil, cli.Usagef("--access-log: %v", err)
+	}
+	c.OnLook(func(hangup bool) {
+		if hangup {
+			l.Reopen()
+		}
+	})
+	o.Config.AccessLog = l
+	return func() { _ = l.Close() }, nil // a disk that takes nothing has been warned of
+}
 
 // Door takes requests from clients.
 type Door struct {
@@ -72,6 +95,22 @@ func (o *Options) Open(c *cli.Common, rt *router.Router, listeners []net.Listene
 	}
 	d.URLs = strings.Join(urls, " ")
 	return d
+}
+
+// followRoutes puts the file of --routes in force when it changes, and on SIGHUP. With mistakes, or
+// with other keys than those in force, it changes nothing.
+func (o *Options) followRoutes(c *cli.Common, rt *router.Router, logger *slog.Logger) {
+	if o.routesSeen == nil {
+		return
+	}
+	c.Follow(o.routesSeen, func() {
+		if err := rt.Reload(o.routesFile); err != nil {
+			logger.Error("the routes cannot be reloaded: the old ones stay in force", "file", o.routesFile, "error", cli.OneLine(err))
+			return
+		}
+		table := rt.Routes()
+		logger.Info("routes are in force", "file", o.routesFile, "routes", len(table.Routes()), "digest", fmt.Sprintf("%016x", table.Digest()))
+	})
 }
 
 // Announce tells clients to connect anew. It returns after --drain-notice, or when ctx ends.

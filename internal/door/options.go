@@ -1,7 +1,7 @@
 // Package door is for the programs that take requests from clients: cmd/router, and cmd/worker with
 // --public. It has the flags that both have for that, and serves a router.Router as they say.
 //
-// options.go has the flags; door.go serves. certificate.go, routes.go and accesslog.go follow files.
+// options.go has the flags; door.go serves. certificate.go reads certificates.
 package door
 
 import (
