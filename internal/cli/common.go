@@ -36,7 +36,6 @@ type Common struct {
 	Traces       *tracing.Config // of the environment; nil for none
 	TraceKeys    bool
 
-	keys  []string
 	peer  peerTLS
 	redis string // of --redis
 	log   logFlags
@@ -51,8 +50,9 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	settings, defaults := &c.Gossip.Settings, ring.Settings{}.WithDefaults()
 	f.Group("Requests")
 	f.File()
-	f.List(&c.keys, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client; several, separated by spaces or by repeating the flag, must agree where a request has them. The same on all routers; a worker needs it for requests that come without a router")
-	f.List(&c.Upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade; a request for another one goes on without that header. none: no protocol. The same on routers and workers")
+	byDefault, _ := gateway.ParseKeySource("header:X-Key")
+	AddList(f, (*[]gateway.KeySource)(&c.Keys), "key", " ", []gateway.KeySource{byDefault}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client; several, separated by spaces or by repeating the flag, must agree where a request has them. The same on all routers; a worker needs it for requests that come without a router", gateway.ParseKeySource)
+	AddList(f, &c.Upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade; a request for another one goes on without that header. none: no protocol. The same on routers and workers", func(s string) (string, error) { return s, grammar.CheckUpgrade(s) })
 	f.Token(&c.AdminToken, "admin-token", "`token` that requests to --admin need to change something, in the header Authorization: Bearer; empty: they must come from this machine")
 	f.List(&c.AdminHosts, "admin-host", ", ", nil, "`names`, separated by commas, by which clients reach --admin and --locks, in addition to localhost and their addresses. Requests for another host get 403 unless they have the token")
 	f.Group("Cluster")
@@ -86,18 +86,6 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	c.Store = cmp.Or(c.Store, c.redis)
 	if slices.Equal(c.Upgrades, []string{"none"}) {
 		c.Upgrades = []string{}
-	}
-	for _, protocol := range c.Upgrades {
-		if err := grammar.CheckUpgrade(protocol); err != nil {
-			return Usagef("--upgrade: %v", err)
-		}
-	}
-	for _, spec := range c.keys {
-		source, err := gateway.ParseKeySource(spec)
-		if err != nil {
-			return Usagef("--key: %v", err)
-		}
-		c.Keys = append(c.Keys, source)
 	}
 	c.Gossip.Settings.KeySource = c.Keys.String()
 	var err error

@@ -202,23 +202,27 @@ func checkAddress(s string) error {
 
 // Addresses defines a List of addresses, host:port or unix:///path.
 func (f *Flags) Addresses(p *[]string, name string, def []string, usage string) {
-	*p = def
-	f.Var(&list{p: p, separators: ", ", check: func(s string) error {
+	AddList(f, p, name, ", ", def, usage, func(s string) (string, error) {
 		switch {
 		case !strings.HasPrefix(s, "unix:"):
-			return checkAddress(s)
+			return s, checkAddress(s)
 		case !strings.HasPrefix(s, "unix:///"):
-			return fmt.Errorf("%q is not unix:///path", s)
+			return s, fmt.Errorf("%q is not unix:///path", s)
 		}
-		return nil
-	}}, name, usage)
+		return s, nil
+	})
 }
 
-// List defines a flag that may be repeated and whose values are lists separated by any of the
-// characters in separators. Given values replace the default.
+// List is [AddList] for items of any text.
 func (f *Flags) List(p *[]string, name, separators string, def []string, usage string) {
+	AddList(f, p, name, separators, def, usage, func(s string) (string, error) { return s, nil })
+}
+
+// AddList defines a flag that may be repeated and whose values are lists separated by any of the
+// characters in separators. parse reads an item. Given values replace the default.
+func AddList[T any](f *Flags, p *[]T, name, separators string, def []T, usage string, parse func(string) (T, error)) {
 	*p = def
-	f.Var(&list{p: p, separators: separators}, name, usage)
+	f.Var(&list[T]{p: p, separators: separators, parse: parse}, name, usage)
 }
 
 // Parse reads the arguments, which must all be flags unless the command takes others, then the environment, and
@@ -381,34 +385,38 @@ func atLeast[T cmp.Ordered](min T, parse func(string) (T, error), kind string) f
 }
 
 // list is the value of a flag that holds a list.
-type list struct {
-	p          *[]string
+type list[T any] struct {
+	p          *[]T
 	separators string
-	stated     bool               // the default counts no more
-	check      func(string) error // of each item; may be nil
+	stated     bool // the default counts no more
+	parse      func(string) (T, error)
 }
 
-func (l *list) String() string { return strings.Join(*l.p, l.separator()) }
+func (l *list[T]) String() string {
+	var items []string
+	for _, v := range *l.p {
+		items = append(items, fmt.Sprint(v))
+	}
+	return strings.Join(items, l.separator())
+}
 
-func (l *list) separator() string { return l.separators[:1] }
+func (l *list[T]) separator() string { return l.separators[:1] }
 
-func (l *list) Set(s string) error {
+func (l *list[T]) Set(s string) error {
 	items := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(l.separators, r) })
 	if len(items) == 0 {
 		return errors.New("empty list")
-	}
-	for i, item := range items {
-		items[i] = strings.TrimSpace(item)
-		if l.check != nil {
-			if err := l.check(items[i]); err != nil {
-				return err
-			}
-		}
 	}
 	if !l.stated {
 		*l.p = nil
 	}
 	l.stated = true
-	*l.p = append(*l.p, items...)
+	for _, item := range items {
+		v, err := l.parse(strings.TrimSpace(item))
+		if err != nil {
+			return err
+		}
+		*l.p = append(*l.p, v)
+	}
 	return nil
 }

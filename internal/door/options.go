@@ -5,6 +5,7 @@
 package door
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -19,14 +20,12 @@ import (
 type Options struct {
 	Config router.Config // without what the process and the log say
 
-	notice       time.Duration // of --drain-notice
-	cert         certificate   // of --tls-cert
-	routesFile   string        // of --routes
-	routesSeen   *cli.Files    // likewise; nil for none
-	withoutKey   string
-	trustedSpecs []string
-	proxySpecs   []string
-	accessLog    accesslog.Config // File is "" for none
+	notice     time.Duration // of --drain-notice
+	cert       certificate   // of --tls-cert
+	routesFile string        // of --routes
+	routesSeen *cli.Files    // likewise; nil for none
+	withoutKey string
+	accessLog  accesslog.Config // File is "" for none
 }
 
 // Define defines the flags: in that group, and in the groups Ownership and Log.
@@ -35,8 +34,8 @@ func (o *Options) Define(f *cli.Flags, group string) {
 	f.Group(group)
 	f.String(&o.routesFile, "routes", "", "`file` in YAML that says which requests are taken, where they have their keys, and how each kind is treated (docs/routes.md), in place of --key; it is read again when it changes, and on SIGHUP. router check FILE looks for mistakes")
 	f.String(&o.withoutKey, "without-key", "reject", "`what` happens to a request that has no key: reject (400), any (it runs at any worker with no key held), or http://host:port, a server that gets it")
-	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies in front of this process: their Forwarded, X-Forwarded-... and X-Real-IP are passed on; those of other clients are replaced")
-	f.List(&o.proxySpecs, "proxy-protocol", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of peers that begin each connection with a header of the PROXY protocol, version 1 or 2, which gives the client's address")
+	cli.AddList(f, &o.Config.TrustedProxies, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies in front of this process: their Forwarded, X-Forwarded-... and X-Real-IP are passed on; those of other clients are replaced", parseNetwork)
+	cli.AddList(f, &o.Config.ProxyProtocol, "proxy-protocol", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of peers that begin each connection with a header of the PROXY protocol, version 1 or 2, which gives the client's address", parseNetwork)
 	f.Duration(&o.Config.Hold, "hold", defaults.Hold, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")
 	f.Int(&o.Config.MaxHeld, "max-held", defaults.MaxHeld, 1, "`number` of requests that may wait at one time because of --hold; more get 503")
 	f.Int(&o.Config.MaxConnectionsPerClient, "max-connections-per-client", 0, 0, "`number` of connections of one client (an IPv4 address or an IPv6 network of 64 bits) at one time. A further one closes an idle one of the same client, or gets 429. Trusted proxies and clients on this machine are not bounded. 0: a quarter of all clients' connections, at least 64")
@@ -73,24 +72,7 @@ func (o *Options) Read(f *cli.Flags, keys gateway.KeySources) error {
 			return cli.Usagef("--routes: %s", cli.OneLine(err))
 		}
 	}
-	if o.Config.TrustedProxies, err = parseNetworks("trusted-proxies", o.trustedSpecs); err != nil {
-		return err
-	}
-	if o.Config.ProxyProtocol, err = parseNetworks("proxy-protocol", o.proxySpecs); err != nil {
-		return err
-	}
 	return o.cert.load()
-}
-
-func parseNetworks(flagName string, specs []string) (networks []netip.Prefix, err error) {
-	for _, spec := range specs {
-		network, err := parseNetwork(spec)
-		if err != nil {
-			return nil, cli.Usagef("--%s: %q is neither a network such as 10.0.0.0/8 nor an address", flagName, spec)
-		}
-		networks = append(networks, network)
-	}
-	return networks, nil
 }
 
 // parseNetwork reads a network or a single address.
@@ -98,5 +80,9 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		return addr.Unmap().Prefix(addr.Unmap().BitLen())
 	}
-	return netip.ParsePrefix(s)
+	network, err := netip.ParsePrefix(s)
+	if err != nil {
+		return network, fmt.Errorf("%q is neither a network such as 10.0.0.0/8 nor an address", s)
+	}
+	return network, nil
 }
