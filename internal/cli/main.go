@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/keyway-go/keyway/internal/console"
+	"github.com/keyway-go/keyway/internal/metrics"
 )
 
 // Run is a command. It returns nil after a clean end, and it ends when ctx is
@@ -78,4 +80,14 @@ func StateLine(state, requests, admin, gossip string) string {
 		line += ", admin http://" + admin
 	}
 	return line + ", gossip " + gossip + "\n"
+}
+
+// Version returns the line of --version: the module's version, with +dirty
+// after changes, and the commit, where the build knows them, and Go's version.
+func Version(name string) string {
+	b, commit := metrics.ReadBuild(), ""
+	if b.Revision != "" {
+		commit = ", commit " + b.Revision
+	}
+	return fmt.Sprintf("keyway %s %s%s, %s %s/%s\n", name, b.Version, commit, b.GoVersion, runtime.GOOS, runtime.GOARCH)
 }

@@ -15,7 +15,6 @@ const module = "github.com/keyway-go/keyway"
 type Build struct {
 	Version   string // of this module; "(unknown)" if the build does not say
 	Revision  string // of its repository; "" if the build does not say
-	Modified  bool   // there were changes to it
 	GoVersion string
 }
 
@@ -36,35 +35,23 @@ func ReadBuild() Build {
 	}
 	b.Version = info.Main.Version
 	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
+		if s.Key == "vcs.revision" {
 			b.Revision = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
 		}
 	}
 	return b
 }
 
-var (
-	families Families
-
-	buildInfo = families.Gauge("keyway_build_info", "Version, commit and Go version of the program; always 1.", "version", "revision", "goversion")
-)
-
-// Describe implements [prometheus.Collector].
-func (b Build) Describe(ch chan<- *prometheus.Desc) { families.Describe(ch) }
-
-// Collect implements [prometheus.Collector].
-func (b Build) Collect(ch chan<- prometheus.Metric) {
-	Send(ch, buildInfo, 1, b.Version, b.Revision, b.GoVersion)
-}
-
 // NewRegistry returns a program's own registry, with these collectors, and those of the
 // build, of Go's runtime and of the process.
 func NewRegistry(parts ...prometheus.Collector) *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(ReadBuild(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r, b := prometheus.NewRegistry(), ReadBuild()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "keyway_build_info", Help: "Version, commit and Go version of the program; always 1.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.GoVersion},
+	})
+	build.Set(1)
+	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.MustRegister(parts...)
 	return r
 }
