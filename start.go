@@ -140,18 +140,9 @@ func (n *Node) join(ctx context.Context) (err error) {
 	}
 	n.members, err = n.cfg.join(ctx, ring.Member{Name: n.cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: n.cfg.Advertise, Link: true})
 	if err == nil {
-		n.onRelease(n.leaveGossip)
+		n.onRelease(func() { process.Leave(n.members, n.log) })
 	}
 	return err
-}
-
-// leaveGossip tells the others that the node is gone.
-func (n *Node) leaveGossip() {
-	end, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if err := n.members.Leave(end); err != nil {
-		n.log.Warn("cannot leave gossip: the others will notice", "error", err)
-	}
 }
 
 // join makes this process a member of the cluster.

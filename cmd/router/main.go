@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/admin"
 	"github.com/keyway-go/keyway/gateway/lockservice"
@@ -28,8 +27,6 @@ import (
 )
 
 func main() { os.Exit(cli.Main("router", run)) }
-
-const leaveTimeout = 2 * time.Second
 
 // defaultAdmin is where a router is asked what it does, unless it says otherwise.
 const defaultAdmin = "127.0.0.1:8081"
@@ -81,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return cli.Ended(ctx, err, gossip.ErrConfig)
 	}
-	defer leaveGossip(members, logger)
+	defer process.Leave(members, logger)
 	defer store.close()
 	follower := &offered.Follower{Store: store.client, Members: members, Logger: logger}
 	defer follower.Follow()()
@@ -173,15 +170,6 @@ func (p *running) leaveCluster(ctx context.Context, requests *door.Door, locks *
 		err = nil
 	}
 	return err
-}
-
-// leaveGossip tells the others that the router is gone.
-func leaveGossip(members *gossip.Cluster, logger *slog.Logger) {
-	end, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	if err := members.Leave(end); err != nil {
-		logger.Warn("cannot leave gossip: the others will notice", "error", err)
-	}
 }
 
 func (p *running) ready() error {

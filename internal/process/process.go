@@ -15,6 +15,18 @@ import (
 	"time"
 )
 
+// leaveTimeout bounds how long Leave takes.
+const leaveTimeout = 2 * time.Second
+
+// Leave tells the other members of a cluster that this process is gone.
+func Leave(members interface{ Leave(context.Context) error }, logger *slog.Logger) {
+	end, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := members.Leave(end); err != nil {
+		logger.Warn("cannot leave gossip: the others will notice", "error", err)
+	}
+}
+
 // MachineName returns the host's name and the port of addr, such as web1-8080.
 func MachineName(addr net.Addr) (string, error) {
 	host, err := os.Hostname()
