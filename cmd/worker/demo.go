@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -19,16 +18,11 @@ import (
 // maxHold bounds ?hold=, so that a typo does not hold a key for a day.
 const maxHold = time.Minute
 
-// maxKeys bounds the keys that are counted; beyond it idle ones are forgotten.
-const maxKeys = 100_000
-
 // demo is the app that answers when there is no --upstream. It counts the
 // requests of each key, and notices if two of them ever run at once.
 type demo struct {
 	worker string
-
-	mu   sync.Mutex
-	keys map[string]*demoKey
+	keys   sync.Map // of *demoKey, by the key
 }
 
 type demoKey struct{ count, running atomic.Int64 }
@@ -59,8 +53,9 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	answer.Partition, _ = strconv.Atoi(r.Header.Get(gateway.HeaderPartition))
 
-	k := d.key(key)
-	answer.Overlap = k.running.Load() > 1
+	known, _ := d.keys.LoadOrStore(key, new(demoKey))
+	k := known.(*demoKey)
+	answer.Overlap = k.running.Add(1) > 1
 	defer k.running.Add(-1)
 	if hold > 0 && !wake.Sleep(hold, r.Context().Done()) {
 		return
@@ -76,23 +71,4 @@ func parseHold(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("hold=%q: want a duration from 0s to %v, such as 50ms", s, maxHold)
 	}
 	return hold, nil
-}
-
-// key returns a key of which another request runs now.
-func (d *demo) key(name string) *demoKey {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	k := d.keys[name]
-	if k == nil {
-		if d.keys == nil {
-			d.keys = make(map[string]*demoKey)
-		}
-		if len(d.keys) >= maxKeys {
-			maps.DeleteFunc(d.keys, func(_ string, k *demoKey) bool { return k.running.Load() == 0 })
-		}
-		k = new(demoKey)
-		d.keys[name] = k
-	}
-	k.running.Add(1)
-	return k
 }
