@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"slices"
@@ -35,10 +36,8 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 	if err != nil {
 		return err
 	}
-	signals, deaths := make(chan os.Signal, 16), make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	signal.Notify(deaths, syscall.SIGCHLD)
-	argv := append([]string{os.Args[0]}, append(slices.Clone(args), "--supervise=false")...)
 	pause := func(over <-chan struct{}, d time.Duration) (told bool) { // to end
 		for late := time.After(d); ; {
 			select {
@@ -46,8 +45,6 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 				return false
 			case <-over:
 				return false
-			case <-deaths:
-				reap(0)
 			case s := <-signals:
 				if s == syscall.SIGTERM || s == syscall.SIGINT {
 					return true
@@ -62,23 +59,27 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 		if err != nil {
 			return err
 		}
-		pid, err := syscall.ForkExec(program, argv, &syscall.ProcAttr{
-			Env: append(os.Environ(), supervisorVariable+"=1"), Files: []uintptr{0, 1, 2, keeper.Sidecar.Fd()},
-			Sys: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}, // a terminal signals this process alone
-		})
+		child := exec.Command(program, append(slices.Clone(args), "--supervise=false")...)
+		child.Stdin, child.Stdout, child.Stderr, child.ExtraFiles = os.Stdin, os.Stdout, os.Stderr, []*os.File{keeper.Sidecar}
+		child.Env = append(os.Environ(), supervisorVariable+"=1")
+		child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // a terminal signals this process alone
+		err = child.Start()
 		keeper.Sidecar.Close()
 		if err != nil {
 			return err
 		}
-		var status syscall.WaitStatus
-		for dead := false; !dead; dead, status = reap(pid) {
+		dead := make(chan error, 1)
+		go func() { dead <- child.Wait() }()
+		for living := true; living; {
 			select {
 			case s := <-signals:
 				ending = ending || s == syscall.SIGTERM || s == syscall.SIGINT
-				_ = syscall.Kill(pid, s.(syscall.Signal)) // it is not reaped, so the id is its own
-			case <-deaths:
+				_ = child.Process.Signal(s) // it may have ended
+			case <-dead: // as its state says
+				living = false
 			}
 		}
+		status := child.ProcessState.Sys().(syscall.WaitStatus)
 		code, lived := status.ExitStatus(), time.Since(began)
 		if status.Signaled() {
 			code = 128 + int(status.Signal())
@@ -91,7 +92,7 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 		} else {
 			wait = min(max(2*wait, firstWait), maxWait)
 		}
-		logger.Warn("the worker died: it is started again", "pid", pid, "status", code, "lived", lived.Round(time.Millisecond), "after", wait)
+		logger.Warn("the worker died: it is started again", "pid", child.Process.Pid, "status", code, "lived", lived.Round(time.Millisecond), "after", wait)
 		if running, err := lockfile.AtApp(lockFile); err == nil && running > 0 {
 			if pause(keeper.Ended(running), grace) {
 				return cli.Exit(code)
@@ -117,21 +118,4 @@ func supervisor() *os.File {
 	os.Unsetenv(supervisorVariable)
 	syscall.CloseOnExec(3)
 	return os.NewFile(3, "supervisor")
-}
-
-// reap takes the ends of all children: a process with id 1 gets those of others, too. It
-// reports whether pid is among them, whose threads have all ended then.
-func reap(pid int) (dead bool, status syscall.WaitStatus) {
-	for {
-		var s syscall.WaitStatus
-		ended, err := syscall.Wait4(-1, &s, syscall.WNOHANG, nil)
-		switch {
-		case err == syscall.EINTR:
-			continue
-		case err != nil || ended <= 0:
-			return dead, status
-		case ended == pid:
-			dead, status = true, s
-		}
-	}
 }
