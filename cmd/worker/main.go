@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer stopLog()
 	if o.supervise {
 		o.OnLook(func(bool) {}) // a SIGHUP is the child's
-		return supervise(args, o.lockFile, lease.Grace(o.Gossip.Settings.WithDefaults().TTL), logger)
+		return supervise(args, o.node.LockFile, lease.Grace(o.Gossip.Settings.WithDefaults().TTL), logger)
 	}
 	defer process.SpareThreads()()
 	o.FollowPeerTLS(logger)
@@ -65,19 +65,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer door.CloseAll(public)
-	if o.name == "" {
-		if o.name, err = process.MachineName(listener.Addr()); err != nil {
+	config := o.node
+	if config.Name == "" {
+		if config.Name, err = process.MachineName(listener.Addr()); err != nil {
 			return fmt.Errorf("%w: choose a name with --name", err)
 		}
 	}
-	grace, _ := o.graces()
-	config := keyway.Config{
-		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin, AdminToken: o.AdminToken, AdminHosts: o.AdminHosts,
-		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
-		Offered: o.Store == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
-		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Witness: o.witness, Supervisor: supervisor(), Upstream: o.upstream,
-		DrainTimeout: grace, Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", NoPlacement: o.placement == "off", Logger: logger,
-	}
+	config.Listener, config.AdminToken, config.AdminHosts, config.Logger = listener, o.AdminToken, o.AdminHosts, logger
+	config.Gossip, config.GossipAdvertise, config.Join = o.Gossip.Bind, o.Gossip.Advertise, o.Gossip.Seeds
+	config.GossipKeys, config.GossipOpen, config.PeerTLS = o.Gossip.Keyring, o.Gossip.Open, o.PeerTLS
+	config.Offered, config.NewCluster, config.Settings = o.Store == "", o.NewCluster, o.Gossip.Settings
+	config.Keys, config.Supervisor = o.Keys, supervisor()
+	config.DrainTimeout, _ = o.graces()
 	config.Settings.KeySource, config.Settings.PeerTLS, config.Settings.PeerTLSOptional = "", false, false // of routers; said by PeerTLS
 	config.App.Upgrades = o.Upgrades
 	traces := o.Traces.Start(stdout, logger)
@@ -86,8 +85,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.Store != "" {
 		config.Store = func(cfg store.Config) (keyway.Store, error) { return storeurl.Open[keyway.Store](o.Store, cfg) }
 	}
-	if o.upstream == nil {
-		config.Handler = &demo{worker: o.name}
+	if config.Upstream == nil {
+		config.Handler = &demo{worker: config.Name}
 	}
 	node, err := keyway.Start(ctx, config)
 	if err != nil {
