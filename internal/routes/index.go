@@ -8,9 +8,9 @@ import (
 // index finds the first route for a request without examining all of them: by the request's host,
 // and by the first segments of its path. The zero index is empty.
 type index struct {
-	any   node             // the routes for all hosts
-	hosts map[string]*node // the routes for each host; for a name with a dot before it, those for all hosts below
-	below bool             // there are some of the latter
+	any   node // the routes for all hosts
+	hosts node // next has the routes for each host; for a name with a dot before it, those for all hosts below
+	below bool // there are some of the latter
 }
 
 // node has the routes whose paths begin with the same literal segments, and behind it
@@ -34,18 +34,10 @@ func (x *index) add(r *Route) {
 		x.any.add(r, literals)
 		return
 	}
-	if x.hosts == nil {
-		x.hosts = make(map[string]*node)
-	}
 	for _, h := range r.Match.Hosts {
 		below, wild := strings.CutPrefix(h, "*")
 		x.below = x.below || wild
-		n := x.hosts[below]
-		if n == nil {
-			n = new(node)
-			x.hosts[below] = n
-		}
-		n.add(r, literals)
+		x.hosts.add(r, append([]string{below}, literals...))
 	}
 }
 
@@ -65,16 +57,13 @@ func (n *node) add(r *Route, literals []string) {
 // first returns the first route that takes the request, nil if there is none.
 func (x *index) first(q *query) *Route {
 	best := x.any.first(q, nil)
-	if x.hosts == nil {
-		return best
-	}
 	if !strings.HasPrefix(q.host, ".") {
-		best = x.hosts[q.host].first(q, best)
+		best = x.hosts.next[q.host].first(q, best)
 	}
 	if x.below {
 		for i := 1; i < len(q.host); i++ {
 			if q.host[i] == '.' {
-				best = x.hosts[q.host[i:]].first(q, best)
+				best = x.hosts.next[q.host[i:]].first(q, best)
 			}
 		}
 	}
