@@ -118,7 +118,7 @@ func (l *Log) Reopen() {
 	wake.Up(l.wake)
 }
 
-// closeTimeout bounds the wait for a disk that is to take what is left.
+// closeTimeout bounds how long Close writes the last lines.
 const closeTimeout = 2 * time.Second
 
 // Close writes what there is, and closes the file. If that takes more than 2 s it returns an error.

@@ -38,7 +38,7 @@ type Entry struct {
 // Milliseconds returns a time as lines have it.
 func Milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// complete sets what follows from the other fields, and removes what lines are not to have.
+// complete sets what follows from the other fields, and removes the key unless lines have keys.
 func (e *Entry) complete(keys bool) {
 	e.Time = e.Time.UTC().Truncate(time.Microsecond)
 	if e.ID == "" {

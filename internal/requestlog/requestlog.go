@@ -67,7 +67,7 @@ type kind struct {
 	suppressed int       // since then
 }
 
-// take reports whether a line is to be logged now, and how many were not since the last one.
+// take reports whether a line may be logged now, and how many were suppressed since the last one.
 func (l *limits) take(message string) (suppressed int, logs bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
