@@ -47,15 +47,15 @@ func hashOf(element string) string {
 
 // liveJSON is the content of the live page, sent as an event of /events.
 type liveJSON struct {
-	Time       time.Time           `json:"time"`
-	Self       liveSelf            `json:"self"`
-	Says       []sentence          `json:"says"` // what is to be said, the most urgent first; at least one
-	Partitions int                 `json:"partitions"`
-	TTLSeconds float64             `json:"ttl_seconds"`
-	Workers    []liveWorker        `json:"workers"` // by name
-	Hot        []status.HotKeyAt   `json:"hot"`     // the hottest first
-	Moves      []status.RecentMove `json:"moves"`   // the latest first
-	Traffic    *liveTraffic        `json:"traffic,omitempty"`
+	Time       time.Time       `json:"time"`
+	Self       liveSelf        `json:"self"`
+	Says       []sentence      `json:"says"` // what is to be said, the most urgent first; at least one
+	Partitions int             `json:"partitions"`
+	TTLSeconds float64         `json:"ttl_seconds"`
+	Workers    []liveWorker    `json:"workers"` // by name
+	Hot        []status.HotKey `json:"hot"`     // the hottest first
+	Moves      []status.Move   `json:"moves"`   // the latest first
+	Traffic    *liveTraffic    `json:"traffic,omitempty"`
 }
 
 // liveSelf is the process that shows the page.
@@ -146,14 +146,14 @@ func rowsOf(view *ring.View) (rows []status.WorkerRow) {
 
 // withoutMirrors returns the moves without those given away that another worker reports as taken
 // over.
-func withoutMirrors(moves []status.RecentMove) []status.RecentMove {
+func withoutMirrors(moves []status.Move) []status.Move {
 	taken := make(map[[2]string]bool)
 	for _, m := range moves {
 		if m.Direction == "taken" {
 			taken[[2]string{m.Worker, m.At}] = true
 		}
 	}
-	return slices.DeleteFunc(moves, func(m status.RecentMove) bool {
+	return slices.DeleteFunc(moves, func(m status.Move) bool {
 		return m.Direction == "given" && taken[[2]string{m.At, m.Worker}]
 	})
 }

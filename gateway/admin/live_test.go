@@ -40,8 +40,8 @@ type liveView struct {
 		Wanted    int
 		PerSecond *float64 `json:"per_second"`
 	}
-	Hot     []status.HotKeyAt
-	Moves   []status.RecentMove
+	Hot     []status.HotKey
+	Moves   []status.Move
 	Traffic *struct {
 		Of              string
 		PerSecond       *float64 `json:"per_second"`

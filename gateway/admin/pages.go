@@ -112,33 +112,33 @@ func (a *admin) hot(r *http.Request) (any, error) {
 // movesOf returns the moves that workers report.
 func movesOf(rows []status.WorkerRow) (all status.Moves) {
 	moves := func(s *status.WorkerStatus) []status.Move { return s.Moves }
-	all.Moves, all.Silent = gather(rows, moves, func(at string, m status.Move) status.RecentMove { return status.RecentMove{At: at, Move: m} },
-		func(a, b status.RecentMove) int { return b.Ended.Compare(a.Ended) })
+	all.Moves, all.Silent = gather(rows, moves, func(m *status.Move) *string { return &m.At })
+	slices.SortStableFunc(all.Moves, func(a, b status.Move) int { return b.Ended.Compare(a.Ended) })
 	return all
 }
 
 // hotOf returns the keys that workers report. The key of balancers is not among them.
 func hotOf(rows []status.WorkerRow) (all status.HotKeys) {
 	keys := func(s *status.WorkerStatus) []status.HotKey { return s.Hot }
-	all.Keys, all.Silent = gather(rows, keys, func(at string, k status.HotKey) status.HotKeyAt { return status.HotKeyAt{At: at, HotKey: k} },
-		func(a, b status.HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
-	all.Keys = slices.DeleteFunc(all.Keys, func(k status.HotKeyAt) bool { return k.Key == placement.Lock })
+	all.Keys, all.Silent = gather(rows, keys, func(k *status.HotKey) *string { return &k.At })
+	slices.SortStableFunc(all.Keys, func(a, b status.HotKey) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+	all.Keys = slices.DeleteFunc(all.Keys, func(k status.HotKey) bool { return k.Key == placement.Lock })
 	return all
 }
 
-// gather returns in order the items that workers report, each with its worker's name, and the names
-// of workers without a report.
-func gather[T, At any](rows []status.WorkerRow, told func(*status.WorkerStatus) []T, at func(worker string, t T) At, order func(a, b At) int) (list []At, silent []string) {
-	list, silent = []At{}, []string{}
+// gather returns the items that workers report, each with its worker's name, and the names of
+// workers without a report.
+func gather[T any](rows []status.WorkerRow, told func(*status.WorkerStatus) []T, at func(*T) *string) (list []T, silent []string) {
+	list, silent = []T{}, []string{}
 	for _, row := range rows {
 		if row.Status == nil {
 			silent = append(silent, row.Name)
 			continue
 		}
 		for _, t := range told(row.Status) {
-			list = append(list, at(row.Name, t))
+			*at(&t) = row.Name
+			list = append(list, t)
 		}
 	}
-	slices.SortStableFunc(list, order)
 	return list, silent
 }

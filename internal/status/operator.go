@@ -123,26 +123,14 @@ const MaxLockRows = 100
 
 // HotKeys are the keys that workers were asked for most lately.
 type HotKeys struct {
-	Keys   []HotKeyAt `json:"keys"`   // the hottest first
-	Silent []string   `json:"silent"` // workers that did not tell
-}
-
-// HotKeyAt is a hot key, and which worker has it.
-type HotKeyAt struct {
-	At string `json:"at"`
-	HotKey
+	Keys   []HotKey `json:"keys"`   // the hottest first
+	Silent []string `json:"silent"` // workers that did not tell
 }
 
 // Moves are the moves that workers remember.
 type Moves struct {
-	Moves  []RecentMove `json:"moves"`  // the latest first
-	Silent []string     `json:"silent"` // workers that did not tell
-}
-
-// RecentMove is a move, and which worker remembers it.
-type RecentMove struct {
-	At string `json:"at"`
-	Move
+	Moves  []Move   `json:"moves"`  // the latest first
+	Silent []string `json:"silent"` // workers that did not tell
 }
 
 // Explanation says what happens to requests for a key, and why they wait.

@@ -41,6 +41,7 @@ type WorkerStatus struct {
 
 // HotKey is a key that a worker has been asked for often lately.
 type HotKey struct {
+	At        string  `json:"at,omitempty"` // the worker, in a list of several
 	Key       string  `json:"key"`
 	PerSecond float64 `json:"per_second"` // at most, as far as what was sampled is like the rest
 	Error     float64 `json:"error"`      // by how much PerSecond may be too high
@@ -87,6 +88,7 @@ type AppStatus struct {
 // Move is a group of partitions that a worker took over, gave away or lost for one reason and at
 // about one time.
 type Move struct {
+	At             string    `json:"at,omitempty"`     // the worker that remembers it, in a list of several
 	Direction      string    `json:"direction"`        // taken, given or lost
 	Reason         string    `json:"reason"`           // join, rebalance, placement, leave, drain, app, store, withdrawn, death, restart, session, claimed, unowned or quarantine
 	Because        string    `json:"because"`          // the reason in words
