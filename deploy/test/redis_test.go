@@ -158,7 +158,7 @@ func TestLocksAsTheUserOfTheACL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	for name, config := range map[string]lock.Config{"any order": {NoHandOver: true}, "FIFO": {FIFO: true, Prefix: "keyway:lock:fifo:"}} {
+	for name, config := range map[string]lock.Config{"any order": {HandOverFor: 1}, "FIFO": {FIFO: true, Prefix: "keyway:lock:fifo:"}} {
 		t.Run(name, func(t *testing.T) {
 			var lockers [2]*lock.Locker // of two processes
 			for i := range lockers {

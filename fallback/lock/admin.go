@@ -19,10 +19,7 @@ type State struct {
 	Label   string        // of the holder, or of one of the readers; "" if it has none, or is another program
 	Left    time.Duration // until the lock is free if nobody renews or unlocks it
 	Token   int64         // the highest fencing token that a holder up to now can have; 0 if none is known
-
-	// Waiting is the number of waiting callers: with FIFO those of all processes, otherwise those
-	// of this Locker that queue for the key.
-	Waiting int
+	Waiting int           // with FIFO: callers that wait, of all processes
 }
 
 // State says who has the lock of a key, in either mode.
@@ -35,9 +32,6 @@ func (l *Locker) State(ctx context.Context, key string) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("lock: asking for the state of %q: %w", key, err)
 	}
-	if !l.cfg.FIFO {
-		s.Waiting = l.queued(key)
-	}
 	return s, nil
 }
 
@@ -49,20 +43,6 @@ func (l *Locker) repeat(ctx context.Context, call func() error) error {
 			return err
 		}
 	}
-}
-
-// queued is how many callers of this process queue for a key.
-func (l *Locker) queued(key string) int {
-	s := l.turns.Inspect(key)
-	has := func(h *heldClaim) bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.turn == s.Token
-	}
-	if s.Token != 0 && !slices.ContainsFunc(l.all(), has) {
-		return s.Waiters + 1 // and one that contends
-	}
-	return s.Waiters
 }
 
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {

@@ -27,14 +27,17 @@ type marks struct {
 	unsettled atomic.Bool // a call that takes the lock may still be on its way
 }
 
+// handOvers is how many times in a row a lock is passed on without asking Redis.
+const handOvers = 32
+
 // ownerLen is the length of an owner without its label.
 const ownerLen = 1 + 26
 
 // claim makes a claim of what a caller asked for.
 func (l *Locker) claim(a ask) *claim {
 	c := &claim{ask: a, cfg: &l.cfg, locks: make([]string, len(a.names))}
-	if !a.read && len(a.names) == 1 {
-		c.reserve = int64(l.cfg.HandOvers)
+	if a.plain(l.cfg.FIFO) {
+		c.reserve = handOvers
 	}
 	for i, name := range a.names {
 		c.locks[i] = l.cfg.key("", name)

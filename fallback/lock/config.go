@@ -102,24 +102,14 @@ type Config struct {
 	// without local hand-over. A Locker of the same Prefix without FIFO overtakes the queue.
 	FIFO bool
 
-	// HandOvers is how many times in a row a lock is passed to the next
-	// waiter of this process without asking Redis. Default 32, at most 1000.
-	HandOvers int
-
-	// HandOverFor bounds the time from taking a lock in Redis to its last
-	// hand-over. Default 100ms.
+	// HandOverFor bounds the time from taking a lock in Redis to its last hand-over: until then it is
+	// passed to the next waiter of this process without asking Redis, up to 32 times. Default 100ms.
 	HandOverFor time.Duration
-
-	// NoHandOver has every caller ask Redis.
-	NoHandOver bool
 
 	// Clock is the wall clock. Default time.Now. The monotonic clock is compared in any case.
 	Clock func() time.Time
 
-	// Hooks receive events, for metrics.
-	Hooks Hooks
-
-	// Logger receives the events of Hooks: failures as warnings, the rest at
+	// Logger receives what happens to locks: failures as warnings, the rest at
 	// debug level. Default: none.
 	Logger *slog.Logger
 
@@ -148,15 +138,12 @@ func (cfg Config) withDefaults(clients ...redis.UniversalClient) (Config, error)
 	cfg.Timeout = cmp.Or(cfg.Timeout, min(cfg.TTL/4, time.Second))
 	cfg.PollEvery = min(cmp.Or(cfg.PollEvery, 100*time.Millisecond), lockLongestWait)
 	cfg.HandOverFor = cmp.Or(cfg.HandOverFor, 100*time.Millisecond)
-	cfg.HandOvers = min(cmp.Or(cfg.HandOvers, 32), 1000)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.TTL = cfg.TTL.Truncate(time.Millisecond) // as Redis counts
 	ends, isRing := cfg.TTL-cfg.Margin, func(c redis.UniversalClient) bool { _, is := c.(*redis.Ring); return is }
 	switch err := checkLabel(cfg.Label); {
 	case slices.ContainsFunc(clients, isRing):
 		return cfg, fmt.Errorf("%w: a redis.Ring looks for a lock at another server while it cannot reach the lock's own, where others may hold it: use a Redis Cluster", errConfig)
-	case cfg.HandOvers < 0:
-		return cfg, fmt.Errorf("%w: HandOvers is %d, want 0 or more", errConfig, cfg.HandOvers)
 	case cfg.TTL < locking.ShortestTTL:
 		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", errConfig, cfg.TTL, locking.ShortestTTL)
 	case err != nil:
@@ -165,8 +152,6 @@ func (cfg Config) withDefaults(clients ...redis.UniversalClient) (Config, error)
 		return cfg, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", errConfig, cfg.Margin, cfg.TTL)
 	case cfg.RenewEvery >= ends && !cfg.NoRenewal:
 		return cfg, fmt.Errorf("%w: RenewEvery is %v, want less than the %v after which a lock ends", errConfig, cfg.RenewEvery, ends)
-	case cfg.FIFO, cfg.NoHandOver:
-		cfg.HandOvers = 0
 	}
 	return cfg, nil
 }

@@ -2,88 +2,102 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Event is something that happened to a lock.
-type Event struct {
-	Keys  []string // must not be changed
-	Read  bool
-	Label string        // of the holder or waiter
-	Token int64         // fencing token, if granted
-	Wait  time.Duration // from the call until granted
-	Held  time.Duration // since granted
-	Local bool          // granted by the caller before, without asking Redis
-	Err   error         // what failed
-}
-
-// Hooks are called on events, sometimes while a caller waits. They must be quick and safe for
-// concurrent use. Any may be nil.
-type Hooks struct {
-	Waited      func(Event) // a caller found the lock taken and begins to wait
-	Acquired    func(Event) // with Wait
-	Refused     func(Event) // a try or a wait ended without the lock, with Wait and Err
-	Renewed     func(Event)
-	RenewFailed func(Event) // one renewal failed, with Err; more follow while there is time
-	Expired     func(Event) // the context ended because renewals failed, with Held and Err
-	Lost        func(Event) // the lock was gone or another's, with Held and Err
-	Released    func(Event) // unlocked, with Held; Err is nil, locking.ErrNotOwner or ErrUnlockUnknown
-	Detached    func(Event) // the lock was handed to another process, with Held
-	Attached    func(Event) // and was taken over from one
-}
-
-// happening is a kind of event.
-type happening uint8
+// event is a kind of event of a lock. Each is counted and logged.
+type event uint8
 
 const (
-	waited happening = iota
-	acquired
-	refused
+	waited        event = iota // a caller found the lock taken and begins to wait
+	acquired                   // from Redis
+	handedOver                 // by the caller before, without asking Redis
+	refusedLocked              // by another: a try or a wait ended
+	refusedLeft                // the context of the try or wait ended
+	refusedFailed              // a try or a wait, for another reason
 	renewed
-	renewFailed
-	expired
-	lost
+	renewFailed // more renewals follow while there is time
+	expired     // the context ended because renewals failed
+	lost        // the lock was gone or another's
 	released
-	detached
-	attached
-	happenings
+	releasedAnothers // the caller no longer had the lock
+	releasedPerhaps  // no answer came
+	detached         // handed to another process
+	attached         // and taken over from one
+	events
 )
 
-func (h happening) String() string {
-	return [happenings]string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released", "detached", "attached"}[h]
+// eventKinds says how each event is logged and counted.
+var eventKinds = [events]struct {
+	text   string
+	level  slog.Level
+	metric metrics.Family
+	labels []string
+}{
+	waited:           {"waited for", slog.LevelDebug, contendedMetric, nil},
+	acquired:         {"acquired", slog.LevelDebug, acquisitionsMetric, []string{"acquired"}},
+	handedOver:       {"handed over", slog.LevelDebug, acquisitionsMetric, []string{"handed-over"}},
+	refusedLocked:    {"refused", slog.LevelDebug, acquisitionsMetric, []string{"locked"}},
+	refusedLeft:      {"refused", slog.LevelDebug, acquisitionsMetric, []string{"left"}},
+	refusedFailed:    {"refused", slog.LevelDebug, acquisitionsMetric, []string{"failed"}},
+	renewed:          {"renewed", slog.LevelDebug, renewalsMetric, []string{"renewed"}},
+	renewFailed:      {"not renewed", slog.LevelWarn, renewalsMetric, []string{"failed"}},
+	expired:          {"expired", slog.LevelWarn, expiredMetric, nil},
+	lost:             {"lost", slog.LevelWarn, lostMetric, nil},
+	released:         {"released", slog.LevelDebug, releasesMetric, []string{"released"}},
+	releasedAnothers: {"released", slog.LevelWarn, releasesMetric, []string{"not-owner"}},
+	releasedPerhaps:  {"released", slog.LevelWarn, releasesMetric, []string{"unknown"}},
+	detached:         {"detached", slog.LevelDebug, movedMetric, []string{"detached"}},
+	attached:         {"attached", slog.LevelDebug, movedMetric, []string{"attached"}},
 }
 
-func (h *Hooks) of(what happening) func(Event) {
-	return [happenings]func(Event){h.Waited, h.Acquired, h.Refused, h.Renewed, h.RenewFailed, h.Expired, h.Lost, h.Released, h.Detached, h.Attached}[what]
+// refusalBy returns which event it is that a caller with ctx gets err in place of a lock.
+func refusalBy(ctx context.Context, err error) event {
+	switch {
+	case errors.Is(err, locking.ErrLocked):
+		return refusedLocked
+	case ctx.Err() != nil:
+		return refusedLeft
+	}
+	return refusedFailed
 }
 
-// emit counts an event of a caller with ctx, tells the hook for it, and logs it.
-func (l *Locker) emit(ctx context.Context, what happening, of ask, e Event) {
-	e.Keys, e.Read, e.Label = of.names, of.read, of.opts.Label
-	level := slog.LevelDebug
-	if what == renewFailed || what == expired || what == lost || what == released && e.Err != nil {
-		level = slog.LevelWarn
+// releaseBy returns which event the end of an Unlock with err is.
+func releaseBy(err error) event {
+	switch {
+	case err == nil:
+		return released
+	case errors.Is(err, locking.ErrNotOwner):
+		return releasedAnothers
 	}
-	l.counts.countEvent(ctx, what, e)
-	if hook := l.cfg.Hooks.of(what); hook != nil {
-		hook(e)
-	}
-	if !l.cfg.Logger.Enabled(ctx, level) {
+	return releasedPerhaps
+}
+
+// emit counts an event of a caller with ctx, and logs it.
+func (l *Locker) emit(ctx context.Context, what event, of ask, err error, attrs ...slog.Attr) {
+	l.counts.events[what].Add(1)
+	kind := &eventKinds[what]
+	if !l.cfg.Logger.Enabled(ctx, kind.level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("keys", strings.Join(e.Keys, " ")), slog.Bool("read", e.Read)}
-	for _, a := range []struct {
-		said bool
-		attr slog.Attr
-	}{
-		{e.Label != "", slog.String("label", e.Label)}, {e.Token != 0, slog.Int64("token", e.Token)}, {e.Wait != 0, slog.Duration("wait", e.Wait)}, {e.Held != 0, slog.Duration("held", e.Held)},
-		{e.Local, slog.Bool("local", true)}, {e.Err != nil, slog.Any("error", e.Err)},
-	} {
-		if a.said {
-			attrs = append(attrs, a.attr)
-		}
+	all := []slog.Attr{slog.String("keys", strings.Join(of.names, " ")), slog.Bool("read", of.read)}
+	if of.opts.Label != "" {
+		all = append(all, slog.String("label", of.opts.Label))
 	}
-	l.cfg.Logger.LogAttrs(ctx, level, "lock "+what.String(), attrs...)
+	all = append(all, attrs...)
+	if err != nil {
+		all = append(all, slog.Any("error", err))
+	}
+	l.cfg.Logger.LogAttrs(ctx, kind.level, "lock "+kind.text, all...)
+}
+
+// emit counts and logs an event of a lock that is or was held.
+func (t *tenure) emit(ctx context.Context, what event, of ask, err error) {
+	t.hold.l.emit(ctx, what, of, err, slog.Int64("token", t.token), slog.Duration("held", time.Since(t.since)))
 }

@@ -170,7 +170,7 @@ func TestHoldersContextEndsBeforeAnotherGetsTheLock(t *testing.T) {
 	other := testLocker(t, server.Addr(), o)
 	warm(t, other)
 	renewals := make(chan struct{}, 100*keys)
-	o.Hooks.Renewed = func(Event) { renewals <- struct{}{} }
+	o.Logger = tells("lock renewed", renewals)
 	holder := testLocker(t, proxy.Addr(), o)
 	var locks []*Lock
 	for i := range keys {

@@ -52,7 +52,7 @@ func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 		if left != holder.Wait {
 			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 		}
-		h.l.emit(t.parent, detached, c.ask, Event{Token: t.token, Held: time.Since(t.since)})
+		t.emit(t.parent, detached, c.ask, nil)
 		h.l.forget(h, turn)
 		handle = Handle{Prefix: c.cfg.Prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.opts.TTL, Servers: c.cfg.servers}
 		return nil
@@ -101,7 +101,7 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 		return nil, fmt.Errorf("%w: %q is no longer held by the handle to attach", locking.ErrNotOwner, handle.Keys)
 	default:
 		k := l.hold(w, c, 0, granted, l.now())
-		l.emit(ctx, attached, w.ask, Event{Token: handle.Token})
+		k.tenure.emit(ctx, attached, w.ask, nil)
 		return k, nil
 	}
 	l.abandon(c, true)

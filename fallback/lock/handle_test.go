@@ -138,9 +138,9 @@ func TestDetachLetsTheNextCallerOfItsProcessContend(t *testing.T) {
 	k := mustTake(t, l, "key")
 	got := make(chan *Lock)
 	go func() { got <- mustTake(t, l, "key") }()
-	eventually(t, time.Minute, "it waits", func() bool { return state(t, l, "key").Waiting == 1 })
+	eventually(t, time.Minute, "it waits", func() bool { return l.turns.Queued("key") == 1 })
 	moved := attach(t, patientLocker(t, server.Addr(), Config{TTL: time.Minute}), sent(t, k))
-	eventually(t, time.Minute, "it contends", func() bool { return state(t, l, "key").Waiting == 1 })
+	eventually(t, time.Minute, "it contends", func() bool { return l.turns.Queued("key") == 0 && waitingLine(l, "key") })
 	mustUnlock(t, moved)
 	next := <-got
 	if next.Token() <= moved.Token() {

@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -64,15 +63,10 @@ func (h *heldClaim) admitLocked(w want, now lease.Instant) *Lock {
 	return &Lock{tenure: h.tenure}
 }
 
-func (l *Locker) acquired(w want, k *Lock, local bool) {
-	l.emit(w.parent, acquired, w.ask, Event{Token: k.tenure.token, Wait: k.tenure.since.Sub(w.began), Local: local})
-}
-
-// all returns the holds that are not released or lost.
-func (l *Locker) all() []*heldClaim {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.holds))
+func (l *Locker) acquired(w want, k *Lock, how event) {
+	wait := k.tenure.since.Sub(w.began)
+	l.counts.waits.Observe(wait)
+	l.emit(w.parent, how, w.ask, nil, slog.Int64("token", k.tenure.token), slog.Duration("wait", wait))
 }
 
 // tick ends the hold if it is overdue, or renews it if that is due. It runs again for as long as the
@@ -140,7 +134,7 @@ func (h *heldClaim) decide(cause error, step func() holder.Decision) holder.Deci
 	h.turn = 0
 	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
-	h.l.emit(t.parent, what, c.ask, Event{Token: t.token, Held: time.Since(t.since), Err: cause})
+	t.emit(t.parent, what, c.ask, cause)
 	h.l.forget(h, turn)
 	return d
 }
@@ -204,13 +198,12 @@ func (h *heldClaim) renew(ctx context.Context) error {
 		lasting.opts.TTL = term
 		h.claim = &lasting
 	}
-	c, e := h.claim, Event{Held: time.Since(h.tenure.since)}
+	c, t := h.claim, h.tenure
 	h.mu.Unlock()
 	sent := h.l.now()
-	var said holder.Answer
-	said, e.Err = h.l.server.verdict(ctx, renewing(c, 0))
+	said, err := h.l.server.verdict(ctx, renewing(c, 0))
 	d := h.decide(ErrLost, func() (d holder.Decision) {
-		if e.Err != nil {
+		if err != nil {
 			h.lock.Failed(false)
 			return holder.Wait
 		}
@@ -220,14 +213,14 @@ func (h *heldClaim) renew(ctx context.Context) error {
 		return d
 	})
 	if d == holder.Retake {
-		d, e.Err = h.retake(ctx, c)
+		d, err = h.retake(ctx, c)
 	}
 	switch {
-	case e.Err != nil:
-		h.l.emit(ctx, renewFailed, c.ask, e)
-		return fmt.Errorf("lock: renewing %q: %w", h.names, e.Err)
+	case err != nil:
+		t.emit(ctx, renewFailed, c.ask, err)
+		return fmt.Errorf("lock: renewing %q: %w", h.names, err)
 	case d == holder.Wait:
-		h.l.emit(ctx, renewed, c.ask, e)
+		t.emit(ctx, renewed, c.ask, nil)
 	}
 	return nil
 }

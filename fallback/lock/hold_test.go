@@ -21,9 +21,7 @@ import (
 func TestHeldLockRenewsItself(t *testing.T) {
 	server := redistest.Start(t)
 	renewed := make(chan struct{}, 10)
-	l := testLocker(t, server.Addr(), Config{TTL: time.Minute, RenewEvery: 20 * time.Millisecond, Hooks: Hooks{
-		Renewed: func(Event) { renewed <- struct{}{} },
-	}})
+	l := testLocker(t, server.Addr(), Config{TTL: time.Minute, RenewEvery: 20 * time.Millisecond, Logger: tells("lock renewed", renewed)})
 	k := mustLock(t, l.Lock, "key")
 	before := k.Until()
 	for range 5 {
@@ -108,14 +106,14 @@ func TestContextIsMadeWithoutTheMutexOfItsLock(t *testing.T) {
 	free := make(chan bool, 1)
 	l := testLocker(t, server.Addr(), Config{
 		NoRenewal: true, Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
-		Hooks: Hooks{Expired: func(Event) {
+		Logger: slog.New(onLog{"lock expired": func(slog.Record) {
 			mu := &inner.Load().tenure.hold.mu
 			ok := mu.TryLock()
 			if ok {
 				mu.Unlock()
 			}
 			free <- ok
-		}},
+		}}),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	outer, err := l.Lock(ctx, "outer", locking.TTL(time.Minute))
@@ -209,10 +207,10 @@ func TestContinueOnFailure(t *testing.T) {
 	renewed := make(chan struct{}, 1000)
 	l := testLocker(t, proxy.Addr(), Config{
 		TTL: 300 * time.Millisecond, ContinueOnFailure: true, Timeout: 50 * time.Millisecond,
-		Hooks: Hooks{
-			RenewFailed: func(Event) { failed <- struct{}{} },
-			Renewed:     func(Event) { renewed <- struct{}{} },
-		},
+		Logger: slog.New(onLog{
+			"lock not renewed": func(slog.Record) { failed <- struct{}{} },
+			"lock renewed":     func(slog.Record) { renewed <- struct{}{} },
+		}),
 	})
 	k := mustLock(t, l.Lock, "key")
 	proxy.Set(netproxy.ToServer, netproxy.Fault{Drop: true})
@@ -287,7 +285,7 @@ func TestGrantThatComesTooLate(t *testing.T) {
 
 func TestTokensRiseWhenRedisLosesItsData(t *testing.T) {
 	server := redistest.Start(t)
-	l := testLocker(t, server.Addr(), Config{HandOvers: 1000})
+	l := testLocker(t, server.Addr(), Config{})
 	last := int64(0)
 	take := func() {
 		t.Helper()
@@ -311,9 +309,9 @@ func TestTokensRiseWhenRedisLosesItsData(t *testing.T) {
 	take()
 }
 
-func TestTokensRiseFromCallerToCallerWithTheCounterGivenBack(t *testing.T) {
+func TestTokensRiseFromCallerToCaller(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := testLocker(t, server.Addr(), Config{HandOvers: 1000}), testLocker(t, server.Addr(), Config{})
+	a, b := testLocker(t, server.Addr(), Config{}), testLocker(t, server.Addr(), Config{})
 	var mu sync.Mutex
 	last := int64(0)
 	var running sync.WaitGroup
@@ -439,36 +437,35 @@ func TestEventsAreCountedAndLogged(t *testing.T) {
 	server := redistest.Start(t)
 	var mu sync.Mutex
 	var happened []string
-	var waited, heldFor time.Duration
-	on := func(what string) func(Event) {
-		return func(e Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			happened = append(happened, what)
-			waited, heldFor = max(waited, e.Wait), max(heldFor, e.Held)
-		}
-	}
+	longest := map[string]time.Duration{}
 	var log bytes.Buffer
+	text := slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})
 	other := testLocker(t, server.Addr(), Config{})
 	others := mustLock(t, other.Lock, "key")
 	const wait = 50 * time.Millisecond
 	renewed := make(chan struct{}, 1000)
-	l := testLocker(t, server.Addr(), Config{
-		TTL: 2 * time.Second, RenewEvery: 50 * time.Millisecond,
-		Hooks: Hooks{
-			Waited: func(e Event) {
-				on("waited")(e)
+	on := onLog{}
+	for _, what := range []string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released"} {
+		on["lock "+what] = func(r slog.Record) {
+			mu.Lock()
+			defer mu.Unlock()
+			happened = append(happened, what)
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Value.Kind() == slog.KindDuration {
+					longest[a.Key] = max(longest[a.Key], a.Value.Duration())
+				}
+				return true
+			})
+			_ = text.Handle(t.Context(), r)
+			switch what {
+			case "waited for":
 				time.AfterFunc(wait, func() { mustUnlock(t, others) })
-			},
-			Renewed: func(e Event) {
-				on("renewed")(e)
+			case "renewed":
 				renewed <- struct{}{}
-			},
-			Acquired: on("acquired"), Refused: on("refused"),
-			RenewFailed: on("renewFailed"), Expired: on("expired"), Lost: on("lost"), Released: on("released"),
-		},
-		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+			}
+		}
+	}
+	l := testLocker(t, server.Addr(), Config{TTL: 2 * time.Second, RenewEvery: 50 * time.Millisecond, Logger: slog.New(on)})
 	k := mustLock(t, l.Lock, "key")
 	began := time.Now()
 	_, err := l.TryLock(t.Context(), "key")
@@ -488,13 +485,13 @@ func TestEventsAreCountedAndLogged(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	all := strings.Join(happened, " ")
-	for _, what := range []string{"waited acquired refused renewed released", "lost", "renewFailed", "expired"} {
+	for _, what := range []string{"waited for acquired refused renewed released", "lost", "not renewed", "expired"} {
 		if !strings.Contains(all, what) {
 			t.Errorf("%q did not happen: %s", what, all)
 		}
 	}
-	if waited < wait || heldFor < has {
-		t.Errorf("waited %v, held %v", waited, heldFor)
+	if longest["wait"] < wait || longest["held"] < has {
+		t.Errorf("waited %v, held %v", longest["wait"], longest["held"])
 	}
 	for _, line := range []string{`level=DEBUG msg="lock acquired" keys=key read=false token=`, `level=WARN msg="lock lost" keys=lost`, `level=WARN msg="lock expired" keys=expired`} {
 		if !strings.Contains(log.String(), line) {
@@ -508,7 +505,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for want, o := range map[string]Config{
 		"TTL is -1ns": {TTL: -1}, "TTL is 1ms": {TTL: time.Millisecond}, "Margin is 1s": {TTL: time.Second, Margin: time.Second},
 		"Margin is -1ns": {Margin: -1}, "RenewEvery is -1ns": {RenewEvery: -1}, "RenewEvery is 950ms": {TTL: time.Second, RenewEvery: 950 * time.Millisecond}, "Timeout is -1ns": {Timeout: -1},
-		"PollEvery is -1ns": {PollEvery: -1}, "MaxWait is -1ns": {MaxWait: -1}, "HandOverFor is -1ns": {HandOverFor: -1}, "HandOvers is -1": {HandOvers: -1},
+		"PollEvery is -1ns": {PollEvery: -1}, "MaxWait is -1ns": {MaxWait: -1}, "HandOverFor is -1ns": {HandOverFor: -1},
 	} {
 		_, err := New(client, o)
 		if wantErr(t, err, errConfig); !strings.Contains(err.Error(), want) {

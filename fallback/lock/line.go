@@ -61,7 +61,7 @@ func (l *Locker) follow(w want, turn int64, h *heldClaim) (*Lock, error) {
 	k, begun := h.beginTenure(w, turn)
 	switch {
 	case begun && w.ctx.Err() == nil:
-		l.acquired(w, k, true)
+		l.acquired(w, k, handedOver)
 		return k, nil
 	case begun:
 		l.decline(k)

@@ -134,7 +134,7 @@ func (k *Lock) unlock(ctx context.Context) (others bool, err error) {
 	if !local {
 		others, err = r.send(ctx)
 	}
-	h.l.emit(ctx, released, r.claim.ask, Event{Token: t.token, Held: r.began.Sub(t.since), Local: local, Err: err})
+	t.emit(ctx, releaseBy(err), r.claim.ask, err)
 	return others, err
 }
 
@@ -144,7 +144,6 @@ type unlocking struct {
 	began time.Time
 	claim *claim
 	turn  int64
-	used  int64 // last fencing token used if the reserved ones must be given back, else 0
 	until time.Time
 }
 
@@ -169,18 +168,13 @@ func (l *Locker) endHandle(t *tenure) (r unlocking, last, local bool) {
 		return r, true, true
 	}
 	l.dropLocked(h)
-	// Few tokens need not be given back: at one acquisition per reserved microsecond the counter stays behind the clock
-	// it starts from.
-	if h.claim.reserve > 32 {
-		r.used = h.lock.Used()
-	}
 	return r, true, false
 }
 
 // send frees the lock in Redis. It reports whether other processes are known to wait for the lock.
 func (r unlocking) send(ctx context.Context) (bool, error) {
 	l := r.t.hold.l
-	f, err := l.server.release(ctx, r.claim, r.used)
+	f, err := l.server.release(ctx, r.claim)
 	if err == nil {
 		l.yield(r.t.hold.names[0], r.turn, f.others, r.began)
 		return f.others, r.answered(l.at(r.began), f.freed, false, nil)
@@ -202,7 +196,7 @@ func (r unlocking) send(ctx context.Context) (bool, error) {
 func (r unlocking) repeat(first error) error {
 	h := r.t.hold
 	h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
-	held, err := h.l.releaseClaim(r.claim, r.used, r.until)
+	held, err := h.l.cfg.repeatRelease(h.l.server, r.claim, r.until, h.l.closing)
 	if err != nil {
 		return r.told(h.decide(nil, func() holder.Decision { return h.lock.GiveUp(h.l.now(), true) }), err)
 	}

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -34,6 +35,25 @@ func testLocker(t testing.TB, addr string, o Config) *Locker {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+// onLog is a Logger that calls a function by the message of each record.
+type onLog map[string]func(slog.Record)
+
+func (on onLog) Enabled(context.Context, slog.Level) bool { return true }
+func (on onLog) WithAttrs([]slog.Attr) slog.Handler       { return on }
+func (on onLog) WithGroup(string) slog.Handler            { return on }
+
+func (on onLog) Handle(_ context.Context, r slog.Record) error {
+	if f := on[r.Message]; f != nil {
+		f(r)
+	}
+	return nil
+}
+
+// tells is a Logger that sends to a channel at each message.
+func tells(message string, ch chan<- struct{}) *slog.Logger {
+	return slog.New(onLog{message: func(slog.Record) { ch <- struct{}{} }})
 }
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -116,7 +136,7 @@ func TestLockWaitsForARelease(t *testing.T) {
 			o.Prefix = name
 			waits := make(chan struct{}, 1)
 			a := testLocker(t, server.Addr(), o)
-			o.Hooks.Waited = func(Event) { waits <- struct{}{} }
+			o.Logger = tells("lock waited for", waits)
 			b := testLocker(t, server.Addr(), o)
 			quickly(t, lockLongestWait/2, func() time.Duration {
 				k := mustLock(t, a.Lock, "key")

@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,7 +93,10 @@ func (l *Locker) Close() error {
 }
 
 func (l *Locker) endAll() {
-	for _, h := range l.all() {
+	l.mu.Lock()
+	holds := slices.Collect(maps.Keys(l.holds))
+	l.mu.Unlock()
+	for _, h := range holds {
 		h.decide(ErrClosed, h.lock.Close)
 	}
 }
@@ -192,7 +198,7 @@ func (l *Locker) acquireNames(ctx context.Context, names []string, read, wait bo
 		k, err = l.contend(w, 0)
 	}
 	if err != nil {
-		l.emit(ctx, refused, w.ask, Event{Wait: time.Since(began), Err: err})
+		l.emit(ctx, refusalBy(ctx, err), w.ask, err, slog.Duration("wait", time.Since(began)))
 		return nil, err
 	}
 	return k, nil
@@ -237,7 +243,7 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 			granted, now := holder.New(&l.policy, sent, c.granted(g.token)), l.now()
 			if granted.Left(now, g.token) > 0 {
 				k := l.hold(w, c, turn, granted, now)
-				l.acquired(w, k, false)
+				l.acquired(w, k, acquired)
 				return k, nil
 			}
 			err = fmt.Errorf("the answer arrived after the lock had expired: %w", errLockTimeout)
@@ -249,7 +255,7 @@ func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 		if err == nil {
 			failing, failures, silence = time.Now(), 0, nil
 			if bell.C == nil {
-				l.emit(ctx, waited, w.ask, Event{Wait: time.Since(w.began)})
+				l.emit(ctx, waited, w.ask, nil, slog.Duration("wait", time.Since(w.began)))
 				bell.listen(c.owner)
 			}
 		} else {
@@ -305,7 +311,7 @@ func (l *Locker) pause(left time.Duration) time.Duration {
 }
 
 // backOff is how long to wait after so many failed calls in a row.
-func (cfg Config) backOff(failures int) time.Duration {
+func (cfg *Config) backOff(failures int) time.Duration {
 	longest := min(cfg.TTL/10, 500*time.Millisecond)
 	d := min(5*time.Millisecond<<min(failures, 10), longest)
 	return d/2 + rand.N(d/2+1)
@@ -317,20 +323,20 @@ func (l *Locker) abandon(c *claim, granted bool) {
 		return
 	}
 	until := time.Now().Add(max(c.opts.TTL, l.cfg.TTL))
-	l.spawn(func() { _, _ = l.releaseClaim(c, 0, until) })
+	l.spawn(func() { _, _ = l.cfg.repeatRelease(l.server, c, until, l.closing) })
 }
 
-// releaseClaim releases a claim, and repeats it until an answer comes, the time is over or the Locker is closed. It
-// reports whether the claim was held, or what failed last.
-func (l *Locker) releaseClaim(c *claim, used int64, until time.Time) (held bool, err error) {
+// repeatRelease releases a claim, and repeats it until an answer comes, the time is over or closing is closed. It reports
+// whether the claim was held, or what failed last.
+func (cfg *Config) repeatRelease(s lockServer, c *claim, until time.Time, closing <-chan struct{}) (held bool, err error) {
 	for failures := 1; ; failures++ {
 		// Impatient at first: the answer may be lost, and repeating is harmless.
-		patience := min(100*time.Millisecond<<min(failures, 10), l.cfg.Timeout)
+		patience := min(100*time.Millisecond<<min(failures, 10), cfg.Timeout)
 		call, cancel := context.WithTimeoutCause(context.Background(), patience, errLockTimeout)
-		f, err := l.server.release(call, c, used)
+		f, err := s.release(call, c)
 		cancel()
-		pause := l.cfg.backOff(failures)
-		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, l.closing) {
+		pause := cfg.backOff(failures)
+		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, closing) {
 			return f.freed, err
 		}
 	}

@@ -29,7 +29,7 @@ func expectMetrics(t *testing.T, l *Locker, before, want metrictest.Values) {
 func TestMetrics(t *testing.T) {
 	server := redistest.Start(t)
 	waiting := make(chan struct{}, 1)
-	l := testLocker(t, server.Addr(), Config{MaxWait: time.Minute, Hooks: Hooks{Waited: func(Event) { waiting <- struct{}{} }}})
+	l := testLocker(t, server.Addr(), Config{MaxWait: time.Minute, Logger: tells("lock waited for", waiting)})
 	other := testLocker(t, server.Addr(), Config{})
 	before := metrictest.Gather(t, l)
 	k := mustLock(t, l.Lock, "key")

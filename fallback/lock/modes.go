@@ -48,7 +48,7 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 			if said != holder.Held {
 				return h.lock.Lose()
 			}
-			h.lock.Retaken(sent, holder.Grant{Lease: c.opts.TTL, Next: h.lock.Used() + 1})
+			h.lock.Retaken(sent, holder.Grant{Lease: c.opts.TTL, Next: t.token + 1})
 			h.claim = c.reader()
 			return holder.Wait
 		})

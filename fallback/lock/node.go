@@ -25,9 +25,8 @@ type lockServer interface {
 	// verdict asks for the state of a claim: Held, Gone, or Taken.
 	verdict(ctx context.Context, ask asking) (holder.Answer, error)
 
-	// release frees what the claim holds and leaves its queues. With used
-	// above 0, the reserved fencing tokens after it are given back.
-	release(ctx context.Context, c *claim, used int64) (freeing, error)
+	// release frees what the claim holds and leaves its queues.
+	release(ctx context.Context, c *claim) (freeing, error)
 
 	// state says who has a lock. It knows waiters only with FIFO.
 	state(ctx context.Context, name string) (State, error)
@@ -141,15 +140,15 @@ func renewing(c *claim, floor int64) asking {
 	}
 }
 
-func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {
-	if !c.queued.Load() && !c.unsettled.Load() && used == 0 && c.plain(c.cfg.FIFO) {
+func (n *lockNode) release(ctx context.Context, c *claim) (freeing, error) {
+	if !c.queued.Load() && !c.unsettled.Load() && c.plain(c.cfg.FIFO) {
 		return n.give(ctx, c)
 	}
 	gone := int64(0)
 	if c.unsettled.Load() {
 		gone = tombstone(c.opts.TTL).Milliseconds()
 	}
-	freed, told, err := pair(n.run(ctx, nil, &scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, c.queued.Load(), c.cfg.FIFO)))
+	freed, told, err := pair(n.run(ctx, nil, &scripts.release, scriptArgs(c.keys(), c.owner, gone, n.publish, c.queued.Load(), c.cfg.FIFO)))
 	if err != nil {
 		return freeing{}, err
 	}

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/lockingtest"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -112,7 +114,7 @@ func mustTake(t testing.TB, l *Locker, key string, opts ...locking.Option) *Lock
 func TestRenewalsKeepTheTTLOfTheCall(t *testing.T) {
 	server := redistest.Start(t)
 	renewed := make(chan struct{}, 100)
-	l := patientLocker(t, server.Addr(), Config{TTL: time.Hour, Hooks: Hooks{Renewed: func(Event) { renewed <- struct{}{} }}})
+	l := patientLocker(t, server.Addr(), Config{TTL: time.Hour, Logger: tells("lock renewed", renewed)})
 	k := mustTake(t, l, "key", locking.TTL(4*time.Second))
 	for range 2 { // after 1.3 s each
 		<-renewed
@@ -130,12 +132,7 @@ func TestWaitOfOneCallBoundsTheWaitAlone(t *testing.T) {
 	eachServer(t, func(t *testing.T, addr string) {
 		waits := make(chan struct{}, 1)
 		a := patientLocker(t, addr, Config{})
-		b := patientLocker(t, addr, Config{Hooks: Hooks{Waited: func(Event) {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-		}}})
+		b := patientLocker(t, addr, Config{Logger: slog.New(onLog{"lock waited for": func(slog.Record) { wake.Up(waits) }})})
 		k := mustTake(t, a, "key")
 		for _, l := range []*Locker{a, b} {
 			eventually(t, time.Minute, "the server answers within the wait", func() bool {
@@ -211,7 +208,7 @@ func TestLocksAreHandedOverAmongAlikeCallersAlone(t *testing.T) {
 			}
 			got <- k
 		}()
-		eventually(t, time.Minute, "it waits", func() bool { return state(t, l, name).Waiting == 1 })
+		eventually(t, time.Minute, "it waits", func() bool { return l.turns.Queued(name) == 1 })
 		mustUnlock(t, k)
 		k = <-got
 		if s := state(t, l, name); s.Label != c.state.Label || s.Left < c.state.Left/2 {

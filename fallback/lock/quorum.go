@@ -12,7 +12,6 @@ import (
 
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/lease"
-	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // NewQuorum makes a Locker whose locks are held in a majority of several independent servers, as
@@ -180,7 +179,7 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 			granted++
 		}
 		q.running.Go(func() {
-			if _, _ = q.releaseAt(n, round, 0); had {
+			if _, _ = q.releaseAt(n, round); had {
 				answers <- struct{}{}
 			}
 		})
@@ -196,17 +195,11 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 
 // releaseAt releases at one node and returns the first outcome, which is above 0 if the claim held
 // the lock there. Without an answer it continues in the background, for a TTL at most.
-func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
+func (q *quorum) releaseAt(n *lockNode, c *claim) (int64, error) {
 	until := time.Now().Add(c.opts.TTL)
-	f, err := n.release(context.Background(), c, used)
+	f, err := n.release(context.Background(), c)
 	if err != nil {
-		q.running.Go(func() {
-			for failures := 1; passing(err) && time.Now().Before(until) && wake.Sleep(q.cfg.backOff(failures), q.closing); failures++ {
-				if _, err := n.release(context.Background(), c, used); err == nil {
-					return
-				}
-			}
-		})
+		q.running.Go(func() { _, _ = q.cfg.repeatRelease(n, c, until, q.closing) })
 		return 0, err
 	}
 	if f.freed {
@@ -215,8 +208,8 @@ func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
 	return 0, nil
 }
 
-func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, error) {
-	t, err := q.poll(ctx, true, func(_ context.Context, n *lockNode) (int64, error) { return q.releaseAt(n, c, used) })
+func (q *quorum) release(ctx context.Context, c *claim) (freeing, error) {
+	t, err := q.poll(ctx, true, func(_ context.Context, n *lockNode) (int64, error) { return q.releaseAt(n, c) })
 	return freeing{freed: t.yes >= q.need}, err
 }
 

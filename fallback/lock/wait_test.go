@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,7 @@ func TestNoLostWakeupInAThousandHandOvers(t *testing.T) {
 	var waits [2]chan struct{}
 	for i := range lockers {
 		waits[i] = make(chan struct{}, 1)
-		lockers[i] = testLocker(t, server.Addr(), Config{Hooks: Hooks{Waited: func(Event) { waits[i] <- struct{}{} }}})
+		lockers[i] = testLocker(t, server.Addr(), Config{Logger: tells("lock waited for", waits[i])})
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	kills := 0
@@ -196,7 +197,7 @@ func TestFIFOAcrossProcesses(t *testing.T) {
 	waits := make(chan struct{}, 100)
 	for range 4 {
 		lockers = append(lockers, testLocker(t, server.Addr(), Config{
-			FIFO: true, Hooks: Hooks{Waited: func(Event) { waits <- struct{}{} }},
+			FIFO: true, Logger: tells("lock waited for", waits),
 		}))
 	}
 	k := mustLock(t, lockers[0].Lock, "key")
@@ -233,7 +234,7 @@ func TestFIFOAcrossProcesses(t *testing.T) {
 func TestDeadWaiterDoesNotBlockTheQueue(t *testing.T) {
 	server, proxy := lockProxy(t)
 	waits := make(chan struct{}, 10)
-	o := Config{FIFO: true, Hooks: Hooks{Waited: func(Event) { waits <- struct{}{} }}}
+	o := Config{FIFO: true, Logger: tells("lock waited for", waits)}
 	holder, dying, next := testLocker(t, server.Addr(), o), testLocker(t, proxy.Addr(), o), testLocker(t, server.Addr(), o)
 	k := mustLock(t, holder.Lock, "key")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -374,19 +375,16 @@ func TestOneContenderPerKeyAndProcess(t *testing.T) {
 func TestHandOverIsCappedByCountAndTime(t *testing.T) {
 	server := redistest.Start(t)
 	for name, o := range map[string]Config{
-		"count": {HandOvers: 4, HandOverFor: time.Hour},
-		"time":  {HandOvers: 1000, HandOverFor: 200 * time.Millisecond},
-		"never": {NoHandOver: true},
+		"count": {HandOverFor: time.Hour},
+		"time":  {HandOverFor: 200 * time.Millisecond},
+		"never": {HandOverFor: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var run, longest atomic.Int64
-			o.Hooks.Acquired = func(e Event) {
-				if e.Local {
-					longest.Store(max(longest.Load(), run.Add(1)))
-				} else {
-					run.Store(0)
-				}
-			}
+			o.Logger = slog.New(onLog{
+				"lock handed over": func(slog.Record) { longest.Store(max(longest.Load(), run.Add(1))) },
+				"lock acquired":    func(slog.Record) { run.Store(0) },
+			})
 			l := testLocker(t, server.Addr(), o)
 			var running sync.WaitGroup
 			for range 40 {
@@ -398,7 +396,7 @@ func TestHandOverIsCappedByCountAndTime(t *testing.T) {
 			}
 			running.Wait()
 			got := longest.Load()
-			if name == "count" && got != 4 || name == "time" && (got < 1 || got > 10) || name == "never" && got != 0 {
+			if name == "count" && got != handOvers || name == "time" && (got < 1 || got > 10) || name == "never" && got != 0 {
 				t.Errorf("%d hand-overs in a row", got)
 			}
 		})

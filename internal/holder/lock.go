@@ -66,9 +66,6 @@ func (l *Lock) Left(now lease.Instant, token int64) time.Duration {
 	return l.lease.Surrender.Left(now)
 }
 
-// Used returns the last token that a caller has had. Those that were reserved after it are free.
-func (l *Lock) Used() int64 { return l.next - 1 }
-
 // Term returns for how long a renewal in a store is to last.
 func (l *Lock) Term() time.Duration {
 	if l.asked != Never {

@@ -4,22 +4,20 @@
 -- KEYS 1 tombstone of the owner; then for each lock: lock, fence, waiting
 --      room, and the queue or bell
 -- ARGV 1 owner, 2 ms for which the tombstone makes an acquire of the owner
---        that is still on its way fail, 0 for none, 3 last fencing token used
---        if the reserved ones are to be given back, else 0, 4 PUBLISH or
---        SPUBLISH, 5 whether the owner may be waiting, 6 1 if there are queues
+--        that is still on its way fail, 0 for none, 3 PUBLISH or SPUBLISH,
+--        4 whether the owner may be waiting, 5 1 if there are queues
 -- Returns {locks freed, clients that were told}
 
-local owner, publish, queues = ARGV[1], ARGV[4], ARGV[6] == '1'
+local owner, publish, queues = ARGV[1], ARGV[3], ARGV[5] == '1'
 local writer, reader = 'w' .. owner:sub(2), 'r' .. owner:sub(2)
 if ARGV[2] ~= '0' then redis.call('SET', KEYS[1], '1', 'PX', ARGV[2]) end
 
 -- free frees the lock if the owner holds it, and says whether it did and
 -- whether others may take it now.
-local function free(lock, fence)
+local function free(lock)
   local holder = redis.pcall('GET', lock)
   if holder == writer then
     redis.call('DEL', lock)
-    if ARGV[3] ~= '0' then redis.call('SET', fence, ARGV[3], 'EX', 86400) end
     return true, true
   end
   if type(holder) ~= 'table' or redis.pcall('ZREM', lock, reader) ~= 1 then return false, false end
@@ -31,9 +29,9 @@ end
 
 local freed, told = 0, 0
 for i = 2, #KEYS, 4 do
-  local held, open = free(KEYS[i], KEYS[i + 1])
+  local held, open = free(KEYS[i])
   if held then freed = freed + 1 end
-  if ARGV[5] == '1' then
+  if ARGV[4] == '1' then
     if redis.call('ZREM', KEYS[i + 2], owner) == 1 then open = true end
     if queues then redis.call('ZREM', KEYS[i + 3], owner) end
   end
