@@ -15,7 +15,7 @@ func (d *delegate) NodeMeta(int) []byte { return *d.c.meta.Load() }
 func (d *delegate) admit(n *memberlist.Node) error {
 	err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
 	if err != nil {
-		d.c.news.note(n.Name, err, false)
+		d.c.news.note(n.Name, err)
 	}
 	return err
 }
@@ -64,7 +64,7 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	err := fmt.Errorf("node %q is known at %s and also claimed from %s: the latter is ignored while the former lives",
 		other.Name, existing.Address(), other.Address())
-	d.c.news.note(other.Name, err, true)
+	d.c.news.note(other.Name, err)
 }
 
 // NotifyMsg takes the messages of Keyway's own: a member's news, and those of Bury.

@@ -201,8 +201,7 @@ const leaveAtStart = time.Second
 
 // open listens and creates the memberlist node.
 func (c *Cluster) open(ctx context.Context, cfg *Config) error {
-	logger := newLogger(c.log)
-	transport, at, err := listen(ctx, c.ctx, cfg, logger)
+	transport, at, err := listen(ctx, c.ctx, cfg, c.log)
 	if err != nil {
 		return err
 	}
@@ -218,7 +217,7 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	mc.Name = c.node
 	mc.Transport = transport
 	mc.AdvertiseAddr, mc.AdvertisePort = at.Addr().String(), int(at.Port())
-	mc.Logger = logger
+	mc.Logger = newLogger(c.log)
 	d := &delegate{c}
 	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict = d, d, d, d, d
 	if len(cfg.Keyring) > 0 {

@@ -18,7 +18,7 @@ import (
 
 const (
 	joinInterval  = time.Second      // between two rounds, give or take a quarter
-	joinCalm      = 4 * time.Second  // longer, if all targets are in the view and nothing changes
+	joinCalm      = 4 * time.Second  // between two attempts at what was joined, unless the view changes
 	joinPatience  = 2 * time.Second  // of Start, and of a look-up of a name
 	joinSlowest   = 16 * time.Second // between two attempts at what is no seed, or refuses
 	joinAtOnce    = 4
@@ -33,11 +33,11 @@ type joiner struct {
 	c        *Cluster
 	seeds    []string
 	guessed  bool
-	first    chan struct{} // closed after the first round
-	firstErr error         // every seed refused; read it after first
-	started  bool          // the first round is over; of run, as throttle and calm
-	calm     bool          // the latest round found every target
-	fresh    chan struct{} // has one element when a target was added since
+	first    chan struct{}   // closed after the first round
+	firstErr error           // every seed refused; read it after first
+	started  bool            // the first round is over; of run, as what follows
+	view     *ring.View      // of the latest round
+	present  map[string]bool // gossip addresses in it
 	throttle throttle
 
 	mu      sync.Mutex
@@ -55,7 +55,7 @@ type target struct {
 }
 
 func newJoiner(c *Cluster, seeds []string) *joiner {
-	j := &joiner{c: c, seeds: seeds, first: make(chan struct{}), fresh: make(chan struct{}, 1), targets: make(map[string]*target)}
+	j := &joiner{c: c, seeds: seeds, first: make(chan struct{}), targets: make(map[string]*target)}
 	for _, seed := range seeds {
 		j.targets[seed] = &target{seed: true, delay: joinInterval}
 	}
@@ -71,7 +71,6 @@ func (j *joiner) add(addrs []string) {
 			t.added = now
 		} else if _, _, err := splitSeed(addr); err == nil {
 			j.targets[addr] = &target{added: now, delay: joinInterval}
-			wake.Up(j.fresh)
 		}
 	}
 	j.forgetLocked(now)
@@ -108,22 +107,9 @@ func (j *joiner) run() {
 	j.firstErr = allRefused(j.round())
 	j.started = true
 	close(j.first)
-	for j.rest() {
+	for wake.Sleep(joinInterval*3/4+rand.N(joinInterval/2), j.c.ctx.Done()) {
 		j.round()
 	}
-}
-
-// rest waits until the next round is due. It reports false if the Cluster closes.
-func (j *joiner) rest() bool {
-	if j.calm {
-		select {
-		case <-j.c.Changed():
-		case <-j.fresh:
-		case <-time.After(joinCalm):
-		case <-j.c.ctx.Done():
-		}
-	}
-	return wake.Sleep(joinInterval*3/4+rand.N(joinInterval/2), j.c.ctx.Done())
 }
 
 // allRefused joins the outcomes of a round into one error if all are refusals.
@@ -139,12 +125,7 @@ func allRefused(outcomes []error) error {
 // round tries the targets that are due, a few at a time, and returns the
 // outcome of each.
 func (j *joiner) round() []error {
-	members := j.c.View().Members
-	present := make(map[string]bool, len(members))
-	for i := range members {
-		present[members[i].Gossip] = true
-	}
-	due := j.due(time.Now(), present)
+	due := j.due(time.Now(), j.c.View())
 	outcomes := make([]error, len(due))
 	slots := make(chan struct{}, joinAtOnce)
 	var attempts sync.WaitGroup
@@ -162,30 +143,24 @@ func (j *joiner) round() []error {
 	for i, addr := range due {
 		j.noteTry(addr, outcomes[i], time.Now())
 	}
-	j.calm = len(members) > 1 && !j.lacks()
 	return slices.DeleteFunc(outcomes, func(err error) bool { return err == errSelf })
 }
 
-// lacks reports whether the latest attempt at some target failed.
-func (j *joiner) lacks() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, t := range j.targets {
-		if t.lost {
-			return true
+// due returns the targets to try now, without added addresses of members that are present.
+func (j *joiner) due(now time.Time, view *ring.View) []string {
+	changed := view != j.view
+	if changed {
+		j.view, j.present = view, make(map[string]bool, len(view.Members))
+		for _, m := range view.Members {
+			j.present[m.Gossip] = true
 		}
 	}
-	return false
-}
-
-// due returns the targets to try now, without added addresses of members that are present.
-func (j *joiner) due(now time.Time, present map[string]bool) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.forgetLocked(now)
 	var due []string
 	for addr, t := range j.targets {
-		if !now.Before(t.next) && (t.seed || !present[addr]) {
+		if (!now.Before(t.next) || changed && !t.lost) && (t.seed || !j.present[addr]) {
 			due = append(due, addr)
 		}
 	}
@@ -245,6 +220,9 @@ func (j *joiner) noteTry(addr string, err error, now time.Time) {
 			j.c.log.Info("seed joined", "seed", addr)
 		}
 		t.lost, t.delay, t.next = false, joinInterval, time.Time{}
+		if len(j.view.Members) > 1 {
+			t.next = now.Add(joinCalm)
+		}
 		return
 	case t.seed && !refused:
 		t.delay = joinInterval

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,7 +15,7 @@ import (
 
 // listen opens cfg's transport, and returns it with the address at which peers reach it. ctx bounds
 // the look-up of names; dials and streams end with life.
-func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (memberlist.Transport, netip.AddrPort, error) {
+func listen(ctx, life context.Context, cfg *Config, logger *slog.Logger) (memberlist.Transport, netip.AddrPort, error) {
 	var none netip.AddrPort
 	if cfg.Transport != nil {
 		ip, port, err := cfg.Transport.FinalAdvertiseAddr("", 0)
@@ -71,7 +71,7 @@ func (cfg *Config) guard(bind, advertise netip.AddrPort) error {
 
 // bindTo listens with TCP and UDP on one port. If the port is free to choose, the port chosen for
 // TCP may be taken for UDP, so bindTo tries again.
-func bindTo(life context.Context, addr netip.AddrPort, logger *log.Logger) (s *sockets, err error) {
+func bindTo(life context.Context, addr netip.AddrPort, logger *slog.Logger) (s *sockets, err error) {
 	for attempt := 1; ; attempt++ {
 		s, err = openSockets(life, addr, logger)
 		if err == nil || addr.Port() != 0 || attempt == 10 {

@@ -121,15 +121,14 @@ type node struct {
 
 // unread is what has come since the owner last looked.
 type unread struct {
-	members  map[string]*peer // by node, other ones; the latest of each, nil if gone
-	refusals map[string]error // by node; bounded
-	clashes  map[string]error // by node; bounded
-	placed   []byte           // message with placements; nil for none
+	members map[string]*peer // by node, other ones; the latest of each, nil if gone
+	notes   map[string]error // by node; bounded
+	placed  []byte           // message with placements; nil for none
 }
 
 const (
 	otherBound  = 1024 // on the news of nodes that are not listed
-	unreadBound = 64   // on refusals and clashes, which strangers can cause
+	unreadBound = 64   // on notes, which strangers can cause
 )
 
 func newNewsroom(self string, stir func()) *newsroom {
@@ -137,7 +136,7 @@ func newNewsroom(self string, stir func()) *newsroom {
 }
 
 func newUnread() unread {
-	return unread{make(map[string]*peer), make(map[string]error), make(map[string]error), nil}
+	return unread{make(map[string]*peer), make(map[string]error), nil}
 }
 
 // take returns what the owner has not taken.
@@ -156,15 +155,11 @@ func (r *newsroom) publish(name string, p *peer) {
 }
 
 // note has the owner log why a node is kept out, or that two members claim to be it.
-func (r *newsroom) note(name string, err error, clash bool) {
+func (r *newsroom) note(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := r.unread.refusals
-	if clash {
-		list = r.unread.clashes
-	}
-	if len(list) < unreadBound {
-		list[name] = err
+	if len(r.unread.notes) < unreadBound {
+		r.unread.notes[name] = err
 	}
 	wake.Up(r.wake)
 }

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -240,13 +241,13 @@ func (o *owner) catchUp() {
 		o.publish()
 	}
 	now := time.Now()
-	for _, err := range n.refusals {
-		if o.throttle.pass(err.Error(), now) {
-			o.c.log.Error("a member was kept out of the cluster", "error", err)
-		}
-	}
-	for node, err := range n.clashes {
-		if o.throttle.pass(node, now) {
+	for node, err := range n.notes {
+		switch {
+		case errors.Is(err, ErrRefused):
+			if o.throttle.pass(err.Error(), now) {
+				o.c.log.Error("a member was kept out of the cluster", "error", err)
+			}
+		case o.throttle.pass(node, now):
 			o.c.log.Warn("two members claim to be one node", "error", err)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -21,7 +21,7 @@ import (
 type sockets struct {
 	tcp     *net.TCPListener
 	udp     *net.UDPConn
-	log     *log.Logger
+	log     *slog.Logger
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	life    context.Context // ends with the Cluster's, and with Shutdown
@@ -35,7 +35,7 @@ const (
 	acceptAgain = 100 * time.Millisecond
 )
 
-func openSockets(life context.Context, addr netip.AddrPort, logger *log.Logger) (*sockets, error) {
+func openSockets(life context.Context, addr netip.AddrPort, logger *slog.Logger) (*sockets, error) {
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (s *sockets) accept() {
 			if !wake.Sleep(acceptAgain, s.life.Done()) {
 				return
 			}
-			s.log.Printf("[ERR] memberlist: cannot accept a connection: %v", err)
+			s.log.Error("cannot accept a connection", "error", err)
 			continue
 		}
 		select {

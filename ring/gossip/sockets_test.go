@@ -1,8 +1,7 @@
 package gossip
 
 import (
-	"io"
-	"log"
+	"log/slog"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -10,7 +9,7 @@ import (
 
 // A packet costs memory by its own size, not by that of the largest one.
 func TestPacketsAreReadIntoOneBuffer(t *testing.T) {
-	s, err := openSockets(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), log.New(io.Discard, "", 0))
+	s, err := openSockets(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
