@@ -2,8 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -13,11 +11,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wake"
 )
 
-const (
-	hubSilence = 2 * time.Second        // without a byte, after which the connection is tried
-	hubLinger  = 5 * time.Second        // for which a channel nobody listens to stays subscribed, at most
-	hubPause   = 100 * time.Millisecond // after the connection failed twice in a row
-)
+// hubLinger is for how long a channel that nobody listens to stays subscribed, at most.
+const hubLinger = 5 * time.Second
 
 // lockBell rings when a waiter should try again. It may ring for nothing. The zero bell never rings.
 type lockBell struct {
@@ -117,9 +112,8 @@ func (hs *lockHubs) close() {
 	}
 }
 
-// lockHub shares one subscription connection among the waiters of a server. One goroutine reads,
-// another subscribes and unsubscribes. mu guards the topics: waiters add them, and pending drops
-// them.
+// lockHub shares one subscription connection among the waiters of a server, which run uses alone.
+// mu guards the topics: waiters add them, and pending drops them.
 type lockHub struct {
 	open                   func(ctx context.Context, channels ...string) *redis.PubSub
 	subscribe, unsubscribe func(ps *redis.PubSub, ctx context.Context, channels ...string) error
@@ -136,7 +130,7 @@ type lockHub struct {
 type lockTopic struct {
 	bells map[*lockBell]struct{}
 	asked bool // subscribing was asked for
-	heard bool // the server has confirmed it
+	heard bool // the server has confirmed it, at least once
 }
 
 // add has the bell ring for a channel. No hub does nothing.
@@ -178,47 +172,41 @@ func (h *lockHub) hears(channel string) bool {
 	return t != nil && t.heard
 }
 
-// run has a connection from the first topic on, and a new one when that has gone silent.
+// run has a connection from the first topic on. go-redis replaces one that has ended and subscribes again, and the
+// server then confirms each channel anew.
 func (h *lockHub) run() {
 	select {
 	case <-h.changed:
 	case <-h.ctx.Done():
+		return
 	}
-	for h.ctx.Err() == nil {
-		ctx, cancel := context.WithCancel(h.ctx)
-		ps := h.open(ctx)
-		var updating sync.WaitGroup
-		updating.Go(func() { h.update(ctx, ps) })
-		h.read(ps)
-		cancel()
-		updating.Wait()
-		h.lost(true)
+	ps := h.open(h.ctx)
+	defer ps.Close()
+	messages := ps.ChannelWithSubscriptions()
+	sweep := time.NewTicker(hubLinger)
+	defer sweep.Stop()
+	for h.update(ps, false); ; {
+		select {
+		case m := <-messages:
+			h.receive(m)
+		case <-h.changed:
+			h.update(ps, false)
+		case <-sweep.C:
+			h.update(ps, true)
+		case <-h.ctx.Done():
+			return
+		}
 	}
 }
 
-// update makes the server's view follow topics until the connection is given up, and closes that.
-func (h *lockHub) update(ctx context.Context, ps *redis.PubSub) {
-	defer ps.Close() // ends a read
-	sweep := time.NewTicker(hubLinger)
-	defer sweep.Stop()
-	for sweeps := false; ; {
-		wanted, unwanted := h.pending(sweeps)
-		// A failure to write is the reader's to see: the connection is then
-		// made anew with all channels.
-		if len(unwanted) > 0 {
-			_ = h.unsubscribe(ps, ctx, unwanted...)
-		}
-		for _, channel := range wanted { // one by one: in a cluster each is in its own slot
-			_ = h.subscribe(ps, ctx, channel)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.changed:
-			sweeps = false
-		case <-sweep.C:
-			sweeps = true
-		}
+// update makes the server's view follow topics. What cannot be written now is part of the next connection.
+func (h *lockHub) update(ps *redis.PubSub, sweeps bool) {
+	wanted, unwanted := h.pending(sweeps)
+	if len(unwanted) > 0 {
+		_ = h.unsubscribe(ps, h.ctx, unwanted...)
+	}
+	for _, channel := range wanted { // one by one: in a cluster each is in its own slot
+		_ = h.subscribe(ps, h.ctx, channel)
 	}
 }
 
@@ -240,33 +228,7 @@ func (h *lockHub) pending(sweeps bool) (wanted, unwanted []string) {
 	return wanted, unwanted
 }
 
-// read passes on what the server says, until the connection is silent. go-redis connects and
-// subscribes again by itself after a failure, and the server confirms each channel anew.
-func (h *lockHub) read(ps *redis.PubSub) {
-	silent, failed := false, false
-	for h.ctx.Err() == nil {
-		m, err := ps.ReceiveTimeout(h.ctx, hubSilence)
-		if err == nil {
-			silent, failed = false, false
-			h.receive(m)
-			continue
-		}
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !silent {
-			silent = true
-			_ = ps.Ping(h.ctx) // a failure shows in the next read
-			continue
-		}
-		if silent {
-			return
-		}
-		h.lost(false)
-		if failed {
-			wake.Sleep(hubPause, h.ctx.Done())
-		}
-		failed = true
-	}
-}
-
+// receive takes a message, or the confirmation of a channel: messages published before that were not received.
 func (h *lockHub) receive(m any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -289,16 +251,5 @@ func (t *lockTopic) ringLocked(next string) {
 		if next == "" || next == b.owner {
 			wake.Up(b.C)
 		}
-	}
-}
-
-// lost wakes all waiters, since messages published meanwhile were not received. anew says that the
-// channels are subscribed to by another connection.
-func (h *lockHub) lost(anew bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.topics {
-		t.heard, t.asked = false, t.asked && !anew
-		t.ringLocked("")
 	}
 }
