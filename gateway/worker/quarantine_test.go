@@ -152,7 +152,7 @@ func TestQuarantine(t *testing.T) {
 			t.Errorf("a request gets %d, Retry-After %d: %s", rec.Code, after, rec.Body)
 		}
 		time.Sleep(time.Second)
-		if text := a.book(); !strings.HasPrefix(text, "death gone ") || !strings.Contains(text, "\nquarantined k ") {
+		if text := a.book(); !strings.Contains(text, `"worker":"gone"`) || !strings.Contains(text, `"key":"k"`) {
 			t.Errorf("the store has %q", text)
 		}
 		if s := a.Status().Quarantined; len(s) != 1 || s[0].Key != "k" || s[0].Workers[0] != "gone" || s[0].Workers[1] != "lost" || s[0].Seconds > 600 || s[0].Seconds < 590 {

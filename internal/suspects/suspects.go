@@ -16,12 +16,9 @@ package suspects
 
 import (
 	"cmp"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -43,22 +40,22 @@ const (
 
 // Book is what is known of suspects. Its methods return changed copies.
 type Book struct {
-	Deaths []Death
-	Cases  []Case // of different keys
+	Deaths []Death `json:"deaths,omitempty"`
+	Cases  []Case  `json:"cases,omitempty"` // of different keys
 }
 
 // Death is the end of a worker with executions under way.
 type Death struct {
-	Worker string // incarnation
-	At     int64  // Unix seconds
-	Keys   []uint64
+	Worker string   `json:"worker"` // incarnation
+	At     int64    `json:"at"`     // Unix seconds
+	Keys   []uint64 `json:"keys"`
 }
 
 // Case is a quarantined key.
 type Case struct {
-	Key     string
-	Since   int64     // Unix seconds
-	Workers [2]string // incarnations that have died while it was under way
+	Key     string    `json:"key"`
+	Since   int64     `json:"since"`   // Unix seconds
+	Workers [2]string `json:"workers"` // incarnations that have died while it was under way
 }
 
 // Until returns when the quarantine ends.
@@ -146,73 +143,27 @@ func (b Book) Release(key string) Book {
 	return b
 }
 
-// String returns b as text for [Parse]: a line for each death and each case.
+// String returns b as text for [Parse]; "" if nothing is known.
 func (b Book) String() string {
-	var s strings.Builder
-	for _, d := range b.Deaths {
-		fmt.Fprintf(&s, "death %s %d", url.PathEscape(d.Worker), d.At)
-		for _, k := range d.Keys {
-			fmt.Fprintf(&s, " %x", k)
-		}
-		s.WriteByte('\n')
+	if len(b.Deaths)+len(b.Cases) == 0 {
+		return ""
 	}
-	for _, c := range b.Cases {
-		fmt.Fprintf(&s, "quarantined %s %d %s %s\n", url.PathEscape(c.Key), c.Since, url.PathEscape(c.Workers[0]), url.PathEscape(c.Workers[1]))
-	}
-	return s.String()
+	text, _ := json.Marshal(b) // it has nothing that JSON lacks
+	return string(text)
 }
 
 // Parse is the reverse of [Book.String].
 func Parse(text string) (b Book, err error) {
-	for line := range strings.Lines(text) {
-		f := fields{list: strings.Fields(line)}
-		switch f.next() {
-		case "death":
-			d := Death{Worker: f.text(), At: f.number(10)}
-			for len(f.list) > 0 {
-				d.Keys = append(d.Keys, uint64(f.number(16)))
-			}
-			f.bad = f.bad || len(d.Keys) == 0 || len(d.Keys) > MostKeys
-			b.Deaths = append(b.Deaths, d)
-		case "quarantined":
-			b.Cases = append(b.Cases, Case{f.text(), f.number(10), [2]string{f.text(), f.text()}})
-		default:
-			f.bad = true
-		}
-		if f.bad || len(f.list) > 0 {
-			return Book{}, fmt.Errorf("suspects: bad line %.80q", line)
-		}
+	if text == "" {
+		return b, nil
 	}
-	if len(b.Deaths) > MostDeaths || len(b.Cases) > MostQuarantined {
-		return Book{}, errors.New("suspects: too many lines")
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return Book{}, fmt.Errorf("suspects: %w", err)
+	}
+	badDeath := func(d Death) bool { return d.Worker == "" || len(d.Keys) == 0 || len(d.Keys) > MostKeys }
+	badCase := func(c Case) bool { return c.Key == "" || slices.Contains(c.Workers[:], "") }
+	if len(b.Deaths) > MostDeaths || len(b.Cases) > MostQuarantined || slices.ContainsFunc(b.Deaths, badDeath) || slices.ContainsFunc(b.Cases, badCase) {
+		return Book{}, fmt.Errorf("suspects: what cannot be known: %.80q", text)
 	}
 	return b, nil
-}
-
-// fields are what is left of a line.
-type fields struct {
-	list []string
-	bad  bool
-}
-
-func (f *fields) next() (field string) {
-	if len(f.list) == 0 {
-		f.bad = true
-		return ""
-	}
-	field, f.list = f.list[0], f.list[1:]
-	return field
-}
-
-func (f *fields) text() string {
-	text, err := url.PathUnescape(f.next())
-	f.bad = f.bad || err != nil || text == ""
-	return text
-}
-
-// number returns a number that fits into 64 bits.
-func (f *fields) number(base int) int64 {
-	n, err := strconv.ParseUint(f.next(), base, 64)
-	f.bad = f.bad || err != nil
-	return int64(n)
 }

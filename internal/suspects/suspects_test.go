@@ -121,8 +121,20 @@ func TestBounds(t *testing.T) {
 }
 
 func TestParseErrors(t *testing.T) {
-	for _, text := range []string{"nonsense", "death", "death a", "death a 1", "death a x 1", "death a 1 x", "death  1 2", "death %zz 1 2", "quarantined k 1 a", "quarantined k 1 a b c",
-		"quarantined k x a b", "\n", strings.Repeat("death a 1 2\n", suspects.MostDeaths+1), strings.Repeat("quarantined k 1 a b\n", suspects.MostQuarantined+1), "death a 1" + strings.Repeat(" 1", suspects.MostKeys+1)} {
+	death, quarantined := `{"worker":"a","at":1,"keys":[2]}`, `{"key":"k","since":1,"workers":["a","b"]}`
+	deaths := func(list ...string) string { return `{"deaths":[` + strings.Join(list, ",") + `]}` }
+	cases := func(list ...string) string { return `{"cases":[` + strings.Join(list, ",") + `]}` }
+	for _, text := range []string{deaths(death), cases(quarantined)} {
+		if b, err := suspects.Parse(text); err != nil || b.String() != text {
+			t.Errorf("%s became %s: %v", text, b, err)
+		}
+	}
+	for _, text := range []string{
+		"nonsense", "\n", deaths(`{"worker":"","at":1,"keys":[2]}`), deaths(`{"worker":"a","at":1,"keys":[]}`), deaths(`{"worker":"a","at":1}`),
+		deaths(`{"worker":"a","at":"x","keys":[2]}`), deaths(`{"worker":"a","at":1,"keys":[-2]}`), deaths(`{"worker":"a","at":1,"keys":[2` + strings.Repeat(",2", suspects.MostKeys) + `]}`),
+		deaths(slices.Repeat([]string{death}, suspects.MostDeaths+1)...), cases(`{"key":"","since":1,"workers":["a","b"]}`), cases(`{"key":"k","since":1,"workers":["a"]}`),
+		cases(slices.Repeat([]string{quarantined}, suspects.MostQuarantined+1)...),
+	} {
 		if b, err := suspects.Parse(text); err == nil {
 			t.Errorf("%.40q was read as %+v", text, b)
 		}
@@ -130,7 +142,7 @@ func TestParseErrors(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add("death a%20b 1800000000 ff 1\nquarantined k%0A 1800000000 a b\n")
+	f.Add(`{"deaths":[{"worker":"a b","at":1800000000,"keys":[255,1]}],"cases":[{"key":"k<\\n","since":1800000000,"workers":["a","b"]}]}`)
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
 		b, err := suspects.Parse(text)
