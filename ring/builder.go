@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -24,7 +23,6 @@ type Builder struct {
 	cfg    Config
 	hasher consistent.Hasher
 
-	order   []int                  // of the points of the member that the library adds
 	circle  *consistent.Consistent // nil: build anew
 	members []string               // on the circle; sorted
 	points  map[uint64]struct{}    // hashes of the members' points on the circle
@@ -107,7 +105,7 @@ func (b *Builder) rebuild(set []string) *consistent.Consistent {
 		PartitionCount:    b.cfg.Partitions,
 		ReplicationFactor: b.cfg.ReplicationFactor,
 		Load:              b.cfg.Load,
-		ReplicaKey:        b.replicaKey,
+		ReplicaKey:        replicaKey,
 	})
 	if !distinct {
 		b.reset()
@@ -137,20 +135,6 @@ func (b *Builder) forget(name string) {
 	for h := range b.hashes(name) {
 		delete(b.points, h)
 	}
-}
-
-// replicaKey is replicaKey for the library, which adds the points of a member one after the other and then sorts
-// the circle. That takes a sixth less time if a member's points come with falling hashes.
-func (b *Builder) replicaKey(name string, i int) []byte {
-	if i == 0 {
-		b.order = b.order[:0]
-		hashes := slices.Collect(b.hashes(name))
-		for i := range hashes {
-			b.order = append(b.order, i)
-		}
-		slices.SortFunc(b.order, func(i, j int) int { return cmp.Compare(hashes[j], hashes[i]) })
-	}
-	return replicaKey(name, b.order[i])
 }
 
 func (b *Builder) hashes(name string) iter.Seq[uint64] {

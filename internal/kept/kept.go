@@ -1,5 +1,5 @@
 // Package kept has what a store keeps of a partition, and the rules by which calls change it.
-// Stores that compute in Go share it; those of Redis stand in fallback/store/lua/partitions.lua.
+// Stores that compute in Go share it; those of Redis stand in fallback/store/lua.
 package kept
 
 import (
