@@ -55,9 +55,12 @@ type lockHubs struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient
 
-	mu     sync.Mutex
-	hubs   map[string]*lockHub // by the server's address
-	closed bool
+	ctx     context.Context // ends with close
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	hubs map[string]*lockHub // by the server's address
 }
 
 // hub returns the hub of the server that has the lock, or nil if that is unknown: waiters then
@@ -75,14 +78,13 @@ func (hs *lockHubs) hub(lock string) *lockHub {
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	if hs.closed {
+	if hs.ctx.Err() != nil {
 		return nil
 	}
 	h := hs.hubs[addr]
 	if h == nil {
-		h = &lockHub{open: open, subscribe: subscribe, unsubscribe: unsubscribe, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
-		h.ctx, h.stop = context.WithCancel(context.Background())
-		h.running.Go(h.run)
+		h = &lockHub{ctx: hs.ctx, open: open, subscribe: subscribe, unsubscribe: unsubscribe, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
+		hs.running.Go(h.run)
 		hs.hubs[addr] = h
 	}
 	return h
@@ -102,14 +104,10 @@ func (hs *lockHubs) listening(locks []string) int64 {
 }
 
 func (hs *lockHubs) close() {
-	hs.mu.Lock()
-	hs.closed = true
-	hubs := hs.hubs
+	hs.mu.Lock() // so that no hub is made after that
+	hs.stop()
 	hs.mu.Unlock()
-	for _, h := range hubs {
-		h.stop()
-		h.running.Wait()
-	}
+	hs.running.Wait()
 }
 
 // lockHub shares one subscription connection among the waiters of a server, which run uses alone.
@@ -118,8 +116,6 @@ type lockHub struct {
 	open                   func(ctx context.Context, channels ...string) *redis.PubSub
 	subscribe, unsubscribe func(ps *redis.PubSub, ctx context.Context, channels ...string) error
 	ctx                    context.Context
-	stop                   context.CancelFunc
-	running                sync.WaitGroup
 	changed                chan struct{} // 1 buffered: topics differ from what is subscribed
 
 	mu     sync.Mutex

@@ -70,6 +70,7 @@ func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
 	}
 	if !cfg.Poll {
 		n.hubs = &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
+		n.hubs.ctx, n.hubs.stop = context.WithCancel(context.Background())
 	}
 	return n
 }

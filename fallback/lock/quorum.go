@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/internal/lease"
 )
 
 // NewQuorum makes a Locker whose locks are held in a majority of several independent servers, as
@@ -38,25 +36,19 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	cfg.Poll, cfg.servers = true, len(clients)
-	q := &quorum{cfg: cfg, policy: cfg.policy(), need: cfg.servers/2 + 1, closing: make(chan struct{})}
+	q := &quorum{need: cfg.servers/2 + 1}
 	for _, client := range clients {
 		q.nodes = append(q.nodes, newLockNode(client, cfg))
 	}
-	l := newLocker(q, cfg)
-	q.now = l.now
-	return l, nil
+	q.l = newLocker(q, cfg)
+	return q.l, nil
 }
 
-// quorum keeps locks in the majority of independent servers. It does not change; running counts the
-// calls that Close waits for.
+// quorum keeps locks in the majority of independent servers. It does not change.
 type quorum struct {
-	cfg     Config
-	policy  holder.Policy
-	nodes   []*lockNode
-	need    int // a majority
-	now     func() lease.Instant
-	running sync.WaitGroup
-	closing chan struct{}
+	l     *Locker // whose locks they are; its Close waits for all calls
+	nodes []*lockNode
+	need  int // a majority
 }
 
 // vote is a node's answer.
@@ -80,12 +72,12 @@ func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (t tally, e
 	began := time.Now()
 	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
-		q.running.Go(func() {
+		q.l.spawn(func() {
 			value, err := ask(context.WithoutCancel(ctx), n)
 			answers <- vote{n, value, err}
 		})
 	}
-	patience := time.NewTimer(q.cfg.TTL)
+	patience := time.NewTimer(q.l.cfg.TTL)
 	defer patience.Stop()
 	refused := false // by so many that no majority can agree
 	for waits := true; waits && len(t.votes) < len(q.nodes) && t.yes < q.need && !refused; {
@@ -137,7 +129,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 	}
 	round := *c
 	round.marks = new(marks)
-	sent := q.now()
+	sent := q.l.now()
 	t, _ := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		g, err := n.acquire(ctx, &round, first)
 		return g.token, err
@@ -152,7 +144,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 		t, _ = q.poll(ctx, false, renewing(&round, g.token+c.reserve))
 	}
 	switch {
-	case majority && q.policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.now()):
+	case majority && q.l.policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.l.now()):
 		// If servers said no in the second poll, it was because the lock had expired, not because another has it.
 		err = fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
 	case t.yes < q.need:
@@ -178,7 +170,7 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 		if had {
 			granted++
 		}
-		q.running.Go(func() {
+		q.l.spawn(func() {
 			if _, _ = q.releaseAt(n, round); had {
 				answers <- struct{}{}
 			}
@@ -199,7 +191,7 @@ func (q *quorum) releaseAt(n *lockNode, c *claim) (int64, error) {
 	until := time.Now().Add(c.opts.TTL)
 	f, err := n.release(context.Background(), c)
 	if err != nil {
-		q.running.Go(func() { _, _ = q.cfg.repeatRelease(n, c, until, q.closing) })
+		q.l.spawn(func() { _, _ = q.l.cfg.repeatRelease(n, c, until, q.l.closing) })
 		return 0, err
 	}
 	if f.freed {
@@ -227,8 +219,6 @@ func (q *quorum) verdict(ctx context.Context, ask asking) (holder.Answer, error)
 }
 
 func (q *quorum) close() {
-	close(q.closing)
-	q.running.Wait()
 	for _, n := range q.nodes {
 		n.close()
 	}
