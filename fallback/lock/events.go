@@ -11,7 +11,7 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// event is a kind of event of a lock. Each is counted and logged.
+// event is something that happens to a lock. Each is counted and logged.
 type event uint8
 
 const (

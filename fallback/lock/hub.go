@@ -11,7 +11,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wake"
 )
 
-// hubLinger is for how long a channel that nobody listens to stays subscribed, at most.
+// hubLinger is between two sweeps. For so long a channel that nobody listens to stays subscribed, at most.
 const hubLinger = 5 * time.Second
 
 // lockBell rings when a waiter should try again. It may ring for nothing. The zero bell never rings.
@@ -83,7 +83,7 @@ func (hs *lockHubs) hub(lock string) *lockHub {
 	}
 	h := hs.hubs[addr]
 	if h == nil {
-		h = &lockHub{ctx: hs.ctx, open: open, subscribe: subscribe, unsubscribe: unsubscribe, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
+		h = &lockHub{ctx: hs.ctx, sharded: hs.cluster != nil, open: open, subscribe: subscribe, unsubscribe: unsubscribe, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
 		hs.running.Go(h.run)
 		hs.hubs[addr] = h
 	}
@@ -116,6 +116,7 @@ type lockHub struct {
 	open                   func(ctx context.Context, channels ...string) *redis.PubSub
 	subscribe, unsubscribe func(ps *redis.PubSub, ctx context.Context, channels ...string) error
 	ctx                    context.Context
+	sharded                bool          // in a cluster
 	changed                chan struct{} // 1 buffered: topics differ from what is subscribed
 
 	mu     sync.Mutex
@@ -168,7 +169,7 @@ func (h *lockHub) hears(channel string) bool {
 	return t != nil && t.heard
 }
 
-// run has a connection from the first topic on. go-redis replaces one that has ended and subscribes again, and the
+// run has a connection from the first topic on. When it ends, go-redis makes another and subscribes again, and the
 // server then confirms each channel anew.
 func (h *lockHub) run() {
 	select {
@@ -195,7 +196,7 @@ func (h *lockHub) run() {
 	}
 }
 
-// update makes the server's view follow topics. What cannot be written now is part of the next connection.
+// update makes the server's view follow topics. If a write fails, go-redis makes it up on the next connection.
 func (h *lockHub) update(ps *redis.PubSub, sweeps bool) {
 	wanted, unwanted := h.pending(sweeps)
 	if len(unwanted) > 0 {
@@ -206,8 +207,9 @@ func (h *lockHub) update(ps *redis.PubSub, sweeps bool) {
 	}
 }
 
-// pending returns the channels to subscribe to. If it sweeps, it drops channels that have no
-// listener, and returns them too.
+// pending returns the channels to subscribe to. If it sweeps, it drops channels that have no listener, and returns them
+// too. In a cluster it then asks for all others again: on a new connection go-redis asks for all in one command, which is
+// refused if they are in several slots.
 func (h *lockHub) pending(sweeps bool) (wanted, unwanted []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,7 +218,7 @@ func (h *lockHub) pending(sweeps bool) (wanted, unwanted []string) {
 		case sweeps && len(t.bells) == 0:
 			unwanted = append(unwanted, channel)
 			delete(h.topics, channel)
-		case !t.asked:
+		case !t.asked || sweeps && h.sharded:
 			t.asked = true
 			wanted = append(wanted, channel)
 		}

@@ -511,31 +511,65 @@ func TestQuorumContenders(t *testing.T) {
 	}
 }
 
+func clusterLocker(t *testing.T, cluster *redistest.Cluster) *Locker {
+	t.Helper()
+	c, err := fallback.NewClient(cluster.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	l, err := New(c, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// awaitSubscribed waits until one client listens to the lock of a key.
+func awaitSubscribed(t *testing.T, cluster *redistest.Cluster, key string) {
+	t.Helper()
+	lock := (&Config{Prefix: "keyway:lock:"}).key("", key)
+	eventually(t, time.Minute, "the waiter has subscribed", func() bool {
+		return strings.HasSuffix(cluster.Master(lock).CLI("pubsub", "shardnumsub", lock), "1")
+	})
+}
+
+// Five keys have at least two slots of one of three servers.
+func TestClusterSubscribesAgain(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	a, b := clusterLocker(t, cluster), clusterLocker(t, cluster)
+	keys := []string{"a", "b", "c", "d", "e"}
+	var held []*Lock
+	got := make(chan *Lock)
+	for _, key := range keys {
+		held = append(held, mustLock(t, a.Lock, key))
+		go func() { got <- mustLock(t, b.Lock, key) }()
+	}
+	for _, key := range keys {
+		awaitSubscribed(t, cluster, key)
+	}
+	for _, key := range keys {
+		cluster.Master((&Config{Prefix: "keyway:lock:"}).key("", key)).CLI("client", "kill", "type", "pubsub")
+	}
+	for _, key := range keys {
+		awaitSubscribed(t, cluster, key)
+	}
+	for _, k := range held {
+		mustUnlock(t, k)
+		mustUnlock(t, <-got)
+	}
+}
+
 func TestClusterWithShardedNotification(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
-	open := func() *Locker {
-		c, err := fallback.NewClient(cluster.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		l, err := New(c, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = l.Close() })
-		return l
-	}
-	a, b := open(), open()
+	a, b := clusterLocker(t, cluster), clusterLocker(t, cluster)
 	fastest := time.Hour
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
 		k := mustLock(t, a.Lock, key)
 		got := make(chan *Lock, 1)
 		go func() { got <- mustLock(t, b.Lock, key) }()
-		lock := (&Config{Prefix: "keyway:lock:"}).key("", key)
-		eventually(t, time.Minute, "the waiter has subscribed", func() bool {
-			return strings.HasSuffix(cluster.Master(lock).CLI("pubsub", "shardnumsub", lock), "1")
-		})
+		awaitSubscribed(t, cluster, key)
 		mustUnlock(t, k)
 		freed := time.Now()
 		mustUnlock(t, <-got)
