@@ -2,36 +2,18 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 
 	"github.com/keyway-go/keyway/internal/test/redistest"
 )
 
-// TestMain makes the other processes of the scenarios of this program.
+// TestMain makes the other processes of this program.
 func TestMain(m *testing.M) {
-	if part := partOf(os.Getenv); part != nil {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		if err := part(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	if os.Getenv(lockClientEnv) != "" {
+		os.Exit(Main())
 	}
 	os.Exit(m.Run())
-}
-
-// TestTransfers is the short form of that scenario.
-func TestTransfers(t *testing.T) {
-	redistest.Require(t)
-	if err := run(t.Context(), []string{"-scenario", "transfers", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "15s")}, t.Output(), t.Output()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestChaos is the short form of the campaign, with another seed each time.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -33,15 +32,6 @@ const (
 	lockDelay     = time.Second     // from the death of a process to its next life, at most
 	perLanguage   = 20              // of so many callers, one uses the client in a language
 )
-
-// lockClient is one of these clients.
-type lockClient struct {
-	Life, Judge string
-	Join        []string
-	TTL         time.Duration
-	Callers     int
-	Seed        uint64
-}
 
 // lockStage is what locks keys.
 type lockStage struct {
@@ -151,7 +141,7 @@ func (l *lockStage) conclude(without, forgotten, busy []outage) *lockReport {
 func (l *lockStage) lives(ctx context.Context, rng *rand.Rand, number, callers int) error {
 	p := &trial.Program{Name: fmt.Sprint("locks", number), Lives: l.stage.Lives, Spec: func(label string, _ int) (proc.Spec, error) {
 		l.born(label)
-		return part{Locks: &lockClient{Life: label, Judge: l.server.URL, Join: []string{l.stage.gossip}, TTL: l.stage.TTL, Callers: callers, Seed: rng.Uint64()}}.spec("")
+		return (&lockClient{Life: label, Judge: l.server.URL, Join: []string{l.stage.gossip}, TTL: l.stage.TTL, Callers: callers, Seed: rng.Uint64()}).spec()
 	}}
 	for trial.Sleep(ctx, trial.UpTo(rng, lockDelay)) {
 		if err := p.Start(ctx); err != nil {
@@ -165,21 +155,4 @@ func (l *lockStage) lives(ctx context.Context, rng *rand.Rand, number, callers i
 		l.died(life.Label)
 	}
 	return nil
-}
-
-// run is what such a process does.
-func (me *lockClient) run(ctx context.Context) error {
-	client, err := keyway.NewClient(ctx, keyway.ClientConfig{Join: me.Join, Settings: ring.Settings{TTL: me.TTL}})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	judge := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: me.Callers}}
-	c := &lockCallers{life: me.Life, ttl: me.TTL, tell: func(s said) error { return post(context.Background(), judge, me.Judge, s, nil) }}
-	var callers sync.WaitGroup
-	for i := range me.Callers {
-		callers.Go(func() { c.run(ctx, rand.New(rand.NewPCG(me.Seed, uint64(i))), byClient(client)) })
-	}
-	callers.Wait()
-	return errors.New("the judge has gone")
 }

@@ -28,11 +28,14 @@ import (
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
-func main() {
-	if run := partOf(os.Getenv); run != nil {
-		os.Exit(cli.Main("chaos", func(ctx context.Context, _ []string, _, _ io.Writer) error { return run(ctx) }))
+func main() { os.Exit(Main()) }
+
+// Main is the program; its tests run it, too.
+func Main() int {
+	if text := os.Getenv(lockClientEnv); text != "" {
+		return cli.Main("chaos", func(ctx context.Context, _ []string, _, _ io.Writer) error { return runLockClient(ctx, text) })
 	}
-	os.Exit(cli.Main("chaos", run))
+	return cli.Main("chaos", run)
 }
 
 const about = "Chaos tries the promises on real processes: a redis-server, a router, workers that come, go and die, and callers that lock keys.\n"
@@ -56,7 +59,6 @@ type config struct {
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	cfg := config{Out: stdout}
-	var scenario string
 	var names []string
 	f := cli.NewFlags("chaos", about)
 	f.Duration(&cfg.Time, "t", time.Minute, 10*time.Second, "`length` of the trial")
@@ -70,7 +72,6 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns through nginx, and not to the router")
 	f.Bool(&cfg.Place, "place", "write placements of partitions at random (docs/placement.md), as a balancer that is wrong")
 	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
-	f.Choice(&scenario, "scenario", "chaos, or transfers: nodes that hold accounts of each other with DoAll are killed", "chaos", "transfers")
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
@@ -79,15 +80,11 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	cfg.TTL = cmp.Or(cfg.TTL, trial.SessionTTL(cfg.Time))
-	play := runChaos
-	if scenario == "transfers" {
-		play = runTransfers
-	}
 	return trial.InDir(stdout, "chaos", args, cfg.Seed, func(dir string) error { return play(ctx, cfg, dir) })
 }
 
-// runChaos plays the scenario "chaos".
-func runChaos(ctx context.Context, cfg config, dir string) error {
+// play tries the promises.
+func play(ctx context.Context, cfg config, dir string) error {
 	s := &stage{Site: trial.NewSite(dir, cfg.TTL), cfg: cfg}
 	defer s.Close()
 	defer s.links.close()

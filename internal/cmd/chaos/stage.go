@@ -59,11 +59,14 @@ func (s *stage) build(ctx context.Context) (err error) {
 		return err
 	}
 	// A kill -9 after an answer loses nothing that was answered.
-	redis, err := trial.StartRedis(ctx, s.Lives.Dir)
+	redis, err := trial.NewRedis(s.Lives.Dir)
 	if err != nil {
 		return err
 	}
 	s.Store = redis
+	if err := redis.Start(ctx); err != nil {
+		return err
+	}
 	names := slices.Concat(workers, newcomers)
 	addrs := make([]string, 4+len(names))
 	for i := range addrs {

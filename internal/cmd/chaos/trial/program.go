@@ -178,8 +178,8 @@ func (p *Program) Stop() error {
 	return l.Leave()
 }
 
-// StopAll has programs leave, all at once, and returns what did not go well.
-func StopAll(programs []*Program) []error {
+// stopAll has programs leave, all at once, and returns what did not go well.
+func stopAll(programs []*Program) []error {
 	errs := make([]error, len(programs))
 	var wg sync.WaitGroup
 	for i, p := range programs {

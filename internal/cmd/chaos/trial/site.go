@@ -101,7 +101,7 @@ func (s *Site) Start(ctx context.Context, dial Dialer) error {
 // Stop has the workers leave that run, then the routers, and returns what did not go well.
 func (s *Site) Stop() []error {
 	s.Workers = slices.DeleteFunc(s.Workers, func(p *Program) bool { return !p.Runs() })
-	return append(StopAll(s.Workers), StopAll(s.Routers)...)
+	return append(stopAll(s.Workers), stopAll(s.Routers)...)
 }
 
 // Close ends everything that still runs.

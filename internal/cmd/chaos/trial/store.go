@@ -67,23 +67,15 @@ func (n *Node) Redis(server, sentinel string) error {
 	return os.WriteFile(file, []byte(sentinel), 0o600)
 }
 
-// StartRedis starts a Redis below dir. If it is killed, it loses nothing which it has acknowledged: it writes before it
-// answers. It waits for no disk, which would be the slowest part of a trial beside other work.
-func StartRedis(ctx context.Context, dir string) (*Store, error) {
+// NewRedis makes a store of a Redis below dir. If it is killed, it loses nothing which it has acknowledged: it writes
+// before it answers. It waits for no disk, which would be the slowest part of a trial beside other work.
+func NewRedis(dir string) (*Store, error) {
 	n, err := NewNode(dir, "redis", false)
 	if err != nil {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(n.Addr)
-	if err := n.Redis(fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsave \"\"\nappendonly yes\nappendfsync no\nmaxmemory-policy noeviction\n", port, n.Data), ""); err != nil {
-		return nil, err
-	}
-	s := &Store{Nodes: []*Node{n}}
-	if err := s.Start(ctx); err != nil {
-		s.Kill()
-		return nil, err
-	}
-	return s, nil
+	return &Store{Nodes: []*Node{n}}, n.Redis(fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsave \"\"\nappendonly yes\nappendfsync no\nmaxmemory-policy noeviction\n", port, n.Data), "")
 }
 
 // NewEtcd makes the nodes an etcd with its default elections.
