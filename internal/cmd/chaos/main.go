@@ -1,6 +1,6 @@
 // Command chaos tries Keyway's promises on real processes: a redis-server, a
 // router and several workers as sidecars, under the load of many clients. Some
-// clients break uploads, tunnels and event streams off while the app works.
+// clients leave while the app works.
 // Meanwhile workers join, leave, are killed and paused, and redis-server is
 // restarted with and without its data. The app behind the sidecars sees every
 // execution, and judges. A thousand callers lock keys of the same workers, in this process,

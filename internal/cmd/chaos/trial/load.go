@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func NewMix(rng *rand.Rand, ttl time.Duration) Mix {
 }
 
 func (m Mix) String() string {
-	return fmt.Sprintf("%d keys, %d hot ones with %.0f %% of the requests, %d slow ones with %.0f %% and work up to %v, %d with %.0f %% whose clients leave after up to %v while the app goes on for up to %v; else %v work, %.1f %% up to %v; %v think",
+	return fmt.Sprintf("%d keys, %d hot ones with %.0f %% of the requests, %d slow ones with %.0f %% and work up to %v, %d with %.0f %%, half of which clients leave after up to %v while the app goes on for up to %v; else %v work, %.1f %% up to %v; %v think",
 		m.Keys, m.Hot, 100*m.HotShare, m.Slow, 100*m.SlowShare, m.SlowWork, m.Left, 100*m.LeftShare, m.Stay, m.WindUp, m.Work, 100*m.LongShare, m.Long, m.Think)
 }
 
@@ -62,9 +63,8 @@ type Job struct {
 	Work time.Duration // of the app; once the client has left, if it does
 	Post bool          // with a body
 
-	way   Way
 	stay  time.Duration // until the client leaves
-	limit time.Duration // of the app on a request whose client leaves, before work
+	limit time.Duration // of the app on a request whose client leaves, before work; 0 if it does not
 }
 
 // Next returns what a client asks for next.
@@ -79,7 +79,7 @@ func (m Mix) Next(rng *rand.Rand) Job {
 	case tier < m.SlowShare+m.HotShare+m.LeftShare:
 		j := Job{Key: fmt.Sprintf("left-%d", rng.IntN(m.Left)), Work: UpTo(rng, m.Work), Post: post}
 		if rng.IntN(2) == 0 {
-			j.way, j.Work, j.stay, j.limit = 1+Way(rng.IntN(int(Ways)-1)), UpTo(rng, m.WindUp), UpTo(rng, m.Stay), m.LeaveLimit
+			j.Work, j.stay, j.limit = UpTo(rng, m.WindUp), UpTo(rng, m.Stay), m.LeaveLimit
 		}
 		return j
 	case long:
@@ -97,7 +97,6 @@ func UpTo(rng *rand.Rand, d time.Duration) time.Duration {
 type Request struct {
 	Number int64
 	Key    string
-	Way    Way
 	Work   time.Duration
 	Limit  time.Duration // see job
 	Send   time.Duration // by the observer's clock
@@ -111,8 +110,8 @@ type Request struct {
 // OK reports whether the answer was 200.
 func (r *Request) OK() bool { return r.Status == http.StatusOK }
 
-// Left reports whether the client leaves the request before its answer.
-func (r *Request) Left() bool { return r.Way != toTheEnd }
+// Left reports whether the client leaves the request before the end of its answer, while the app works.
+func (r *Request) Left() bool { return r.Limit > 0 }
 
 // Took returns how long the client waited.
 func (r *Request) Took() time.Duration { return r.Recv - r.Send }
@@ -148,7 +147,6 @@ type Load struct {
 }
 
 const (
-	host     = "keyway"        // that requests name
 	longWait = 2 * time.Second // after which another client steps in
 	maxCrowd = 4               // requests under way, in multiples of the clients
 )
@@ -214,7 +212,7 @@ func (l *Load) client(ctx context.Context, next func() (Job, time.Duration)) {
 // request sends one request and reports whether another client has stepped in meanwhile, and whether
 // the request succeeded.
 func (l *Load) request(ctx context.Context, j Job, next func() (Job, time.Duration)) (replaced, ok bool) {
-	r := &Request{Number: l.First + l.numbers.Add(1), Key: j.Key, Way: j.way, Work: j.Work, Limit: j.limit}
+	r := &Request{Number: l.First + l.numbers.Add(1), Key: j.Key, Work: j.Work, Limit: j.limit}
 	l.mu.Lock()
 	l.history = append(l.history, r)
 	l.mu.Unlock()
@@ -248,7 +246,7 @@ func (l *Load) send(r *Request, j Job) {
 	r.Send = l.Now()
 	var err error
 	if r.Left() {
-		err = l.leave(ctx, r, j)
+		err = l.leave(ctx, r, j.stay)
 	} else {
 		err = l.ask(ctx, r, j.Post)
 	}
@@ -264,23 +262,44 @@ func (l *Load) ask(ctx context.Context, r *Request, post bool) error {
 	if post {
 		method, body = http.MethodPost, strings.NewReader("one more")
 	}
-	req, err := l.newRequest(ctx, r, method, body)
-	if err != nil {
-		return err
-	}
-	res, err := l.http.Do(req)
+	res, err := r.do(ctx, l.http, method, body)
 	if err != nil {
 		return err
 	}
 	return r.read(res)
 }
 
-func (l *Load) newRequest(ctx context.Context, r *Request, method string, body io.Reader) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+host+"/count", body)
-	if err == nil {
-		req.Header = r.header()
+// leave sends a request whose answer has no end, reads what comes of it for a while, and leaves it.
+func (l *Load) leave(ctx context.Context, r *Request, stay time.Duration) error {
+	client := l.http
+	if r.Number%2 == 0 {
+		client = l.h2
 	}
-	return req, err
+	res, err := r.do(ctx, client, http.MethodGet, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() // which ends an HTTP/2 stream or the connection
+	if res.StatusCode != http.StatusOK {
+		return r.read(res)
+	}
+	until := time.Now().Add(stay)
+	for in := bufio.NewReader(res.Body); time.Now().Before(until); {
+		if _, err := in.ReadString('\n'); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do sends the request with what the app has to know.
+func (r *Request) do(ctx context.Context, client *http.Client, method string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://keyway/count", body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = http.Header{HeaderKey: {r.Key}, headerRequest: {fmt.Sprint(r.Number)}, headerWork: {r.Work.String()}, headerLimit: {r.Limit.String()}}
+	return client.Do(req)
 }
 
 // read reads the answer in full.

@@ -24,8 +24,7 @@ const (
 	HeaderKey     = "X-Key"
 	headerRequest = "X-Request" // the request's number
 	headerWork    = "X-Work"    // how long the app works on it, or goes on when the client has left
-	headerWay     = "X-Way"     // a way, if the client leaves
-	headerLimit   = "X-Limit"   // how long the app works at most until it takes the client for gone
+	headerLimit   = "X-Limit"   // how long the app works at most until it takes the client for gone; 0s if that stays
 )
 
 // Observer is the app behind every worker, and the judge of them all: it sees
@@ -155,12 +154,9 @@ func (o *Observer) Close() {
 // App serves the requests that worker sends.
 func (o *Observer) App(worker string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		how, _ := strconv.Atoi(r.Header.Get(headerWay))
-		if Way(how) == toTheEnd { // the server watches the connection once the body is read
-			if _, err := io.Copy(io.Discard, r.Body); err != nil {
-				http.Error(w, "the body broke off", http.StatusBadRequest)
-				return
-			}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil { // the server watches the connection once it is read
+			http.Error(w, "the body broke off", http.StatusBadRequest)
+			return
 		}
 		x, work, err := parse(worker, r)
 		if err != nil {
@@ -168,6 +164,7 @@ func (o *Observer) App(worker string) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		limit, _ := time.ParseDuration(r.Header.Get(headerLimit))
 		read, ok := o.begin(x)
 		finish := func() {
 			o.write(x, read)
@@ -176,11 +173,10 @@ func (o *Observer) App(worker string) http.Handler {
 		switch {
 		case !ok:
 			http.Error(w, "the token is too low", http.StatusConflict)
-		case Way(how) != toTheEnd:
-			serveLeft(x, Way(how), w, r, func() {
-				time.Sleep(work)
-				finish()
-			})
+		case limit > 0:
+			untilLeft(w, r, limit)
+			time.Sleep(work)
+			finish()
 		case !Sleep(r.Context(), work):
 			o.end(x, aborted)
 		default:
@@ -320,40 +316,14 @@ func (o *Observer) Record() Record {
 	return Record{o.keys, o.requests, o.findings}
 }
 
-// serveLeft serves a request whose client leaves. From the request's head on, it works until it
-// notices that its connection has closed, or until the limit is over. Then finish works on for a
-// while, and writes. A connection that closes does not
-// stop it at once: an app has a grace for that, and the key stays its own.
-func serveLeft(x *Execution, how Way, w http.ResponseWriter, r *http.Request, finish func()) {
-	limit, _ := time.ParseDuration(r.Header.Get(headerLimit))
-	until := time.Now().Add(limit)
+// untilLeft sends an answer without end until it notices that its connection has closed, or for limit at most. An app has a
+// grace to go on after that, and the key stays its own.
+func untilLeft(w http.ResponseWriter, r *http.Request, limit time.Duration) {
+	w.Header().Set("Content-Type", "text/plain") // which holds its key to the end
 	control := http.NewResponseController(w)
-	switch how {
-	case upload, uploadH2:
-		_ = control.SetReadDeadline(until)
-		_, _ = io.Copy(io.Discard, r.Body)
-		finish()
-		fmt.Fprintf(w, "%d %d", x.Value, x.Token)
-	case tunnel:
-		finish() // its key is free from the answer's head on
-		c, in, err := control.Hijack()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+	for until := time.Now().Add(limit); time.Now().Before(until) && r.Context().Err() == nil; Sleep(r.Context(), 10*time.Millisecond) {
+		if _, err := io.WriteString(w, "data: tick\n\n"); err != nil || control.Flush() != nil {
 			return
 		}
-		defer c.Close()
-		_ = c.SetDeadline(until)
-		if _, err := io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err == nil {
-			_, _ = io.Copy(c, in)
-		}
-	default:
-		w.Header().Set("Content-Type", "text/plain") // which holds its key to the end
-		for time.Now().Before(until) && r.Context().Err() == nil {
-			if _, err := io.WriteString(w, "data: tick\n\n"); err != nil || control.Flush() != nil {
-				break
-			}
-			Sleep(r.Context(), 10*time.Millisecond)
-		}
-		finish()
 	}
 }
