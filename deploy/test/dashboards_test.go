@@ -17,12 +17,12 @@ func TestDashboards(t *testing.T) {
 		t.Fatal(err)
 	}
 	var provisioned struct {
-		Datasources []struct{ UID, Type string }
+		Datasources []dashboards.Datasource
 	}
 	if err := yaml.Unmarshal([]byte(read(t, "../grafana/provisioning/datasources/prometheus.yaml")), &provisioned); err != nil {
 		t.Fatal(err)
 	}
-	source := dashboards.Datasource(struct{ Type, UID string }{provisioned.Datasources[0].Type, provisioned.Datasources[0].UID})
+	source := provisioned.Datasources[0]
 	documented := read(t, "../../docs/metrics.md")
 	uids := make(map[string]bool)
 	for _, d := range all {

@@ -2,7 +2,6 @@
 package dashboards
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,59 +10,22 @@ import (
 )
 
 // Dashboard is what is used of Grafana's form of a dashboard (schema version 39).
-// Another field is an error.
 type Dashboard struct {
-	UID           string   `json:"uid"`
-	Title         string   `json:"title"`
-	Tags          []string `json:"tags"`
-	SchemaVersion int      `json:"schemaVersion"`
-	Editable      bool     `json:"editable"`
-	Refresh       string   `json:"refresh"`
-	Time          struct{ From, To string }
-	Timezone      string `json:"timezone"`
-	Templating    struct{ List []Variable }
-	Annotations   struct{ List []json.RawMessage }
-	Panels        []Panel `json:"panels"`
-}
-
-// Variable is a choice at the top of a dashboard.
-type Variable struct {
-	Name       string     `json:"name"`
-	Type       string     `json:"type"`
-	Datasource Datasource `json:"datasource"`
-	Query      struct {
-		Query string `json:"query"`
-		RefID string `json:"refId"`
-	} `json:"query"`
-	IncludeAll bool                         `json:"includeAll"`
-	Multi      bool                         `json:"multi"`
-	AllValue   string                       `json:"allValue"`
-	Current    struct{ Text, Value string } `json:"current"`
-	Refresh    int                          `json:"refresh"`
+	UID           string
+	Title         string
+	SchemaVersion int
+	Panels        []Panel
 }
 
 // Panel is a graph, or the heading of a row.
 type Panel struct {
-	ID          int        `json:"id"`
-	Type        string     `json:"type"`
-	Title       string     `json:"title"`
-	Description string     `json:"description"`
-	Collapsed   bool       `json:"collapsed"`
-	Datasource  Datasource `json:"datasource"`
-	GridPos     Position   `json:"gridPos"`
-	FieldConfig struct {
-		Defaults struct {
-			Unit string  `json:"unit"`
-			Min  float64 `json:"min"`
-		} `json:"defaults"`
-		Overrides []json.RawMessage `json:"overrides"`
-	} `json:"fieldConfig"`
-	Options struct {
-		Legend  struct{ DisplayMode, Placement string } `json:"legend"`
-		Tooltip struct{ Mode, Sort string }             `json:"tooltip"`
-	} `json:"options"`
-	Targets []Target          `json:"targets"`
-	Panels  []json.RawMessage `json:"panels"`
+	ID          int
+	Type        string
+	Title       string
+	Datasource  Datasource
+	GridPos     Position
+	FieldConfig struct{ Defaults struct{ Unit string } }
+	Targets     []Target
 }
 
 // Position is where a panel is, in a grid of 24 columns.
@@ -71,17 +33,13 @@ type Position struct{ H, W, X, Y int }
 
 // Target is a query of a panel.
 type Target struct {
-	RefID        string     `json:"refId"`
-	Datasource   Datasource `json:"datasource"`
-	Expr         string     `json:"expr"`
-	LegendFormat string     `json:"legendFormat"`
+	Datasource   Datasource
+	Expr         string
+	LegendFormat string
 }
 
 // Datasource says where data come from.
-type Datasource struct {
-	Type string `json:"type"`
-	UID  string `json:"uid"`
-}
+type Datasource struct{ Type, UID string }
 
 // Query returns what Grafana sends to Prometheus for a target, with all instances
 // chosen and steps of 15 s.
@@ -101,9 +59,7 @@ func Load(dir string) ([]Dashboard, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&all[i]); err != nil {
+		if err := json.Unmarshal(text, &all[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
