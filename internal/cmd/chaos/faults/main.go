@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 				continue
 			}
 			fmt.Fprintf(stdout, "| %s | %s | ", r.title, store.title)
-			text, e := r.tryOut(ctx, cfg, store.make, filepath.Join(logs, r.name+"-"+store.name))
+			text, e := r.tryOut(ctx, cfg, store, filepath.Join(logs, r.name+"-"+store.name))
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -109,21 +109,13 @@ func loadAverage() string {
 }
 
 // tryOut tries a fault and returns the text of its line from the third cell on, and an error if that is not as it should be.
-func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (*trial.Store, error), dir string) (text string, err error) {
+func (r row) tryOut(ctx context.Context, cfg config, kind store, dir string) (text string, err error) {
+	if r.led && kind.nodes == 1 {
+		return "– | – | – | – | – |", nil
+	}
 	var all cell
 	for i := range cfg.times {
-		dir := filepath.Join(dir, strconv.Itoa(i+1))
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return "", err
-		}
-		b, err := newStore(dir)
-		if err == nil && r.led && !b.IsLed() {
-			return "– | – | – | – | – |", nil
-		}
-		var c cell
-		if err == nil {
-			c, err = r.try(ctx, cfg, b, dir)
-		}
+		c, err := r.try(ctx, cfg, kind, filepath.Join(dir, strconv.Itoa(i+1)))
 		for _, detail := range c.details {
 			fmt.Fprintln(cfg.stderr, "         ", detail)
 		}
@@ -137,12 +129,12 @@ func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (
 }
 
 // try plays a fault with a store and judges it.
-func (r row) try(ctx context.Context, cfg config, b *trial.Store, dir string) (cell, error) {
+func (r row) try(ctx context.Context, cfg config, kind store, dir string) (cell, error) {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(cfg.stderr, "%s %s: %s\n", time.Now().Format(time.TimeOnly), filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), fmt.Sprintf(format, args...))
 	}
 	say("starts")
-	s, err := newSite(ctx, cfg, dir, b, r.args)
+	s, err := newSite(ctx, cfg, dir, kind, r.args)
 	if err != nil {
 		s.Close()
 		return cell{}, err

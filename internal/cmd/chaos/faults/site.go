@@ -33,12 +33,34 @@ type site struct {
 	paused *trial.Fault // of a worker; nil for none
 }
 
+// store is a kind of store, and how it is made of nodes.
+type store struct {
+	name, title string
+	nodes       int
+	of          func(nodes []*trial.Node) (*trial.Store, error)
+}
+
+var stores = []store{
+	{"redis", "Redis", 1, redis},
+	{"sentinel", "Redis, Sentinel", 3, redis},
+	{"etcd", "etcd of three", 3, func(nodes []*trial.Node) (*trial.Store, error) { return trial.NewEtcd(nodes), nil }},
+}
+
+func redis(nodes []*trial.Node) (*trial.Store, error) { return trial.NewRedis(nodes, "") }
+
 // newSite starts a store and members, and returns when requests are answered. more, unless it is nil, returns further
 // arguments of a worker.
-func newSite(ctx context.Context, cfg config, dir string, store *trial.Store, more func(dir, worker string) []string) (*site, error) {
+func newSite(ctx context.Context, cfg config, dir string, kind store, more func(dir, worker string) []string) (*site, error) {
 	s := &site{Site: trial.NewSite(dir, cfg.TTL)}
-	s.Programs, s.Store = cfg.programs, store
-	if err := store.Start(ctx); err != nil {
+	s.Programs = cfg.programs
+	nodes, err := trial.NewNodes(dir, kind.name, kind.nodes)
+	if err != nil {
+		return s, err
+	}
+	if s.Store, err = kind.of(nodes); err != nil {
+		return s, err
+	}
+	if err := s.Store.Start(ctx); err != nil {
 		return s, err
 	}
 	var gossip, listen [routers]string

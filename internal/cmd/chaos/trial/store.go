@@ -10,6 +10,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +34,7 @@ type Node struct {
 	Dir    string                   // of logs and settings
 	Data   string                   // directory of the server's data
 	Addr   string                   // host:port of the server
-	Beside string                   // host:port of the Sentinel, or by which an etcd speaks to its peers; may be empty
+	Beside string                   // host:port of the Sentinel, or by which an etcd speaks to its peers
 	Env    []string                 // of the server
 	In     func(func() error) error // calls a function where the node is, such as in a network namespace; nil: here
 
@@ -41,41 +42,79 @@ type Node struct {
 	Sentinel *Daemon // nil for none
 }
 
-// NewNode makes a node on this machine below dir, with an address beside its own if it is one of several.
-func NewNode(dir, name string, several bool) (n *Node, err error) {
-	n = &Node{Name: name, Dir: filepath.Join(dir, name)}
-	n.Data = filepath.Join(n.Dir, "data")
-	if n.Addr, err = proc.FreeAddr(); err == nil && several {
-		n.Beside, err = proc.FreeAddr()
+// NewNodes makes n nodes on this machine below dir.
+func NewNodes(dir, name string, n int) (all []*Node, err error) {
+	for i := range n {
+		node := &Node{Name: fmt.Sprint(name, "-", i+1)}
+		node.Dir = filepath.Join(dir, node.Name)
+		node.Data = filepath.Join(node.Dir, "data")
+		var errs [3]error
+		node.Addr, errs[0] = proc.FreeAddr()
+		node.Beside, errs[1] = proc.FreeAddr()
+		errs[2] = os.MkdirAll(node.Data, 0o700)
+		all, err = append(all, node), errors.Join(err, errors.Join(errs[:]...))
 	}
-	return n, errors.Join(err, os.MkdirAll(n.Data, 0o700))
+	return all, err
 }
 
 func (n *Node) daemon(log string, args ...string) *Daemon {
 	return &Daemon{In: n.In, Log: filepath.Join(n.Dir, log), Args: args}
 }
 
-// Redis makes the node a Redis with these settings, and a Sentinel unless its settings are empty.
-func (n *Node) Redis(server, sentinel string) error {
-	file := filepath.Join(n.Dir, "redis.conf")
-	n.Server = n.daemon("redis.log", append(n.Env, "redis-server", file)...)
-	if err := os.WriteFile(file, []byte(server), 0o600); err != nil || sentinel == "" {
-		return err
+// NewRedis makes the nodes a Redis with the settings of deploy/redis and more, or a primary and its replicas with a Sentinel each.
+func NewRedis(nodes []*Node, more string) (*Store, error) {
+	s := &Store{Nodes: nodes}
+	files := []string{"redis.conf"}
+	if len(nodes) > 1 {
+		files = append(files, "replicated.conf")
 	}
-	file = filepath.Join(n.Dir, "sentinel.conf")
-	n.Sentinel = n.daemon("sentinel.log", "redis-sentinel", file)
-	return os.WriteFile(file, []byte(sentinel), 0o600)
+	server, err := settings(files...)
+	if err != nil {
+		return s, err
+	}
+	sentinel, err := settings("sentinel.conf")
+	if err != nil {
+		return s, err
+	}
+	first := strings.ReplaceAll(nodes[0].Addr, ":", " ")
+	for i, n := range nodes {
+		host, port, _ := net.SplitHostPort(n.Addr)
+		text := fmt.Sprintf("%s\nport %s\nbind %s\nprotected-mode no\ndir %s\nsave \"\"\n%s\n", server, port, host, n.Data, more)
+		if i > 0 {
+			text += "replicaof " + first
+		}
+		file := filepath.Join(n.Dir, "redis.conf")
+		n.Server = n.daemon("redis.log", append(n.Env, "redis-server", file)...)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return s, err
+		}
+		if len(nodes) == 1 {
+			break
+		}
+		host, port, _ = net.SplitHostPort(n.Beside)
+		beside := fmt.Sprintf("bind %s\nprotected-mode no\nport %s", host, port)
+		text = strings.NewReplacer("redis-1 6379", first, "port 26379", beside, "keyway 1000", fmt.Sprint("keyway ", 1000+300*i)).Replace(sentinel)
+		file = filepath.Join(n.Dir, "sentinel.conf")
+		n.Sentinel = n.daemon("sentinel.log", "redis-sentinel", file)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
-// NewRedis makes a store of a Redis below dir. If it is killed, it loses nothing which it has acknowledged: it writes
-// before it answers. It waits for no disk, which would be the slowest part of a trial beside other work.
-func NewRedis(dir string) (*Store, error) {
-	n, err := NewNode(dir, "redis", false)
-	if err != nil {
-		return nil, err
+// settings returns files of deploy/redis, without users and the names of other files.
+func settings(names ...string) (string, error) {
+	left := regexp.MustCompile(`(?m)^(aclfile|include|masteruser|masterauth|sentinel auth-.*) .*$`)
+	var all strings.Builder
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "redis", name))
+		if err != nil {
+			return "", fmt.Errorf("the working directory has to be internal/cmd/chaos: %w", err)
+		}
+		all.Write(left.ReplaceAll(text, nil))
 	}
-	_, port, _ := net.SplitHostPort(n.Addr)
-	return &Store{Nodes: []*Node{n}}, n.Redis(fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nsave \"\"\nappendonly yes\nappendfsync no\nmaxmemory-policy noeviction\n", port, n.Data), "")
+	return all.String(), nil
 }
 
 // NewEtcd makes the nodes an etcd with its default elections.
