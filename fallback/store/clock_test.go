@@ -30,7 +30,7 @@ func onEachClock(t *testing.T, test func(c *clocked)) {
 	t.Run("memory", func(t *testing.T) {
 		clock := newFakeClock()
 		m := memstore.New(memstore.Config{NewCluster: true, Clock: clock.now})
-		c := &clocked{T: t, store: m, advance: clock.advance, restart: func() { m.Restart(m.Backup()) }}
+		c := &clocked{T: t, store: m, advance: clock.advance, restart: m.Restart}
 		c.refresh()
 		test(c)
 	})

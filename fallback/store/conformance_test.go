@@ -40,8 +40,8 @@ func TestConformanceMemory(t *testing.T) {
 				}
 				return memory
 			},
-			Restart: func() { memory.Restart(memory.Backup()) },
-			Lose:    func() { memory.Restart(memstore.Backup{}) },
+			Restart: func() { memory.Restart() },
+			Lose:    func() { memory.Lose() },
 			LoseKey: func(key string) { memory.LoseKey(key) },
 			Keys:    memstore.Keys(),
 		}

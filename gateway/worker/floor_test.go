@@ -27,7 +27,7 @@ func newBehindCluster(t *testing.T, partitions int) (c *site.Site, lose func()) 
 	c.Store = st
 	return c, func() {
 		behind.Store(int64(time.Hour))
-		st.Restart(memstore.Backup{})
+		st.Lose()
 	}
 }
 

@@ -247,7 +247,7 @@ func TestTrapLongLocksAreWrittenAgain(t *testing.T) {
 		s, a, b, keys, toA, toB := heldPair(t)
 		id := holds.NewID()
 		toA.acquireAs(keys[0], holds.Request{ID: id, Lease: longLease})
-		s.Store.(*memstore.Store).Restart(memstore.Backup{})
+		s.Store.(*memstore.Store).Lose()
 		time.Sleep(15 * time.Second)
 		if n := s.kept(t, a, keys[0]); n != 1 {
 			t.Errorf("the store keeps %d locks", n)
@@ -373,7 +373,7 @@ func TestWrittenLocksAreCounted(t *testing.T) {
 		counted(a, 3, 3)
 		toA.release(ids[1])
 		counted(a, 2, 2)
-		s.Store.(*memstore.Store).Restart(memstore.Backup{})
+		s.Store.(*memstore.Store).Lose()
 		time.Sleep(15 * time.Second)
 		counted(a, 2, 2)
 		leave(t, a, b)

@@ -212,11 +212,8 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 func TestTrapCopiedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
-		original := c.Store.(*memstore.Store)
 		first := c.StartOwner()
-		copied := memstore.New(memstore.Config{Settings: c.Settings})
-		copied.Restart(original.Backup())
-		second := c.StartApart(copied)
+		second := c.StartApart(memstore.New(memstore.Config{Settings: first.Member.Settings()}))
 		second.AwaitServing(t, 16)
 		if first.Member.Settings().Store != second.Member.Settings().Store {
 			t.Fatal("the copy has another identity")

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
@@ -113,46 +112,20 @@ func newData() data {
 	}
 }
 
-// clone shares nothing that is ever written.
-func (d data) clone() data {
-	d.partitions = maps.Clone(d.partitions)
-	for p, state := range d.partitions {
-		c := *state
-		c.Residue, c.Written = slices.Clone(c.Residue), slices.Clone(c.Written)
-		d.partitions[p] = &c
-	}
-	d.sessions = maps.Clone(d.sessions)
-	for inc, session := range d.sessions {
-		c := *session
-		d.sessions[inc] = &c
-	}
-	d.released = maps.Clone(d.released)
-	d.gone = maps.Clone(d.gone)
-	d.starts = maps.Clone(d.starts)
-	return d
-}
-
-// Backup is the content of a Store at one moment. The zero value is empty.
-type Backup struct{ data data }
-
-// Backup returns a copy of the store's content.
-func (m *Store) Backup() Backup {
+// Restart begins another server process with all data.
+func (m *Store) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Backup{m.data.clone()}
+	m.server++
+	m.publishLocked(records.Hint{})
 }
 
-// Restart begins another server process with the content of a backup: a recent
-// one for a clean restart, an older one for a failover that lost writes, the
-// zero one for a restart without persistence.
-func (m *Store) Restart(b Backup) {
+// Lose begins another server process without data.
+func (m *Store) Lose() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.server++
 	m.data = newData()
-	if b.data.partitions != nil {
-		m.data = b.data.clone()
-	}
 	m.publishLocked(records.Hint{})
 }
 
