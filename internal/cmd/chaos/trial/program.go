@@ -44,10 +44,22 @@ func (s *Lives) Kill() {
 	s.mu.Unlock()
 	for _, l := range all {
 		l.meant.Store(true)
-		if l.Ready() == nil {
-			l.KillGroup()
-		}
+		l.KillGroup()
 	}
+}
+
+// add adds a process, and notes if it ends by itself.
+func (s *Lives) add(l *Life) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, l)
+	go func() {
+		if err := l.Err(); !l.meant.Load() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.deaths = append(s.deaths, fmt.Sprintf("%s ended by itself: %v (see %s)", l.Label, err, l.Log))
+		}
+	}()
 }
 
 // Program is a process that is started again and again.
@@ -63,58 +75,36 @@ type Program struct {
 
 // Life is one process of a program.
 type Life struct {
-	*proc.Process        // once it is ready
-	Label         string // w2#1 is the first one of w2
-
-	ready chan struct{} // closed when it is ready, or has failed to be
-	err   error         // set before
-	meant atomic.Bool   // its end is
-}
-
-// Begin starts the program.
-func (p *Program) Begin(ctx context.Context) *Life {
-	p.mu.Lock()
-	p.lives++
-	life := p.lives
-	l := &Life{Label: fmt.Sprintf("%s#%d", p.Name, life), ready: make(chan struct{})}
-	p.now = l
-	p.mu.Unlock()
-	p.Lives.mu.Lock()
-	p.Lives.all = append(p.Lives.all, l)
-	p.Lives.mu.Unlock()
-	go func() {
-		defer close(l.ready)
-		ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Lives.Patience, time.Minute))
-		defer cancel()
-		var spec proc.Spec
-		if spec, l.err = p.Spec(l.Label, life); l.err != nil {
-			return
-		}
-		spec.Name, spec.Log = l.Label, filepath.Join(p.Lives.Dir, l.Label+".log")
-		if l.Process, l.err = proc.Start(ctx, spec); l.err == nil {
-			go p.Lives.watch(l)
-		}
-	}()
-	return l
-}
-
-// watch notes a process that ends by itself.
-func (s *Lives) watch(l *Life) {
-	if err := l.Err(); !l.meant.Load() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.deaths = append(s.deaths, fmt.Sprintf("%s ended by itself: %v (see %s)", l.Label, err, l.Log))
-	}
-}
-
-// Ready waits until the process is ready, or has failed to be.
-func (l *Life) Ready() error {
-	<-l.ready
-	return l.err
+	*proc.Process
+	Label string      // w2#1 is the first one of w2
+	meant atomic.Bool // its end is
 }
 
 // Start starts the program and waits until it is ready.
-func (p *Program) Start(ctx context.Context) error { return p.Begin(ctx).Ready() }
+func (p *Program) Start(ctx context.Context) error {
+	p.mu.Lock()
+	p.lives++
+	life := p.lives
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Lives.Patience, time.Minute))
+	defer cancel()
+	label := fmt.Sprintf("%s#%d", p.Name, life)
+	spec, err := p.Spec(label, life)
+	if err != nil {
+		return err
+	}
+	spec.Name, spec.Log = label, filepath.Join(p.Lives.Dir, label+".log")
+	started, err := proc.Start(ctx, spec)
+	if err != nil {
+		return err
+	}
+	l := &Life{Process: started, Label: label}
+	p.Lives.add(l)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = l
+	return nil
+}
 
 // Runs reports whether the program is meant to run.
 func (p *Program) Runs() bool {
@@ -123,15 +113,14 @@ func (p *Program) Runs() bool {
 	return p.now != nil
 }
 
-// Alive returns the present life, once it is ready.
+// Alive returns the present life.
 func (p *Program) Alive() (*Life, error) {
 	p.mu.Lock()
-	l := p.now
-	p.mu.Unlock()
-	if l == nil {
+	defer p.mu.Unlock()
+	if p.now == nil {
 		return nil, fmt.Errorf("%s does not run", p.Name)
 	}
-	return l, l.Ready()
+	return p.now, nil
 }
 
 // End takes the present life away, which is meant to end.
@@ -159,8 +148,12 @@ func (p *Program) Kill() (*Life, error) {
 // exitTimeout is a little more than a program's grace period.
 const exitTimeout = 35 * time.Second
 
-// Leave ends a process by SIGTERM. It has to exit with 0.
-func (l *Life) Leave() error {
+// Stop ends the present life by SIGTERM. It has to exit with 0.
+func (p *Program) Stop() error {
+	l, err := p.End()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
 	defer cancel()
 	if err := l.End(ctx, syscall.SIGTERM); err != nil {
@@ -169,21 +162,12 @@ func (l *Life) Leave() error {
 	return nil
 }
 
-// Stop has the present life leave.
-func (p *Program) Stop() error {
-	l, err := p.End()
-	if err != nil {
-		return err
-	}
-	return l.Leave()
-}
-
-// stopAll has programs leave, all at once, and returns what did not go well.
-func stopAll(programs []*Program) []error {
+// each calls do for all programs at once, and returns what did not go well.
+func each(programs []*Program, do func(*Program) error) []error {
 	errs := make([]error, len(programs))
 	var wg sync.WaitGroup
 	for i, p := range programs {
-		wg.Go(func() { errs[i] = p.Stop() })
+		wg.Go(func() { errs[i] = do(p) })
 	}
 	wg.Wait()
 	return errs

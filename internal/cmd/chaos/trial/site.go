@@ -83,16 +83,9 @@ func (s *Site) Member(name string) *Program {
 
 // Start starts all members, and returns when requests are answered.
 func (s *Site) Start(ctx context.Context, dial Dialer) error {
-	var all []*Life
-	for _, p := range s.Members() {
-		if !slices.Contains(s.Later, p.Name) {
-			all = append(all, p.Begin(ctx))
-		}
-	}
-	for _, l := range all {
-		if err := l.Ready(); err != nil {
-			return err
-		}
+	first := slices.DeleteFunc(s.Members(), func(p *Program) bool { return slices.Contains(s.Later, p.Name) })
+	if err := errors.Join(each(first, func(p *Program) error { return p.Start(ctx) })...); err != nil {
+		return err
 	}
 	s.begun = true
 	return WarmUp(ctx, dial)
@@ -101,7 +94,7 @@ func (s *Site) Start(ctx context.Context, dial Dialer) error {
 // Stop has the workers leave that run, then the routers, and returns what did not go well.
 func (s *Site) Stop() []error {
 	s.Workers = slices.DeleteFunc(s.Workers, func(p *Program) bool { return !p.Runs() })
-	return append(stopAll(s.Workers), stopAll(s.Routers)...)
+	return append(each(s.Workers, (*Program).Stop), each(s.Routers, (*Program).Stop)...)
 }
 
 // Close ends everything that still runs.

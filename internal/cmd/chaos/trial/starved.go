@@ -49,12 +49,8 @@ func (s *Lives) pids() map[string]int {
 	defer s.mu.Unlock()
 	pids := make(map[string]int)
 	for _, l := range s.all {
-		select {
-		case <-l.ready:
-			if l.err == nil && l.Ended() == nil {
-				pids[l.Label] = l.Pid()
-			}
-		default:
+		if l.Ended() == nil {
+			pids[l.Label] = l.Pid()
 		}
 	}
 	return pids
