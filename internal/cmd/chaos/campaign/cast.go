@@ -41,10 +41,10 @@ type cast struct {
 	*trial.Site // of which each store node, router and worker has the name of its host
 	cfg         config
 	network     *fabric.Switch
-	hosts       map[string]*fabric.Host  // r1…, p1…, w1…, c1… by name
-	mounts      []string                 // directories that are disks of their own
-	clocks      map[string]*clock.Clock  // of programs, and of each redis-server, by host
-	limits      map[string]*atomic.Value // GOMEMLIMIT of programs, by host
+	hosts       map[string]*fabric.Host // r1…, p1…, w1…, c1… by name
+	mounts      []string                // directories that are disks of their own
+	clocks      map[string]*clock.Clock // of programs, and of each redis-server, by host
+	tight       atomic.Value            // host whose program gets little memory
 
 	mu    sync.Mutex // guards what follows
 	rules map[pair][]*fabric.Rule
@@ -52,7 +52,7 @@ type cast struct {
 
 // build makes the hosts and the programs.
 func (c *cast) build(ctx context.Context) error {
-	c.hosts, c.clocks, c.limits = make(map[string]*fabric.Host), make(map[string]*clock.Clock), make(map[string]*atomic.Value)
+	c.hosts, c.clocks = make(map[string]*fabric.Host), make(map[string]*clock.Clock)
 	c.rules = make(map[pair][]*fabric.Rule)
 	first := map[byte]byte{'r': 10, 'p': 20, 'w': 30, 'c': 40}
 	for _, name := range hostNames {
@@ -104,8 +104,6 @@ func (c *cast) addMembers(ctx context.Context) error {
 		if err := c.newClock(name); err != nil {
 			return err
 		}
-		c.limits[name] = new(atomic.Value)
-		c.limits[name].Store("off")
 	}
 	c.Args, c.Adapt = []string{"--gossip-open", "--join", strings.Join(seeds, ",")}, c.adapt
 	if c.cfg.Verbose {
@@ -131,7 +129,10 @@ func (c *cast) addMembers(ctx context.Context) error {
 
 // adapt has a program run on its host, with its clock and memory.
 func (c *cast) adapt(host string, spec *proc.Spec) {
-	spec.Env = []string{clock.Env + "=" + c.clockFile(host), "GOMAXPROCS=2", "GOMEMLIMIT=" + c.limits[host].Load().(string)}
+	spec.Env = []string{clock.Env + "=" + c.clockFile(host), "GOMAXPROCS=2"}
+	if c.tight.Load() == host {
+		spec.Env = append(spec.Env, "GOMEMLIMIT=12MiB")
+	}
 	spec.Stamp = func() string { return fmt.Sprintf("%9.3f ", c.Observer.Now().Seconds()) }
 	spec.Run = func(cmd *exec.Cmd) error { return c.hosts[host].Do(cmd.Start) }
 }

@@ -35,10 +35,10 @@ func (c *cast) onLeader(with func(ctx context.Context, f *trial.Fault, n *trial.
 // squeeze lets a worker run with so little memory that it collects garbage all
 // the time.
 func (c *cast) squeeze(ctx context.Context, f *trial.Fault) error {
-	c.limits[f.Host].Store("12MiB")
+	c.tight.Store(f.Host)
 	err := c.Restart(ctx, f)
 	f.Hold(ctx)
-	c.limits[f.Host].Store("off")
+	c.tight.Store("")
 	p := c.Member(f.Host)
 	return errors.Join(err, p.Stop(), p.Start(context.WithoutCancel(ctx)))
 }
