@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +37,6 @@ type said struct {
 // call is a call for a lock, by the observer's clock.
 type call struct {
 	said
-	asked      time.Duration
 	begin, end time.Duration // from then on it was asked for, and held; until then held
 	until      time.Duration // see said
 	had, sure  int           // what the judge had heard when it was had, and when its caller last said that it still is; 0 for never
@@ -60,7 +58,6 @@ type idle struct {
 	begin, end time.Duration // begin is later than free if there may have been a lock for nobody until then
 	extra      time.Duration // lease of that
 	after      ending        // what made it free
-	next       string        // who has got it, or waits still
 }
 
 // ending is what makes a key free for a caller that waits for it.
@@ -131,7 +128,7 @@ func (j *lockJudge) hear(s said) {
 		if j.keys[s.Key] == nil {
 			j.keys[s.Key] = &lockKey{number: s.Key}
 		}
-		c = &call{said: s, asked: now, begin: now}
+		c = &call{said: s, begin: now}
 		calls[s.Call] = c
 		j.keys[s.Key].wait(c, 1, now)
 		return
@@ -175,7 +172,7 @@ func (j *lockJudge) hear(s said) {
 // begin notes that a caller has a lock.
 func (j *lockJudge) begin(c *call, k *lockKey, now time.Duration) {
 	if k.isFree {
-		j.idle = append(j.idle, k.idle(now, fmt.Sprintf("%s, who had asked for it %v before, with a lease of %v", c.Life, short(now-c.asked), c.Lease)))
+		j.idle = append(j.idle, k.idle(now))
 	}
 	k.holders = slices.DeleteFunc(k.holders, func(before *call) bool {
 		return !before.Read || !c.Read || before.Step == forgets && before.until <= now
@@ -236,8 +233,8 @@ func (k *lockKey) unsure(now time.Duration, c *call) {
 }
 
 // idle returns for how long nothing has kept the key from those that wait.
-func (k *lockKey) idle(now time.Duration, next string) idle {
-	i := idle{next: next, key: k.number, free: k.free, begin: k.free, end: now, after: k.after}
+func (k *lockKey) idle(now time.Duration) idle {
+	i := idle{key: k.number, free: k.free, begin: k.free, end: now, after: k.after}
 	if k.busy > k.free {
 		i.begin, i.extra = k.busy, k.lease
 	}
@@ -275,7 +272,7 @@ func (j *lockJudge) finish() {
 	now := j.now()
 	for _, k := range j.keys {
 		if k.isFree {
-			j.idle = append(j.idle, k.idle(now, "nobody until the end"))
+			j.idle = append(j.idle, k.idle(now))
 		}
 	}
 	clear(j.open)

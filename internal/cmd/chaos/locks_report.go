@@ -14,7 +14,6 @@ import (
 const (
 	grantTime = time.Second
 	promptly  = 100 * time.Millisecond
-	shownLate = 50 // grants, at most
 )
 
 // conclude finds violations. A lock may be lost only with its owner. A call may fail, or wait for a free key, only while
@@ -83,7 +82,7 @@ func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duratio
 		case i.after == changing:
 		case i.after == unlocking && (i.begin == i.free || took <= promptly):
 			if r.grants = append(r.grants, took); took > promptly {
-				r.late = append(r.late, fmt.Sprintf("%.3fs lock-%d, unlocked %v before, by %s", i.end.Seconds(), i.key, short(took), i.next))
+				r.late++
 			}
 		default:
 			r.left = append(r.left, max(0, i.end-i.begin))
@@ -131,7 +130,7 @@ type lockReport struct {
 	kills                     int            // of these clients' routers
 
 	grants []time.Duration // from an unlock to the next holder, where keys had owners and the machine time; sorted
-	late   []string        // grants that took longer than promptly
+	late   int             // of these, longer than promptly
 	left   []time.Duration // from when a lease was over that nobody had ended to the next holder; sorted
 }
 
@@ -139,10 +138,7 @@ func (r *lockReport) print(w io.Writer) {
 	fmt.Fprintf(w, "locks\t%d taken, of them %d with a long lease, %d for reading and %d along with others; %d lost with their owner, %d on a machine that was too busy; %d of which nobody knows whether they were unlocked, %d calls failed\n",
 		r.taken, r.long, r.read, r.many, r.lost, r.starved, r.unknown, r.failed)
 	fmt.Fprintf(w, "from an unlock to the next holder\tp50 %v, p99 %v, longest %v; %d of %d took more than %v\n",
-		short(quantile(r.grants, 0.5)), short(quantile(r.grants, 0.99)), short(quantile(r.grants, 1)), len(r.late), len(r.grants), promptly)
-	for _, late := range r.late[:min(len(r.late), shownLate)] {
-		fmt.Fprintf(w, "  late\t%s\n", late)
-	}
+		short(quantile(r.grants, 0.5)), short(quantile(r.grants, 0.99)), short(quantile(r.grants, 1)), r.late, len(r.grants), promptly)
 	fmt.Fprintf(w, "clients killed\t%d processes, with %d locks and %d waits; from the end of a lease that nobody had ended to the next holder: %d times, longest %v\n",
 		r.deaths, r.orphans, r.vanished, len(r.left), short(quantile(r.left, 1)))
 	if len(r.languages) > 0 {
