@@ -15,7 +15,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -26,13 +25,11 @@ import (
 	"time"
 )
 
-// Second is what the answers of a second were. The one of the last requests, after
-// SIGTERM, has Last set.
+// Second is what the answers of a second were.
 type Second struct {
 	OK      int            `json:"ok"`
 	Failed  map[string]int `json:"failed,omitempty"` // by what came instead of an answer of the app
 	Longest int64          `json:"longest_ms"`
-	Last    bool           `json:"last,omitempty"`
 }
 
 const (
@@ -86,12 +83,12 @@ func run() error {
 			default: // all are busy
 			}
 		case <-seconds.C:
-			t.print(false)
+			t.print()
 		}
 	}
 	close(pace)
 	running.Wait()
-	t.print(true)
+	t.print()
 	return nil
 }
 
@@ -112,13 +109,10 @@ func (t *tally) add(took time.Duration, err error) {
 	}
 }
 
-func (t *tally) print(last bool) {
+func (t *tally) print() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.second.Last = last
-	second := t.second
-	second.Failed = maps.Clone(second.Failed)
-	_ = json.NewEncoder(os.Stdout).Encode(second) // nobody reads it any more
+	_ = json.NewEncoder(os.Stdout).Encode(t.second) // fails if nobody reads it any more
 	t.second = Second{Failed: make(map[string]int)}
 }
 

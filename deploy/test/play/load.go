@@ -19,7 +19,6 @@ type second struct {
 	OK      int            `json:"ok"`
 	Failed  map[string]int `json:"failed"`
 	Longest int64          `json:"longest_ms"`
-	Last    bool           `json:"last"`
 }
 
 // load is a client that runs in a container.
