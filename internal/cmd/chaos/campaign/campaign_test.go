@@ -108,39 +108,11 @@ func TestOverEtcdFaultsOfItsLeaderCostNothing(t *testing.T) {
 	}
 }
 
-func TestRulesAddUpAndHeal(t *testing.T) {
-	c := &cast{network: fabric.NewSwitch(1), rules: make(map[pair][]*fabric.Rule)}
-	defer c.network.Close()
-	for i, name := range []string{"a", "b"} {
-		if err := c.network.Attach(name, fabric.MAC{2, byte(i)}, nothing{make(chan struct{})}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ab := pairs([]string{"a"}, []string{"b"}, trial.Outward)
-	slow := c.apply(ab, fabric.Rule{Delay: 1, Rate: 10})
-	cut := c.apply(pairs([]string{"a"}, []string{"b"}, trial.BothWays), fabric.Rule{Cut: true, Delay: 2})
-	if r := c.sumLocked(ab[0]); !r.Cut || r.Delay != 3 || r.Rate != 10 {
-		t.Errorf("%+v", r)
-	}
-	cut()
-	if r := c.sumLocked(ab[0]); r != (fabric.Rule{Delay: 1, Rate: 10}) {
-		t.Errorf("%+v", r)
-	}
-	slow()
-	if r := c.sumLocked(ab[0]); r != (fabric.Rule{}) {
-		t.Errorf("%+v", r)
-	}
-	if got := pairs([]string{"a"}, []string{"b"}, trial.Inward); !slices.Equal(got, []pair{{"b", "a"}}) {
+func TestWays(t *testing.T) {
+	if got := ways([]string{"a"}, []string{"b"}, trial.Inward); !slices.Equal(got, []fabric.Way{{From: "b", To: "a"}}) {
 		t.Errorf("inward: %v", got)
 	}
 }
-
-// nothing is a device that is silent.
-type nothing struct{ closed chan struct{} }
-
-func (n nothing) Read([]byte) (int, error)    { <-n.closed; return 0, io.EOF }
-func (n nothing) Write(b []byte) (int, error) { return len(b), nil }
-func (n nothing) Close() error                { close(n.closed); return nil }
 
 func TestDocsHaveEveryKind(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/reliability.md")

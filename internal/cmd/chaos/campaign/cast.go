@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,15 +44,11 @@ type cast struct {
 	mounts      []string                // directories that are disks of their own
 	clocks      map[string]*clock.Clock // of programs, and of each redis-server, by host
 	tight       atomic.Value            // host whose program gets little memory
-
-	mu    sync.Mutex // guards what follows
-	rules map[pair][]*fabric.Rule
 }
 
 // build makes the hosts and the programs.
 func (c *cast) build(ctx context.Context) error {
 	c.hosts, c.clocks = make(map[string]*fabric.Host), make(map[string]*clock.Clock)
-	c.rules = make(map[pair][]*fabric.Rule)
 	first := map[byte]byte{'r': 10, 'p': 20, 'w': 30, 'c': 40}
 	for _, name := range hostNames {
 		h, err := fabric.NewHost(c.network, name, netip.AddrFrom4([4]byte{10, 77, 0, first[name[0]] + name[1] - '0'}))

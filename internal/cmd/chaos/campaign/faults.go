@@ -115,7 +115,10 @@ func (c *cast) pauseLeader(ctx context.Context, f *trial.Fault, n *trial.Node) e
 // loseWrites cuts the replicas off from the master, which goes on acknowledging
 // writes for a moment, and kills it.
 func (c *cast) loseWrites(ctx context.Context, f *trial.Fault, n *trial.Node) error {
-	heal := c.apply(pairs([]string{n.Name}, c.names("r", n.Name), trial.BothWays), fabric.Rule{Cut: true})
+	heal, err := c.network.Apply(fabric.Rule{Cut: true}, ways([]string{n.Name}, c.names("r", n.Name), trial.BothWays)...)
+	if err != nil {
+		return err
+	}
 	trial.Sleep(ctx, time.Second+time.Duration(f.Amount*float64(time.Second)/2))
 	n.Server.End(syscall.SIGKILL)
 	heal()
@@ -157,7 +160,7 @@ func (c *cast) cutFrom(letters string, one bool) action {
 			far = far[int(f.Amount*float64(len(far))):][:1]
 		}
 		f.Note = "from " + strings.Join(far, ",")
-		return c.during(ctx, f, pairs([]string{f.Host}, far, f.Way), fabric.Rule{Cut: true})
+		return c.during(ctx, f, ways([]string{f.Host}, far, f.Way), fabric.Rule{Cut: true})
 	}
 }
 
@@ -169,32 +172,32 @@ func (c *cast) cutLeader(ctx context.Context, f *trial.Fault, n *trial.Node) err
 		near, f.Way, f.Note = append(near, f.Host), trial.BothWays, "with leader "+n.Name
 		f.Process = ""
 	}
-	return errors.Join(c.during(ctx, f, pairs(near, c.names("rpwc", near...), f.Way), fabric.Rule{Cut: true}), c.back(ctx, n))
+	return errors.Join(c.during(ctx, f, ways(near, c.names("rpwc", near...), f.Way), fabric.Rule{Cut: true}), c.back(ctx, n))
 }
 
 // during puts a rule in force while a fault lasts.
-func (c *cast) during(ctx context.Context, f *trial.Fault, all []pair, r fabric.Rule) error {
-	defer c.apply(all, r)()
+func (c *cast) during(ctx context.Context, f *trial.Fault, all []fabric.Way, r fabric.Rule) error {
+	heal, err := c.network.Apply(r, all...)
+	if err != nil {
+		return err
+	}
+	defer heal()
 	f.Hold(ctx)
 	return nil
 }
 
 // worst is how bad the network of a host becomes.
 var worst = map[string]fabric.Rule{
-	"delay":     {Delay: 30 * time.Millisecond, Jitter: 20 * time.Millisecond},
-	"loss":      {Loss: 0.04},
-	"reorder":   {Reorder: 0.1, Duplicate: 0.1, Jitter: 5 * time.Millisecond},
-	"bandwidth": {Rate: 2 << 20, Queue: 128 << 10},
+	"delay": {Delay: 30 * time.Millisecond, Jitter: 20 * time.Millisecond},
+	"loss":  {Loss: 0.04},
 }
 
 // trouble makes the network of a host bad, in both directions.
 func (c *cast) trouble(ctx context.Context, f *trial.Fault) error {
 	r, share := worst[f.Kind.Name], 0.3+0.7*f.Amount
-	r.Delay, r.Jitter = scale(r.Delay, share), scale(r.Jitter, share)
-	r.Loss, r.Reorder, r.Duplicate = r.Loss*share, r.Reorder*share, r.Duplicate*share
-	r.Rate = int(float64(r.Rate) * (1.1 - share))
+	r.Delay, r.Jitter, r.Loss = scale(r.Delay, share), scale(r.Jitter, share), r.Loss*share
 	f.Note = fmt.Sprintf("%+v", r)
-	return c.during(ctx, f, pairs([]string{f.Host}, c.names("rpwc", f.Host), trial.BothWays), r)
+	return c.during(ctx, f, ways([]string{f.Host}, c.names("rpwc", f.Host), trial.BothWays), r)
 }
 
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }

@@ -42,8 +42,6 @@ func (c *cast) kinds() []*trial.Kind {
 		{Name: "cut-leader-and-worker", Target: "w", Lasts: [2]int{8, 16}, Fails: unknown, Settle: 2, Cuts: true, Play: c.onLeader(c.cutLeader)},
 		{Name: "delay", Target: "rpwc", Lasts: [2]int{5, 12}, Beside: true, Play: c.trouble},
 		{Name: "loss", Target: "rpwc", Lasts: [2]int{5, 12}, Beside: true, Play: c.trouble},
-		{Name: "reorder", Target: "rpwc", Lasts: [2]int{5, 12}, Beside: true, Play: c.trouble},
-		{Name: "bandwidth", Target: "rpwc", Lasts: [2]int{5, 12}, Beside: true, Play: c.trouble},
 		{Name: "clock-step-worker", Target: "w", Lasts: [2]int{5, 12}, Fails: severed, Settle: 1, Play: c.stepClock},
 		{Name: "clock-rate-worker", Target: "w", Lasts: [2]int{10, 20}, Beside: true, Play: c.slowClock},
 		{Name: "clock-rate-beyond", Target: "w", Lasts: [2]int{10, 20}, Fails: unsafe, Settle: 1, Beyond: true, Play: c.slowClock},

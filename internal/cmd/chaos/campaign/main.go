@@ -4,7 +4,7 @@
 // fault of the network is one-way and exact.
 //
 // While requests go in all the time, a plan made from a seed is carried out. It kills
-// and pauses processes, cuts hosts off, delays, loses and reorders their frames, and
+// and pauses processes, cuts hosts off, delays and loses their frames, and
 // sets and slows clocks. The store fails over with and without losing writes, disks and
 // memory run out, and everything is upgraded.
 //
@@ -154,7 +154,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		}
 		r.Print(func(w io.Writer) {
 			n := c.network.Counts()
-			fmt.Fprintf(w, "frames\t%d forwarded, %d lost, %d duplicated, %d delayed\n", n.Forwarded, n.Lost, n.Duplicated, n.Delayed)
+			fmt.Fprintf(w, "frames\t%d forwarded, %d lost, %d delayed\n", n.Forwarded, n.Lost, n.Delayed)
 		})
 		return r.Verdict(dir)
 	})

@@ -70,11 +70,11 @@ func TestHostsTalkThroughTheSwitch(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	set(t, s, "a", "b", Rule{Loss: 0.1, Delay: time.Millisecond, Duplicate: 0.1, Reorder: 0.1})
+	apply(t, s, "a", "b", Rule{Loss: 0.1, Delay: time.Millisecond})
 	if answer, err := ask(ctx, a, addr); err != nil || answer != "hello" {
 		t.Fatalf("%q, %v", answer, err)
 	}
-	set(t, s, "b", "a", Rule{Cut: true}) // the question arrives, the answer does not
+	heal := apply(t, s, "b", "a", Rule{Cut: true}) // the question arrives, the answer does not
 	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancelShort()
 	if answer, err := ask(short, a, addr); err == nil {
@@ -83,7 +83,7 @@ func TestHostsTalkThroughTheSwitch(t *testing.T) {
 	if _, err := new(net.Dialer).DialContext(short, "tcp", addr); err == nil {
 		t.Fatal("the test's own namespace reaches a host")
 	}
-	set(t, s, "b", "a", Rule{})
+	heal()
 	if answer, err := ask(ctx, a, addr); err != nil || answer != "hello" {
 		t.Fatalf("after the cut: %q, %v", answer, err)
 	}

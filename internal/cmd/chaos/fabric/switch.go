@@ -31,23 +31,27 @@ const (
 )
 
 // Rule is how frames from one host to another are treated. The zero value
-// forwards them all at once. A frame passes what is set in this order.
+// forwards them all at once. Frames of one way keep their order.
 type Rule struct {
-	Cut       bool          // none passes
-	Loss      float64       // share of the frames that are lost
-	Duplicate float64       // share that come twice
-	Rate      int           // bytes a second; 0 for no limit
-	Queue     int           // bytes that wait for Rate, the others are lost; 0 is 64 KiB
-	Delay     time.Duration // of each frame
-	Jitter    time.Duration // up to this much more
-	Reorder   float64       // share that is held back by up to twice Jitter, 10 ms at least, so that others overtake it
+	Cut    bool          // none passes
+	Loss   float64       // share of the frames that are lost
+	Delay  time.Duration // of each frame
+	Jitter time.Duration // up to this much more
 }
+
+// and returns a rule that is as bad as two together.
+func (r Rule) and(other Rule) Rule {
+	return Rule{r.Cut || other.Cut, 1 - (1-r.Loss)*(1-other.Loss), r.Delay + other.Delay, r.Jitter + other.Jitter}
+}
+
+// Way is from one port to another.
+type Way struct{ From, To string }
 
 // Frames is a port's device: Read returns one frame, Write takes one.
 type Frames = io.ReadWriteCloser
 
 // Counts are the frames that a switch has seen.
-type Counts struct{ Forwarded, Lost, Duplicated, Delayed int64 }
+type Counts struct{ Forwarded, Lost, Delayed int64 }
 
 // Switch forwards frames between its ports by a table of their addresses;
 // frames for all go to all others. A frame for an address that is not there is
@@ -60,7 +64,7 @@ type Switch struct {
 	mu     sync.Mutex // guards what follows, and what belongs to paths and ports
 	ports  map[string]*port
 	macs   map[MAC]*port
-	paths  map[[2]string]*path
+	paths  map[Way]*path
 	counts Counts
 	closed bool
 }
@@ -68,11 +72,11 @@ type Switch struct {
 // ErrPort is returned for a port that is not there, or is there twice.
 var ErrPort = errors.New("fabric: port")
 
-// NewSwitch returns a switch that decides by the seed what is lost, held back
-// and duplicated: the n-th frame from one port to another fares alike each
+// NewSwitch returns a switch that decides by the seed what is lost and how long
+// it is held back: the n-th frame from one port to another fares alike each
 // time, under one rule.
 func NewSwitch(seed uint64) *Switch {
-	return &Switch{seed: seed, done: make(chan struct{}), ports: make(map[string]*port), macs: make(map[MAC]*port), paths: make(map[[2]string]*path)}
+	return &Switch{seed: seed, done: make(chan struct{}), ports: make(map[string]*port), macs: make(map[MAC]*port), paths: make(map[Way]*path)}
 }
 
 // port is where a host is attached.
@@ -86,10 +90,9 @@ type port struct {
 
 // path is the way from one port to another.
 type path struct {
-	rule  Rule
+	rules []*Rule // in force, one beside the other
 	rng   *rand.Rand
-	free  time.Time // when the frames before have passed Rate
-	last  time.Time // when the last frame arrives that is not held back
+	last  time.Time // when the last frame arrives
 	order uint64
 }
 
@@ -117,24 +120,35 @@ func (s *Switch) addPathLocked(from, to string) {
 	for _, b := range []byte(from + "\x00" + to) {
 		key = (key ^ uint64(b)) * 1099511628211
 	}
-	s.paths[[2]string{from, to}] = &path{rng: rand.New(rand.NewPCG(s.seed, key))}
+	s.paths[Way{from, to}] = &path{rng: rand.New(rand.NewPCG(s.seed, key))}
 }
 
-// Set puts a rule in force for frames from one port to another, instead of the
-// one before. Frames that are on their way arrive as they would have; a cut
-// loses them.
-func (s *Switch) Set(from, to string, r Rule) error {
+// Apply puts a rule in force on ways, beside those that are, until heal is
+// called. Frames that are on their way arrive as they would have; a cut loses
+// them.
+func (s *Switch) Apply(r Rule, ways ...Way) (heal func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.paths[[2]string{from, to}]
-	if p == nil {
-		return fmt.Errorf("%w: no way from %s to %s", ErrPort, from, to)
+	for _, way := range ways {
+		if s.paths[way] == nil {
+			return nil, fmt.Errorf("%w: no way from %s to %s", ErrPort, way.From, way.To)
+		}
 	}
-	p.rule = r
-	if r.Cut {
-		s.ports[to].drop(from)
+	for _, way := range ways {
+		p := s.paths[way]
+		p.rules = append(p.rules, &r)
+		if r.Cut {
+			s.ports[way.To].drop(way.From)
+		}
 	}
-	return nil
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, way := range ways {
+			p := s.paths[way]
+			p.rules = slices.DeleteFunc(p.rules, func(other *Rule) bool { return other == &r })
+		}
+	}, nil
 }
 
 // Counts returns the frames so far.
@@ -199,58 +213,28 @@ func (s *Switch) forward(from *port, frame []byte) {
 
 // passLocked treats a frame by its rule and puts it down for delivery.
 func (s *Switch) passLocked(from, to *port, frame []byte) {
-	way := s.paths[[2]string{from.name, to.name}]
-	lost, twice, late, spread := way.rng.Float64(), way.rng.Float64(), way.rng.Float64(), way.rng.Float64() // of each frame, whatever the rule
-	r := way.rule
-	now := time.Now()
-	if r.Cut || lost < r.Loss {
+	way := s.paths[Way{from.name, to.name}]
+	lost, spread := way.rng.Float64(), way.rng.Float64() // of each frame, whatever the rule
+	var r Rule
+	for _, one := range way.rules {
+		r = r.and(*one)
+	}
+	if r.Cut || lost < r.Loss || to.bytes+len(frame) > maxWaiting {
 		s.counts.Lost++
 		return
 	}
-	at := now
-	if r.Rate > 0 {
-		queue := r.Queue
-		if queue == 0 {
-			queue = 64 << 10
-		}
-		start := at
-		if way.free.After(start) {
-			start = way.free
-		}
-		if int(start.Sub(now).Seconds()*float64(r.Rate))+len(frame) > queue {
-			s.counts.Lost++
-			return
-		}
-		at = start.Add(time.Duration(float64(len(frame)) / float64(r.Rate) * float64(time.Second)))
-		way.free = at
+	now := time.Now()
+	at := now.Add(r.Delay + time.Duration(spread*float64(r.Jitter)))
+	if at.Before(way.last) {
+		at = way.last
 	}
-	at = at.Add(r.Delay)
-	if late < r.Reorder {
-		at = at.Add(max(time.Duration(spread*float64(2*r.Jitter)), 10*time.Millisecond))
-	} else {
-		at = at.Add(time.Duration(spread * float64(r.Jitter)))
-		if at.Before(way.last) {
-			at = way.last
-		}
-		way.last = at
-	}
-	copies := 1
-	if twice < r.Duplicate {
-		copies = 2
-		s.counts.Duplicated++
-	}
+	way.last = at
+	way.order++
+	s.counts.Forwarded++
 	if at.After(now) {
 		s.counts.Delayed++
 	}
-	for range copies {
-		if to.bytes+len(frame) > maxWaiting {
-			s.counts.Lost++
-			return
-		}
-		s.counts.Forwarded++
-		way.order++
-		to.put(arrival{at: at, order: way.order, from: from.name, frame: slices.Clone(frame)})
-	}
+	to.put(arrival{at: at, order: way.order, from: from.name, frame: slices.Clone(frame)})
 }
 
 // deliver writes the frames of a port when they are due.
