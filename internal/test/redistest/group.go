@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,7 +111,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	config := []string{"--repl-diskless-sync-delay", "0"}
 	master := Start(t, config...)
-	replica := Start(t, append(config, "--replicaof", "127.0.0.1 "+strconv.Itoa(master.port))...)
+	replica := Start(t, append(config, "--replicaof", "127.0.0.1 "+master.port)...)
 	s := &Sentinel{t: t, Nodes: [2]*Server{master, replica}}
 	eventually(t, "the replica follows its master", func() bool {
 		return strings.Contains(master.CLI("info", "replication"), "state=online")
@@ -120,7 +119,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	s.Watcher = startSentinelProcess(t, master)
 	s.Watcher.CLI("sentinel", "debug", "info-period", "200") // instead of 10 s
 	eventually(t, "the sentinel knows the replica", func() bool {
-		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", masterName), strconv.Itoa(replica.port))
+		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", masterName), replica.port)
 	})
 	return s
 }
@@ -170,7 +169,7 @@ func (s *Sentinel) Switchover() {
 		}
 		return false
 	})
-	old.CLI("replicaof", "127.0.0.1", strconv.Itoa(s.Master().port))
+	old.CLI("replicaof", "127.0.0.1", s.Master().port)
 }
 
 func (s *Sentinel) hasPromoted(old *Server) bool {
