@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/keyway-go/keyway => ../../..
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/keyway-go/keyway v0.0.0-00010101000000-000000000000
 	golang.org/x/sys v0.49.0
 )

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/anishathalye/porcupine"
 )
 
 // operation is an increment of a key's counter as a client has seen it.
@@ -18,11 +20,11 @@ type operation struct {
 // Never is the return of an operation whose client saw no answer.
 const Never = time.Duration(math.MaxInt64)
 
-// operations makes the history of what was written. An answer that a client
+// Operations makes the history of what was written. An answer that a client
 // did not see is taken from the observer, and counts as returning never: it
 // may have been written at any time after the call. What was never written
 // had no effect and is left out.
-func operations(requests []*Request, seen Record) (ops []operation, wrong []Finding) {
+func Operations(requests []*Request, seen Record) (ops []operation, wrong []Finding) {
 	for _, r := range requests {
 		x := seen.Requests[r.Number]
 		switch {
@@ -38,17 +40,47 @@ func operations(requests []*Request, seen Record) (ops []operation, wrong []Find
 	return ops, wrong
 }
 
-// badHistories returns the keys whose history is not that of a counter, and why.
-func badHistories(ops []operation) map[string]string {
+// count is the state of the model.
+type count struct{ value, token int64 }
+
+// counterModel is a counter per key: an operation adds one, under a token that
+// is higher than the one before.
+var counterModel = porcupine.Model{
+	Init: func() any { return count{} },
+	Step: func(state, input, output any) (bool, any) {
+		before, after := state.(count), output.(count)
+		if before == (count{}) {
+			before.value = input.(int64) // where the segment begins
+		}
+		return after.value == before.value+1 && after.token > before.token, after
+	},
+	DescribeOperation: func(_, output any) string { return fmt.Sprintf("+1 → %+v", output) },
+}
+
+// segment bounds the operations that porcupine looks at in one go.
+const segment = 2000
+
+// Linearizable checks each key's history against a counter: once by its
+// definition, which a counter whose every value is known allows in one pass,
+// and once with porcupine, in segments. It returns the keys that fail and why.
+func Linearizable(ops []operation, timeout time.Duration) (bad map[string]string) {
+	bad = make(map[string]string)
 	byKey := make(map[string][]operation)
 	for _, op := range ops {
 		byKey[op.key] = append(byKey[op.key], op)
 	}
-	bad := make(map[string]string)
+	deadline := time.Now().Add(timeout)
 	for key, ops := range byKey {
 		slices.SortFunc(ops, func(a, b operation) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.call, b.call)) })
 		if why := ordered(ops); why != "" {
 			bad[key] = why
+		}
+		for part := range slices.Chunk(ops, segment) {
+			result := porcupine.CheckOperationsTimeout(counterModel, history(part), max(time.Until(deadline), time.Millisecond))
+			if result != porcupine.Ok {
+				bad[key] = fmt.Sprintf("porcupine: %s; %s", result, bad[key])
+				break
+			}
 		}
 	}
 	return bad
@@ -56,7 +88,7 @@ func badHistories(ops []operation) map[string]string {
 
 // ordered looks at operations sorted by value. The values are then the only
 // possible order, so each must be there once, with rising tokens, and none may
-// have been called after a later one returned: the history is linearizable.
+// have been called after a later one returned.
 func ordered(ops []operation) string {
 	back := Never // earliest return of the operations after this one
 	for i := len(ops) - 1; i >= 0; i-- {
@@ -73,4 +105,13 @@ func ordered(ops []operation) string {
 		}
 	}
 	return ""
+}
+
+func history(ops []operation) []porcupine.Operation {
+	first := ops[0].value - 1
+	h := make([]porcupine.Operation, len(ops))
+	for i, op := range ops {
+		h[i] = porcupine.Operation{Input: first, Output: count{op.value, op.token}, Call: int64(op.call), Return: int64(op.back)}
+	}
+	return h
 }

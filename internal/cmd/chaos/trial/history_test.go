@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -14,7 +15,7 @@ func increments(n int) []operation {
 	return ops
 }
 
-func TestHistories(t *testing.T) {
+func TestLinearizable(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(ops []operation) []operation
@@ -32,9 +33,21 @@ func TestHistories(t *testing.T) {
 		{"token not higher", func(ops []operation) []operation { ops[8].token = ops[7].token; return ops }, true},
 	}
 	for _, tt := range tests {
-		if bad := badHistories(tt.change(increments(20))); (len(bad) > 0) != tt.bad {
-			t.Errorf("%s: %v", tt.name, bad)
+		for _, n := range []int{20, segment + 20} {
+			bad := Linearizable(tt.change(increments(n)), time.Minute)
+			if (len(bad) > 0) != tt.bad || tt.bad && !strings.HasPrefix(bad["k"], "porcupine: Illegal") {
+				t.Errorf("%s, %d operations: %v", tt.name, n, bad)
+			}
 		}
+	}
+}
+
+func TestOrderBetweenSegments(t *testing.T) {
+	ops := increments(segment + 20)
+	ops[segment+10].back = 5 // before the ones of the first segment were called
+	ops[segment+10].call = 0
+	if bad := Linearizable(ops, time.Minute); len(bad) == 0 {
+		t.Error("an operation that returned long before its turn was accepted")
 	}
 }
 
@@ -48,7 +61,7 @@ func TestOperationsTrustNeitherSide(t *testing.T) {
 		{Number: 4, Status: 502, Recv: 20},            // an effect, no answer
 		{Number: 5, Status: 200, Value: 9, Token: 10}, // never seen by the app
 	}
-	ops, wrong := operations(requests, seen)
+	ops, wrong := Operations(requests, seen)
 	if len(ops) != 2 || ops[0].back != 10 || ops[1].back != Never || ops[1].value != 2 {
 		t.Errorf("operations %+v", ops)
 	}

@@ -2,8 +2,8 @@
 // cluster ([Site]) with its [Store] and programs ([Program]), the app that sees
 // and judges each execution ([Observer]), the clients ([Load]), what they ask
 // for ([Mix]), the faults ([Kind]) and when they come ([Plan]), the check of
-// what clients and app have seen ([Judge]), and all of it together ([Trial],
-// [Report]).
+// what clients and app have seen ([Operations], [Linearizable]), and all of it
+// together ([Trial], [Report]).
 package trial
 
 import (

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Judgement is what a trial has shown.
@@ -18,11 +19,15 @@ type Judgement struct {
 	Bad            map[string]string // keys whose history is not that of a counter, and why
 }
 
+// historyTimeout bounds what porcupine takes; a history that it cannot judge
+// by then is a violation.
+const historyTimeout = 2 * time.Minute
+
 // Judge compares what clients and observer have seen. A finding is no violation if excuse says that
 // it is excused; if it is also beyond, the history of its key is not judged.
 func Judge(requests []*Request, seen Record, excuse func(Finding) (excused, beyond bool)) *Judgement {
-	ops, wrong := operations(requests, seen)
-	j := &Judgement{Operations: len(ops), Bad: badHistories(ops)}
+	ops, wrong := Operations(requests, seen)
+	j := &Judgement{Operations: len(ops), Bad: Linearizable(ops, historyTimeout)}
 	outside := make(map[string]bool) // keys
 	for _, f := range slices.Concat(seen.Findings, wrong) {
 		j.Found[f.Kind]++
