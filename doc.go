@@ -64,7 +64,7 @@
 //
 // An error that wraps ErrMayHaveRun says that the call may have run, or may still run:
 //
-//	*PanicError       the function of a batch panicked; Share panics with it
+//	*PanicError       the function of a batch panicked
 //	ErrOwnershipLost  the node could not be sure any more that it owns the key; this is also
 //	                  the cause with which the contexts of its executions end then
 //	ErrTimeout        likewise, if a request has held its key for as long as it may

@@ -33,8 +33,8 @@ type UnownedError = gateway.UnownedError
 // the key's holder waits for a key of that execution. It names both keys.
 type DeadlockError = gateway.DeadlockError
 
-// PanicError is the error of a call of a [Batcher] whose function panicked. [Share] panics
-// with it. It wraps [ErrMayHaveRun].
+// PanicError is the error of a call of a [Batcher] whose function panicked. It
+// wraps [ErrMayHaveRun].
 type PanicError = worker.PanicError
 
 // QuarantinedError is the error of a call at the owner of a key whose executions nodes have died of. It has

@@ -88,9 +88,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // Share works at the node that owns key; elsewhere its error is a [*NotOwnerError],
-// which names the owner. It runs fn as [Node.Do] does, once for equal reads: a call with
-// the same key, op and T that comes while another waits or runs gets that one's result,
-// with shared set. The result is no older than the call. See worker.Share.
+// which names the owner. It runs fn as [Node.Do] does, once for equal reads: when fn ends, calls with
+// the same key, op and T that wait for the key get its result, with shared set. The result
+// is no older than the call. See worker.Share.
 func Share[T any](ctx context.Context, n *Node, key, op string, fn func(Execution) (T, error)) (v T, shared bool, err error) {
 	return worker.Share(ctx, n.worker, key, op, fn)
 }

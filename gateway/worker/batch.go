@@ -309,6 +309,28 @@ func linkCalls[In, Out any](t *timing, calls []*batchCall[In, Out]) {
 	t.span.SetAttributes(spans.Batch.Int(size))
 }
 
+// PanicError is the error of calls of a [Batcher] whose handler panicked, on a goroutine of its own. The callers'
+// stacks do not show its origin. It is a [gateway.ErrMayHaveRun].
+type PanicError struct {
+	Value any    // what the handler panicked with
+	Stack []byte // of the goroutine that panicked
+}
+
+func (p *PanicError) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }
+
+// Is makes the error an [gateway.ErrMayHaveRun].
+func (p *PanicError) Is(target error) bool { return target == gateway.ErrMayHaveRun }
+
+// Unwrap returns Value if it is an error.
+func (p *PanicError) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// errGoexit is what the callers of a batch get when its handler calls
+// runtime.Goexit instead of returning.
+var errGoexit = errors.New("worker: the handler of the batch called runtime.Goexit")
+
 // failure returns why the calls of a batch have no result. The handler panicked with r or, if r is
 // nil and it has not returned, called runtime.Goexit; or it returned err and the ownership was
 // lost.

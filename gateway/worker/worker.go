@@ -18,8 +18,8 @@
 // worker off the ring, so that other workers serve its keys.
 //
 // A batch is a group of calls for one key that one execution answers together; a [Batcher] collects
-// the waiting calls. A flight is a call whose result equal calls share ([Share]). It is forgotten
-// while the key is still held, since a later caller may see newer data.
+// the waiting calls. Equal calls of [Share] share one's result: at its end, while the key is still held, since a later
+// caller may see newer data.
 //
 // Files, from a request inwards:
 //
@@ -76,7 +76,6 @@ type Worker struct {
 	bodies    *spool.Pool // of requests over plain HTTP
 	settings  ring.Settings
 	keys      *keyed.Keys
-	flights   flights
 	collapses atomic.Uint64 // see collapsible.came
 	batches   atomic.Bool   // there is a handler of requests that are submitted to a batcher
 	apps      apps

@@ -396,7 +396,9 @@ func (k *Keys) Nest(ctx context.Context, key string, call bool) (x Execution, ne
 		case c.part.Cancels.Load() != c.cancels:
 			err = fmt.Errorf("%w: key %q is asked for within the execution that held it", gateway.ErrOwnershipLost, key)
 		default:
-			keepApart(ctx, c)
+			for inner := Innermost(ctx); inner != c; inner = Innermost(inner.parent) {
+				inner.usesOuter.Store(true)
+			}
 			r := runs.Get().(*run)
 			r.part, r.parent, r.token, r.cancels, r.outer = c.part, ctx, c.token, c.cancels, c
 			return Execution{run: r, life: r.state.Load(), Key: key}, true, nil

@@ -44,12 +44,6 @@ type Trace interface {
 	End(cancelled string)
 }
 
-// Joined is the common part of several callers that run as one execution.
-type Joined interface {
-	// KeepApart says that an execution begins within theirs, so that what they share is of the first one alone.
-	KeepApart()
-}
-
 // Asking is how a caller asks for a key. It does not change while the caller waits.
 type Asking struct {
 	Call    bool           // a call of this program, which cannot be sent elsewhere; not a request
@@ -62,7 +56,7 @@ type Asking struct {
 	Share   Origin         // where the request comes from; nil for no bound but the worker's own
 	Item    *keytable.Item // the item that the holder of the key may take along, or nil
 
-	Alike bool // the item is of a request that may get the answer to an equal one
+	Alike bool // the item is of a request or call that may get the answer to an equal one
 
 	Policy *policy.Policy // of the caller's route; nil for none
 	Client uint64         // that it asks for, see [keytable.Wait]; 0 for the program itself

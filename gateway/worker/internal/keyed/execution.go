@@ -57,8 +57,11 @@ func (x Execution) Nested() bool { return x.run.outer != nil }
 // Lost reports whether all that the partition had admitted was cancelled since the key was asked for.
 func (x Execution) Lost() bool { return x.run.part.Cancels.Load() != x.run.cancels }
 
-// Join says with what other callers the execution runs. It must be called before its context is used.
-func (x Execution) Join(j Joined) { x.run.joined = j }
+// UsesOuter reports whether a call with the execution's context has run within an execution around it.
+func (x Execution) UsesOuter() bool {
+	c, ok := x.Context().(*Context)
+	return ok && c.usesOuter.Load()
+}
 
 // LeaveChain makes the execution one of no caller: its context never ends with theirs, and belongs
 // to no execution of theirs. It must be called before its context is used.
@@ -127,7 +130,6 @@ type admission struct {
 	token   int64
 	cancels uint64        // part.cancels when the key was asked for
 	outer   *Context      // the execution around it, if that holds the key
-	joined  Joined        // the callers that share the execution, or nil
 	began   time.Duration // since the worker's start; set if there is a timeout, or to time the execution
 	timeout time.Duration // how long the execution may take; 0 for no bound
 }
@@ -247,6 +249,7 @@ type Context struct {
 	left       time.Duration   // when the client was found to have left, since the worker's start, 0 if it has not; guarded by part.mu
 	born       uint64          // order among the contexts of the worker
 	streams    atomic.Bool     // the answer continues as a stream
+	usesOuter  atomic.Bool     // see Execution.UsesOuter
 	tracked    bool            // it is in part.live; guarded by part.mu, as what follows
 	prev, next *Context        // there
 	gone       *time.Timer     // ends a stream whose client has left; nil if it has not
@@ -459,16 +462,6 @@ func (c *Context) holds() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.ended || c.within > 0
-}
-
-// keepApart keeps apart what runs along ctx, up to the execution
-// of c, with other callers: they use what their first callers hold, in the midst of what these do.
-func keepApart(ctx context.Context, c *Context) {
-	for inner := Innermost(ctx); inner != c; inner = Innermost(inner.parent) {
-		if inner.joined != nil {
-			inner.joined.KeepApart()
-		}
-	}
 }
 
 func chainOf(ctx context.Context) string {
