@@ -1,7 +1,7 @@
-// Package live sends what one goroutine gathers to all viewers, as server-sent events.
+// Package live sends what is gathered once a second to all viewers, as server-sent events.
 //
-// The goroutine runs while there are viewers, and gathers once a second. All viewers get the same
-// bytes. A viewer that does not read its events is dropped.
+// The viewer that first finds the last event old gathers the next one, and all viewers get the same bytes. Nothing is
+// gathered without a viewer. A viewer that does not read its events is dropped.
 package live
 
 import (
@@ -19,144 +19,104 @@ const (
 	// Every is how often is gathered.
 	Every = time.Second
 
-	// Heartbeat is after how long a viewer gets a comment, if there is nothing else.
-	Heartbeat = 5 * time.Second
-
 	// WriteTimeout is how long one write to a viewer may take.
 	WriteTimeout = 5 * time.Second
-
-	backlog = 4 // events that a viewer has not been sent yet; with one more it is dropped
 )
 
 // Gather returns what is so at the moment, without a line break in it.
 type Gather func(ctx context.Context) []byte
 
-// Stream is an [http.Handler] that sends events until the client leaves or the server is closed.
-// The first viewer starts its goroutine; the last one stops it and waits for its end. mu guards the
-// viewers.
+// Stream is an [http.Handler] that sends events until the client leaves or the server is closed. A run begins with its
+// first viewer, and ends with its last one.
 type Stream struct {
 	begin func() Gather
 
-	mu      sync.Mutex           // guards what follows
-	viewers map[chan []byte]bool // by their events; false for one that was dropped, whose channel is closed
-	last    []byte               // event, nil before the first one
-	stop    context.CancelFunc   // ends the goroutine
-	ended   chan struct{}        // is closed when it has
+	mu      sync.Mutex // guards what follows
+	viewers int
+	run     context.Context // nil before the first viewer
+	end     context.CancelFunc
+
+	gathering chan struct{}   // holds an element while the fields that follow are used
+	of        context.Context // the run of gather
+	gather    Gather
+	event     []byte
+	at        time.Time // when it was gathered
 }
 
-// New returns a stream of the results of begin's Gather. begin is called each time the first viewer
-// comes; no two of its results are in use at once.
+// New returns a stream of the results of begin's Gather. begin is called in each run; no two of its results are in use
+// at once.
 func New(begin func() Gather) *Stream {
-	return &Stream{begin: begin, viewers: make(map[chan []byte]bool)}
+	return &Stream{begin: begin, gathering: make(chan struct{}, 1)}
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	events := s.join()
-	if events == nil {
+	run := s.join()
+	if run == nil {
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, fmt.Sprintf("%d viewers have this page open already: close one of them", MaxViewers), http.StatusServiceUnavailable)
 		return
 	}
-	defer s.removeViewer(events)
+	gone := context.AfterFunc(r.Context(), s.leave) // at once, even while it gathers
+	defer func() {
+		if gone() {
+			s.leave()
+		}
+	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx
 	w.Header().Set("Connection", "close")     // which has a deadline from here on
 	out := http.NewResponseController(w)
-	heartbeat := time.NewTicker(Heartbeat)
-	defer heartbeat.Stop()
-	for event := []byte("retry: 2000\n\n"); ; {
+	send := func(event []byte) bool {
 		_ = out.SetWriteDeadline(time.Now().Add(WriteTimeout)) // where there are deadlines
-		if _, err := w.Write(event); err != nil || out.Flush() != nil {
-			return
-		}
-		heartbeat.Reset(Heartbeat)
-		var open bool
-		select {
-		case event, open = <-events:
-			if !open {
-				return
-			}
-		case <-heartbeat.C:
-			event = []byte(":\n\n")
-		case <-r.Context().Done():
-			return
-		}
+		_, err := w.Write(event)
+		return err == nil && out.Flush() == nil
 	}
-}
-
-// join lets another viewer watch, and returns nil if there are too many.
-func (s *Stream) join() (events chan []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.viewers) == MaxViewers {
-		return nil
-	}
-	if len(s.viewers) == 0 {
-		ctx, cancel := context.WithCancel(context.Background())
-		before, ended := s.ended, make(chan struct{})
-		s.last, s.stop, s.ended = nil, cancel, ended
-		go s.run(ctx, before, ended)
-	}
-	events = make(chan []byte, backlog)
-	if s.viewers[events] = true; s.last != nil {
-		events <- s.last
-	}
-	return events
-}
-
-// removeViewer ends a viewer's watching, and the goroutine with that of the last one.
-func (s *Stream) removeViewer(events chan []byte) {
-	s.mu.Lock()
-	delete(s.viewers, events)
-	last, ended := len(s.viewers) == 0, s.ended
-	if last {
-		s.stop()
-	}
-	s.mu.Unlock()
-	if last {
-		<-ended
-	}
-}
-
-// run gathers until ctx ends. It begins when the run before, if there was one, has
-// ended.
-func (s *Stream) run(ctx context.Context, before <-chan struct{}, ended chan<- struct{}) {
-	defer close(ended)
-	if before != nil {
-		<-before
-	}
-	gather := s.begin()
-	tick := time.NewTicker(Every)
-	defer tick.Stop()
-	for {
-		s.publish(ctx, fmt.Appendf(nil, "data: %s\n\n", gather(ctx)))
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// publish gives all viewers an event of a run, unless that is to end.
-func (s *Stream) publish(ctx context.Context, event []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ctx.Err() != nil {
+	if !send([]byte("retry: 2000\n\n")) {
 		return
 	}
-	s.last = event
-	for events, open := range s.viewers {
-		if !open {
-			continue
-		}
+	tick := time.NewTicker(Every)
+	defer tick.Stop()
+	for r.Context().Err() == nil && send(s.next(run)) {
 		select {
-		case events <- event:
-		default:
-			s.viewers[events] = false
-			close(events)
+		case <-tick.C:
+		case <-r.Context().Done():
 		}
 	}
+}
+
+// join lets another viewer watch, and returns its run; nil if there are too many.
+func (s *Stream) join() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.viewers == MaxViewers {
+		return nil
+	}
+	if s.viewers == 0 {
+		s.run, s.end = context.WithCancel(context.Background())
+	}
+	s.viewers++
+	return s.run
+}
+
+func (s *Stream) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.viewers--; s.viewers == 0 {
+		s.end()
+	}
+}
+
+// next returns the event of the moment in a run. It gathers one if the last one is about as old as Every.
+func (s *Stream) next(run context.Context) []byte {
+	s.gathering <- struct{}{}
+	defer func() { <-s.gathering }()
+	if s.of != run {
+		s.of, s.gather, s.at = run, s.begin(), time.Time{}
+	}
+	if now := time.Now(); now.Sub(s.at) > Every-Every/10 { // tickers do not tick to the microsecond
+		s.at, s.event = now, fmt.Appendf(nil, "data: %s\n\n", s.gather(run))
+	}
+	return s.event
 }

@@ -21,22 +21,16 @@ import (
 // source counts what is gathered of it.
 type source struct {
 	begun, gathered, now, most atomic.Int64
-	stuck, deaf                chan struct{} // gathering waits until these are closed, for deaf whatever its context; nil: it does not
+	deaf                       chan struct{} // gathering waits until it is closed, whatever its context; nil: it does not
 }
 
 func (s *source) begin() live.Gather {
 	s.begun.Add(1)
-	return func(ctx context.Context) []byte {
+	return func(context.Context) []byte {
 		s.most.Store(max(s.most.Load(), s.now.Add(1)))
 		defer s.now.Add(-1)
 		if s.deaf != nil {
 			<-s.deaf
-		}
-		if s.stuck != nil {
-			select {
-			case <-s.stuck:
-			case <-ctx.Done():
-			}
 		}
 		return fmt.Append(nil, s.gathered.Add(1))
 	}
@@ -90,7 +84,7 @@ func watch(t *testing.T, stream *live.Stream, s *screen) (leave func()) {
 	return func() { cancel(); <-ended }
 }
 
-// One goroutine gathers once a second for all who watch, and only while somebody does.
+// One viewer gathers once a second for all who watch, and only while somebody does.
 func TestGathersOnceForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var src source
@@ -127,7 +121,7 @@ func TestGathersOnceForAll(t *testing.T) {
 		leave := watch(t, stream, &third)
 		time.Sleep(time.Second)
 		leave()
-		if src.begun.Load() != 3 || src.most.Load() != 1 {
+		if n := src.begun.Load(); n < 2 || n > 3 || src.most.Load() != 1 { // the third one may leave before anything is gathered
 			t.Errorf("%d runs, %d at once", src.begun.Load(), src.most.Load())
 		}
 	})
@@ -157,21 +151,6 @@ func TestTrapRunsFollowEachOther(t *testing.T) {
 			t.Errorf("the second one got %q", got)
 		}
 		leaveSecond()
-	})
-}
-
-// What is gathered slowly leaves viewers with a sign of life.
-func TestHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := source{stuck: make(chan struct{})}
-		stream := live.New(src.begin)
-		var s screen
-		leave := watch(t, stream, &s)
-		time.Sleep(2*live.Heartbeat + time.Millisecond)
-		if got := s.String(); got != "retry: 2000\n\n:\n\n:\n\n" {
-			t.Errorf("%q", got)
-		}
-		leave()
 	})
 }
 
@@ -225,7 +204,7 @@ func TestTrapSlowViewer(t *testing.T) {
 		if n := strings.Count(quick.String(), "data: "); n < 60 {
 			t.Errorf("the other one has %d events", n)
 		}
-		// One that takes each write so slowly that it falls behind is dropped, too.
+		// One that takes a write slowly gets nothing of the time before.
 		late := screen{read: make(chan struct{}), header: make(http.Header)}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -236,8 +215,8 @@ func TestTrapSlowViewer(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		close(late.read)
 		<-dropped
-		if n := strings.Count(late.String(), "data: "); n > 5 {
-			t.Errorf("who was behind got %d events", n)
+		if n := strings.Count(late.String(), "data: "); n > 21 {
+			t.Errorf("who was behind for 10 s of 30 got %d events", n)
 		}
 		leave()
 	})
