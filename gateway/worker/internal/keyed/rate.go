@@ -2,7 +2,6 @@ package keyed
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -15,15 +14,16 @@ import (
 	"github.com/keyway-go/keyway/internal/status"
 )
 
-// maxBuckets is how many keys' rates are kept at one time. Each takes some 150 bytes.
+// maxBuckets is how many keys' rates are kept at one time. Each takes some 80 bytes.
 const maxBuckets = 1_000_000
 
 // rates bounds the executions of keys by their routes' rates. It has a token bucket for each route
-// and key, unless the bucket is full. The key's owner keeps it, and starts with a full one.
+// and key, unless the bucket is full. The key's owner keeps it, and starts with a full one. It stores the
+// time when the bucket will be full, since the worker's start, which determines the number of
+// tokens at any other time (as in the Generic Cell Rate Algorithm).
 type rates struct {
 	mu      sync.Mutex // guards what follows
-	buckets map[bucketID]*bucket
-	byFull  bucketHeap
+	buckets map[bucketID]time.Duration
 	most    int           // buckets; 0 means maxBuckets
 	latest  time.Duration // time at which a token was asked for
 }
@@ -37,14 +37,6 @@ var rateSeed = maphash.MakeSeed()
 
 func newBucketID(route, key string, term uint64) bucketID {
 	return bucketID{maphash.String(rateSeed, route), maphash.String(rateSeed, key), term}
-}
-
-// bucket is a token bucket. It stores the time when it will be full, which determines the number of
-// tokens at any other time (as in the Generic Cell Rate Algorithm).
-type bucket struct {
-	id    bucketID
-	full  time.Duration // when it is, since the worker's start
-	index int           // in rates.byFull
 }
 
 // RateError is the error of a request that exceeds its route's rate for the key. It has not run.
@@ -71,24 +63,16 @@ func (r *rates) takeToken(p *policy.Policy, key string, term uint64, now time.Du
 	defer r.mu.Unlock()
 	now = max(now, r.latest) // who has read the clock before others may come after them
 	r.latest = now
-	b := r.buckets[id]
-	full := now
-	if b != nil {
-		full = max(b.full, now)
-		if full > now+size { // the rate was another one
-			full = now + size
-			b.full = full
-			heap.Fix(&r.byFull, b.index)
-		}
-	}
+	before, known := r.buckets[id]
+	full := min(max(before, now), now+size) // it is later if the rate was another one
 	if wait := full + interval - now - size; wait > 0 {
+		r.buckets[id] = full
 		return &RateError{key, p.Rate, wait}
 	}
-	if b == nil {
-		b = r.addLocked(id, now)
+	if !known {
+		r.makeRoomLocked(now)
 	}
-	b.full = full + interval
-	heap.Fix(&r.byFull, b.index)
+	r.buckets[id] = full + interval
 	return nil
 }
 
@@ -97,11 +81,12 @@ func (r *rates) of(key string, limits map[string]policy.Rate, term uint64, now t
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, route := range slices.Sorted(maps.Keys(limits)) {
-		b, rate := r.buckets[newBucketID(route, key, term)], limits[route]
-		if b == nil {
+		full, known := r.buckets[newBucketID(route, key, term)]
+		if !known {
 			continue
 		}
-		used := float64(max(b.full-now, 0)) / float64(rate.Interval())
+		rate := limits[route]
+		used := float64(max(full-now, 0)) / float64(rate.Interval())
 		list = append(list, status.KeyRate{Route: route, PerSecond: rate.PerSecond, Burst: rate.Burst, Left: max(float64(rate.Burst)-used, 0)})
 	}
 	return list
@@ -110,54 +95,30 @@ func (r *rates) of(key string, limits map[string]policy.Rate, term uint64, now t
 func (r *rates) giveBack(p *policy.Policy, key string, term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b := r.buckets[newBucketID(p.Route, key, term)]; b != nil {
-		b.full -= p.Rate.Interval()
-		heap.Fix(&r.byFull, b.index)
+	id := newBucketID(p.Route, key, term)
+	if full, known := r.buckets[id]; known {
+		r.buckets[id] = full - p.Rate.Interval()
 	}
 }
 
-// addLocked adds a bucket. In exchange it removes a few buckets that are full again, or, if there
-// is no room, the one that will be full next.
-func (r *rates) addLocked(id bucketID, now time.Duration) *bucket {
+// makeRoomLocked makes room for one more bucket. It looks at a few, in no order, and removes those that are full again. If
+// there is no room even so, it removes the one of these that will be full first.
+func (r *rates) makeRoomLocked(now time.Duration) {
 	if r.buckets == nil {
-		r.buckets = make(map[bucketID]*bucket)
+		r.buckets = make(map[bucketID]time.Duration)
 	}
-	var b *bucket
-	for range 4 {
-		if len(r.byFull) > 0 && (len(r.byFull) >= cmp.Or(r.most, maxBuckets) || r.byFull[0].full <= now) {
-			b = heap.Pop(&r.byFull).(*bucket)
-			delete(r.buckets, b.id)
+	looks, next, first := 8, bucketID{}, time.Duration(math.MaxInt64)
+	for id, full := range r.buckets {
+		if full <= now {
+			delete(r.buckets, id)
+		} else if full < first {
+			next, first = id, full
+		}
+		if looks--; looks == 0 {
+			break
 		}
 	}
-	if b == nil {
-		b = new(bucket)
+	if len(r.buckets) >= cmp.Or(r.most, maxBuckets) {
+		delete(r.buckets, next)
 	}
-	b.id = id
-	r.buckets[id] = b
-	heap.Push(&r.byFull, b)
-	return b
-}
-
-// bucketHeap is a [heap.Interface]: the bucket that is full next comes first.
-type bucketHeap []*bucket
-
-func (h bucketHeap) Len() int           { return len(h) }
-func (h bucketHeap) Less(i, j int) bool { return h[i].full < h[j].full }
-func (h bucketHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *bucketHeap) Push(x any) {
-	b := x.(*bucket)
-	b.index = len(*h)
-	*h = append(*h, b)
-}
-
-func (h *bucketHeap) Pop() any {
-	last := len(*h) - 1
-	b := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return b
 }

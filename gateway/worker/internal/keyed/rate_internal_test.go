@@ -52,12 +52,12 @@ func TestRateBucketsAreBounded(t *testing.T) {
 	}
 	for i := range 1000 {
 		_ = r.takeToken(p, fmt.Sprint(i), 0, 0)
-		if len(r.buckets) > 100 || len(r.byFull) != len(r.buckets) {
-			t.Fatalf("%d buckets, %d in order", len(r.buckets), len(r.byFull))
+		if len(r.buckets) > 100 {
+			t.Fatalf("%d buckets", len(r.buckets))
 		}
 	}
 	for i := range 10 {
-		if r.buckets[newBucketID("", fmt.Sprint("busy", i), 0)] == nil {
+		if _, known := r.buckets[newBucketID("", fmt.Sprint("busy", i), 0)]; !known {
 			t.Errorf("a bucket went that is full later than others")
 		}
 	}
