@@ -278,12 +278,8 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 	if !nested {
 		runtime.Gosched() // who comes at the same time is in the queue
 		calls = b.gather(x, calls)
-		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.Queued() == 0 {
-			select {
-			case <-x.Gather(b.cfg.MaxItems - len(calls)):
-			case <-time.After(b.cfg.Linger):
-			}
-			calls = b.gather(x, calls)
+		for end := time.Now().Add(b.cfg.Linger); b.mayGrow(x, calls) && time.Now().Before(end); calls = b.gather(x, calls) {
+			time.Sleep(min(time.Until(end), lingerStep))
 		}
 	}
 	ba.began = b.worker.keys.Now()
@@ -295,6 +291,15 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 		err = b.handler(x, items)
 	}
 	returned = true
+}
+
+// lingerStep is the time between two looks for more calls, while a batch lingers.
+const lingerStep = time.Millisecond
+
+// mayGrow reports whether a batch may take calls that have yet to come: it is not full, no other caller waits for the key,
+// and the partition is served.
+func (b *Batcher[In, Out]) mayGrow(x keyed.Execution, calls []*batchCall[In, Out]) bool {
+	return b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.Queued() == 0 && x.Partition().Open.Load()
 }
 
 // linkCalls links the span of a batch's execution to the calls that joined the first one.

@@ -1,9 +1,6 @@
 package keytable
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Item is what a caller of [Table.LockWait] may wait with ([Wait]): a piece of work that the
 // execution that holds the key may take along and do in its own turn, see [Table.Take].
@@ -89,45 +86,4 @@ func (t *Table) heldLocked(caller, key string, token int64) *entry {
 		panic(fmt.Sprintf("localmutex: %s of key %.64q, which is not held with token %d", caller, key, token))
 	}
 	return e
-}
-
-// gathering is the wait of an execution for items to take along.
-type gathering struct {
-	want int32
-	done chan struct{}
-}
-
-// Gather returns a channel that is closed when the execution that holds key with token should call
-// [Table.Take]: n callers wait for key, or one waits that is no item, or the table is closed. It
-// replaces the channel of the execution's earlier Gather, which is closed. Gather panics if no
-// execution holds key with that token.
-func (t *Table) Gather(key string, token int64, n int) <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.heldLocked("Gather", key, token)
-	e.gathered()
-	g := &gathering{int32(min(max(n, 0), math.MaxInt32)), make(chan struct{})}
-	e.gathering = g
-	if e.waiters >= g.want || e.listed || e.waitsForLock() {
-		e.gathered()
-	}
-	return g.done
-}
-
-// gathered ends the wait for items.
-func (e *entry) gathered() {
-	if e.gathering != nil {
-		close(e.gathering.done)
-		e.gathering = nil
-	}
-}
-
-// waitsForLock reports whether a caller of Lock is in the queue.
-func (e *entry) waitsForLock() bool {
-	for w := range e.all {
-		if w.item == nil {
-			return true
-		}
-	}
-	return false
 }

@@ -170,67 +170,6 @@ func TestItemIsUsedAgain(t *testing.T) {
 	table.Unlock("k", token)
 }
 
-// TestGather: an execution that waits for items goes on as soon as there is nothing
-// more to wait for.
-func TestGather(t *testing.T) {
-	for name, test := range map[string]struct {
-		before int // items that wait already
-		n      int
-		come   func(t *testing.T, table *Table, token int64)
-		goesOn bool
-	}{
-		"enough wait already":     {before: 2, n: 2, goesOn: true},
-		"enough have come":        {before: 1, n: 2, come: item, goesOn: true},
-		"one more is to come":     {before: 1, n: 3, come: item},
-		"a Lock waits":            {n: 3, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("k", Wait{}) }, goesOn: true},
-		"one for another key":     {n: 1, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("other", Wait{}) }},
-		"the table is closed":     {n: 3, come: func(_ *testing.T, table *Table, _ int64) { table.Close() }, goesOn: true},
-		"the execution has ended": {n: 3, come: func(_ *testing.T, table *Table, token int64) { table.Unlock("k", token) }, goesOn: true},
-		"it gathers anew":         {n: 3, come: func(_ *testing.T, table *Table, token int64) { table.Gather("k", token, 5) }, goesOn: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			table := Table{Queue: new(Queue)}
-			token, _ := table.TryLock("k")
-			for range test.before {
-				item(t, &table, token)
-			}
-			full := table.Gather("k", token, test.n)
-			if test.come != nil {
-				test.come(t, &table, token)
-			}
-			select {
-			case <-full:
-				if !test.goesOn {
-					t.Error("the execution goes on")
-				}
-			default:
-				if test.goesOn {
-					t.Error("the execution waits on")
-				}
-			}
-		})
-	}
-}
-
-func TestGatherBehindLock(t *testing.T) {
-	table := Table{Queue: new(Queue)}
-	token, _ := table.TryLock("k")
-	_, _, _ = table.enter("k", Wait{})
-	item(t, &table, token)
-	select {
-	case <-table.Gather("k", token, 3):
-	default:
-		t.Error("the execution waits for items behind a Lock")
-	}
-}
-
-// item has one more item wait for the key k.
-func item(t *testing.T, table *Table, _ int64) {
-	if _, w, err := table.enter("k", Wait{Item: new(Item)}); w == nil {
-		t.Fatal(err)
-	}
-}
-
 // TestItemMisuse: what the table cannot do is a panic that says why.
 func TestItemMisuse(t *testing.T) {
 	var (
@@ -241,7 +180,6 @@ func TestItemMisuse(t *testing.T) {
 	for name, misuse := range map[string]func(){
 		"Finish of an item that was not taken": func() { item.Finish() },
 		"Take with another token":              func() { table.Take("k", token+1, nil) },
-		"Gather with another token":            func() { table.Gather("k", token+1, 1) },
 		"Take of a key that is free":           func() { table.Take("other", token, nil) },
 	} {
 		func() {

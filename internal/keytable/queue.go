@@ -161,11 +161,10 @@ func wake(w *waiter) {
 // cost every request a look, and leave a moment between that and the mutex.
 type entry struct {
 	key         string
-	token       int64      // of the execution that holds the key; 0: nobody does
-	holder      *waiter    // whose grant that is, if the execution had to wait and holds the key alone
-	first, last *waiter    // of the first callers of all lines, in the order of their turns
-	lines       *lines     // nil until one waits for a client
-	gathering   *gathering // by the execution that holds the key; nil if it waits for nothing
+	token       int64   // of the execution that holds the key; 0: nobody does
+	holder      *waiter // whose grant that is, if the execution had to wait and holds the key alone
+	first, last *waiter // of the first callers of all lines, in the order of their turns
+	lines       *lines  // nil until one waits for a client
 	waiters     int32
 	sharers     int32 // executions that share the key; 0 if one holds it alone, or nobody does
 	blocked     bool  // held by an execution elsewhere

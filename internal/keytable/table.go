@@ -316,9 +316,6 @@ func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 	w.arrival = t.arrivals
 	w.client, w.shared = how.Client, how.Shared
 	e.push(w)
-	if g := e.gathering; g != nil && (how.Item == nil || e.waiters >= g.want) {
-		e.gathered()
-	}
 	return w, nil
 }
 
@@ -391,7 +388,6 @@ func (t *Table) endExecution(key string, token int64) (listed bool, next *waiter
 		t.recycleLocked(e.holder)
 		e.holder = nil
 	}
-	e.gathered()
 	next = t.endLocked(e)
 	t.mu.Unlock()
 	return listed, next, true
@@ -423,7 +419,6 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 			w.next, bounced = bounced, w
 		}
 		e.blocked = false
-		e.gathered()
 		if e.holder != nil && e.holder.state.CompareAndSwap(granted, refused) {
 			e.holder, e.token = nil, 0
 		}

@@ -163,17 +163,6 @@ func (e *entry) part(w *waiter) {
 	}
 }
 
-// all yields everyone that waits, line by line.
-func (e *entry) all(yield func(*waiter) bool) {
-	for first := e.first; first != nil; first = first.line.behind {
-		for w := first; w != nil; w = w.next {
-			if !yield(w) {
-				return
-			}
-		}
-	}
-}
-
 // givesWay returns the last waiter of the client with the longest line, if that is longer than
 // another client's line would be with one more caller; nil otherwise.
 func (e *entry) givesWay(client uint64) *waiter {

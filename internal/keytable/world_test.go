@@ -438,7 +438,7 @@ func (w *world) fingerprint() string {
 	for _, e := range entries {
 		fmt.Fprintf(&b, "%s %d %d %v %v %v ", e.key, e.token, e.sharers, e.blocked, e.listed, e.remote)
 		name(e.holder)
-		for x := range e.all {
+		for x := range e.queue {
 			name(x)
 			fmt.Fprint(&b, x.client, x.line.len, " ")
 		}
@@ -448,4 +448,15 @@ func (w *world) fingerprint() string {
 		name(t.spares.list[i])
 	}
 	return b.String()
+}
+
+// queue yields everyone that waits, line by line.
+func (e *entry) queue(yield func(*waiter) bool) {
+	for first := e.first; first != nil; first = first.line.behind {
+		for w := first; w != nil; w = w.next {
+			if !yield(w) {
+				return
+			}
+		}
+	}
 }

@@ -102,8 +102,8 @@ func (w *world) count() {
 		}
 	}
 	for e := range w.table.keys.all {
-		if n := len(w.waitFor(e.key)); n != int(e.waiters) || n != len(slices.Collect(e.all)) {
-			w.fault("%q: %d waiters counted, %d in lines, %d wait", e.key, e.waiters, len(slices.Collect(e.all)), n)
+		if n := len(w.waitFor(e.key)); n != int(e.waiters) || n != len(slices.Collect(e.queue)) {
+			w.fault("%q: %d waiters counted, %d in lines, %d wait", e.key, e.waiters, len(slices.Collect(e.queue)), n)
 		}
 		w.lines(e)
 	}

@@ -85,11 +85,6 @@ func (x Execution) Take(accept func(*keytable.Item) (take, more bool)) {
 	x.run.part.Table.Take(x.Key, x.run.token, accept)
 }
 
-// Gather returns a channel that is closed when n more wait for the key, see [keytable.Table.Gather].
-func (x Execution) Gather(n int) <-chan struct{} {
-	return x.run.part.Table.Gather(x.Key, x.run.token, n)
-}
-
 // Queued returns how many wait for the key.
 func (x Execution) Queued() int { return x.run.part.Table.Queued(x.Key) }
 
