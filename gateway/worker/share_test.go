@@ -224,7 +224,7 @@ func TestShareOfTwoTypes(t *testing.T) {
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (error, error) { return nil, nil }); v != nil || err != nil {
+			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(gateway.Execution) (string, error) { return "two", nil }); v != "two" || err != nil {
 				t.Error(v, err)
 			}
 		})
