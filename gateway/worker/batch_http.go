@@ -69,7 +69,6 @@ type submitHandler struct {
 func newSubmitHandler[In, Out any](b *Batcher[In, Out], decode func(http.ResponseWriter, *http.Request) (In, error),
 	answer func(r *http.Request, key string, item *Item[In, Out]) (write func(http.ResponseWriter), unsent error)) *submitHandler {
 	w := b.worker
-	w.watch()
 	w.batches.Store(true)
 	submit := func(rw http.ResponseWriter, r *http.Request, key string, how keyed.Asking) (func(http.ResponseWriter), error) {
 		in, err := decode(rw, r)

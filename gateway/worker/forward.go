@@ -30,7 +30,6 @@ type Forwarder struct {
 // reason to the method Unsent of its ResponseWriter. A request over the link goes to send instead if takes is true for it:
 // send answers the request, or returns why the app has not begun with it.
 func (w *Worker) Forward(next http.Handler, takes func(*link.ServerRequest) bool, send func(*link.ResponseWriter, *link.ServerRequest, Held) (unsent error)) *Forwarder {
-	w.watch()
 	return &Forwarder{keyedHandler: keyedHandler{worker: w, next: next, detach: true}, takes: takes, send: send}
 }
 

@@ -44,14 +44,8 @@ import (
 //
 // If next is an [http.ServeMux], a [BatchHandler] in it gets its requests without their keys held.
 func (w *Worker) Handler(next http.Handler) http.Handler {
-	w.watch()
 	mux, _ := next.(*http.ServeMux)
 	return &keyedHandler{worker: w, next: next, mux: mux}
-}
-
-// watch cancels what takes too long from now on, until the worker is closed.
-func (w *Worker) watch() {
-	w.watching.Do(func() { w.shell.Go(w.keys.CancelOverdue) })
 }
 
 // keyedHandler admits requests. With detach set, next's context outlives the

@@ -80,7 +80,6 @@ type Worker struct {
 	batches   atomic.Bool   // there is a handler of requests that are submitted to a batcher
 	apps      apps
 	shell     *ownership.Shell
-	watching  sync.Once // starts cancelOverdue
 	locks     *locks.Locks
 	policies  policies
 	claims    claims
@@ -143,6 +142,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.shell.Go(w.keys.Sweep)
 	return w, nil
 }
 

@@ -83,7 +83,7 @@ type Keys struct {
 // New returns the keys of closed partitions.
 func New(cfg Config) *Keys {
 	k := &Keys{cfg: cfg, base: time.Now(), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
-	k.slow.init(k)
+	k.slow.keys, k.slow.began = k, make(chan struct{}, 1)
 	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	k.hot.init(k.Queued)
 	k.unkeyed.tally.opened.Store(1)
@@ -187,30 +187,27 @@ func (k *Keys) Close() {
 		p.CancelRunning()
 		p.Announce()
 	}
-	k.slow.close()
 }
 
-// sweepStep is the longest time between two looks of CancelOverdue.
+// sweepStep is the longest time between two looks of Sweep.
 const sweepStep = 100 * time.Millisecond
 
-// CancelOverdue cancels executions that exceed their timeout, and those
-// whose clients left AbandonedTimeout ago, until ctx ends. It looks at all of them from time to
-// time, so that no execution needs a timer, and only while a key is held.
-func (k *Keys) CancelOverdue(ctx context.Context) {
-	tick := time.NewTicker(max(min(k.cfg.Timeout/10, k.cfg.AbandonedTimeout/10, sweepStep), time.Millisecond))
+// Sweep cancels executions that exceed their timeout, and those whose clients left AbandonedTimeout ago, and logs keys that
+// are held or waited for long, until ctx ends. It looks at all of them from time to time, so that no execution needs a
+// timer, and only while a key is held.
+func (k *Keys) Sweep(ctx context.Context) {
+	slowStep := k.cfg.SlowKey / slowSteps
+	tick := time.NewTicker(max(min(k.cfg.Timeout/10, k.cfg.AbandonedTimeout/10, slowStep, sweepStep), time.Millisecond))
 	defer tick.Stop()
-	held, overdue := tick.C, make(map[*Context]error) // held is nil while no key is
-	for {
+	var held <-chan time.Time // nil while no key is
+	var slowAt time.Time
+	for overdue := make(map[*Context]error); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.slow.began:
-			held = tick.C
+			held, slowAt = tick.C, time.Now().Add(slowStep)
 		case now := <-held:
-			if !k.slow.on.Load() {
-				held = nil
-				continue
-			}
 			for i := range k.Parts {
 				k.Parts[i].overdue(now, overdue)
 			}
@@ -218,6 +215,13 @@ func (k *Keys) CancelOverdue(ctx context.Context) {
 				c.Cancel(cause)
 			}
 			clear(overdue)
+			if now.Before(slowAt) {
+				continue
+			}
+			slowAt = now.Add(slowStep)
+			if !k.slow.lookAtTables(now) {
+				held = nil
+			}
 		}
 	}
 }

@@ -19,17 +19,15 @@ const (
 // slowKeys logs keys that are held or waited for longer than Limits.SlowKey. It looks at all tables
 // from time to time, only while keys are held. It stores no time for each key: tokens and places in
 // queues rise, so a number no higher than one of an earlier look belongs to a caller that was there
-// at that time. mu guards the looks, which timer and callers begin.
+// at that time. Keys.Sweep makes the looks.
 type slowKeys struct {
 	keys  *Keys
 	on    atomic.Bool   // looks are made
-	began chan struct{} // wakes Keys.CancelOverdue when on becomes true
+	began chan struct{} // wakes Keys.Sweep when on becomes true
 
-	mu     sync.Mutex // guards what follows
-	closed bool
-	timer  *time.Timer
-	looks  []slowLook // the latest, the oldest first
-	held   map[slowID]slowHold
+	mu    sync.Mutex // guards what follows
+	looks []slowLook // the latest, the oldest first
+	held  map[slowID]slowHold
 }
 
 // slowID is an execution that was found to hold its key for long, and slowHold which key
@@ -50,33 +48,17 @@ type slowLook struct {
 	marks []keytable.Mark // of each partition
 }
 
-func (s *slowKeys) init(k *Keys) {
-	s.keys, s.began = k, make(chan struct{}, 1)
-	s.timer = time.AfterFunc(time.Hour, s.lookAtTables)
-	s.timer.Stop()
-}
-
 // beginLooks starts the looks. The holder of a key must call it unless they are on already.
 func (s *slowKeys) beginLooks() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || !s.on.CompareAndSwap(false, true) {
-		return
+	if s.on.CompareAndSwap(false, true) {
+		wake.Up(s.began)
 	}
-	wake.Up(s.began)
-	s.arm()
 }
 
-func (s *slowKeys) arm() { s.timer.Reset(max(s.keys.cfg.SlowKey/slowSteps, time.Millisecond)) }
-
-// lookAtTables looks at all tables once.
-func (s *slowKeys) lookAtTables() {
+// lookAtTables looks at all tables once. It reports false if the looks end.
+func (s *slowKeys) lookAtTables(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	now := time.Now()
 	var past slowLook
 	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.keys.cfg.SlowKey {
 		past, s.looks = s.looks[0], s.looks[1:]
@@ -88,17 +70,13 @@ func (s *slowKeys) lookAtTables() {
 	next, busy := s.compareLocked(past, now)
 	if busy {
 		s.looks = append(s.looks, next)
-		s.arm()
-		return
+		return true
 	}
 	// A key that is asked for from now on begins the looks again. A key that was asked for before
 	// found them on, so it is held now and Running counts it.
 	s.looks = nil
 	s.on.Store(false)
-	if s.keys.Running() > 0 && s.on.CompareAndSwap(false, true) {
-		wake.Up(s.began)
-		s.arm()
-	}
+	return s.keys.Running() > 0 && s.on.CompareAndSwap(false, true)
 }
 
 // compareLocked logs what has been held or waited for since a past look, and returns
@@ -151,12 +129,4 @@ func (k *Keys) HeldFor(p *Partition, token int64, now time.Time) (d time.Duratio
 		}
 	}
 	return 0
-}
-
-// close makes no more looks. It waits for one under way.
-func (s *slowKeys) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	s.timer.Stop()
 }
