@@ -122,31 +122,18 @@ func (w *Worker) collectLoad(ch chan<- prometheus.Metric) {
 
 // collectOwnership collects what concerns partitions and the session.
 func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
-	var executions int64
-	var busy, residue, serving, arriving, departing int
-	view, incarnation := w.cfg.Members.View(), w.Incarnation()
+	s := w.Status()
+	var busy, residue int
 	for i := range w.keys.Parts {
-		p := &w.keys.Parts[i]
-		s := p.Table.Stats()
-		executions += s.Granted
-		busy += s.Held
-		residue += s.Blocked
-		owner, _ := view.Owner(i)
-		given := owner.Incarnation == incarnation
-		switch open := p.Open.Load(); {
-		case open && given:
-			serving++
-		case open:
-			departing++
-		case given:
-			arriving++
-		}
+		keys := w.keys.Parts[i].Table.Stats()
+		busy += keys.Held
+		residue += keys.Blocked
 	}
-	metrics.Send(ch, executionsMetric, executions)
+	metrics.Send(ch, executionsMetric, s.Executions)
 	metrics.Send(ch, busyKeysMetric, busy)
-	metrics.Send(ch, partitionsMetric, serving, "serving")
-	metrics.Send(ch, partitionsMetric, arriving, "arriving")
-	metrics.Send(ch, partitionsMetric, departing, "departing")
+	metrics.Send(ch, partitionsMetric, s.Served-s.Departing, "serving")
+	metrics.Send(ch, partitionsMetric, s.Arriving, "arriving")
+	metrics.Send(ch, partitionsMetric, s.Departing, "departing")
 	placed := map[string]int{"load": 0, "hand": 0}
 	for _, p := range status.PlacementsOf(w.cfg.Members.View()) {
 		if p.Worker == w.name {
@@ -156,7 +143,7 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	for by, n := range placed {
 		metrics.Send(ch, placementsMetric, n, by)
 	}
-	metrics.Send(ch, quarantinedMetric, len(w.shell.Docket.Quarantined()))
+	metrics.Send(ch, quarantinedMetric, len(s.Quarantined))
 	metrics.Send(ch, residueKeysMetric, residue)
 	metrics.Send(ch, residueAgeMetric, w.shell.Moves.OldestResidue().Seconds())
 	w.shell.Moves.Report(func(direction, reason string, n int64) {
@@ -164,7 +151,7 @@ func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
 	}, func(direction string, took metrics.Distribution) {
 		metrics.SendHistogram(ch, moveDurationMetric, took, direction)
 	})
-	metrics.Send(ch, slackMetric, w.keys.Slack().Seconds())
+	metrics.Send(ch, slackMetric, s.SessionSlackSeconds)
 	metrics.Send(ch, sessionsLostMetric, w.shell.SessionsLost())
-	metrics.Send(ch, readyMetric, number(w.Ready() == nil))
+	metrics.Send(ch, readyMetric, number(s.NotReady == ""))
 }
