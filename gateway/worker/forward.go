@@ -134,14 +134,20 @@ func (h Held) AppendFields(b []byte, token int64) []byte {
 
 // CheckClaim compares the key that the app names in the fields of its answer.
 func (h Held) CheckClaim(fields []http1.Field) {
-	said, n := "", 0
+	said, n := valueOf(fields, gateway.HeaderKey)
+	h.worker.checkClaim(h.Context.Execution(), said, n)
+}
+
+// valueOf returns the first value of the field of that name, and how many values it has.
+func valueOf(fields []http1.Field, name string) (value string, n int) {
 	for i := range fields {
-		if f := &fields[i]; len(f.Name) == len(gateway.HeaderKey) && strings.EqualFold(grammar.Text(f.Name), gateway.HeaderKey) {
-			said = grammar.Text(f.Value)
-			n++
+		if f := &fields[i]; len(f.Name) == len(name) && strings.EqualFold(grammar.Text(f.Name), name) {
+			if n++; n == 1 {
+				value = grammar.Text(f.Value)
+			}
 		}
 	}
-	h.worker.checkClaim(h.Context.Execution(), said, n)
+	return value, n
 }
 
 // Begin records the head of the app's answer, which is taken from now on at the app's speed. If the
@@ -150,7 +156,7 @@ func (h Held) CheckClaim(fields []http1.Field) {
 func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (end func()) {
 	timingOf(h.Context.Execution()).noteStatus(status)
 	h.CheckClaim(fields)
-	if hasEventStream(fields) {
+	if kind, _ := valueOf(fields, "Content-Type"); isEventStream(kind) {
 		if open := detachStream(h.Context.Execution()); open != nil {
 			return open.End
 		}

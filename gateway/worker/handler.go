@@ -27,7 +27,6 @@ import (
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
-	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
@@ -91,7 +90,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := &appWriter{handler: h, held: x, collapse: c}
-	out := h.worker.answers.NewPlain(how.Client, rw, asTiming(how.Trace))
+	out := h.worker.answers.NewPlain(how.Client, rw, asTiming(how.Trace).tellHTTP)
 	defer out.Finish() // after the key is free
 	defer a.release()
 	x.Carry(baggage)
@@ -466,15 +465,6 @@ const streamGrace = time.Second
 func isEventStream(contentType string) bool {
 	kind, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
-}
-
-func hasEventStream(fields []http1.Field) bool {
-	for i := range fields {
-		if f := &fields[i]; len(f.Name) == len("Content-Type") && strings.EqualFold(grammar.Text(f.Name), "Content-Type") {
-			return isEventStream(grammar.Text(f.Value))
-		}
-	}
-	return false
 }
 
 // detachStream is [keyed.Execution.LetGo], and ends the execution's span.

@@ -201,8 +201,8 @@ func (t *timing) tell(w *link.ResponseWriter) {
 	}
 }
 
-// TellHTTP is tell for an answer over HTTP/1.1 before anything of it is sent.
-func (t *timing) TellHTTP(h http.Header) {
+// tellHTTP is tell for an answer over HTTP/1.1 before anything of it is sent.
+func (t *timing) tellHTTP(h http.Header) {
 	if t != nil && t.timed {
 		h[hop.FieldTiming] = []string{hop.FormatTiming(t.wait, t.run)}
 	}

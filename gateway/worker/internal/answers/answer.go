@@ -27,7 +27,7 @@ type Plain struct {
 	room   *Room
 	client uint64      // as in [asking]
 	header http.Header // the handler's
-	times  Times       // of the request
+	last   func(http.Header)
 
 	status   int           // 0 until it is known
 	head     http.Header   // as it was then
@@ -42,21 +42,15 @@ type Plain struct {
 	whole  bool  // the handler has returned
 }
 
-// Times are the times of a request.
-type Times interface {
-	// TellHTTP adds the times to an answer before anything of it is sent.
-	TellHTTP(http.Header)
-}
-
 // smallAnswer is how much of a body is kept before it goes to a backlog.
 const smallAnswer = 16 << 10
 
 var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
-// NewPlain returns a Plain for the answer to a client's request, which also reports the request's
-// times.
-func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, t Times) *Plain {
-	return &Plain{rw: rw, room: k, client: client, header: rw.Header().Clone(), declared: -1, times: t}
+// NewPlain returns a Plain for the answer to a client's request. last adds to the header of an answer that is sent when the
+// key is free.
+func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, last func(http.Header)) *Plain {
+	return &Plain{rw: rw, room: k, client: client, header: rw.Header().Clone(), declared: -1, last: last}
 }
 
 // Header implements [http.ResponseWriter].
@@ -256,7 +250,7 @@ func (a *Plain) finishSmall() {
 	}
 	clear(a.rw.Header())
 	maps.Copy(a.rw.Header(), a.head)
-	a.times.TellHTTP(a.rw.Header())
+	a.last(a.rw.Header())
 	a.rw.WriteHeader(a.status)
 	if a.small != nil {
 		_, _ = a.rw.Write(*a.small) // should it fail, nobody is there
