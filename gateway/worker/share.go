@@ -15,7 +15,8 @@ import (
 // call or request of another kind. The result was read while the key was held, and is no older than the call.
 //
 // A call gets no result of a function that panicked, or failed after its context had ended: it runs its own. Share
-// returns the errors of Do. Within an execution that holds key, fn runs at once and for this caller alone.
+// returns the errors of Do; waiting calls count in Limits.QueuePerKey. Within an execution that holds key, fn runs at
+// once and for this caller alone.
 func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(gateway.Execution) (T, error)) (v T, shared bool, err error) {
 	c := &sharedCall{op: op, result: reflect.TypeFor[T]()}
 	c.wait.Value = c
