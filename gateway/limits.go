@@ -22,9 +22,8 @@ type Limits struct {
 	// than 4 KiB, and the request is refused if there is no room. Default 64 MiB.
 	ReplayBytes int
 
-	// MaxBody bounds the bytes of a body, except those of gRPC (worker.App.GRPC) and, in a Client,
-	// of requests with GetBody. A Router answers 413 to a longer one; if its length is announced,
-	// before it reads any of it. Default 1 GiB.
+	// MaxBody bounds the bytes of a body, except those of gRPC (worker.App.GRPC). A Router answers
+	// 413 to a longer one; if its length is announced, before it reads any of it. Default 1 GiB.
 	MaxBody int64
 
 	// BodyFiles bounds the bytes of temporary files for parts of bodies that are not in memory. A

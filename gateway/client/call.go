@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -41,36 +38,32 @@ func (closed) Is(target error) bool { return target == net.ErrClosed }
 
 // call is a request of a [Client], and its answer. The caller's goroutine owns it until RoundTrip
 // returns; then the answer's body does, whose first end (by Read, Close or the context) calls
-// finish under reply.reading. An attempt that still reads upload, and the watches of the context,
-// use the atomic fields.
+// finish under reply.reading.
 type call struct {
 	send.Dispatch
-	client  *Client
-	in      *http.Request
-	upload  upload
-	opened  atomic.Bool             // upload is read by an attempt
-	whole   send.Kept               // the body, if it was read before; else nil
-	cancel  context.CancelCauseFunc // of ctx; nil if nothing needs it
-	listed  bool                    // request.Fields are complete
-	ended   bool                    // finish was called
-	unwatch func() bool             // ends the watch of the context for upload; nil if there is none
-	unread  func() bool             // and for the answer
+	client    *Client
+	in        *http.Request
+	closeBody func()      // closes the body of in, once
+	kept      send.Kept   // a body that is not small; else nil
+	unread    func() bool // ends the watch of the context for the answer; nil if there is none
+	ended     bool        // finish was called
 
 	out   http.Response
 	reply reply
 
-	way  string      // what has carried the answer, for spans
-	here bool        // the last attempt was at the worker of this process
-	told atomic.Bool // these have ended
+	way  string // what has carried the answer, for spans
+	here bool   // the last attempt was at the worker of this process
 }
 
 func (x *call) roundTrip() (*http.Response, error) {
 	if x.in == nil {
 		return nil, errors.New("client: no request")
 	}
-	if x.in.Body != nil {
-		x.upload.in = x.in.Body
+	x.closeBody = func() {}
+	if body := x.in.Body; body != nil {
+		x.closeBody = sync.OnceFunc(func() { body.Close() })
 	}
+	defer x.closeBody()
 	c := x.client
 	x.Workers, x.Ctx, x.From = c.workers, x.in.Context(), x
 	x.Reserved.Account, x.Request.Memory = c.budget.Of(0), &x.Reserved
@@ -80,24 +73,12 @@ func (x *call) roundTrip() (*http.Response, error) {
 	if x.Ctx.Err() != nil {
 		return nil, context.Cause(x.Ctx)
 	}
-	if x.upload.in != nil && x.in.GetBody == nil { // a Read may take long
-		x.unwatch = context.AfterFunc(x.Ctx, func() { x.upload.Close() })
-	}
-	if err := x.openBody(); err != nil {
+	if err := x.readBody(); err != nil {
 		return nil, err
 	}
-	if t, ok := x.Workers.Routes.Owner(x.Partition); c.fields.Upgrade(x.in.Header) != "" || ok && !t.Link && !c.isLocal(t) && !x.Fits() {
-		return x.relay()
-	}
-	x.watch()
-	err := x.Workers.Find(x.Ctx, &x.Destination, x.attempt)
-	switch {
-	case errors.Is(err, send.ErrOtherWay):
-		return x.relay()
-	case err != nil:
+	x.appendFields()
+	if err := x.Workers.Find(x.Ctx, &x.Destination, x.attempt); err != nil {
 		return nil, err
-	case x.cancel != nil && x.Ctx.Err() != nil: // by a trace
-		return nil, fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, context.Cause(x.Ctx))
 	}
 	return x.respond()
 }
@@ -133,17 +114,6 @@ func (x *call) prepare() (err error) {
 	for name, value := range send.FieldsOf(r.Header) {
 		if !grammar.IsToken(name) || !grammar.IsText(value) {
 			return fmt.Errorf("client: the request's header has a bad name or value at %q", name)
-		}
-	}
-	if r.Body != nil && r.Body != http.NoBody {
-		to.ContentLength = r.ContentLength
-		if to.ContentLength <= 0 {
-			to.ContentLength = -1
-		}
-		x.upload.left, x.upload.ctx = to.ContentLength, x.Ctx
-		x.Body.Reader, to.Body = &x.upload, &x.Body
-		if len(x.trailerNames()) > 0 {
-			to.Trailer = func() link.Fields { return link.AppendHeader(nil, x.trailer()) }
 		}
 	}
 	return nil
@@ -185,43 +155,13 @@ func (r *clientRequest) KeyBody() ([]byte, error) {
 	return keysource.ReadBody(body)
 }
 
-// watch passes interim answers on to the caller's Got1xxResponse, if there is one.
-func (x *call) watch() {
-	trace := httptrace.ContextClientTrace(x.Ctx)
-	if trace == nil || trace.Got1xxResponse == nil {
-		return
-	}
-	x.Ctx, x.cancel = context.WithCancelCause(x.Ctx)
-	x.Request.Interims = interims{x, trace}
-}
-
-// interims passes interim answers on to a trace, which may end the request.
-type interims struct {
-	call  *call
-	trace *httptrace.ClientTrace
-}
-
-func (i interims) Interim(status int, list link.Fields) {
-	h := list.HeaderFor(0)
-	cleanHeader(h)
-	if err := i.trace.Got1xxResponse(status, textproto.MIMEHeader(h)); err != nil {
-		i.call.cancel(err)
-	}
-}
-
 func (x *call) attempt(t routing.Target) routing.Outcome {
-	c := x.client
-	if c.closed.Load() {
+	if x.client.closed.Load() {
 		return routing.Outcome{Err: errClientClosed}
 	}
-	if err := x.keepSmall(); err != nil {
-		return routing.Outcome{Err: err}
-	}
-	x.appendFields()
-	p := x.Workers.Peer(t.Member)
-	x.here = c.isLocal(t)
+	x.here = x.client.isLocal(t)
 	t.Link = t.Link || x.here
-	return x.Dispatch.Attempt(t, p)
+	return x.Dispatch.Attempt(t, x.Workers.Peer(t.Member))
 }
 
 // isLocal reports whether the worker is the one of this process.
@@ -229,88 +169,29 @@ func (c *Client) isLocal(t routing.Target) bool {
 	return c.local != nil && c.local.Incarnation() == t.Incarnation
 }
 
-// keepSmall reads a small body completely, before the key is held and for all attempts.
-func (x *call) keepSmall() error {
-	if x.Request.Body == nil {
-		return nil
-	}
-	whole, err := x.Keep()
-	if err == nil && !whole {
-		err = x.keep(x.Request.AppendKept(nil))
-	}
-	return err
-}
-
 // Carry implements [send.Carrier]: the exchange itself watches the context.
 func (x *call) Carry(send.Interruptible) (watched bool) { return false }
 
-// appendFields makes the fields that a worker gets.
+// appendFields makes the fields that a worker gets. Within an execution, the baggage names the keys that it holds.
 func (x *call) appendFields() {
-	if x.listed {
-		return
-	}
-	x.listed = true
-	size := 64
+	c, size := x.client, 64
 	for name, values := range x.in.Header {
 		for _, v := range values {
 			size += len(name) + len(v) + 4
 		}
 	}
 	f := make(link.Fields, 0, size)
-	for name, value := range x.fields() {
-		f = link.AppendField(f, name, value)
+	for name, value := range send.FieldsOf(x.in.Header) {
+		if !c.fields.Drops(fields.KindOf(name), name) && (c.local == nil || name != "Baggage") && (x.Traces() == nil || !spans.IsField(name)) {
+			f = link.AppendField(f, name, grammar.Trim(value))
+		}
 	}
-	for _, name := range x.trailerNames() {
-		f = link.AppendField(f, "Trailer", name)
+	if c.local != nil {
+		for _, value := range c.local.Baggage(x.in.Context(), x.in.Header["Baggage"]) {
+			f = link.AppendField(f, "Baggage", value)
+		}
 	}
 	x.Request.Fields = f
-}
-
-// fields yields the fields of the caller's request that are sent on, except those of its framing.
-func (x *call) fields() iter.Seq2[string, string] {
-	return func(yield func(name, value string) bool) {
-		c := x.client
-		for name, value := range send.FieldsOf(x.in.Header) {
-			if c.fields.Drops(fields.KindOf(name), name) || c.local != nil && name == "Baggage" || x.Traces() != nil && spans.IsField(name) {
-				continue
-			}
-			if !yield(name, grammar.Trim(value)) {
-				return
-			}
-		}
-		for _, value := range x.baggage() {
-			if !yield("Baggage", value) {
-				return
-			}
-		}
-	}
-}
-
-// baggage returns the baggage of a request that is made within an execution, nil if
-// it is what the caller has set.
-func (x *call) baggage() []string {
-	if x.client.local == nil {
-		return nil
-	}
-	return x.client.local.Baggage(x.in.Context(), x.in.Header["Baggage"])
-}
-
-func (x *call) trailerNames() (names []string) {
-	for name := range x.in.Trailer {
-		if grammar.IsToken(name) && x.client.fields.IsTrailer(name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// trailer returns the trailers that are sent on. The body has ended.
-func (x *call) trailer() http.Header {
-	h := make(http.Header, len(x.in.Trailer))
-	for _, name := range x.trailerNames() {
-		h[name] = x.in.Trailer[name]
-	}
-	return h
 }
 
 // respond makes the caller's response of the answer.
@@ -343,7 +224,7 @@ func (x *call) respond() (*http.Response, error) {
 		if has {
 			x.setTrailer()
 		}
-		x.finish()
+		x.finish(nil)
 		return res, nil
 	}
 	x.reply.call, x.reply.body, x.reply.left = x, a.Body, a.Length
@@ -352,13 +233,6 @@ func (x *call) respond() (*http.Response, error) {
 		x.reply.reading.Lock()
 		x.unread = context.AfterFunc(x.Ctx, x.reply.abandon)
 		x.reply.reading.Unlock()
-	}
-	if x.HasBody() {
-		select {
-		case <-x.Request.BodyDone():
-			x.upload.Close()
-		default:
-		}
 	}
 	return res, nil
 }
@@ -397,29 +271,19 @@ func (x *call) setTrailer() {
 	}
 }
 
-// finish ends what is done for the call.
-func (x *call) finish() {
+// finish ends what is done for the call, which has failed with err or has its answer.
+func (x *call) finish(err error) {
 	if x.ended {
 		return
 	}
 	x.ended = true
-	x.endSpans(x.reply.failed())
-	if x.cancel != nil {
-		x.cancel(nil)
-	}
-	for _, stop := range []func() bool{x.unwatch, x.unread} {
-		if stop != nil {
-			stop()
-		}
+	x.endSpans(err)
+	if x.unread != nil {
+		x.unread()
 	}
 	x.End()
-	x.endBody()
-}
-
-func (x *call) endBody() {
-	x.upload.Close()
-	if x.whole.Spool != nil {
-		x.whole.Close()
+	if x.kept.Spool != nil {
+		x.kept.Close()
 	}
 	x.Reserved.End()
 }

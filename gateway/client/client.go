@@ -3,8 +3,8 @@
 //
 // A [Client] is open until [Client.Close]. After that its calls fail, and locks that were not
 // released expire. [Client.RoundTrip] sends a request. It stands in call.go, the request's body in
-// upload.go, the answer in reply.go, and another way to a worker in relay.go. With [Client.Do] a
-// function runs with a key held, and [Client.Lock] holds the key until [Lock.Unlock].
+// upload.go, and the answer in reply.go. With [Client.Do] a function runs with a key held, and
+// [Client.Lock] holds the key until [Lock.Unlock].
 //
 // A [Lock] is held, lost or unlocked. Its caller unlocks it. The Client renews its locks in the
 // background, all locks at one owner together, and follows a lock to its partition's next owner.
@@ -120,12 +120,10 @@ func (c *Client) Owner(key string) (ring.Member, error) {
 // one could not be reached or has refused it.
 //
 // The URL's scheme is http or empty. Its host, or the request's Host, is for the app alone and does
-// not select the worker. Fields that only Keyway may set, and those of one connection, are left
-// out; nothing is compressed. A body is read completely before any worker is asked for the key, so
-// an answer cannot begin before the body ends. Only if a body is larger than 64 KiB and the request
-// has GetBody, each attempt reads its own copy while the key is held. Answers, and trailers both
-// ways, are streamed. An upgrade gets a connection of its own, and the answer's Body then is an
-// [io.ReadWriteCloser]. An [httptrace.ClientTrace] is used for Got1xxResponse only.
+// not select the worker. Fields that only Keyway may set, those of one connection (such as Upgrade)
+// and trailers are left out; nothing is compressed. A body is read completely before any worker is
+// asked for the key, so an answer cannot begin before the body ends. Answers and their trailers are
+// streamed. Interim answers and an [httptrace.ClientTrace] are ignored.
 //
 // An error names the key. It wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
 // [gateway.ErrUnavailable] if no worker took the request in time, [gateway.ErrBusy] if too many
@@ -136,8 +134,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &call{client: c, in: req}
 	res, err := x.roundTrip()
 	if err != nil {
-		x.endSpans(err)
-		x.finish()
+		x.finish(err)
 		return nil, x.failure(err)
 	}
 	return res, nil

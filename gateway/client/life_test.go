@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -149,38 +148,6 @@ func TestClientTimeout(t *testing.T) {
 		}
 		if !strings.Contains(fmt.Sprint(err), `key "k /"`) {
 			t.Errorf("%v: which key?", err)
-		}
-	})
-}
-
-// A request that changes protocols has a connection of its own.
-func TestClientUpgrade(t *testing.T) {
-	eachClientWay(t, func(rw http.ResponseWriter, r *http.Request) {
-		conn, buf, err := http.NewResponseController(rw).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		line, _ := buf.ReadString('\n')
-		io.WriteString(conn, r.Header.Get("Keyway-Key")+" "+line)
-	}, func(t *testing.T, c *client.Client) {
-		r := keyed(t, "GET", "/", nil)
-		r.Header.Set("Connection", "Upgrade")
-		r.Header.Set("Upgrade", "websocket")
-		res, err := c.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		tunnel, ok := res.Body.(io.ReadWriteCloser)
-		if res.StatusCode != 101 || !ok {
-			t.Fatalf("%v", res)
-		}
-		io.WriteString(tunnel, "hello\n")
-		if line, err := bufio.NewReader(tunnel).ReadString('\n'); line != "k%20%2F hello\n" {
-			t.Errorf("%q %v", line, err)
 		}
 	})
 }

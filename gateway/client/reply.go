@@ -70,7 +70,7 @@ func (r *reply) endBody(err error) {
 	r.over = true
 	r.mu.Unlock()
 	r.err = err
-	r.call.finish()
+	r.call.finish(r.failed())
 }
 
 // failed returns why the body has ended before its end, nil if its reader has left it or it has not.

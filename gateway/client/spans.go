@@ -56,7 +56,7 @@ func (x *call) observeCall() {
 // endSpans ends the spans of a call that has ended with err, or with its answer.
 func (x *call) endSpans(err error) {
 	o := x.Observed
-	if o == nil || x.told.Swap(true) {
+	if o == nil {
 		return
 	}
 	status := x.out.StatusCode

@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
-	"strconv"
 	"sync"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/send"
-	"github.com/keyway-go/keyway/internal/policy"
 )
 
 // relay sends a request on by way of net/http, and answers it.
@@ -54,20 +50,13 @@ func (w *clientWriter) relay(r *incoming, d *decision) {
 
 // header returns the header that the request has over HTTP/1.1, except for what an attempt adds.
 func (x *upstreamRequest) header(r *incoming, d *decision) http.Header {
-	h := x.Request.Fields.HeaderFor(5)
+	h := x.Header(0)
+	if d.upstream {
+		h = x.Request.Fields.HeaderFor(2)
+	}
 	if upgrade := x.route.rules.Upgrade(r.Header); upgrade != "" {
 		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
 	}
-	if d.upstream {
-		return h
-	}
-	if d.key != "" {
-		h[gateway.HeaderKey] = []string{url.PathEscape(d.key)}
-	}
-	if p := x.Request.Policy; len(p) > 0 {
-		h[hop.HeaderPolicy] = []string{policy.Text(p)}
-	}
-	h[hop.HeaderClient] = []string{strconv.FormatUint(x.Request.Client, 10)}
 	return h
 }
 

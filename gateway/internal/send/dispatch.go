@@ -60,6 +60,9 @@ func (d *Dispatch) TakesLink() bool {
 // Attempt sends the request to a worker, whose connections p has.
 func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 	d.Request.Fields = d.tracedFields()
+	if !t.Link && d.Request.Open != nil && d.Fits() {
+		return d.attemptKept(t, p)
+	}
 	whole, err := t.Link, error(nil)
 	if t.Link && d.Request.Body != nil && !d.Stream || !t.Link && d.Fits() {
 		whole, err = d.Keep()

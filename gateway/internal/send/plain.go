@@ -46,8 +46,8 @@ func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
 // link: its body can be kept, and its head goes into HTTP/1.1.
 func (d *Dispatch) Fits() bool {
 	r := &d.Request
-	small := !d.HasBody() || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
-	return small && http1.SimpleRequest(r.Method, r.Target, r.Host)
+	kept := r.Open != nil || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody
+	return (!d.HasBody() || kept && r.Trailer == nil) && http1.SimpleRequest(r.Method, r.Target, r.Host)
 }
 
 // appendMessage appends the request as it goes to the worker.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -55,12 +54,10 @@ func (x *Relay) attempt(out *http.Request, t routing.Target) (*http.Response, ro
 		}
 		return nil, OutcomeOf(out.Context(), t.Member, err, x.Body.Stream.Failed.Load())
 	}
-	refusal := hop.ReadRefusal(res.Header.Get)
+	refusal := refusalOf(res)
 	if refusal == nil {
 		return res, routing.Outcome{}
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
-	res.Body.Close()
 	if x.Body.asked {
 		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", gateway.ErrMayHaveRun, t.Name)}
 	}
