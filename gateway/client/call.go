@@ -44,7 +44,6 @@ type call struct {
 	client    *Client
 	in        *http.Request
 	closeBody func()      // closes the body of in, once
-	kept      send.Kept   // a body that is not small; else nil
 	unread    func() bool // ends the watch of the context for the answer; nil if there is none
 	ended     bool        // finish was called
 
@@ -282,8 +281,5 @@ func (x *call) finish(err error) {
 		x.unread()
 	}
 	x.End()
-	if x.kept.Spool != nil {
-		x.kept.Close()
-	}
 	x.Reserved.End()
 }

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-
-	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
 // readBody reads the whole body, before any worker is asked for the key.
@@ -28,16 +25,7 @@ func (x *call) readBody() (err error) {
 	if n := x.in.ContentLength; n > 0 {
 		x.Body.Reader, to.ContentLength = &declaredBody{body, n}, n
 	}
-	if to.ContentLength <= hop.MaxRepeatedBody {
-		if whole, err := x.Keep(); err != nil || whole {
-			return err
-		}
-	}
-	if x.kept, err = send.Keep(x.Reserved.Account, to.AppendKept(nil), &x.Body); err != nil {
-		return err
-	}
-	to.Body, to.Open, to.ContentLength = nil, x.kept.Open, x.kept.Len()
-	return nil
+	return x.Keep()
 }
 
 // declaredBody is a body of the declared length. It fails if there is less of it, or more.

@@ -114,9 +114,9 @@ func testAccessLog(t *testing.T, front site.Way) {
 		"304":          {linked, "GET", "/orders/304", "k", 0, "", map[string]any{"status": 304., "bytes_out": 0., "way": "link"}, true},
 		"empty":        {linked, "POST", "/orders/empty", "k", 100, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, true},
 		"plain":        {plain, "GET", "/orders/1", "k", 0, "", map[string]any{"status": 200., "owner": "second", "way": "http1", "tries": 1.}, false}, // a worker that tells no times
-		"relay":        {plain, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "owner": "second", "way": "relay", "bytes_in": 100_000.}, false},
+		"relay":        {plain, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "owner": "second", "way": "http1", "bytes_in": 100_000.}, false},
 		"plain, timed": {timed, "HEAD", "/orders/1", "k", 0, "", map[string]any{"status": 200., "owner": "timed", "way": "http1", "tries": 1.}, true},
-		"relay, timed": {timed, "POST", "/orders/204", "k", 100_000, "", map[string]any{"status": 204., "owner": "timed", "way": "relay"}, true},
+		"relay, timed": {timed, "POST", "/orders/204", "k", 100_000, "", map[string]any{"status": 204., "owner": "timed", "way": "http1"}, true},
 		"no key": {linked, "GET", "/orders/1", "", 0, "", map[string]any{
 			"route": "orders", "status": 400., "key_hash": nil, "partition": nil, "owner": nil, "way": "router", "tries": 0., "hold_ms": 0., "error": "no-key",
 		}, false},

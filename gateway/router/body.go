@@ -58,16 +58,11 @@ func (b *incoming) KeyBody() ([]byte, error) {
 			return nil, err
 		}
 	}
-	reader := b.kept.NewReader()
-	defer reader.Close()
-	return io.ReadAll(reader)
+	return b.kept.Bytes()
 }
 
 // asItComes returns the body as the client sends it, up to its limit.
 func (b *incoming) asItComes() io.Reader { return &send.Limited{Reader: b.paced, Left: b.limit} }
-
-// small reports whether the body is read with the first attempt.
-func (b *incoming) small() bool { return b.paced != nil && !b.stream && b.kept.Spool == nil }
 
 // beginBody reads the body, unless it is small or streamed. Its error is that of keep.
 func (b *incoming) beginBody(upgrade bool) error {

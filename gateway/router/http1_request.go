@@ -60,8 +60,8 @@ func (c *http1Conn) answer() (handed, keep bool) {
 		return false, r.keep
 	}
 	c.enter(stageWorking, 0)
-	read, body := c.in[:c.have], r.taken()
-	if c.head.Size+len(body) > c.have {
+	read := c.in[:c.have]
+	if body, err := r.Taken(); err == nil && c.head.Size+len(body) > c.have {
 		read = append(c.in[:c.head.Size:c.head.Size], body...)
 	}
 	c.handOver(read)

@@ -92,7 +92,8 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 		c.server.router.counters.refused(problem.BodiesFull)
 		stream.Reset(h2.RefusedStream)
 	case !s.isSimple() || !s.serve(stream):
-		c.serveHTTP(stream, s.taken())
+		body, _ := s.Taken()
+		c.serveHTTP(stream, body)
 	}
 	s.recycle()
 }

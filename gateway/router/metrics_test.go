@@ -103,7 +103,7 @@ func testMetricsOfRequests(t *testing.T, front site.Way) {
 		"not found":    {linked, "GET", "/404/orders", "k", "", metrictest.Values{requests("orders", "4xx", "link"): 1}},
 		"server error": {linked, "GET", "/500/orders", "k", "", metrictest.Values{requests("orders", "5xx", "link"): 1}},
 		"plain":        {plain, "GET", "/200/orders", "k", "", metrictest.Values{requests("orders", "2xx", "http1"): 1}},
-		"relayed":      {plain, "POST", "/200/orders", "k", strings.Repeat("x", 100_000), metrictest.Values{requests("orders", "2xx", "relay"): 1}},
+		"large body":   {plain, "POST", "/200/orders", "k", strings.Repeat("x", 100_000), metrictest.Values{requests("orders", "2xx", "http1"): 1}},
 		"upstream":     {linked, "GET", "/site/200", "", "", metrictest.Values{requests("site", "2xx", "upstream"): 1}},
 		"no key": {linked, "GET", "/200/orders", "", "", metrictest.Values{
 			requests("orders", "4xx", "router"):           1,

@@ -64,7 +64,8 @@ func (w *clientWriter) serve(r *incoming, d *decision) {
 	}
 	rt, rules := w.router, &d.route.rules
 	call := hop.IsCall(r.Request) && rt.takesCalls(d.partition)
-	r.limit, r.stream = d.route.maxBody, r.kept.Spool == nil && (call || d.route.Stream || d.upstream)
+	upgrade := rules.Upgrade(r.Header) != "" && !d.upstream
+	r.limit, r.stream = d.route.maxBody, r.kept.Spool == nil && !upgrade && (call || d.route.Stream || d.upstream)
 	if call && d.route.MaxBody == 0 {
 		r.limit = math.MaxInt64
 	}
@@ -82,7 +83,7 @@ func (w *clientWriter) serve(r *incoming, d *decision) {
 		r.paced.counts = &w.record
 	}
 	err := d.admit(rt, rt.now())
-	direct := rules.Upgrade(r.Header) != "" || d.upstream
+	direct := upgrade || d.upstream
 	if err == nil && direct {
 		var release func()
 		if release, err = rt.onward.takeConnection(rt, w.source.addr); err == nil {
@@ -90,23 +91,16 @@ func (w *clientWriter) serve(r *incoming, d *decision) {
 		}
 	}
 	if err == nil {
-		err = r.beginBody(direct)
+		err = r.beginBody(upgrade)
 	}
-	for err == nil && !direct {
-		done, read := w.forward(r, d)
-		if done {
-			return
-		}
-		if !r.small() {
-			break
-		}
-		err = r.keep(read)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		w.refuse(r, d, err)
-		return
+	case direct:
+		w.relay(r, d)
+	default:
+		w.forward(r, d)
 	}
-	w.relay(r, d)
 }
 
 // refuse answers a request whose body has not been read whole.
@@ -128,11 +122,10 @@ func (w *clientWriter) upstream(r *incoming, d *decision) *upstreamRequest {
 	return x
 }
 
-// forward sends r to its worker and answers it. It reports false, before it answers anything, if r
-// must go another way; read then has the bytes of a small body that were read.
-func (w *clientWriter) forward(r *incoming, d *decision) (done bool, read []byte) {
+// forward sends r to its worker and answers it.
+func (w *clientWriter) forward(r *incoming, d *decision) {
 	x := w.upstream(r, d)
-	defer x.reset()
+	defer x.endUse()
 	defer func() {
 		w.by = x.By()
 		w.observed.answered(x.problem, &x.Answer)
@@ -143,17 +136,11 @@ func (w *clientWriter) forward(r *incoming, d *decision) (done bool, read []byte
 		if x.Stream && r.Header.Get("Expect") != "" {
 			w.expected = &x.Body
 		}
-		if !x.TakesLink() && !x.Fits() {
-			return false, nil
-		}
 		if x.Request.Body != nil {
 			defer w.awaitBody(x)
 		}
 	}
-	if x.send() {
-		return true, nil
-	}
-	return false, x.taken()
+	x.send()
 }
 
 func (x *upstreamRequest) attach(r *incoming) {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"sync"
@@ -11,22 +12,27 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
-// relay sends a request on by way of net/http, and answers it.
+// relay sends a request on that may change to another protocol, or goes to the route's server for requests without a key,
+// and answers it by way of net/http.
 func (w *clientWriter) relay(r *incoming, d *decision) {
 	x := w.upstream(r, d)
 	defer func() { fields.CleanTrailers(w.Header()) }() // they stand there once the body has ended
-	to := &send.Relay{Workers: x.Workers, Destination: x.Destination}
-	switch {
-	case r.kept.Spool != nil && (r.kept.Len() > 0 || len(r.Trailer) > 0):
-		to.Body.Open, to.Body.Length = r.kept.Open, r.kept.Len()
-	case r.stream && r.paced != nil:
-		to.Body.Stream.Reader = r.asItComes()
+	header := x.Request.Fields.HeaderFor(2)
+	protocol := x.route.rules.Upgrade(r.Header)
+	if protocol != "" {
+		header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
 	}
-	way := send.ByRelay
+	way, streams := send.ByRelay, d.upstream && r.stream && r.paced != nil
+	transport := func(out *http.Request) (*http.Response, error) { return x.Upgrade(out.Context(), protocol) }
 	if d.upstream {
-		way, to.Server, to.Addr = send.ByUpstream, d.route.upstream, d.route.WithoutKey.Upstream
+		way = send.ByUpstream
+		transport = func(out *http.Request) (*http.Response, error) {
+			return x.Onward(out, d.route.upstream, d.route.WithoutKey.Upstream)
+		}
+	} else if r.paced != nil {
+		x.attach(r)
+		x.addTrailers(r.Request)
 	}
-	header := x.header(r, d)
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			in, out := pr.In, pr.Out
@@ -35,11 +41,17 @@ func (w *clientWriter) relay(r *incoming, d *decision) {
 			if d.route.rules.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
 				out.ContentLength = -1
 			}
+			switch {
+			case streams:
+				out.Body = io.NopCloser(r.asItComes())
+			case r.kept.Spool != nil:
+				out.Body, _ = r.kept.Open() // which does not fail
+			}
 		},
-		Transport:      to,
+		Transport:      roundTripper(transport),
 		ModifyResponse: func(res *http.Response) error { return w.relayed(res, way) },
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			x.refuse(err, to.Body.Stream.Reader != nil)
+			x.refuse(err, streams)
 			w.observed.answered(x.problem, &x.Answer)
 		},
 		BufferPool: &copyBuffers,
@@ -48,17 +60,10 @@ func (w *clientWriter) relay(r *incoming, d *decision) {
 	proxy.ServeHTTP(w, r.Request)
 }
 
-// header returns the header that the request has over HTTP/1.1, except for what an attempt adds.
-func (x *upstreamRequest) header(r *incoming, d *decision) http.Header {
-	h := x.Header(0)
-	if d.upstream {
-		h = x.Request.Fields.HeaderFor(2)
-	}
-	if upgrade := x.route.rules.Upgrade(r.Header); upgrade != "" {
-		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
-	}
-	return h
-}
+// roundTripper is an [http.RoundTripper].
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // relayed takes over the head of a relayed answer.
 func (w *clientWriter) relayed(res *http.Response, way send.Way) error {

@@ -87,7 +87,7 @@ func testSpans(t *testing.T, front site.Way) {
 		"link with a body":     {linked, 100, "link", "link", true},
 		"link with large body": {linked, 100_000, "link", "link", true},
 		"HTTP":                 {plain, 0, "http1", "http", true},
-		"relay":                {plain, 100_000, "relay", "http", true},
+		"large body":           {plain, 100_000, "http1", "http", true},
 		"of its own":           {linked, 0, "link", "link", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,9 +49,9 @@ func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstrea
 	}
 }
 
-// reset ends the use of the answer, which must have been read to its end or is
-// given up, and of the body, and makes x ready for init.
-func (x *upstreamRequest) reset() {
+// endUse ends the use of the answer, which must have been read to its end or is
+// given up, and of the body.
+func (x *upstreamRequest) endUse() {
 	if x.Answer.Body != nil {
 		x.client.Carry(nil)
 	}
@@ -60,18 +60,18 @@ func (x *upstreamRequest) reset() {
 		<-x.Request.BodyDone() // the link may still be sending what it has read
 		x.Reserved.Release()
 	}
+}
+
+// recycle is endUse for a request whose answer has been written: no other goroutine refers to its
+// parts. It makes x ready for init.
+func (x *upstreamRequest) recycle() {
+	response := x.Response
+	x.endUse()
 	clear(x.memory.fields)
 	clear(x.memory.values)
 	try, memory, list, stripe := x.try, x.memory, x.Dispatch.Spare, x.stripe
 	*x = upstreamRequest{}
 	x.try, x.memory, x.Dispatch.Spare, x.stripe = try, memory, list, stripe
-}
-
-// recycle is reset for a request whose answer has been written: no other goroutine refers to its
-// parts.
-func (x *upstreamRequest) recycle() {
-	response := x.Response
-	x.reset()
 	if response != nil {
 		response.Release()
 	}
@@ -110,22 +110,21 @@ func (x *upstreamRequest) KeyBody() ([]byte, error) {
 	}
 	x.Reserved.Account = x.source.account(x.router, appendValues(nil, x.fields, forwardedFor))
 	x.Request.Body = &x.Body
-	whole, err := x.Keep()
-	if err == nil && !whole {
-		err = send.ErrOtherWay
+	if err := x.Keep(); err != nil {
+		return nil, err
 	}
-	return x.taken(), err
+	return x.Taken()
 }
 
 // serve sends a request to its worker and answers it, if its form is simple: it
 // has a key, and needs nothing of net/http. It reports false, before anything was
-// answered, if the request has to go by way of net/http; taken then returns what has
-// been read of its body.
+// answered, if the request has to go by way of net/http; Taken then returns its body if
+// that has been read.
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.Request
 	x.Body.Reader = body
 	d, err := rt.decide(r.Method, x, &x.memory.key)
-	broken := errors.Is(err, send.ErrClientBody)
+	broken := errors.Is(err, send.ErrClientBody) || errors.Is(err, send.ErrBodiesFull) || errors.Is(err, send.ErrBodyTooLarge)
 	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
 		return false
 	}
@@ -138,7 +137,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		x.observed.decided(&d)
 	}
 	x.appendFields()
-	if r.ContentLength > 0 && r.Body == nil {
+	if r.ContentLength > 0 && !x.HasBody() {
 		r.Body = &x.Body
 		if s, ok := body.(*h2.Stream); ok {
 			s.Keep(&x.Reserved)
@@ -149,12 +148,8 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	}
 	if err != nil {
 		x.refuse(err, false)
-	} else if !x.send() {
-		rt.counters.requests.Add(x.stripe, -1) // the router will count it, and admit it
-		if b := d.route.bucket; b != nil {
-			b.Give()
-		}
-		return false
+	} else {
+		x.send()
 	}
 	if received := x.Body.Received.Load(); received > 0 {
 		x.countReceived(received)
@@ -163,8 +158,6 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	x.end(rt, x.By(), x.Answer.Status)
 	return true
 }
-
-func (x *upstreamRequest) taken() []byte { return x.Request.AppendKept(nil) }
 
 // follow makes the request one of its route.
 func (x *upstreamRequest) follow(d *decision) {
@@ -214,24 +207,20 @@ func (x *upstreamRequest) appendFields() {
 	x.Reserved.Account = x.router.budget.Of(x.Request.Client)
 }
 
-// send finds the worker that takes the request, and passes its answer on to the
-// client. It reports false, before anything was sent, if the request has to go by
-// way of net/http.
-func (x *upstreamRequest) send() bool {
-	err := x.Workers.Find(x.Ctx, &x.Destination, x.try)
-	if errors.Is(err, send.ErrOtherWay) {
-		return false
-	}
-	if err != nil {
+// send finds the worker that takes the request, and passes its answer on to the client.
+func (x *upstreamRequest) send() {
+	if err := x.Workers.Find(x.Ctx, &x.Destination, x.try); err != nil {
 		x.refuse(err, false)
-		return true
+		return
 	}
 	x.reply(&answer{Answer: x.Answer})
-	return true
 }
 
 // refuse answers a request that has failed with err. With unread set, a part of its body has not been read.
 func (x *upstreamRequest) refuse(err error, unread bool) {
+	if x.pace == nil && errors.Is(err, send.ErrBodiesFull) {
+		_, _ = io.Copy(io.Discard, &x.Body) // the rest of a small body: its client reads the answer after that
+	}
 	a := x.failed(err)
 	x.Answer, x.problem, a.close = a.Answer, a.problem, a.close || unread
 	x.reply(&a)

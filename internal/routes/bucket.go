@@ -20,9 +20,6 @@ func NewBucket(r policy.Rate) *Bucket {
 	return &Bucket{interval: interval, burst: interval * int64(r.Burst)}
 }
 
-// Give returns one to the bucket.
-func (b *Bucket) Give() { b.by.Add(-b.interval) }
-
 // Take takes one, or returns how long it takes until there is one.
 func (b *Bucket) Take(now time.Duration) (wait time.Duration) {
 	for {

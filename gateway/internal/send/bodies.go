@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptrace"
-	"sync"
 	"sync/atomic"
 
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
@@ -42,6 +38,13 @@ type Kept struct{ *spool.Spool }
 // Open is a [link.Request]'s Open.
 func (k Kept) Open() (io.ReadCloser, error) { return k.NewReader(), nil }
 
+// Bytes returns the body.
+func (k Kept) Bytes() ([]byte, error) {
+	reader := k.NewReader()
+	defer reader.Close()
+	return io.ReadAll(reader)
+}
+
 // Keep reads a whole body, which begins with ahead. Its error wraps ErrClientBody, ErrBodyTooLarge
 // or ErrBodiesFull. The spool must be closed in any case.
 func Keep(of spool.Account, ahead []byte, body *Body) (Kept, error) {
@@ -59,55 +62,6 @@ func Keep(of spool.Account, ahead []byte, body *Body) (Kept, error) {
 	}
 	k.CloseWrite(nil)
 	return k, nil
-}
-
-// Payload is a body on its way to a worker in net/http's form: kept whole, or
-// streamed to the first worker that admits the request.
-type Payload struct {
-	Open   func() (io.ReadCloser, error) // nil if the body is streamed, or there is none
-	Length int64                         // of what open returns, -1 if that is not known
-	Stream Body                          // has no reader unless the body is streamed
-	asked  bool                          // a worker has asked for stream
-	done   sync.WaitGroup                // of attempts that may read stream
-}
-
-// attach gives a request to a worker its body. One that is not small is not read before
-// the worker asks for it.
-func (p *Payload) attach(req *http.Request) (*http.Request, error) {
-	switch {
-	case p.Stream.Reader != nil:
-		p.done.Add(1)
-		req.Body = offeredBody{&p.Stream, &p.done}
-		req.Header.Set("Expect", "100-continue")
-		asked := &httptrace.ClientTrace{Got100Continue: func() { p.asked = true }}
-		return req.WithContext(httptrace.WithClientTrace(req.Context(), asked)), nil
-	case p.Open == nil:
-		req.Body, req.ContentLength, req.TransferEncoding = nil, 0, nil
-		return req, nil
-	}
-	body, err := p.Open()
-	if err != nil {
-		return nil, err
-	}
-	req.Body, req.ContentLength, req.TransferEncoding = body, p.Length, nil
-	if len(req.Trailer) > 0 {
-		req.ContentLength = -1
-	}
-	if p.Length < 0 || p.Length > hop.MaxRepeatedBody {
-		req.Header.Set("Expect", "100-continue")
-	}
-	return req, nil
-}
-
-// offeredBody is a streamed body as one attempt sees it.
-type offeredBody struct {
-	io.Reader
-	done *sync.WaitGroup
-}
-
-func (b offeredBody) Close() error {
-	b.done.Done()
-	return nil
 }
 
 // Limited is a body of at most Left more bytes. The error of a longer one is ErrBodyTooLarge.

@@ -12,10 +12,6 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// ErrOtherWay is the error of a request that has not been sent, and cannot be as it is:
-// there was no memory for its small body, or over HTTP/1.1 only a relay can carry it.
-var ErrOtherWay = errors.New("the request has to go another way")
-
 // Dispatch is a request on its way to a worker and back, over the link or plain HTTP/1.1. Its
 // router's or client's goroutine owns it. An attempt over the link sets Peer; the attempt that
 // succeeds sets Answer.
@@ -30,6 +26,7 @@ type Dispatch struct {
 	Sent     bool // there has been an attempt over the link
 	Stream   bool // the body goes to the worker as it comes
 	Reserved Reservation
+	kept     Kept // the body, if it was not small or there was no memory for it
 
 	Answer   Answer
 	Response *link.Response // behind Answer; nil for other ways than the link
@@ -51,31 +48,22 @@ type Interruptible interface{ Interrupt() }
 // HasBody reports whether the request has a body.
 func (d *Dispatch) HasBody() bool { return d.Request.Body != nil || d.Request.Open != nil }
 
-// TakesLink reports whether the request goes over the link, as far as is known now.
-func (d *Dispatch) TakesLink() bool {
-	t, ok := d.Workers.Routes.Owner(d.Partition)
-	return !ok || t.Link
-}
-
 // Attempt sends the request to a worker, whose connections p has.
 func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 	d.Request.Fields = d.tracedFields()
-	if !t.Link && d.Request.Open != nil && d.Fits() {
-		return d.attemptKept(t, p)
-	}
-	whole, err := t.Link, error(nil)
-	if t.Link && d.Request.Body != nil && !d.Stream || !t.Link && d.Fits() {
-		whole, err = d.Keep()
+	switch streams := d.Stream && d.Request.Body != nil; {
+	case streams && !t.Link && d.Sent:
+		return routing.Outcome{Verdict: routing.NotStarted, Err: errors.New("the body has been read for another worker")}
+	case !streams:
+		if err := d.Keep(); err != nil {
+			return routing.Outcome{Err: err}
+		}
 	}
 	switch {
-	case err != nil:
-		return routing.Outcome{Err: err}
-	case !whole && d.Sent && d.Request.Body != nil:
-		return routing.Outcome{Verdict: routing.NotStarted, Err: errors.New("the body has been read for another worker")}
-	case !whole:
-		return routing.Outcome{Err: ErrOtherWay}
-	case !t.Link:
+	case !t.Link && d.isSimple():
 		return d.attemptPlain(t, p)
+	case !t.Link:
+		return d.attemptGeneral(t, p)
 	}
 	d.Sent, d.Peer, d.Request.Epoch = true, p, t.Epoch
 	p.Use()
@@ -93,13 +81,36 @@ func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 	return routing.Outcome{}
 }
 
-// Keep reads a small body for this and later attempts, and reports whether all of it fits. Its
-// error wraps ErrClientBody.
-func (d *Dispatch) Keep() (whole bool, err error) {
-	if whole, err = d.Request.Keep(); err != nil {
-		err = fmt.Errorf("%w: %w", ErrClientBody, err)
+// Keep reads the whole body, for this and later attempts. A small one is kept in memory if there is room, any other in
+// a spool. Errors are those of the function [Keep].
+func (d *Dispatch) Keep() error {
+	r := &d.Request
+	if r.Body == nil {
+		return nil
 	}
-	return whole, err
+	whole, err := r.Keep()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrClientBody, err)
+	case whole:
+		return nil
+	}
+	if d.kept, err = Keep(d.Reserved.Account, r.AppendKept(nil), &d.Body); err != nil {
+		return err
+	}
+	r.Body, r.Open, r.ContentLength = nil, d.kept.Open, d.kept.Len()
+	if r.Trailer != nil {
+		r.ContentLength = -1 // in HTTP/1.1 no body of known length has trailers
+	}
+	return nil
+}
+
+// Taken returns the body, as far as it was read.
+func (d *Dispatch) Taken() ([]byte, error) {
+	if d.kept.Spool != nil {
+		return d.kept.Bytes()
+	}
+	return d.Request.AppendKept(nil), nil
 }
 
 // By returns what has carried the answer.
@@ -114,8 +125,11 @@ func (d *Dispatch) By() Way {
 }
 
 // End ends the use of the answer, which must have been read to its end or is given
-// up.
+// up, and of the kept body.
 func (d *Dispatch) End() {
+	if d.kept.Spool != nil {
+		d.kept.Close()
+	}
 	if d.Answer.Body == nil {
 		return
 	}

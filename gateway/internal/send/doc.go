@@ -5,11 +5,10 @@
 // know the owner of each key and keep connections to each worker (a [Peer]), and the [spool.Pool]
 // of memory and files for bodies. A [Dispatch] is one request on its way over the link or, to workers
 // without it, over HTTP/1.1. Its [Destination] says where it goes, and its [Answer] is the result.
-// A [Relay] uses net/http's form of HTTP/1.1, for upgrades and for bodies that are streamed. An
-// [OwnerCall] asks the owner of a key about holds. Each of them makes attempts as package routing
-// finds workers. [OutcomeOf] says whether another attempt may follow a failed one.
+// An [OwnerCall] asks the owner of a key about holds. Both make attempts as package routing finds
+// workers. [OutcomeOf] says whether another attempt may follow a failed one.
 //
-// Files, from the caller inwards: options.go, workers.go, dispatch.go, plain.go, kept.go, relay.go
+// Files, from the caller inwards: options.go, workers.go, dispatch.go, plain.go, general.go, onward.go
 // and owner_call.go. peers.go has the connections, and bodies.go and reservation.go the memory of bodies.
 // errors.go classes failures for callers; progress.go and spans.go record what happens on the way.
 package send

@@ -42,12 +42,10 @@ func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
 	return OutcomeOf(d.Ctx, t.Member, err, nil)
 }
 
-// Fits reports whether the request can go to a worker that does not take the
-// link: its body can be kept, and its head goes into HTTP/1.1.
-func (d *Dispatch) Fits() bool {
+// isSimple reports whether the request fits into one write, and its head into HTTP/1.1 as it is.
+func (d *Dispatch) isSimple() bool {
 	r := &d.Request
-	kept := r.Open != nil || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody
-	return (!d.HasBody() || kept && r.Trailer == nil) && http1.SimpleRequest(r.Method, r.Target, r.Host)
+	return r.Open == nil && r.Trailer == nil && !(d.Stream && r.Body != nil) && http1.SimpleRequest(r.Method, r.Target, r.Host)
 }
 
 // appendMessage appends the request as it goes to the worker.

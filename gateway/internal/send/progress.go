@@ -66,7 +66,7 @@ const (
 	ByRouter   Way = iota // nothing: the router has answered it
 	ByLink                // the link to a worker
 	ByHTTP1               // a connection of HTTP/1.1 to a worker
-	ByRelay               // the same in net/http's form: upgrades, and what only that form has
+	ByRelay               // the same, for an upgrade
 	ByUpstream            // a connection to the route's server for requests without a key
 
 	Ways

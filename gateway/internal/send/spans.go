@@ -3,7 +3,6 @@ package send
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -61,16 +60,13 @@ func (s *Spans) attempt(o *Progress, to ring.Member) {
 	s.Onward = s.last.SpanContext()
 }
 
-// attempted ends the span of an attempt that has no answer. One that was none, because the
-// request goes another way, leaves nothing.
+// attempted ends the span of an attempt that has no answer.
 func (s *Spans) attempted(out routing.Outcome) {
 	if s == nil || s.last == nil || out.Err == nil {
 		return
 	}
-	if !errors.Is(out.Err, ErrOtherWay) {
-		spans.Fail(s.last, attemptFailure(out))
-		s.last.End()
-	}
+	spans.Fail(s.last, attemptFailure(out))
+	s.last.End()
 	s.last = nil
 }
 
