@@ -37,7 +37,7 @@ type Holder struct {
 // Of returns the answer of that kind.
 func Of(k Kind) Problem {
 	p := Problem{Kind: k}
-	if table[k].retry {
+	if table[k].retry() {
 		p.RetryAfter = 1
 	}
 	return p

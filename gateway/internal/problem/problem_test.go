@@ -15,16 +15,12 @@ import (
 
 func TestTable(t *testing.T) {
 	names := make(map[string]bool)
-	for k := range Kinds {
+	for k := range known {
 		e := table[k]
 		if http.StatusText(e.status) == "" || !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(e.name) || names[e.name] || e.title == "" {
 			t.Errorf("kind %d: %+v", k, e)
 		}
 		names[e.name] = true
-		later := e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable || e.status == http.StatusLocked
-		if e.retry != later || (Of(k).RetryAfter > 0) != later {
-			t.Errorf("%s: status %d, to be repeated later: %v", e.name, e.status, e.retry)
-		}
 		if regexp.MustCompile(`(router|worker|gateway|link|keyway): `).MatchString(e.title) {
 			t.Errorf("%s names a package: %s", e.name, e.title)
 		}
