@@ -453,23 +453,6 @@ func (f *fingerprinter) change(c records.Change) {
 	f.locks(c.Partition, c.Served, c.Locks)
 }
 
-func (f *fingerprinter) hints() {
-	f.int(len(f.w.told))
-	for _, h := range f.w.told {
-		f.generation(h.Generation)
-		for _, p := range f.w.procs {
-			for _, m := range p.lives() {
-				f.bools(h.Generation == m.generation, h.Version <= m.snapshot.Version, h.Version == m.snapshot.Version+1)
-			}
-		}
-		for _, s := range h.Partitions {
-			f.int(s.Partition)
-			f.record(s.Partition, s.Record)
-			f.residue(s.Partition, s.Residue)
-		}
-	}
-}
-
 func (f *fingerprinter) messages() {
 	f.int(len(f.w.msgs))
 	for _, msg := range f.w.msgs {

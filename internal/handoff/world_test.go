@@ -341,6 +341,23 @@ func (w *world) takeHint(p *proc, h records.Hint, look bool) {
 	}
 }
 
+func (f *fingerprinter) hints() {
+	f.int(len(f.w.told))
+	for _, h := range f.w.told {
+		f.generation(h.Generation)
+		for _, p := range f.w.procs {
+			for _, m := range p.lives() {
+				f.bools(h.Generation == m.generation, h.Version <= m.snapshot.Version, h.Version == m.snapshot.Version+1)
+			}
+		}
+		for _, s := range h.Partitions {
+			f.int(s.Partition)
+			f.record(s.Partition, s.Record)
+			f.residue(s.Partition, s.Residue)
+		}
+	}
+}
+
 // answer hands the reply of a call to its worker.
 func (w *world) answer(i int) {
 	msg := w.msgs[i]
