@@ -18,11 +18,15 @@ import (
 // maxHold bounds ?hold=, so that a typo does not hold a key for a day.
 const maxHold = time.Minute
 
+// maxKeys is how many keys the demo counts before it begins anew.
+const maxKeys = 100_000
+
 // demo is the app that answers when there is no --upstream. It counts the
 // requests of each key, and notices if two of them ever run at once.
 type demo struct {
 	worker string
 	keys   sync.Map // of *demoKey, by the key
+	known  atomic.Int64
 }
 
 type demoKey struct{ count, running atomic.Int64 }
@@ -53,7 +57,11 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.Epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	answer.Partition, _ = strconv.Atoi(r.Header.Get(gateway.HeaderPartition))
 
-	known, _ := d.keys.LoadOrStore(key, new(demoKey))
+	known, old := d.keys.LoadOrStore(key, new(demoKey))
+	if !old && d.known.Add(1) == maxKeys {
+		d.keys.Clear()
+		d.known.Store(0)
+	}
 	k := known.(*demoKey)
 	answer.Overlap = k.running.Add(1) > 1
 	defer k.running.Add(-1)

@@ -158,7 +158,7 @@ type Stamp struct {
 	Beat        int64 // greater than 0
 }
 
-// Hint tells those who watch a store that it has changed. The zero Hint says that it may have.
+// Hint tells the watchers of a store that it has changed. The zero Hint says that it may have.
 //
 // With Partitions, these are all that has changed since the version before, and they have no locks.
 // They are as true as what an Observe read at that version, however late the hint comes.

@@ -241,7 +241,7 @@ local function told()
   local out = {}
   for i, p in ipairs(dirty) do
     out[2 * i - 1], out[2 * i] = p, encode(loaded[p])
-    if i > 16 or #out[2 * i] > 1000 or redis.call('HEXISTS', LOCKS, p) == 1 or #written_locks(p) > 0 then
+    if i > 16 or #out[2 * i] > 1000 or redis.call('HGET', LOCKS, p) or #written_locks(p) > 0 then
       return
     end
   end

@@ -34,7 +34,7 @@ type Holder struct {
 	Waiting int    `json:"waiting"`
 }
 
-// Of returns the answer of that kind.
+// Of returns the answer of a kind.
 func Of(k Kind) Problem {
 	p := Problem{Kind: k}
 	if table[k].retry() {

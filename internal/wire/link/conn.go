@@ -231,7 +231,7 @@ func (c *conn) payload(h header) ([]byte, error) {
 	return c.in.next(h.length)
 }
 
-// body hands the payload of a data frame to receive, in pieces; left is how much is to come. nil drops it.
+// body hands the payload of a data frame to receive, in pieces; left is how much follows. nil drops it.
 func (c *conn) body(h header, receive func(p []byte, left int) (inWindow bool)) error {
 	if h.length > maxData {
 		return protocolError("%v frame of %d bytes", h.kind, h.length)

@@ -125,8 +125,8 @@ func unproven(v any) []byte {
 	return append(make([]byte, proofLen), text...)
 }
 
-// seal returns the payload with the text of v and, if this end has secrets, the proof of it and of
-// what was said before.
+// seal returns the payload with the text of v. If this end has secrets, it proves that text and all
+// that came before.
 func (hs *handshake) seal(r role, v any, before ...[]byte) []byte {
 	p := unproven(v)
 	if hs.proves() {

@@ -101,7 +101,7 @@ func (r *rates) giveBack(p *policy.Policy, key string, term uint64) {
 	}
 }
 
-// makeRoomLocked makes room for one more bucket. It looks at a few, in no order, and removes those that are full again. If
+// makeRoomLocked makes room for one more bucket. It looks at a few, in no order, and removes the full ones. If
 // there is no room even so, it removes the one of these that will be full first.
 func (r *rates) makeRoomLocked(now time.Duration) {
 	if r.buckets == nil {
