@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +112,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	config := []string{"--repl-diskless-sync-delay", "0"}
 	master := Start(t, config...)
-	replica := Start(t, append(config, "--replicaof", "127.0.0.1 "+master.port)...)
+	replica := Start(t, append(config, "--replicaof", "127.0.0.1 "+strconv.Itoa(master.port))...)
 	s := &Sentinel{t: t, Nodes: [2]*Server{master, replica}}
 	eventually(t, "the replica follows its master", func() bool {
 		return strings.Contains(master.CLI("info", "replication"), "state=online")
@@ -119,7 +120,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	s.Watcher = startSentinelProcess(t, master)
 	s.Watcher.CLI("sentinel", "debug", "info-period", "200") // instead of 10 s
 	eventually(t, "the sentinel knows the replica", func() bool {
-		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", masterName), replica.port)
+		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", masterName), strconv.Itoa(replica.port))
 	})
 	return s
 }
@@ -169,7 +170,7 @@ func (s *Sentinel) Switchover() {
 		}
 		return false
 	})
-	old.CLI("replicaof", "127.0.0.1", s.Master().port)
+	old.CLI("replicaof", "127.0.0.1", strconv.Itoa(s.Master().port))
 }
 
 func (s *Sentinel) hasPromoted(old *Server) bool {

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,7 +50,7 @@ func Require(t testing.TB) {
 // Server is a redis-server on 127.0.0.1. It ends with its test.
 type Server struct {
 	t    testing.TB
-	port string
+	port int
 	dir  string
 	args []string
 	tls  *tls.Config // of clients; nil without TLS
@@ -66,7 +67,9 @@ func Start(t testing.TB, config ...string) *Server {
 	t.Helper()
 	Require(t)
 	s := &Server{t: t, dir: t.TempDir(), args: config}
-	s.startWith(func(port string) []string { return s.basics("--port", port) })
+	s.startOnFreePort(func(port int) []string {
+		return s.basics("--port", strconv.Itoa(port))
+	})
 	return s
 }
 
@@ -74,17 +77,26 @@ func (s *Server) basics(args ...string) []string {
 	return append([]string{"--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendfsync", "no", "--daemonize", "no"}, args...)
 }
 
-// startWith starts the server on a free port, with arguments for that before its configuration.
-func (s *Server) startWith(args func(port string) []string) {
+// startOnFreePort tries another port when somebody else was quicker.
+func (s *Server) startOnFreePort(args func(port int) []string) {
 	s.t.Helper()
-	addr, err := proc.FreeAddr()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	_, s.port, _ = strings.Cut(addr, ":")
-	s.args = append(args(s.port), s.args...)
 	s.t.Cleanup(s.Kill)
-	s.Again()
+	config := s.args
+	var err error
+	for range 5 {
+		var addr string
+		if addr, err = proc.FreeAddr(); err != nil {
+			break
+		}
+		_, port, _ := strings.Cut(addr, ":")
+		s.port, _ = strconv.Atoi(port)
+		s.args = append(args(s.port), config...)
+		if err = s.start(); err == nil {
+			return
+		}
+		s.Kill()
+	}
+	s.t.Fatal(err)
 }
 
 func (s *Server) start() error {
@@ -137,7 +149,7 @@ func (s *Server) answers() bool {
 }
 
 // Addr is host:port.
-func (s *Server) Addr() string { return "127.0.0.1:" + s.port }
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // URL is redis://host:port.
 func (s *Server) URL() string { return "redis://" + s.Addr() }
@@ -228,7 +240,7 @@ func (s *Server) CLI(args ...string) string {
 }
 
 func (s *Server) cli(args ...string) (string, error) {
-	args = append([]string{"-h", "127.0.0.1", "-p", s.port}, args...)
+	args = append([]string{"-h", "127.0.0.1", "-p", strconv.Itoa(s.port)}, args...)
 	out, err := exec.Command("redis-cli", args...).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }

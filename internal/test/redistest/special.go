@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/keyway-go/keyway/internal/test/certs"
@@ -14,9 +15,9 @@ import (
 func startSentinelProcess(t testing.TB, master *Server) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir()}
-	s.startWith(func(port string) []string {
+	s.startOnFreePort(func(port int) []string {
 		file := filepath.Join(s.dir, "sentinel.conf")
-		config := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor %[2]s 127.0.0.1 %[3]s 1\n"+
+		config := fmt.Sprintf("port %d\nbind 127.0.0.1\nsentinel monitor %[2]s 127.0.0.1 %[3]d 1\n"+
 			"sentinel down-after-milliseconds %[2]s 1000\nsentinel failover-timeout %[2]s 3000\n",
 			port, masterName, master.port)
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -42,8 +43,8 @@ func StartTLS(t testing.TB, config ...string) (s *Server, caFile string) {
 		t.Fatal(err)
 	}
 	s = &Server{t: t, dir: t.TempDir(), args: config, tls: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
-	s.startWith(func(port string) []string {
-		return s.basics("--port", "0", "--tls-port", port, "--tls-auth-clients", "no",
+	s.startOnFreePort(func(port int) []string {
+		return s.basics("--port", "0", "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
 			"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", ca.File)
 	})
 	return s, ca.File
