@@ -26,7 +26,7 @@ func (s *stack) startRedis() error {
 	return nil
 }
 
-// ownCommands are those that reading the counters takes, and connecting.
+// ownCommands are commands of the reader of the counters itself.
 var ownCommands = []string{"info", "hello", "client|setinfo", "client|maint_notifications"}
 
 // redisCommands returns how many commands a Redis has executed for others.

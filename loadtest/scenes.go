@@ -152,7 +152,7 @@ func (o *options) scene(name, keys string, w work) (s scene, err error) {
 	return s, nil
 }
 
-// members is the scene in which members change.
+// members is the scene of changing members.
 func (o *options) members() (s scene, err error) {
 	if s, err = o.sceneOf("uniform-wait"); err != nil {
 		return s, err

@@ -12,7 +12,7 @@ import (
 // Operator returns an operator that knows the router's routes.
 func (rt *Router) Operator() *operator.Operator { return operator.New(rt.workers, rt.explain) }
 
-// explain says which route a request takes, and with which key. It uses the parts of r that key
+// explain explains the route and the key of a request. It uses the parts of r that key
 // sources read, and takes RemoteAddr without its port as the client.
 func (rt *Router) explain(r *http.Request) (*status.Explanation, error) {
 	req := keysource.Of(r)

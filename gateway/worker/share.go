@@ -44,8 +44,8 @@ type sharedCall struct {
 	err    error
 }
 
-// give passes the result of c to the equal calls that wait, and reports whether there were any. x has run for c, and still
-// holds the key, so nobody can have changed what was read. A result is the caller's alone if the ownership may be lost. So
+// give passes the result of c to the equal calls that wait, and reports whether there were any. The execution x of c still
+// holds the key, so nobody can have changed what it has read. A result is the caller's alone if the ownership may be lost. So
 // it is if the function has asked for a key that its caller holds, and may be changing what that key protects.
 func (c *sharedCall) give(keys *keyed.Keys, x keyed.Execution) (shared bool) {
 	if x.Nested() || x.Queued() == 0 || x.UsesOuter() || c.err != nil && x.Context().Err() != nil || keys.StillAdmits(x) != nil {

@@ -1,4 +1,4 @@
-// Package kept has what a store keeps of a partition, and the rules by which calls change it.
+// Package kept has what a store keeps of a partition, and the rules for changing it.
 // Stores that compute in Go share it; those of Redis stand in fallback/store/lua.
 package kept
 

@@ -21,9 +21,9 @@ const connections = 16
 // patience is how long the server may take to end.
 const patience = 30 * time.Second
 
-// Open opens the database at url; if that is empty, it starts a server of its
-// own, with PostgreSQL's defaults: a commit is on the disk. end ends the
-// connections, and that server with its data.
+// Open opens the database at url. If that is empty, it starts a server of its
+// own with PostgreSQL's defaults, so a commit is on the disk. end closes the
+// connections, and removes that server with its data.
 func Open(ctx context.Context, url string) (db *pgxpool.Pool, end func(), err error) {
 	stop := func() {}
 	if url == "" {

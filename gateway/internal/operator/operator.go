@@ -33,8 +33,8 @@ type Operator struct {
 	decide  func(*http.Request) (*status.Explanation, error)
 }
 
-// New returns an operator of the workers of a cluster. decide says which route a request takes, and
-// with which key; it is nil for a process without routes.
+// New returns an operator of the workers of a cluster. decide explains the
+// route and the key of a request; it is nil for a process without routes.
 func New(ws *send.Workers, decide func(*http.Request) (*status.Explanation, error)) *Operator {
 	return &Operator{ws, decide}
 }
@@ -94,8 +94,8 @@ func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
 	return rows
 }
 
-// Locks returns a page of the cluster's locks: those that follow the key after, or the first ones
-// for "". The order is that of partitions, and of keys within one.
+// Locks returns a page of the cluster's locks. It begins behind the key after, or with the first
+// lock for "". The order is that of partitions, and of keys within one.
 func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
 	members := o.list()
 	pages, errs := make([]status.LockPage, len(members)), make([]error, len(members))

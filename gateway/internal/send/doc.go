@@ -3,8 +3,9 @@
 //
 // [Options] is the common part of their configurations. [Options.Open] makes the [Workers], which
 // know the owner of each key and keep connections to each worker (a [Peer]). It also makes the
-// [spool.Pool] of memory and files for bodies. A [Dispatch] is one request on its way over the link or, to workers
-// without it, over HTTP/1.1. Its [Destination] says where it goes, and its [Answer] is the result.
+// [spool.Pool] of memory and files for bodies. A [Dispatch] is one request on its way over the link
+// or, to workers without it, over HTTP/1.1. Its [Destination] says where it goes, and its [Answer] is
+// the result.
 // An [OwnerCall] asks the owner of a key about holds. Both make attempts as package routing finds
 // workers. [OutcomeOf] says whether another attempt may follow a failed one.
 //

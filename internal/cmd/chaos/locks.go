@@ -232,7 +232,7 @@ func (k *lockKey) unsure(now time.Duration, c *call) {
 	}
 }
 
-// idle returns for how long nothing has kept the key from those that wait.
+// idle returns for how long nothing has kept the key from its waiters.
 func (k *lockKey) idle(now time.Duration) idle {
 	i := idle{key: k.number, free: k.free, begin: k.free, end: now, after: k.after}
 	if k.busy > k.free {

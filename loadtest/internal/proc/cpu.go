@@ -30,8 +30,8 @@ func Cores() ([]int, error) {
 }
 
 // CPU returns the CPU time that a process and its children have used since
-// they began, user's and kernel's, of all their threads: to the nanosecond, and
-// of children that have ended to a hundredth of a second.
+// they began: user's and kernel's, of all their threads. It is exact to the
+// nanosecond, and for children that have ended to a hundredth of a second.
 func CPU(p *Process) (sum time.Duration) {
 	if p.Ended() != nil {
 		return p.Used()

@@ -123,7 +123,7 @@ func (s *Switch) addPathLocked(from, to string) {
 	s.paths[Way{from, to}] = &path{rng: rand.New(rand.NewPCG(s.seed, key))}
 }
 
-// Apply puts a rule in force on ways, beside those that are, until heal is
+// Apply puts a rule in force on ways, beside earlier rules, until heal is
 // called. Frames that are on their way arrive as they would have; a cut loses
 // them.
 func (s *Switch) Apply(r Rule, ways ...Way) (heal func(), err error) {
