@@ -34,6 +34,7 @@ func TestCampaign(t *testing.T) {
 			t.Skip(err)
 		}
 	}
+	t.Chdir("..")
 	args := []string{"-t", cmp.Or(os.Getenv("CAMPAIGN_TIME"), "30s"), "-clients", "4"}
 	if seed := os.Getenv("CAMPAIGN_SEED"); seed != "" {
 		args = append(args, "-seed", seed)
