@@ -145,8 +145,25 @@ func TestLockJudge(t *testing.T) {
 			time.Sleep(50 * time.Second)
 			x, next := p.takes(7), p.asks("lives", time.Second)
 			p.unlocks(x)
-			time.Sleep(600 * time.Millisecond)
+			time.Sleep(250 * time.Millisecond)
 			p.loses(p.has(next, 8))
+		}},
+		{"lost after a free key came in time", "was lost though nothing that kept it was", func(p *lockPlay) {
+			time.Sleep(50 * time.Second)
+			x, next := p.takes(7), p.asks("lives", time.Second)
+			p.unlocks(x)
+			time.Sleep(150 * time.Millisecond)
+			p.loses(p.has(next, 8))
+		}},
+		{"refused for a lost lock while a free key came late", "", func(p *lockPlay) {
+			time.Sleep(50 * time.Second)
+			x, next := p.takes(7), p.asks("lives", time.Second)
+			many := &said{Life: "lives", Call: 1000, Key: 2, Many: true, Lease: 4 * time.Second, Err: "lost"}
+			p.says(many, asks)
+			p.unlocks(x)
+			time.Sleep(time.Second)
+			p.unlocks(p.has(next, 8))
+			p.says(many, fails)
 		}},
 		{"refused", "asked for since 0.000s (lives): unavailable", func(p *lockPlay) {
 			p.unlocks(p.takes(7))
