@@ -19,7 +19,8 @@ const (
 // conclude finds violations. A lock may be lost only with its owner. A call may fail, or wait for a free key, only while
 // the key has no owner: within one of the outages, or a TTL later. All of that may happen while the machine was too
 // busy. A lock may be lost, and with it the call for the next of several keys, while free keys came to their waiters late.
-// A lock that the store keeps may be lost only with what the store has lost, in one of forgotten.
+// A lock that the store keeps may be lost, or another caller's before its end, only with what the store has lost, in one of
+// forgotten.
 func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duration) *lockReport {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -39,8 +40,11 @@ func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duratio
 	violated := func(at time.Duration, format string, args ...any) {
 		r.violations = append(r.violations, fmt.Sprintf("%.3fs "+format, append([]any{at.Seconds()}, args...)...))
 	}
+	forgot := func(before, c *call) bool {
+		return before.left && before.Lease > ttl && slices.ContainsFunc(forgotten, func(o outage) bool { return o.touches(before.begin, c.begin, 0) })
+	}
 	for _, k := range j.keys {
-		k.compare(violated)
+		k.compare(forgot, violated)
 	}
 	for _, c := range j.failed {
 		if !within(outages, c.begin, c.end) && !within(busy, c.begin, c.end) && !(c.Many && crawls(c)) {
@@ -99,12 +103,13 @@ func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duratio
 }
 
 // compare finds two holders at once, and tokens that do not rise. A caller may have lost a lock before the judge heard of
-// it, so what it has not said to have since does not count.
-func (k *lockKey) compare(violated func(at time.Duration, format string, args ...any)) {
+// it, so what it has not said to have since does not count. Nor does a lock whose caller has left it, if the store may have
+// forgotten it before another caller had it.
+func (k *lockKey) compare(forgot func(before, c *call) bool, violated func(at time.Duration, format string, args ...any)) {
 	var holders []*call
 	token, shared := int64(0), false // shared: for reading
 	for _, c := range k.had {
-		holders = slices.DeleteFunc(holders, func(before *call) bool { return !before.outlasts(c) })
+		holders = slices.DeleteFunc(holders, func(before *call) bool { return !before.outlasts(c) || forgot(before, c) })
 		for _, before := range holders {
 			if c.lasted() && !(c.Read && before.Read) {
 				violated(c.begin, "lock-%d is held with token %d, and with %d", k.number, before.Token, c.Token)

@@ -240,6 +240,23 @@ func TestLockJudge(t *testing.T) {
 			p.says(p.takes(7), forgets)
 			p.unlocks(p.takes(8))
 		}},
+		{"left, and forgotten by the store", "", func(p *lockPlay) {
+			time.Sleep(180 * time.Second)
+			p.says(p.has(p.asks("lives", 60*time.Second), 7), forgets)
+			time.Sleep(40 * time.Second)
+			p.unlocks(p.takes(8))
+		}},
+		{"left before the store forgets, and another's by then", "is held with token 7, and with 8", func(p *lockPlay) {
+			time.Sleep(180 * time.Second)
+			p.says(p.has(p.asks("lives", 60*time.Second), 7), forgets)
+			p.unlocks(p.takes(8))
+		}},
+		{"left with a lease that the store does not keep", "is held with token 7, and with 8", func(p *lockPlay) {
+			time.Sleep(199 * time.Second)
+			p.says(p.has(p.asks("lives", ttl), 7), forgets)
+			time.Sleep(2 * time.Second)
+			p.unlocks(p.takes(8))
+		}},
 		{"readers together", "", func(p *lockPlay) {
 			one, two := p.has(p.reads("lives"), 7), p.has(p.reads("lives"), 7)
 			p.unlocks(one)
