@@ -175,9 +175,8 @@ type meta struct {
 
 func decodeMeta(kv *mvccpb.KeyValue) (m meta, err error) {
 	f := stores.Read(string(kv.Value))
-	m = meta{generation: f.Text(), settings: f.Text(), ttl: time.Duration(f.Number()), cluster: uint64(f.Number()), revision: kv.ModRevision}
-	m.id, err = ring.ParseStoreID(f.Text())
-	return m, cmp.Or(f.Err, err)
+	m = meta{generation: f.Text(), settings: f.Text(), ttl: time.Duration(f.Number()), cluster: uint64(f.Number()), id: f.ID(), revision: kv.ModRevision}
+	return m, f.Err
 }
 
 func (m meta) encode() string {

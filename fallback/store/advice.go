@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"strings"
+
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 )
 
 // advise warns, once, about a server whose configuration may lose what the
@@ -15,8 +17,8 @@ func (s *Store) advise(ctx context.Context) {
 	if err != nil || !s.advised.CompareAndSwap(false, true) {
 		return
 	}
-	d := decoder{values: values}
-	for _, w := range warnings(d.text(), d.text(), d.text(), d.text()) {
+	f := stores.Values(values)
+	for _, w := range warnings(f.Text(), f.Text(), f.Text(), f.Text()) {
 		s.handle.Logger.Warn(w)
 	}
 }

@@ -59,7 +59,7 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 	for _, inc := range suspects {
 		args = append(args, inc)
 	}
-	changed, err := ask(ctx, s, s.client, "observe", gen, args, (*decoder).changes)
+	changed, err := ask(ctx, s, s.client, "observe", gen, args, readChanges)
 	if err != nil {
 		return records.Snapshot{}, err
 	}
@@ -167,43 +167,42 @@ type changes struct {
 	notes   [len(records.Notes{})]*string // nil for those that are as before
 }
 
-func (d *decoder) changes() changes {
-	c := changes{Snapshot: d.moment(), members: make(map[string]member)}
-	d.each(func(list *decoder) {
-		inc := list.text()
-		c.members[inc] = list.member(inc)
+func readChanges(f *stores.Fields) changes {
+	c := changes{Snapshot: readMoment(f), members: make(map[string]member)}
+	f.Each(func(list *stores.Fields) {
+		inc := list.Text()
+		c.members[inc] = readMember(list, inc)
 	})
-	d.each(func(list *decoder) {
-		c.Stamps = append(c.Stamps, records.Stamp{Incarnation: list.text(), Beat: list.number()})
+	f.Each(func(list *stores.Fields) {
+		c.Stamps = append(c.Stamps, records.Stamp{Incarnation: list.Text(), Beat: list.Number()})
 	})
 	for n := range c.notes {
-		d.each(func(list *decoder) { c.notes[n] = new(list.text()) })
+		f.Each(func(list *stores.Fields) { c.notes[n] = new(list.Text()) })
 	}
-	c.Partitions = d.partitions()
+	c.Partitions = readPartitions(f)
 	return c
 }
 
-// moment is a snapshot without its lists.
-func (d *decoder) moment() (s records.Snapshot) {
-	s.Generation = d.text()
-	s.Quarantine = duration(d.number())
-	s.Version, s.Beat = d.number(), d.number()
-	s.Now = duration(d.number())
+// readMoment reads a snapshot without its lists.
+func readMoment(f *stores.Fields) (s records.Snapshot) {
+	s.Generation = f.Text()
+	s.Quarantine = duration(f.Number())
+	s.Version, s.Beat = f.Number(), f.Number()
+	s.Now = duration(f.Number())
 	return s
 }
 
-// member has the details of its session, if there is one, and its stamp, unless it is released.
-func (d *decoder) member(inc string) (m member) {
-	details, stamp := d.text(), d.text()
-	switch {
-	case details != "":
+// readMember reads the details of a session, if there is one, and its stamp, unless it is released.
+func readMember(f *stores.Fields, inc string) (m member) {
+	details, stamp := f.Text(), f.Text()
+	if details != "" {
 		session, err := stores.ReadSession(inc, details)
-		if err != nil {
-			d.fail("session %q: %v", inc, err)
-		}
 		m.session = &session
-	case stamp != "":
-		m.stamp = d.parse(stamp)
+		f.Err = cmp.Or(f.Err, err)
+	} else if stamp != "" {
+		beat := stores.Values([]any{stamp})
+		m.stamp = beat.Number()
+		f.Err = cmp.Or(f.Err, beat.Err)
 	}
 	return m
 }

@@ -72,11 +72,10 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	d := decoder{values: values}
-	gen := d.text()
-	id := d.storeID()
-	wait, owned, server, uptime := d.number(), d.number(), d.text(), d.number()
-	if err := d.endValues(); err != nil {
+	f := stores.Values(values)
+	gen, id := f.Text(), f.ID()
+	wait, owned, server, uptime := f.Number(), f.Number(), f.Text(), f.Number()
+	if err := f.End(); err != nil {
 		return "", s.handle.Failed("generation", err)
 	}
 	s.handle.NewCluster.Store(false)
@@ -103,7 +102,7 @@ func (s *Store) Register(ctx context.Context, gen string, h records.Session, ttl
 		args = append(args, hold.Epoch)
 		args = appendResidue(args, hold.Residue)
 	}
-	return ask(ctx, s, s.client, "register", gen, args, (*decoder).partitions)
+	return ask(ctx, s, s.client, "register", gen, args, readPartitions)
 }
 
 // errUnsettled means that a script without prelude.lua has found something that is for that to do first.
@@ -122,7 +121,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Dur
 		}
 		shown := records.Snapshot{}
 		if err == nil {
-			shown, err = decode(values, (*decoder).moment)
+			shown, err = decode(values, readMoment)
 		}
 		return shown, s.handle.Failed("renew", err)
 	}
@@ -146,7 +145,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []re
 		args = appendResidue(args, c.Residue)
 		args = append(args, c.Locks, c.Served)
 	}
-	return ask(ctx, s, s.client, "apply", gen, args, (*decoder).partitions)
+	return ask(ctx, s, s.client, "apply", gen, args, readPartitions)
 }
 
 // Clear deletes residues of a partition, each if the stored one is equal.
@@ -183,16 +182,16 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 			args = append(args, l.ID, l.Text)
 		}
 	}
-	return ask(ctx, s, s.client, "write_locks", gen, args, (*decoder).writeNumbers)
+	return ask(ctx, s, s.client, "write_locks", gen, args, readWriteNumbers)
 }
 
 // Replace replaces the text of a note, if it is from. It returns what it is then.
 func (s *Store) Replace(ctx context.Context, note records.Note, from, to string) (string, error) {
-	return ask(ctx, s, s.client, "replace", "", []any{note.String(), from, to}, (*decoder).text)
+	return ask(ctx, s, s.client, "replace", "", []any{note.String(), from, to}, (*stores.Fields).Text)
 }
 
 // ask runs a script as [Store.run] does, and takes its reply apart with read.
-func ask[T any](ctx context.Context, s *Store, client redis.UniversalClient, script, gen string, args []any, read func(*decoder) T) (value T, err error) {
+func ask[T any](ctx context.Context, s *Store, client redis.UniversalClient, script, gen string, args []any, read func(*stores.Fields) T) (value T, err error) {
 	values, err := s.run(ctx, client, script, gen, args...)
 	if err != nil {
 		return value, err

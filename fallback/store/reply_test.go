@@ -14,15 +14,15 @@ import (
 )
 
 func TestOpenReply(t *testing.T) {
-	for status, want := range map[string]error{"ok": nil, "generation": records.ErrGeneration, "gone": records.ErrSessionGone, "else": errReply} {
+	for status, want := range map[string]error{"ok": nil, "generation": records.ErrGeneration, "gone": records.ErrSessionGone, "else": stores.ErrFields} {
 		if _, err := new(Store).openReply([]any{status, "x"}); !errors.Is(err, want) {
 			t.Errorf("status %s gave %v, want %v", status, err, want)
 		}
 	}
-	if _, err := new(Store).openReply(nil); !errors.Is(err, errReply) {
+	if _, err := new(Store).openReply(nil); !errors.Is(err, stores.ErrFields) {
 		t.Errorf("an empty reply gave %v", err)
 	}
-	if _, err := new(Store).openReply([]any{int64(1)}); !errors.Is(err, errReply) {
+	if _, err := new(Store).openReply([]any{int64(1)}); !errors.Is(err, stores.ErrFields) {
 		t.Errorf("a numeric status gave %v", err)
 	}
 }
@@ -36,7 +36,7 @@ func TestDecodeChanges(t *testing.T) {
 			[]any{},
 			[]any{"3", "1:9,1:a,1:8,1:k,1:b,2:12,", "text", []any{"id", "lock"}}}
 	}
-	s, err := decode(reply(), (*decoder).changes)
+	s, err := decode(reply(), readChanges)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +65,15 @@ func TestDecodeChanges(t *testing.T) {
 		for _, bad := range broken {
 			values := reply()
 			values[i] = bad
-			if _, err := decode(values, (*decoder).changes); !errors.Is(err, errReply) {
+			if _, err := decode(values, readChanges); !errors.Is(err, stores.ErrFields) {
 				t.Errorf("with value %d replaced by %v got error %v", i, bad, err)
 			}
 		}
-		if _, err := decode(reply()[:i], (*decoder).changes); !errors.Is(err, errReply) {
+		if _, err := decode(reply()[:i], readChanges); !errors.Is(err, stores.ErrFields) {
 			t.Errorf("cut after %d values got error %v", i, err)
 		}
 	}
-	if _, err := decode(append(reply(), "more"), (*decoder).changes); !errors.Is(err, errReply) {
+	if _, err := decode(append(reply(), "more"), readChanges); !errors.Is(err, stores.ErrFields) {
 		t.Errorf("a value left over got error %v", err)
 	}
 }
@@ -104,9 +104,9 @@ func FuzzDecodePartition(f *testing.F) {
 	f.Add("", "1:", "")
 	f.Add("0", "99999999999999999999:x,", "")
 	f.Fuzz(func(t *testing.T, p, value, locks string) {
-		d := decoder{values: []any{[]any{p, value, locks, []any{}}, "rest"}}
-		states := d.partitions()
-		if d.err == nil && len(states) != 1 {
+		fields := stores.Values([]any{[]any{p, value, locks, []any{}}, "rest"})
+		states := readPartitions(fields)
+		if fields.Err == nil && len(states) != 1 {
 			t.Errorf("%q %q gave %v without an error", p, value, states)
 		}
 	})
@@ -115,11 +115,11 @@ func FuzzDecodePartition(f *testing.F) {
 func FuzzDecodeChanges(f *testing.F) {
 	f.Add("gen", "0", "1", "7", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,1:0,", "text")
 	f.Fuzz(func(t *testing.T, gen, quarantine, version, beat, now, inc, stamp, details, p, value, locks string) {
-		c, err := decode([]any{gen, quarantine, version, beat, now, []any{inc, details, stamp}, []any{inc, stamp}, []any{p, value, locks, []any{p, value}}}, (*decoder).changes)
+		c, err := decode([]any{gen, quarantine, version, beat, now, []any{inc, details, stamp}, []any{inc, stamp}, []any{p, value, locks, []any{p, value}}}, readChanges)
 		if err == nil && (len(c.members) != 1 || len(c.Stamps) != 1 || len(c.Partitions) != 1 || c.Generation != gen) {
 			t.Errorf("got %+v without an error", c)
 		}
-		if err != nil && !errors.Is(err, errReply) {
+		if err != nil && !errors.Is(err, stores.ErrFields) {
 			t.Errorf("got %v", err)
 		}
 	})

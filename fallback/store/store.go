@@ -81,7 +81,7 @@ var ownershipScripts embed.FS
 // New makes a store over the Redis of a URL (see [fallback.NewClient]). It does no network I/O; the
 // first call reports an unreachable Redis.
 func New(url string, cfg Config) (*Store, error) {
-	handle, err := stores.NewHandle("store", cfg.Settings, errReply)
+	handle, err := stores.NewHandle("store", cfg.Settings, stores.ErrFields)
 	if err != nil {
 		return nil, err
 	}
@@ -186,25 +186,10 @@ func (s *Store) guarded(ctx context.Context, client redis.UniversalClient, name,
 	return s.openReply(values)
 }
 
-// differ says which setting of the store's sessions differs from that of s.
-func (s *Store) differ(values []any) error {
-	d := decoder{values: values[1:]}
-	difference := stores.Differ(s.handle.Given, d.text())
-	if !errors.Is(difference, ring.ErrSettings) {
-		d.fail("%v", difference)
-	}
-	if err := d.endValues(); err != nil {
-		return err
-	}
-	return difference
-}
-
 // openReply turns a reply's status into an error.
 func (s *Store) openReply(values []any) ([]any, error) {
-	if len(values) == 0 {
-		return nil, fmt.Errorf("%w: it is empty", errReply)
-	}
-	switch values[0] {
+	f := stores.Values(values)
+	switch status := f.Text(); status {
 	case "ok":
 		return values[1:], nil
 	case "generation":
@@ -214,7 +199,9 @@ func (s *Store) openReply(values []any) ([]any, error) {
 	case "unsettled":
 		return nil, errUnsettled
 	case "settings":
-		return nil, s.differ(values)
+		difference := stores.Differ(s.handle.Given, f.Text())
+		return nil, cmp.Or(f.End(), difference)
+	default:
+		return nil, fmt.Errorf("%w: status %q", stores.ErrFields, status)
 	}
-	return nil, fmt.Errorf("%w: status %v", errReply, values[0])
 }

@@ -53,9 +53,9 @@ func readHint(text string) (h records.Hint) {
 	f := stores.Read(text)
 	h.Version, h.Generation = f.Number(), f.Text()
 	for f.More() {
-		d := decoder{values: []any{f.Text(), f.Text(), "", []any{}}}
-		h.Partitions = append(h.Partitions, d.partition())
-		f.Err = cmp.Or(f.Err, d.err)
+		partition := stores.Values([]any{f.Text(), f.Text(), "", []any{}})
+		h.Partitions = append(h.Partitions, readPartition(partition))
+		f.Err = cmp.Or(f.Err, partition.Err)
 	}
 	if f.Err != nil {
 		return records.Hint{}

@@ -1,12 +1,14 @@
 package stores
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/records"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // Join writes a list as netstrings: "abc" and "" are "3:abc,0:,".
@@ -35,47 +37,96 @@ func Split(s string) (list []string, ok bool) {
 	return list, true
 }
 
-// ErrFields means that a text is no list of netstrings, or not the one that was expected.
-var ErrFields = errors.New("store: a list of netstrings cannot be decoded")
+// ErrFields means that what a store has or replies is not what was expected.
+var ErrFields = errors.New("store: a text or a reply of the store cannot be decoded")
 
-// Fields takes a list of netstrings apart, and keeps the first error.
+// Fields takes a list apart, and keeps the first error. The fields are texts, numbers and lists.
 type Fields struct {
-	list []string
+	list []any
 	Err  error // wraps ErrFields
 }
 
-// Read returns the fields of a text.
+// Values returns the values of a reply as fields.
+func Values(list []any) *Fields { return &Fields{list: list} }
+
+// Read returns the fields of a list of netstrings.
 func Read(text string) *Fields {
 	list, ok := Split(text)
-	f := &Fields{list: list}
+	f := &Fields{list: make([]any, len(list))}
+	for i, s := range list {
+		f.list[i] = s
+	}
 	if !ok {
-		f.Err = ErrFields
+		f.fail()
 	}
 	return f
 }
 
-// Text returns the next field.
-func (f *Fields) Text() string {
-	if len(f.list) == 0 {
-		f.Err = ErrFields
-		return ""
+func (f *Fields) fail() { f.Err = cmp.Or(f.Err, ErrFields) }
+
+// next returns the next field, nil if there is none.
+func (f *Fields) next() (field any) {
+	if len(f.list) > 0 {
+		field, f.list = f.list[0], f.list[1:]
 	}
-	text := f.list[0]
-	f.list = f.list[1:]
+	return field
+}
+
+// Text returns the next field, a text.
+func (f *Fields) Text() string {
+	text, ok := f.next().(string)
+	if !ok {
+		f.fail()
+	}
 	return text
 }
 
-// Number returns the next field, a decimal number.
+// Number returns the next field, a number or a text that is one.
 func (f *Fields) Number() int64 {
-	n, err := strconv.ParseInt(f.Text(), 10, 64)
+	field := f.next()
+	if n, ok := field.(int64); ok {
+		return n
+	}
+	text, _ := field.(string)
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		f.Err = ErrFields
+		f.fail()
 	}
 	return n
 }
 
+// ID returns the next field, the identity of a store.
+func (f *Fields) ID() ring.StoreID {
+	id, err := ring.ParseStoreID(f.Text())
+	if err != nil {
+		f.fail()
+	}
+	return id
+}
+
+// Each takes the next field, a list, apart: read takes an item off it.
+func (f *Fields) Each(read func(list *Fields)) {
+	values, ok := f.next().([]any)
+	if !ok {
+		f.fail()
+	}
+	list := Values(values)
+	for list.More() {
+		read(list)
+	}
+	f.Err = cmp.Or(f.Err, list.Err)
+}
+
 // More reports whether fields follow. After an error none do.
 func (f *Fields) More() bool { return f.Err == nil && len(f.list) > 0 }
+
+// End returns the first error. A field that is left over is one.
+func (f *Fields) End() error {
+	if len(f.list) > 0 {
+		f.fail()
+	}
+	return f.Err
+}
 
 // ReadSession returns the session of an incarnation from the details that a store keeps of it.
 func ReadSession(incarnation, details string) (records.SessionState, error) {

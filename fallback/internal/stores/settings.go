@@ -28,12 +28,12 @@ func SettingsText(s ring.Settings) string {
 }
 
 // Differ returns a [ring.ErrSettings] that says in which setting ours differ from what a store keeps of
-// others, and another error if text is not of SettingsText.
+// others, and [ErrFields] if text is not of SettingsText.
 func Differ(ours ring.Settings, text string) error {
 	theirs := ring.Settings{Cluster: ours.Cluster}
 	var digest uint64
 	if _, err := fmt.Sscanf(text, settingsForm, &theirs.Ring.Partitions, &theirs.Ring.ReplicationFactor, &theirs.Ring.Load, &theirs.TTL, &digest); err != nil {
-		return fmt.Errorf("settings %q: %w", text, err)
+		return fmt.Errorf("%w: settings %q: %v", ErrFields, text, err)
 	}
 	d, _ := ours.CompareDigest(theirs, digest) // the texts have shown one
 	return fmt.Errorf("%w: %s: %s here, %s in the store: %s", ring.ErrSettings, d.Setting, d.Ours, d.Theirs, d.Remedy)
