@@ -19,6 +19,7 @@ import (
 type content struct {
 	generation string
 	version    int64
+	full       time.Time // when all of it was read
 	members    map[string]member
 	sessions   []records.SessionState
 	gone       []records.Stamp
@@ -29,12 +30,12 @@ type content struct {
 // member is an incarnation that has a session, or whose session ran out or was released.
 type member struct {
 	session *records.SessionState
-	stamp   int64     // if its session ran out
-	since   time.Time // without a session: when the handle learned of it
+	stamp   int64 // if its session ran out
 }
 
-// tombstone is how long it is remembered that a session has ended.
-const tombstone = time.Hour
+// fullEvery is how long a handle adds to what it knows of incarnations. Then it reads all, and so forgets those of
+// whose end the store has no tombstone any more.
+const fullEvery = time.Hour
 
 // Observe returns the sessions, the tombstones, and the partitions that changed after a version;
 // all of them if the version is 0 or of an earlier generation. It returns the locks of the
@@ -52,8 +53,8 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 			return snapshot, err
 		}
 	}
-	if known.generation != gen || since == 0 {
-		known = new(content)
+	if known.generation != gen || since == 0 || time.Since(known.full) > fullEvery {
+		known = &content{full: time.Now()}
 	}
 	args := []any{incarnation, since, known.version}
 	for _, inc := range suspects {
@@ -130,34 +131,18 @@ func (c *content) after(change changes) *content {
 	next.members = make(map[string]member)
 	maps.Copy(next.members, c.members)
 	maps.Copy(next.members, change.members)
-	next.list(time.Now())
-	return &next
-}
-
-// list makes the lists of the members, without tombstones that are old.
-func (c *content) list(now time.Time) {
-	c.sessions, c.gone, c.released = nil, nil, nil
-	for inc, m := range c.members {
-		switch {
+	next.sessions, next.gone, next.released = nil, nil, nil
+	for _, inc := range slices.Sorted(maps.Keys(next.members)) {
+		switch m := next.members[inc]; {
 		case m.session != nil:
-			c.sessions = append(c.sessions, *m.session)
-			continue
-		case m.since.IsZero():
-			m.since = now
-			c.members[inc] = m
-		case now.Sub(m.since) > tombstone:
-			delete(c.members, inc)
-			continue
-		}
-		if m.stamp != 0 {
-			c.gone = append(c.gone, records.Stamp{Incarnation: inc, Beat: m.stamp})
-		} else {
-			c.released = append(c.released, inc)
+			next.sessions = append(next.sessions, *m.session)
+		case m.stamp != 0:
+			next.gone = append(next.gone, records.Stamp{Incarnation: inc, Beat: m.stamp})
+		default:
+			next.released = append(next.released, inc)
 		}
 	}
-	slices.SortFunc(c.sessions, func(a, b records.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
-	slices.SortFunc(c.gone, func(a, b records.Stamp) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
-	slices.Sort(c.released)
+	return &next
 }
 
 // changes are the reply to observe.lua: a snapshot, and the incarnations and notes that have changed.
