@@ -1,6 +1,6 @@
 local FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS = unpack(ARGV, 4, 10)
 local FIRST = 11 -- of the script's own arguments
-local BATCH = 500 -- values handed to one command
+local BATCH = 1000 -- arguments of one command
 local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
 
 local seconds = math.floor(now / 1000)
@@ -16,6 +16,25 @@ local function join(list)
     out[i] = #s .. ':' .. s .. ','
   end
   return table.concat(out)
+end
+
+-- Calls a command with many arguments, few at a time, which come in pairs.
+local function write(command, key, args)
+  for from = 1, #args, BATCH do
+    redis.call(command, key, unpack(args, from, math.min(from + BATCH - 1, #args)))
+  end
+end
+
+-- Returns the values of a hash's fields, false for one that is not there.
+local function read(hash, fields)
+  local values = {}
+  for from = 1, #fields, BATCH do
+    local some = redis.call('HMGET', hash, unpack(fields, from, math.min(from + BATCH - 1, #fields)))
+    for i, value in ipairs(some) do
+      values[from + i - 1] = value
+    end
+  end
+  return values
 end
 
 -- The hint says what it is about, for those who know that already, and what has changed, if that is short.
@@ -36,15 +55,11 @@ local function begin()
     'generation', generation, 'server', server, 'life', (life or '') .. server, 'version', int(version),
     'floor', int(floor), 'quarantine', int(quarantine), 'clock', NOW)
   redis.call('DEL', LOCKS, WRITTEN, WRITES, CHANGES, SESSIONS, DETAILS, STAMPS, MEMBERS, GONE)
-  local partitions = redis.call('HKEYS', PARTITIONS)
-  for from = 1, #partitions, BATCH do
-    local scores = {}
-    for i = from, math.min(from + BATCH - 1, #partitions) do
-      scores[#scores + 1] = int(version)
-      scores[#scores + 1] = partitions[i]
-    end
-    redis.call('ZADD', CHANGES, unpack(scores))
+  local scores = {}
+  for i, p in ipairs(redis.call('HKEYS', PARTITIONS)) do
+    scores[2 * i - 1], scores[2 * i] = int(version), p
   end
+  write('ZADD', CHANGES, scores)
   for _, key in ipairs({PARTITIONS, LOCKS, WRITES, DETAILS, STAMPS, STARTS}) do
     redis.call('HSET', key, '', '')
   end
@@ -155,16 +170,6 @@ local function decode(value)
   return state
 end
 
-local function load(partitions)
-  for from = 1, #partitions, BATCH do
-    local to = math.min(from + BATCH - 1, #partitions)
-    local values = redis.call('HMGET', PARTITIONS, unpack(partitions, from, to))
-    for i = from, to do
-      loaded[partitions[i]] = decode(values[i - from + 1])
-    end
-  end
-end
-
 local function touch(p)
   loaded[p].value = nil
   if not loaded[p].dirty then
@@ -255,18 +260,13 @@ local function save()
   end
   local alone = not raised
   raise(true)
-  for from = 1, #dirty, BATCH do
-    local values, scores = {}, {}
-    for i = from, math.min(from + BATCH - 1, #dirty) do
-      local p = dirty[i]
-      values[#values + 1] = p
-      values[#values + 1] = encode(loaded[p])
-      scores[#scores + 1] = int(version)
-      scores[#scores + 1] = p
-    end
-    redis.call('HSET', PARTITIONS, unpack(values))
-    redis.call('ZADD', CHANGES, unpack(scores))
+  local values, scores = {}, {}
+  for i, p in ipairs(dirty) do
+    values[2 * i - 1], values[2 * i] = p, encode(loaded[p])
+    scores[2 * i - 1], scores[2 * i] = int(version), p
   end
+  write('HSET', PARTITIONS, values)
+  write('ZADD', CHANGES, scores)
   if alone then
     publish(told())
   end
@@ -275,26 +275,20 @@ end
 -- What an incarnation is told of partitions: a partition, its value, and its locks that
 -- a move has written, and those that are kept, each. Locks are told to the owner alone.
 local function tell(inc, partitions, values)
-  local out, owned = {}, {}
+  local out, owned, at = {}, {}, {}
   for i, p in ipairs(partitions) do
     out[4 * i - 3], out[4 * i - 2], out[4 * i - 1], out[4 * i] = p, values[i], '', {}
     local from, to = string.find(values[i], '^%d+:%d+,%d+:')
     if inc ~= '' and from and string.sub(values[i], to + 1, to + #inc + 1) == inc .. ',' then
-      owned[#owned + 1] = i
+      owned[#owned + 1] = p
+      at[#owned] = 4 * i
     end
   end
-  if redis.call('ZCARD', WRITTEN) > 1 then
-    for _, i in ipairs(owned) do
-      out[4 * i] = written_locks(partitions[i])
-    end
-  end
-  for from = 1, #owned, BATCH do
-    local fields = {}
-    for i = from, math.min(from + BATCH - 1, #owned) do
-      fields[#fields + 1] = partitions[owned[i]]
-    end
-    for i, locks in ipairs(redis.call('HMGET', LOCKS, unpack(fields))) do
-      out[4 * owned[from + i - 1] - 1] = locks or ''
+  local written = redis.call('ZCARD', WRITTEN) > 1
+  for i, locks in ipairs(read(LOCKS, owned)) do
+    out[at[i] - 1] = locks or ''
+    if written then
+      out[at[i]] = written_locks(owned[i])
     end
   end
   return out
@@ -314,7 +308,9 @@ local function take_partitions()
   for i = 1, tonumber(take()) do
     partitions[i] = take()
   end
-  load(partitions)
+  for i, value in ipairs(read(PARTITIONS, partitions)) do
+    loaded[partitions[i]] = decode(value)
+  end
   return partitions
 end
 
