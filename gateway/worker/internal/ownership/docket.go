@@ -2,7 +2,6 @@ package ownership
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -232,35 +231,23 @@ func (d *Docket) run(ctx context.Context) {
 
 // write makes changes to the book in the store, one after the other.
 func (d *Docket) write(ctx context.Context, changes []change) error {
-	ctx, cancel := context.WithTimeout(ctx, d.shell.timeout)
-	defer cancel()
-	from := d.known.Load().text
-	for range noteTries {
-		book, err := suspects.Parse(from)
-		if err != nil {
-			return err
-		}
+	var begun []suspects.Case
+	err := d.shell.editNote(ctx, records.Suspects, d.known.Load().text, func(text string) (string, error) {
+		book, err := suspects.Parse(text)
 		book = book.After(time.Now())
 		before := len(book.Cases)
 		for _, c := range changes {
 			book = c.by(book)
 		}
-		to := book.String()
-		if to == from {
-			return nil
-		}
-		now, err := d.shell.replace(ctx, records.Suspects, from, to)
-		if err != nil {
-			return err
-		}
-		if now == to {
-			for _, c := range book.Cases[min(before, len(book.Cases)):] {
-				d.shell.cfg.Logger.Error("a key is quarantined: workers died while executions of it ran; when the cause is mended, release it with ctl release",
-					"key", c.Key, "workers", d.names(c), "until", c.Until())
-			}
-			return nil
-		}
-		from = now
+		begun = book.Cases[min(before, len(book.Cases)):]
+		return book.String(), err
+	})
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
 	}
-	return errors.New("worker: others change the suspects all the time")
+	for _, c := range begun {
+		d.shell.cfg.Logger.Error("a key is quarantined: workers died while executions of it ran; when the cause is mended, release it with ctl release",
+			"key", c.Key, "workers", d.names(c), "until", c.Until())
+	}
+	return nil
 }

@@ -33,11 +33,8 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 	if names := view.Table.Members(); name != "" && !slices.Contains(names, name) {
 		return fmt.Errorf("%w on the ring: %q; there are %q", status.ErrNoWorker, name, names[:min(len(names), 20)])
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	from := view.Placements
-	for range noteTries {
-		list, err := placement.Decode(from)
+	err := s.editNote(ctx, records.Placements, view.Placements, func(text string) (string, error) {
+		list, err := placement.Decode(text)
 		if err != nil { // so nobody goes by them
 			s.cfg.Logger.Warn("the placements in the store are replaced", "worker", s.cfg.Name, "error", err)
 		}
@@ -46,25 +43,32 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 			list = append(list, placement.Placement{Partition: partition, Worker: name, Pinned: true})
 		}
 		if len(list) > placement.Most {
-			return fmt.Errorf("worker: %d partitions are placed, and no more can be", placement.Most)
+			return "", fmt.Errorf("%d partitions are placed, and no more can be", placement.Most)
 		}
-		to := placement.Encode(list)
-		now, err := s.replace(ctx, records.Placements, from, to)
-		if err != nil {
-			return fmt.Errorf("worker: placing partition %d: %w", partition, err)
-		}
-		if now == to {
-			return nil
-		}
-		from = now
+		return placement.Encode(list), nil
+	})
+	if err != nil {
+		return fmt.Errorf("worker: placing partition %d: %w", partition, err)
 	}
-	return fmt.Errorf("worker: placing partition %d: others change the placements all the time; try again", partition)
+	return nil
 }
 
-// replace replaces the text of a note in the store, if it is from, and returns what it is then.
-func (s *Shell) replace(ctx context.Context, note records.Note, from, to string) (string, error) {
-	began := s.cfg.Keys.Now()
-	now, err := s.cfg.Store.Replace(ctx, note, from, to)
-	s.calls.count(callReplace, s.cfg.Keys.Now()-began, err)
-	return now, err
+// editNote makes edit's result of a note's text the note in the store. The text is known at first, and afterwards what
+// others have made of it meanwhile.
+func (s *Shell) editNote(ctx context.Context, note records.Note, known string, edit func(text string) (string, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	for range noteTries {
+		to, err := edit(known)
+		if err != nil {
+			return err
+		}
+		began, from := s.cfg.Keys.Now(), known
+		known, err = s.cfg.Store.Replace(ctx, note, from, to)
+		s.calls.count(callReplace, s.cfg.Keys.Now()-began, err)
+		if err != nil || known == to {
+			return err
+		}
+	}
+	return fmt.Errorf("others change the %v in the store all the time; try again", note)
 }
