@@ -99,7 +99,7 @@ func (s *Shell) run() {
 // until partitions or keys of its are free, looks at once. The store then serves it before the others, so
 // even a few wait.
 func (s *Shell) hintDelay() time.Duration {
-	if s.Moves.waits() || s.awaits(s.current.incarnation) != "" {
+	if s.Moves.waits() || s.shareOf(s.current.incarnation).owner != "" {
 		return 0
 	}
 	return rand.N(time.Duration(max(s.crowd(), few)) * time.Millisecond)
@@ -289,12 +289,12 @@ func (s *Shell) noteSettled() {
 	if s.isSettled.Load() || s.leaving {
 		return
 	}
-	given, served, onRing := s.share(s.current.incarnation)
-	if !onRing || served < given {
+	of := s.shareOf(s.current.incarnation)
+	if !of.onRing || of.served < of.given {
 		return
 	}
 	s.isSettled.Store(true)
-	s.cfg.Logger.Info("this worker is active: it serves all that the ring gives it", "worker", s.cfg.Name, "partitions", served)
+	s.cfg.Logger.Info("this worker is active: it serves all that the ring gives it", "worker", s.cfg.Name, "partitions", of.served)
 	if !s.wasSettled {
 		s.wasSettled = true
 		close(s.settled)

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/records"
@@ -62,10 +60,7 @@ func (s *Shell) JoinRing() error {
 }
 
 // onRing reports whether the present incarnation has a place on the ring.
-func (s *Shell) onRing() bool {
-	_, onRing := s.given(s.cfg.Keys.Incarnation())
-	return onRing
-}
+func (s *Shell) onRing() bool { return onRing(s.cfg.Members.View(), s.cfg.Keys.Incarnation()) }
 
 // othersServe reports whether a worker of another name has a place on the ring.
 func (s *Shell) othersServe() bool {
@@ -132,13 +127,13 @@ func (s *Shell) Ready() error {
 
 // unsettled says what the worker still waits for.
 func (s *Shell) unsettled() error {
-	given, served, onRing := s.share(s.cfg.Keys.Incarnation())
+	of := s.shareOf(s.cfg.Keys.Incarnation())
 	switch trouble := s.trouble.Load(); {
 	case trouble != nil:
 		return fmt.Errorf("worker: %s does not serve: %w", s.cfg.Name, *trouble)
 	case !s.cfg.Keys.Admits(time.Now()):
 		return s.calls.because(fmt.Errorf("worker: %s has no session in the store", s.cfg.Name))
-	case !onRing:
+	case !of.onRing:
 		if err := s.cfg.Health(false); err != nil {
 			return fmt.Errorf("worker: %s takes no keys: %w", s.cfg.Name, err)
 		}
@@ -148,58 +143,49 @@ func (s *Shell) unsettled() error {
 		}
 		return fmt.Errorf("worker: %s is not yet on the ring%s", s.cfg.Name, why)
 	}
-	why, owner := "", s.awaits(s.cfg.Keys.Incarnation())
-	wait, what := s.obstacle(records.Record{Owner: owner})
-	if m, seen := s.cfg.Members.View().Find(owner); seen {
+	why := ""
+	wait, what := s.obstacle(records.Record{Owner: of.owner})
+	if m, seen := s.cfg.Members.View().Find(of.owner); seen {
 		why = fmt.Sprintf(": worker %s still has some of them", m.Name)
-	} else if owner != "" {
+	} else if of.owner != "" {
 		why = fmt.Sprintf(": a worker that this one does not see had some of them, and its session has not expired (%v left); if it lives, correct --join (Config.Join) or --gossip-key (Config.GossipKeys)", wait.Round(100*time.Millisecond))
 	} else if what != "" {
 		why = fmt.Sprintf(": %s (%v left)", what, wait.Round(100*time.Millisecond))
 	}
-	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", s.cfg.Name, served, given, why)
+	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", s.cfg.Name, of.served, of.given, why)
 }
 
-// given returns the partitions that the ring gives an incarnation of this worker, and whether it is on
-// the ring at all.
-func (s *Shell) given(incarnation string) (given iter.Seq[*keyed.Partition], onRing bool) {
+// onRing reports whether an incarnation has a place on the ring of a view.
+func onRing(view *ring.View, incarnation string) bool {
+	return slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Incarnation == incarnation })
+}
+
+// share is what the ring gives an incarnation of this worker.
+type share struct {
+	onRing        bool
+	given, served int    // partitions
+	owner         string // incarnation of another worker that still has one of them; "" for none
+}
+
+// shareOf returns the share of an incarnation.
+func (s *Shell) shareOf(incarnation string) (of share) {
 	view := s.cfg.Members.View()
-	onRing = slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Incarnation == incarnation })
-	return func(yield func(*keyed.Partition) bool) {
-		for i := range s.cfg.Keys.Parts {
-			if name, _ := view.Table.Owner(i); onRing && name == s.cfg.Name && !yield(&s.cfg.Keys.Parts[i]) {
-				return
-			}
-		}
-	}, onRing
-}
-
-// share returns how many partitions the ring gives an incarnation, how many of
-// these it serves, and whether it is on the ring at all.
-func (s *Shell) share(incarnation string) (given, served int, onRing bool) {
-	parts, onRing := s.given(incarnation)
-	for p := range parts {
-		given++
-		if p.Open.Load() {
-			served++
-		}
+	if of.onRing = onRing(view, incarnation); !of.onRing {
+		return of
 	}
-	return given, served, onRing
-}
-
-// awaits returns the incarnation of another worker that still has a partition that the ring gives an
-// incarnation, "" for none.
-func (s *Shell) awaits(incarnation string) string {
-	parts, _ := s.given(incarnation)
-	for p := range parts {
-		if p.Open.Load() {
+	for i := range s.cfg.Keys.Parts {
+		if name, _ := view.Table.Owner(i); name != s.cfg.Name {
 			continue
 		}
-		if r := p.Record.Load(); r != nil && r.Owner != "" && r.Owner != incarnation {
-			return r.Owner
+		p := &s.cfg.Keys.Parts[i]
+		of.given++
+		if p.Open.Load() {
+			of.served++
+		} else if r := p.Record.Load(); of.owner == "" && r != nil && r.Owner != incarnation {
+			of.owner = r.Owner
 		}
 	}
-	return ""
+	return of
 }
 
 // Drain is Worker.Drain.
