@@ -18,7 +18,7 @@ func FuzzStep(f *testing.F) {
 			z.step()
 		}
 		z.m.Step(z.now, Tick{})
-		if z.m.Next(z.now) == 0 && z.m.closing == 0 {
+		if z.m.Next(z.now) == 0 && z.m.in[stateClosing] == 0 {
 			if es := z.m.Step(z.now, Tick{}); len(es) == 0 && z.m.Next(z.now) == 0 {
 				t.Errorf("a %v machine wants to be stepped for ever", z.m.phase)
 			}
@@ -29,8 +29,8 @@ func FuzzStep(f *testing.F) {
 				serving++
 			}
 		}
-		if serving != z.m.serving {
-			t.Errorf("counts %d partitions, serves %d", z.m.serving, serving)
+		if serving != z.m.in[stateServing] {
+			t.Errorf("counts %d partitions, serves %d", z.m.in[stateServing], serving)
 		}
 	})
 }

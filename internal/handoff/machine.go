@@ -85,7 +85,6 @@ type Machine struct {
 
 	snapshot records.Snapshot // the latest of this generation; without Partitions
 	observed bool             // there is a snapshot
-	looks    uint64           // snapshots received with changes
 	asked    time.Duration    // when we asked for the latest, on Mono
 	heard    []heard          // beats of snapshots for a TTL, the oldest first
 	again    bool             // something changed while an Observe was on its way
@@ -97,9 +96,7 @@ type Machine struct {
 	highest int64 // epoch that we know of
 
 	parts   []partition
-	serving int              // partitions in stateServing
-	closing int              // partitions in stateClosing
-	busy    int              // partitions in stateClaiming or stateMoving
+	in      [states]int      // partitions by their states
 	recheck bool             // something changed that all partitions depend on
 	fresh   map[int]struct{} // partitions that changed by themselves since the latest scan
 	scanAt  time.Duration    // Mono at which something changes by itself; 0 for never
@@ -175,6 +172,7 @@ func New(cfg Config) (*Machine, error) {
 		inherited:  make(map[int][]records.Residue),
 		listed:     make(map[int]string),
 		frozen:     make(map[int]struct{}),
+		in:         [states]int{stateRemote: cfg.Partitions},
 		floor:      cfg.Floor,
 		highest:    cfg.Floor,
 	}
@@ -285,7 +283,7 @@ func (m *Machine) Next(now Instant) time.Duration {
 		if m.deadPeer != "" {
 			due(&m.releasePeer)
 		}
-		if m.stale() && m.closing == 0 && m.observed {
+		if m.stale() && m.in[stateClosing] == 0 && m.observed {
 			due(&m.apply)
 		}
 		if m.scanAt > 0 {
@@ -298,7 +296,7 @@ func (m *Machine) Next(now Instant) time.Duration {
 		switch {
 		case m.generation == "":
 			due(&m.fetch)
-		case m.closing == 0:
+		case m.in[stateClosing] == 0:
 			due(&m.register)
 		}
 	case phaseReleasing:
@@ -359,21 +357,10 @@ func (m *Machine) setState(p int, to state) {
 	if !stateNext[part.state][to] {
 		panic(fmt.Sprintf("handoff: partition %d goes from %v to %v", p, part.state, to))
 	}
-	m.count(part.state, -1)
-	m.count(to, +1)
+	m.in[part.state]--
+	m.in[to]++
 	part.state = to
 	m.fresh[p] = struct{}{}
-}
-
-func (m *Machine) count(s state, by int) {
-	switch s {
-	case stateServing:
-		m.serving += by
-	case stateClosing:
-		m.closing += by
-	case stateClaiming, stateMoving:
-		m.busy += by
-	}
 }
 
 // nextScan returns when to scan the partitions again even without events; 0 for never.

@@ -103,8 +103,8 @@ func TestRecordsOfOthersAreLearned(t *testing.T) {
 	feed(m, s, now, all(m, "me"))
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
-	if r := m.parts[0].record; r != (records.Record{Epoch: 1, Owner: "me"}) || m.parts[0].state != stateServing || m.serving != 2 {
-		t.Errorf("%v, %v, serves %d", r, m.parts[0].state, m.serving)
+	if r := m.parts[0].record; r != (records.Record{Epoch: 1, Owner: "me"}) || m.parts[0].state != stateServing || m.in[stateServing] != 2 {
+		t.Errorf("%v, %v, serves %d", r, m.parts[0].state, m.in[stateServing])
 	}
 	s.write(now.Mono, 0, records.Record{Epoch: 5, Owner: "other"})
 	now = now.Add(time.Second)
@@ -182,8 +182,8 @@ func TestBigMove(t *testing.T) {
 	feed(m, s, now, all(m, "me"))
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
-	if m.serving != 4096 {
-		t.Fatalf("serves %d", m.serving)
+	if m.in[stateServing] != 4096 {
+		t.Fatalf("serves %d", m.in[stateServing])
 	}
 	v := View{Digest: 2, Workers: []Peer{{"me", 2}, {"other", 2}}, Owners: make([]int32, 4096)}
 	for p := 0; p < 4096; p += 3 {
@@ -212,8 +212,8 @@ func TestBigMove(t *testing.T) {
 			queue = append(queue, m.Step(now, s.call(now.Mono, e))...)
 		}
 	}
-	if m.serving != 4096-1366 || worst > 64 || rounds != 22 {
-		t.Errorf("serves %d, %d closed at once, %d rounds", m.serving, worst, rounds)
+	if m.in[stateServing] != 4096-1366 || worst > 64 || rounds != 22 {
+		t.Errorf("serves %d, %d closed at once, %d rounds", m.in[stateServing], worst, rounds)
 	}
 }
 

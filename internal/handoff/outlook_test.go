@@ -53,7 +53,7 @@ func TestOutlook(t *testing.T) {
 				t.Error("an outlook is not the same as itself")
 			}
 			began := now
-			for m.serving == 0 {
+			for m.in[stateServing] == 0 {
 				if now = now.Add(max(m.Next(now), time.Millisecond)); now.Mono > began.Mono+3*ttl {
 					t.Fatal("never served")
 				}

@@ -175,7 +175,7 @@ func (m *Machine) scan() {
 	if m.scanAt > 0 && m.over(m.scanAt) {
 		m.recheck, m.scanAt = true, 0
 	}
-	if !m.stale() || m.closing > 0 || !m.ready(&m.apply) || !m.observed {
+	if !m.stale() || m.in[stateClosing] > 0 || !m.ready(&m.apply) || !m.observed {
 		return
 	}
 	m.unblock()
@@ -250,17 +250,7 @@ func (m *Machine) abandons() bool {
 }
 
 // unclaimed reports whether nothing is left to hand over.
-func (m *Machine) unclaimed() bool {
-	if m.abandons() {
-		return true
-	}
-	for p := range m.parts {
-		if m.parts[p].state != stateRemote {
-			return false
-		}
-	}
-	return true
-}
+func (m *Machine) unclaimed() bool { return m.abandons() || m.in[stateRemote] == len(m.parts) }
 
 // decide adds the change that is due for a partition, if any. dead are the incarnations that are provenDead.
 func (m *Machine) decide(p int, dead map[string]bool) {

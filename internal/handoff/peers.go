@@ -29,7 +29,6 @@ type peer struct {
 	suspect bool          // and present
 	stamp   int64         // of its latest renewal that we know of; 0 for none
 	seen    time.Duration // when we received the first snapshot taken after that
-	look    uint64        // the latest snapshot that showed it
 	deadAt  time.Duration // unless present: when its lease is certainly over
 }
 
@@ -251,23 +250,21 @@ func (m *Machine) prune() {
 
 // takeSessions records which peers have a session, and which had one.
 func (m *Machine) takeSessions() {
-	m.looks++
+	here := make(map[string]bool, len(m.snapshot.Sessions))
 	for _, s := range m.snapshot.Sessions {
-		p := m.peers[s.Incarnation]
-		if !p.present {
+		here[s.Incarnation] = true
+		if !m.peers[s.Incarnation].present {
 			m.recheck = true
-			p = peer{present: true}
+			m.peers[s.Incarnation] = peer{present: true}
 		}
-		p.look = m.looks
-		m.peers[s.Incarnation] = p
 	}
 	for _, g := range m.snapshot.Gone {
-		if p, ok := m.peers[g.Incarnation]; ok && p.look != m.looks && (p.present || p.stamp != g.Beat) {
+		if p, ok := m.peers[g.Incarnation]; ok && !here[g.Incarnation] && (p.present || p.stamp != g.Beat) {
 			m.ended(p, g)
 		}
 	}
 	for inc, p := range m.peers {
-		if p.present && p.look != m.looks {
+		if p.present && !here[inc] {
 			m.vanish(inc)
 		}
 	}

@@ -43,7 +43,7 @@ func (m *Machine) join() {
 	case m.register.id != 0 || !m.ready(&m.fetch):
 	case m.generation == "":
 		m.emit(FetchGeneration{m.beginCall(&m.fetch)})
-	case m.closing == 0 && m.ready(&m.register):
+	case m.in[stateClosing] == 0 && m.ready(&m.register):
 		m.emit(Register{m.beginCall(&m.register), m.cfg.Session, m.holdings()})
 	}
 }
@@ -268,10 +268,10 @@ func (m *Machine) endIncarnation() {
 // drained reports whether we are lost or leaving, no handler of ours runs or can start, and all our
 // locks have moved or ended.
 func (m *Machine) drained() bool {
-	if m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain) || len(m.frozen) > 0 && m.on(guardFrozen) {
+	if m.in[stateServing]+m.in[stateClosing] > 0 || len(m.running) > 0 && m.on(guardDrain) || len(m.frozen) > 0 && m.on(guardFrozen) {
 		return false
 	}
-	return m.phase == phaseLost || m.phase == phaseLive && m.leaving && m.busy == 0 && len(m.clears) == 0 && m.unclaimed()
+	return m.phase == phaseLost || m.phase == phaseLive && m.leaving && m.in[stateClaiming]+m.in[stateMoving] == 0 && len(m.clears) == 0 && m.unclaimed()
 }
 
 // giveUp releases the session. After a TTL it has expired by itself.

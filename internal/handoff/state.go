@@ -1,7 +1,5 @@
 package handoff
 
-import "fmt"
-
 // phase says where an incarnation is in its life.
 type phase uint8
 
@@ -55,16 +53,5 @@ var (
 	stateNames = [states]string{"remote", "claiming", "serving", "closing", "parked", "moving"}
 )
 
-func (p phase) String() string {
-	if p < phases {
-		return phaseNames[p]
-	}
-	return fmt.Sprintf("phase(%d)", uint8(p))
-}
-
-func (s state) String() string {
-	if s < states {
-		return stateNames[s]
-	}
-	return fmt.Sprintf("state(%d)", uint8(s))
-}
+func (p phase) String() string { return phaseNames[p] }
+func (s state) String() string { return stateNames[s] }

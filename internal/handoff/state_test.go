@@ -59,9 +59,9 @@ func writes(f func()) (ok bool) {
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range []fmt.Stringer{
-		phaseStarting, phaseLive, phaseReasserting, phaseLost, phaseReleasing, phaseReleased, phases,
-		stateRemote, stateClaiming, stateServing, stateClosing, stateParked, stateMoving, states,
-		records.OpClaim, records.OpMove, records.OpAdvance, records.Op(9),
+		phaseStarting, phaseLive, phaseReasserting, phaseLost, phaseReleasing, phaseReleased,
+		stateRemote, stateClaiming, stateServing, stateClosing, stateParked, stateMoving,
+		records.OpClaim, records.OpMove, records.OpAdvance,
 	} {
 		name := s.String()
 		if name == "" || seen[name] {

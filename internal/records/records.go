@@ -7,7 +7,6 @@ package records
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -92,15 +91,7 @@ const (
 )
 
 func (o Op) String() string {
-	switch o {
-	case OpClaim:
-		return "claim"
-	case OpMove:
-		return "move"
-	case OpAdvance:
-		return "advance"
-	}
-	return fmt.Sprintf("op(%d)", uint8(o))
+	return [...]string{OpClaim: "claim", OpMove: "move", OpAdvance: "advance"}[o]
 }
 
 // Change is a compare-and-set of one partition's record. The new epoch is
