@@ -77,40 +77,40 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 		if since < v.meta.revision {
 			since = 0
 		}
-		r, st, err := s.look(ctx, v.meta.revision, since, sessions, partitions, len(suspects) > 0)
+		st, err := s.look(ctx, v.meta.revision, since, sessions, partitions, len(suspects) > 0)
 		if err != nil {
 			return records.Snapshot{}, err
 		}
-		if !r.Succeeded {
-			m, err := s.enter(ctx, r, st.read[s.key("meta")], gen)
+		if !st.Succeeded {
+			m, err := s.enter(ctx, st, gen)
 			if err != nil && !errors.Is(err, errBegun) {
 				return records.Snapshot{}, err
 			}
 			v, sessions, partitions = view{meta: m}, true, true
 			continue
 		}
-		newSessions := v.changed != st.revision(s.key("changed/sessions")) || v.alive != st.count[s.key("alive/")]
+		newSessions := v.changed != st.revision(s.key("changed/sessions")) || v.alive != st.lists[s.key("alive/")].GetCount()
 		changed := st.read[s.key("changed/partitions")]
 		newPartitions, moves := changed.GetModRevision() > since, changed.GetVersion()
 		switch {
-		case r.behind || r.Header.ClusterId != v.meta.cluster || moves < v.moves:
+		case st.behind || st.Header.ClusterId != v.meta.cluster || moves < v.moves:
 			if err := s.beginGeneration(ctx, v.meta, v.meta.settings); err != nil {
 				return records.Snapshot{}, err
 			}
 			v = view{}
 			continue
-		case since > r.Header.Revision:
+		case since > st.Header.Revision:
 			since, partitions = 0, true
 			continue
 		case newSessions && !sessions || newPartitions && !partitions:
 			sessions, partitions = sessions || newSessions, partitions || newPartitions
 			continue
 		case sessions:
-			if err := s.see(&v, r.Header.Revision, since, st); err != nil {
+			if err := s.see(&v, since, st); err != nil {
 				return records.Snapshot{}, err
 			}
 		}
-		known := st.lists[s.key("partition/")]
+		known := st.lists[s.key("partition/")].GetKvs()
 		if kv := st.read[s.key("complete")]; kv != nil {
 			known = append(slices.Clip(known), kv)
 		}
@@ -118,30 +118,30 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 			// If this fails, the next look does it.
 			_, _ = s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), v.meta.revision)}, []clientv3.Op{clientv3.OpPut(s.key("complete"), "")}, nil)
 		}
-		return s.snapshot(v, r.Header.Revision, st, incarnation, since, suspects)
+		return s.snapshot(v, st, incarnation, since, suspects)
 	}
 }
 
 // see makes a view what etcd shows of the sessions, and keeps it for the next look. The caller of Observe has
 // known them since a version, perhaps by another view.
-func (s *Store) see(v *view, revision, since int64, st *step) error {
-	changed, alive, known := st.revision(s.key("changed/sessions")), st.lists[s.key("alive/")], *v
+func (s *Store) see(v *view, since int64, st *step) error {
+	changed, alive, known := st.revision(s.key("changed/sessions")), st.lists[s.key("alive/")].GetKvs(), *v
 	*v = view{meta: known.meta, changed: changed, moves: known.moves, alive: int64(len(alive)), version: max(changed, known.version), partitions: known.partitions}
 	if v.partitions == nil {
 		v.partitions = make(map[string]*mvccpb.KeyValue)
 	}
 	v.present = make(map[string]*mvccpb.KeyValue)
-	for _, kv := range slices.Concat(alive, st.lists[s.key("released/")]) {
+	for _, kv := range slices.Concat(alive, st.lists[s.key("released/")].GetKvs()) {
 		v.present[string(kv.Key)] = kv
 	}
 	if max(known.version, since) >= changed { // looked for since one has run out
-		v.version = revision
+		v.version = st.Header.Revision
 	}
 	lives := map[string]bool{}
 	for _, kv := range alive {
 		lives[s.name("alive/", kv.Key)] = true
 	}
-	for _, kv := range st.lists[s.key("session/")] {
+	for _, kv := range st.lists[s.key("session/")].GetKvs() {
 		incarnation := s.name("session/", kv.Key)
 		if !lives[incarnation] {
 			v.gone = append(v.gone, records.Stamp{Incarnation: incarnation, Beat: kv.ModRevision})
@@ -153,14 +153,14 @@ func (s *Store) see(v *view, revision, since int64, st *step) error {
 		}
 		v.sessions = append(v.sessions, state)
 	}
-	for _, kv := range st.lists[s.key("gone/")] {
+	for _, kv := range st.lists[s.key("gone/")].GetKvs() {
 		beat, err := strconv.ParseInt(string(kv.Value), 10, 64)
 		if err != nil {
 			return fmt.Errorf("%s: %w", kv.Key, stores.ErrFields)
 		}
 		v.gone = append(v.gone, records.Stamp{Incarnation: s.name("gone/", kv.Key), Beat: beat})
 	}
-	for _, kv := range st.lists[s.key("released/")] {
+	for _, kv := range st.lists[s.key("released/")].GetKvs() {
 		v.released = append(v.released, s.name("released/", kv.Key))
 	}
 	for n := range v.notes {
@@ -176,9 +176,9 @@ func (s *Store) see(v *view, revision, since int64, st *step) error {
 	return nil
 }
 
-func (s *Store) snapshot(v view, revision int64, st *step, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
+func (s *Store) snapshot(v view, st *step, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
 	snapshot := records.Snapshot{
-		Generation: v.meta.generation, Now: time.Duration(st.now.UnixNano()), Beat: revision,
+		Generation: v.meta.generation, Now: time.Duration(st.now.UnixNano()), Beat: st.Header.Revision,
 		Version:  max(v.version, since, st.revision(s.key("changed/partitions"))),
 		Sessions: v.sessions, Gone: v.gone, Released: v.released, Notes: v.notes,
 	}
@@ -187,7 +187,7 @@ func (s *Store) snapshot(v view, revision int64, st *step, incarnation string, s
 		longest := max(v.meta.ttl, s.handle.Given.TTL)
 		snapshot.Quarantine = min(max(time.UnixMilli(end).Sub(st.now), time.Millisecond), longest) // of another member's clock
 	}
-	for _, kv := range st.lists[s.key("partition/")] {
+	for _, kv := range st.lists[s.key("partition/")].GetKvs() {
 		number, _ := strconv.Atoi(s.name("partition/", kv.Key))
 		p, err := decodePartition(number, v.meta.generation, kv)
 		if err != nil {
@@ -195,7 +195,7 @@ func (s *Store) snapshot(v view, revision int64, st *step, incarnation string, s
 		}
 		snapshot.Partitions = append(snapshot.Partitions, p.Told(incarnation))
 	}
-	for _, kv := range st.lists[s.key("session/")] {
+	for _, kv := range st.lists[s.key("session/")].GetKvs() {
 		name := s.name("session/", kv.Key)
 		live := func(state records.SessionState) bool { return state.Incarnation == name }
 		if slices.Contains(suspects, name) && slices.ContainsFunc(v.sessions, live) {
@@ -208,7 +208,7 @@ func (s *Store) snapshot(v view, revision int64, st *step, incarnation string, s
 // look reads the state for Observe, provided that the generation began at revision meta; otherwise it reads only the
 // key meta. Unless sessions or partitions is set, it reads only whether they have changed. It contains no
 // nested transaction, because etcd writes each of those to its log.
-func (s *Store) look(ctx context.Context, meta, since int64, sessions, partitions, stamps bool) (reply, *step, error) {
+func (s *Store) look(ctx context.Context, meta, since int64, sessions, partitions, stamps bool) (*step, error) {
 	get, prefix, keys := clientv3.OpGet, clientv3.WithPrefix(), clientv3.WithKeysOnly()
 	then := []clientv3.Op{get(s.key("quarantine")), get(s.key("complete")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}
 	switch {
@@ -223,13 +223,5 @@ func (s *Store) look(ctx context.Context, meta, since int64, sessions, partition
 	if partitions {
 		then = append(then, get(s.key("partition/"), prefix, clientv3.WithMinModRev(since+1)))
 	}
-	reads, otherwise := then, []clientv3.Op{get(s.key("meta"))}
-	r, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), cmp.Or(meta, -1))}, then, otherwise)
-	if err != nil {
-		return r, nil, err
-	}
-	if !r.Succeeded {
-		reads = otherwise
-	}
-	return r, sortReads(reads, r.Responses), nil
+	return s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), cmp.Or(meta, -1))}, then, []clientv3.Op{get(s.key("meta"))})
 }

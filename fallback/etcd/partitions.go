@@ -106,7 +106,7 @@ func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, job
 	for key := range maps.Keys(keys) {
 		reads = append(reads, clientv3.OpGet(key))
 	}
-	return s.transactFrom(ctx, s.client, gen, s.guess(gen, keys), reads, func(st *step) error {
+	return s.transact(ctx, s.client, gen, s.guess(gen, keys), reads, func(st *step) error {
 		if incarnation != "" && !st.has(own) {
 			return records.ErrSessionGone
 		}

@@ -21,8 +21,8 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	var gen string
 	var waits, owned bool
 	reads := append(s.whoLives(), clientv3.OpGet(s.key("partition/"), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	err := s.transact(ctx, s.client, "", reads, func(st *step) error {
-		gen, waits, owned = st.meta.generation, st.has(s.key("quarantine")), st.count[s.key("partition/")] > 0
+	err := s.transact(ctx, s.client, "", nil, reads, func(st *step) error {
+		gen, waits, owned = st.meta.generation, st.has(s.key("quarantine")), st.lists[s.key("partition/")].GetCount() > 0
 		return s.differs(st)
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) differs(st *step) error {
 		first, _, _ := strings.Cut(settings, " ")
 		return first
 	}
-	if ours == st.meta.settings || !st.has(s.key("quarantine")) && st.count[s.key("alive/")] == 0 && partitions(ours) == partitions(st.meta.settings) {
+	if ours == st.meta.settings || !st.has(s.key("quarantine")) && st.lists[s.key("alive/")].GetCount() == 0 && partitions(ours) == partitions(st.meta.settings) {
 		return nil
 	}
 	return stores.Differ(s.handle.Given, st.meta.settings)
@@ -81,7 +81,7 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 	gone, released := s.key("gone", h.Incarnation), s.key("released", h.Incarnation)
 	reads := append(s.whoLives(), clientv3.OpGet(alive), clientv3.OpGet(details), clientv3.OpGet(gone), clientv3.OpGet(released), clientv3.OpGet(start),
 		clientv3.OpGet(s.key("session/"), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
-	return s.transact(ctx, s.client, gen, reads, func(st *step) error {
+	return s.transact(ctx, s.client, gen, nil, reads, func(st *step) error {
 		if err := s.differs(st); err != nil {
 			return err
 		}
@@ -143,12 +143,12 @@ const maxSwept = 40
 // sweep turns sessions that have run out into tombstones, which go after an hour.
 func (s *Store) sweep(ctx context.Context, st *step) error {
 	alive := map[string]bool{}
-	for _, kv := range st.lists[s.key("alive/")] {
+	for _, kv := range st.lists[s.key("alive/")].GetKvs() {
 		alive[s.name("alive/", kv.Key)] = true
 	}
 	var lease clientv3.LeaseID
 	swept := 0
-	for _, kv := range st.lists[s.key("session/")] {
+	for _, kv := range st.lists[s.key("session/")].GetKvs() {
 		incarnation := s.name("session/", kv.Key)
 		if alive[incarnation] || swept == maxSwept {
 			continue
@@ -176,7 +176,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 	alive, stamp := s.key("alive", incarnation), clientv3.OpPut(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
 	var lease clientv3.LeaseID
 	guess := s.guess(gen, map[string]bool{alive: true})
-	err := s.transactFrom(ctx, s.renewal, gen, guess, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
+	err := s.transact(ctx, s.renewal, gen, guess, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
 		if !st.has(alive) {
 			return records.ErrSessionGone
 		}
@@ -199,7 +199,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 // Replace replaces the text of a note, if it is from. It returns what it is then.
 func (s *Store) Replace(ctx context.Context, note records.Note, from, to string) (now string, err error) {
 	key := s.key(note.String())
-	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(key)}, func(st *step) error {
+	err = s.transact(ctx, s.client, "", nil, []clientv3.Op{clientv3.OpGet(key)}, func(st *step) error {
 		now = ""
 		if kv := st.read[key]; kv != nil {
 			now = string(kv.Value)
@@ -225,7 +225,7 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 	for again := true; again; {
 		start := s.key("start", name)
 		reads := []clientv3.Op{clientv3.OpGet(details), clientv3.OpGet(alive), clientv3.OpGet(released), clientv3.OpGet(start)}
-		err := s.transact(ctx, s.client, "", reads, func(st *step) error {
+		err := s.transact(ctx, s.client, "", nil, reads, func(st *step) error {
 			known := name
 			if kv := st.read[details]; kv != nil {
 				name = stores.Read(string(kv.Value)).Text()

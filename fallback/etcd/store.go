@@ -161,18 +161,9 @@ func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.Lease
 
 // granting asks for a lease while the caller goes on. The function that it returns waits for the answer.
 func (s *Store) granting(ctx context.Context, ttl time.Duration) func() (clientv3.LeaseID, error) {
-	id, err, done := clientv3.NoLease, stores.ErrClosed, make(chan struct{})
-	ask := func() {
-		defer close(done)
-		id, err = s.grant(ctx, ttl)
-	}
-	if !s.handle.Go(ask) {
-		close(done)
-	}
-	return func() (clientv3.LeaseID, error) {
-		<-done
-		return id, err
-	}
+	lease := sync.OnceValues(func() (clientv3.LeaseID, error) { return s.grant(ctx, ttl) })
+	s.handle.Go(func() { _, _ = lease() })
+	return lease
 }
 
 func (s *Store) key(parts ...string) string { return s.prefix + strings.Join(parts, "/") }

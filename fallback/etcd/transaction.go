@@ -22,11 +22,13 @@ var errBegun = errors.New("etcd: a generation has begun")
 
 // step is a transaction on its way: the keys that it has read, and the operations that it will make.
 type step struct {
+	*clientv3.TxnResponse      // of what it has read; nil for a guess
+	behind                bool // etcd is at a lower revision than it was before: it has lost writes
+
 	meta  meta
 	now   time.Time
-	read  map[string]*mvccpb.KeyValue   // keys; nil for one that is not there
-	lists map[string][]*mvccpb.KeyValue // by prefix
-	count map[string]int64              // of keys with a prefix
+	read  map[string]*mvccpb.KeyValue  // keys; nil for one that is not there
+	lists map[string]*pb.RangeResponse // by prefix
 	ops   []clientv3.Op
 }
 
@@ -43,13 +45,9 @@ func (st *step) delete(key string) { st.ops = append(st.ops, clientv3.OpDelete(k
 
 // transact reads, calls f with the result, and writes what f puts into it. The transaction that writes
 // compares the revision of each single key that was read. If one has changed, transact calls f again with the
-// new values. gen is the generation that the caller knows, "" for any.
-func (s *Store) transact(ctx context.Context, client *connection, gen string, reads []clientv3.Op, f func(*step) error) error {
-	return s.transactFrom(ctx, client, gen, nil, reads, f)
-}
-
-// transactFrom is transact that does not read at first: st, unless it is nil, is a guess of what reads will show.
-func (s *Store) transactFrom(ctx context.Context, client *connection, gen string, st *step, reads []clientv3.Op, f func(*step) error) error {
+// new values. gen is the generation that the caller knows, "" for any. Unless st is nil, it is a guess of what reads
+// will show, and transact does not read at first.
+func (s *Store) transact(ctx context.Context, client *connection, gen string, st *step, reads []clientv3.Op, f func(*step) error) error {
 	reads = append([]clientv3.Op{clientv3.OpGet(s.key("meta"))}, reads...)
 	if st != nil && (f(st) != nil || len(st.ops) == 0) { // only what is read now may refuse
 		st = nil
@@ -63,15 +61,15 @@ func (s *Store) transactFrom(ctx context.Context, client *connection, gen string
 			}
 			ops = st.ops
 		}
-		resp, err := s.commit(ctx, client, compare, ops, reads)
+		next, err := s.commit(ctx, client, compare, ops, reads)
 		if err != nil {
 			return err
 		}
-		if st != nil && resp.Succeeded {
-			if !resp.behind && resp.Header.ClusterId == st.meta.cluster {
+		if st != nil && next.Succeeded {
+			if !next.behind && next.Header.ClusterId == st.meta.cluster {
 				for _, op := range st.ops {
 					if key := op.KeyBytes(); op.IsPut() && strings.HasPrefix(string(key), s.key("partition/")) {
-						s.learn(st.meta.generation, 0, &mvccpb.KeyValue{Key: key, Value: op.ValueBytes(), ModRevision: resp.Header.Revision})
+						s.learn(st.meta.generation, 0, &mvccpb.KeyValue{Key: key, Value: op.ValueBytes(), ModRevision: next.Header.Revision})
 					}
 				}
 				return nil
@@ -79,8 +77,8 @@ func (s *Store) transactFrom(ctx context.Context, client *connection, gen string
 			st = nil
 			continue
 		}
-		st = sortReads(reads, resp.Responses)
-		st.meta, err = s.enter(ctx, resp, st.read[s.key("meta")], gen)
+		st = next
+		st.meta, err = s.enter(ctx, st, gen)
 		if errors.Is(err, errBegun) {
 			st = nil
 			continue
@@ -117,50 +115,45 @@ func unchanged(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
 }
 
-// sortReads sorts what reads have read.
-func sortReads(reads []clientv3.Op, responses []*pb.ResponseOp) *step {
-	st := &step{now: time.Now(), read: map[string]*mvccpb.KeyValue{}, lists: map[string][]*mvccpb.KeyValue{}, count: map[string]int64{}}
-	for i, read := range reads {
-		key, got := string(read.KeyBytes()), responses[i].GetResponseRange()
+// commit makes a transaction, and returns what it has read.
+func (s *Store) commit(ctx context.Context, client *connection, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (*step, error) {
+	s.mu.Lock()
+	life, least := s.life, s.revision
+	s.mu.Unlock()
+	st := &step{read: map[string]*mvccpb.KeyValue{}, lists: map[string]*pb.RangeResponse{}}
+	err := s.askEtcd(ctx, client, func(ctx context.Context) (err error) {
+		if st.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit(); err == nil {
+			err = s.recognize(st.Header.ClusterId)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	st.now = time.Now()
+	made := otherwise
+	if st.Succeeded {
+		made = then
+	}
+	for i, op := range made {
+		key, got := string(op.KeyBytes()), st.Responses[i].GetResponseRange()
 		switch {
-		case read.RangeBytes() != nil:
-			st.lists[key], st.count[key] = got.Kvs, got.Count
+		case !op.IsGet():
+		case op.RangeBytes() != nil:
+			st.lists[key] = got
 		case len(got.Kvs) > 0:
 			st.read[key] = got.Kvs[0]
 		default:
 			st.read[key] = nil
 		}
 	}
-	return st
-}
-
-// reply is the answer to a transaction.
-type reply struct {
-	*clientv3.TxnResponse
-	behind bool // etcd is at a lower revision than it was before: it has lost writes
-}
-
-// commit makes a transaction.
-func (s *Store) commit(ctx context.Context, client *connection, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (r reply, err error) {
-	s.mu.Lock()
-	life, least := s.life, s.revision
-	s.mu.Unlock()
-	err = s.askEtcd(ctx, client, func(ctx context.Context) (err error) {
-		if r.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit(); err == nil {
-			err = s.recognize(r.Header.ClusterId)
-		}
-		return err
-	})
-	if err != nil {
-		return r, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if life == s.life {
-		r.behind = r.Header.Revision < least
-		s.revision = max(s.revision, r.Header.Revision)
+		st.behind = st.Header.Revision < least
+		s.revision = max(s.revision, st.Header.Revision)
 	}
-	return r, nil
+	return st, nil
 }
 
 // meta is the value of the key meta.
@@ -183,18 +176,19 @@ func (m meta) encode() string {
 	return stores.Join(m.generation, m.settings, number(int64(m.ttl)), number(int64(m.cluster)), m.id.String())
 }
 
-// enter returns what a reply shows of meta. If the generation is over, it begins another one and returns errBegun.
-func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen string) (m meta, err error) {
+// enter returns what a step has read of meta. If the generation is over, it begins another one and returns errBegun.
+func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err error) {
+	kv := st.read[s.key("meta")]
 	if kv != nil {
 		if m, err = decodeMeta(kv); err != nil {
 			return m, err
 		}
 	}
 	known := s.handle.Knows(m.generation)
-	if kv != nil && r.behind && !known { // whoever began it has seen to what was lost
-		s.beginLife(r.Header.Revision)
+	if kv != nil && st.behind && !known { // whoever began it has seen to what was lost
+		s.beginLife(st.Header.Revision)
 	}
-	if kv == nil || m.cluster != r.Header.ClusterId || r.behind && known {
+	if kv == nil || m.cluster != st.Header.ClusterId || st.behind && known {
 		return m, cmp.Or(s.beginGeneration(ctx, m, m.settings), errBegun)
 	}
 	s.handle.Learn(m.generation, m.id)
@@ -230,9 +224,9 @@ func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) 
 		}
 		ops = append(ops, clientv3.OpPut(s.key("quarantine"), number(time.Now().Add(quarantine).UnixMilli()), clientv3.WithLease(lease)))
 	}
-	r, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), old.revision)}, ops, nil)
-	if err == nil && r.Succeeded {
-		s.beginLife(r.Header.Revision)
+	st, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), old.revision)}, ops, nil)
+	if err == nil && st.Succeeded {
+		s.beginLife(st.Header.Revision)
 	}
 	return err
 }
