@@ -181,7 +181,8 @@ func (c *Client) connect() (*clientConn, error) {
 	}
 	cc := &clientConn{streams: map[uint64]*clientStream{}}
 	cc.init(nc, &c.cfg)
-	cc.unwritable, cc.stall = cc.readOut, cc.giveUpRepeatable
+	cc.unwritable, cc.stall, cc.find = cc.readOut, cc.giveUpRepeatable, cc.findStream
+	cc.last = func(id uint64) { cc.lookup(id, true) }
 	if err := cc.handshake(ctx); err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("link: connecting to %s: %w", c.Addr, err)

@@ -2,12 +2,14 @@ package link
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -23,7 +25,7 @@ type clientConn struct {
 
 	mu      sync.Mutex
 	streams map[uint64]*clientStream
-	last    uint64 // highest stream opened
+	opened  uint64 // highest stream
 }
 
 // usable reports whether cc takes requests, so far as is known.
@@ -67,7 +69,7 @@ func (cc *clientConn) run() {
 	lost, unsent := cc.abort(handed, cc.heardAll())
 	if lost+unsent > 0 && !errors.Is(cc.cause, ErrClosed) {
 		cc.cfg.Logger.Warn("link: connection lost", "peer", cc.nc.RemoteAddr(), "local", cc.nc.LocalAddr(),
-			"age", time.Since(cc.made).Round(time.Millisecond), "requests", cc.last, "lost", lost, "not_started", unsent,
+			"age", time.Since(cc.made).Round(time.Millisecond), "requests", cc.opened, "lost", lost, "not_started", unsent,
 			"bytes_sent", handed, "error", cc.cause)
 	}
 }
@@ -85,7 +87,7 @@ func (cc *clientConn) abort(handed int64, heardAll bool) (lost, unsent int) {
 			unsent++
 			st.stop(notStarted(cc.cause))
 			continue
-		case heardAll && st.waits():
+		case heardAll && st.stage == waiting:
 			unsent++
 			st.stop(fmt.Errorf("%w: %w", ErrWaited, cc.cause))
 			continue
@@ -160,7 +162,7 @@ func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	if int64(len(cc.streams)) >= cc.peer.Streams {
 		return ErrTooManyStreams
 	}
-	st.id = cc.last + 1
+	st.id = cc.opened + 1
 	for at := 0; at < len(frames); {
 		h := parseHeader(frames[at:])
 		h.stream = st.id
@@ -171,7 +173,7 @@ func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	if err != nil {
 		return err
 	}
-	cc.last = st.id
+	cc.opened = st.id
 	st.headEnd = end - int64(len(frames)-headerLen-parseHeader(frames).length)
 	cc.streams[st.id] = st
 	return nil
@@ -257,13 +259,11 @@ func (cc *clientConn) drain(last uint64) {
 // frame takes one frame from the server.
 func (cc *clientConn) frame(h header) error {
 	switch h.kind {
-	case kindData:
-		return cc.data(h)
 	case kindResponse, kindTrailers, kindRefused:
 		return cc.head(h)
 	case kindWaiting, kindBegun:
 		return cc.noteWait(h)
-	case kindGoAway, kindWindow, kindReset:
+	case kindGoAway, kindReset:
 	default:
 		return protocolError("%v frame from a server", h.kind)
 	}
@@ -273,39 +273,44 @@ func (cc *clientConn) frame(h header) error {
 	}
 	if h.kind == kindGoAway {
 		cc.drain(n)
-		return nil
-	}
-	st := cc.lookup(h.stream, h.kind == kindReset)
-	switch {
-	case st == nil:
-	case h.kind == kindReset:
+	} else if st := cc.lookup(h.stream, true); st != nil {
 		st.stop(&ResetError{Code: Code(n)})
-	case !st.granted(n):
-		return protocolError("stream %d: too much credit", h.stream)
 	}
 	return nil
 }
 
-func (cc *clientConn) data(h header) error {
+// findStream is the connection's find.
+func (cc *clientConn) findStream(h header) (*stream, error) {
 	st := cc.lookup(h.stream, false)
 	switch {
 	case st == nil:
-		cc.lookup(h.stream, h.end)
-		return cc.body(h, nil)
-	case !st.answered:
-		return protocolError("stream %d: a body without a head", h.stream)
-	case h.end && h.length == 0:
-		st.finished(nil)
-		return nil
-	case !h.end:
-		return cc.body(h, st.receive)
+		return nil, nil
+	case h.kind == kindData && st.stage != answered:
+		return nil, protocolError("stream %d: a body without a head", h.stream)
 	}
-	return cc.body(h, func(p []byte, left int) bool {
-		if left > 0 {
-			return st.receive(p, left)
-		}
-		return st.receiveLast(p)
-	})
+	return &st.stream, nil
+}
+
+// noteWait takes a waiting or begun frame.
+func (cc *clientConn) noteWait(h header) error {
+	if h.length > 0 {
+		return protocolError("%v frame of %d bytes", h.kind, h.length)
+	}
+	st := cc.lookup(h.stream, false)
+	if st == nil {
+		return nil
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case h.kind == kindWaiting && st.stage == sent:
+		st.stage = waiting
+	case h.kind == kindBegun && st.stage == waiting:
+		st.stage = mayRun
+	default:
+		return protocolError("stream %d: %v out of order", h.stream, h.kind)
+	}
+	return nil
 }
 
 // head takes a frame whose payload is needed as a whole.
@@ -322,4 +327,32 @@ func (cc *clientConn) head(h header) error {
 		cc.lookup(h.stream, true)
 	}
 	return nil
+}
+
+// readOn is for how long a client reads on when it can no longer write.
+const readOn = time.Second
+
+// readOut sends nothing more, but reads what the server has said before it ended.
+func (cc *clientConn) readOut(err error) {
+	cc.draining.Store(true)
+	cc.out.close(err)
+	_ = cc.nc.SetReadDeadline(time.Now().Add(readOn)) // else the watch ends it
+}
+
+// heardAll reports whether the client has read all that the server's kernel had
+// taken when the connection ended. It is called when the writer has ended as well.
+//
+// The end of the stream (FIN) arrives in order, behind all of it. A reset (RST)
+// proves nothing, because the server's kernel drops what the reset overtakes. Linux
+// reports a reset once, to the reader or to the writer, and the other one then sees
+// the end of the stream. Nothing is known if this side or a proxy ended the
+// connection; over a proxy the server sees another address than this end has. Under
+// TLS nothing is known either: an attacker can end a TCP stream anywhere, and a dead
+// server's kernel ends it without authentication.
+func (cc *clientConn) heardAll() bool {
+	if _, secure := cc.bare.(*tls.Conn); secure || cc.peer.Sees != cc.nc.LocalAddr().String() || cc.in.end != io.EOF {
+		return false
+	}
+	failed := cc.writeErr
+	return failed == nil || errors.Is(failed, syscall.EPIPE) || errors.Is(failed, io.ErrClosedPipe)
 }

@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 
@@ -19,17 +18,14 @@ type clientStream struct {
 }
 
 // clientState is the part of a clientStream that is reset before its memory is used again. The
-// connection's reader sets answered when resp has arrived and complete when the stream has ended,
-// both under mu. A caller that gives up sets abandoned, and the stream counts until the server's
-// last frame.
+// connection's reader changes stage under mu. A caller that gives up sets abandoned, and the stream
+// counts until the server's last frame.
 type clientState struct {
 	cc       *clientConn
 	ctx      context.Context // of Do
 	headEnd  int64           // position in the byte stream behind the head of the request
 	resp     Response
-	answered bool           // resp is set; written under mu by the connection's reader
-	complete bool           // the connection's reader is done with the stream, whose answer has come to its end; under mu
-	told     waitTold       // under mu
+	stage    stage          // under mu
 	interims []responseHead // that have come before resp; under mu
 	handed   int            // of interims to the caller
 
@@ -39,6 +35,17 @@ type clientState struct {
 	abandoned bool   // given up, and the server's last frame has not come; under cc.mu
 	ended     func() // of the account; under cc.mu
 }
+
+// stage is how far the server has come with a request, as it says.
+type stage uint8
+
+const (
+	sent     stage = iota // nothing has come: the request may have begun
+	waiting               // it has not begun
+	mayRun                // it may have begun, after a wait
+	runs                  // there was an interim answer
+	answered              // resp is set
+)
 
 var clientStreams = sync.Pool{New: func() any { return new(clientStream) }}
 
@@ -77,7 +84,7 @@ func (st *clientStream) takeFrame(h header, p []byte) bool {
 	switch h.kind {
 	case kindRefused:
 		refusal, err := decodeRefusal(p)
-		if err != nil || st.started() {
+		if err != nil || st.stage > mayRun {
 			return false
 		}
 		st.cc.lookup(st.id, true)
@@ -85,14 +92,15 @@ func (st *clientStream) takeFrame(h header, p []byte) bool {
 		return true
 	case kindTrailers:
 		f := Fields(append([]byte(nil), p...))
-		if !f.valid() || !st.answered {
+		if !f.valid() || st.stage != answered {
 			return false
 		}
-		st.finished(f)
+		st.cc.last(st.id)
+		st.finish(f)
 		return true
 	}
 	head, err := decodeResponse(p)
-	if err != nil || st.answered {
+	if err != nil || st.stage == answered {
 		return false
 	}
 	if isInterim(head.status) {
@@ -100,13 +108,13 @@ func (st *clientStream) takeFrame(h header, p []byte) bool {
 		return !h.end && st.announce(head)
 	}
 	if h.end {
-		st.cc.lookup(st.id, true)
+		st.cc.last(st.id)
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.fields = append(st.fields[:0], head.fields...)
 	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: st.fields, Body: (*Body)(st)}
-	st.answered = true
+	st.stage = answered
 	switch {
 	case h.end:
 		st.finishLocked(nil)
@@ -124,43 +132,9 @@ func (st *clientStream) announce(head responseHead) bool {
 	if len(st.interims) == maxInterim {
 		return false
 	}
-	st.interims = append(st.interims, head)
+	st.interims, st.stage = append(st.interims, head), runs
 	wake.Up(st.readable)
 	return true
-}
-
-func (st *clientStream) started() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.answered || st.interims != nil
-}
-
-// receiveLast takes the end of the answer's body. It reports whether the peer kept to
-// its window.
-func (st *clientStream) receiveLast(p []byte) bool {
-	st.cc.lookup(st.id, true)
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if !st.receiveLocked(p, 0) {
-		return false
-	}
-	st.finishLocked(nil)
-	return true
-}
-
-func (st *clientStream) finished(trailer Fields) {
-	st.cc.lookup(st.id, true)
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.finishLocked(trailer)
-}
-
-// finishLocked is the last that the connection's reader does with the stream, which is
-// forgotten.
-func (st *clientStream) finishLocked(trailer Fields) {
-	st.complete = true
-	st.endReceiveLocked(io.EOF, trailer)
-	st.stopSendingLocked(ErrClosed)
 }
 
 // close gives up an answer that has not come to its end, and frees what is there of it.
@@ -181,7 +155,7 @@ func (st *clientStream) close() {
 // it to interims, which may be nil.
 func (st *clientStream) head(ctx context.Context, interims Interims) error {
 	for {
-		err := st.await(ctx, func() bool { return st.answered || st.handed < len(st.interims) })
+		err := st.await(ctx, func() bool { return st.stage == answered || st.handed < len(st.interims) })
 		if err != nil {
 			st.abandon(err)
 			return err

@@ -70,11 +70,13 @@ type conn struct {
 	mine   settings
 	peer   settings
 
-	heard   atomic.Bool                 // something else than a ping has come in since the last look
-	stalled atomic.Bool                 // nothing has for pingTimeout
-	tick    func()                      // called by watch every pingInterval; nil for nothing
-	stall   func()                      // called by watch every pingInterval while it is stalled; nil for nothing
-	unread  func(s *stream, waits bool) // called when s begins to wait for credit, and when it ends; nil for nothing
+	heard   atomic.Bool                   // something else than a ping has come in since the last look
+	stalled atomic.Bool                   // nothing has for pingTimeout
+	tick    func()                        // called by watch every pingInterval; nil for nothing
+	stall   func()                        // called by watch every pingInterval while it is stalled; nil for nothing
+	unread  func(s *stream, waits bool)   // called when s begins to wait for credit, and when it ends; nil for nothing
+	find    func(header) (*stream, error) // returns the stream of a data or window frame, nil if that is over
+	last    func(stream uint64)           // called before the last part of a stream's body is received; nil if that does not end the stream
 
 	unwritable func(error) // called when a write has failed; fail by default
 	writeErr   error       // of that write; readable when the writer has ended
@@ -195,8 +197,8 @@ func (c *conn) queue(frames []byte) {
 	}
 }
 
-// readFrames hands every frame to handle, which must consume the payload,
-// until one of them fails.
+// readFrames takes every frame, until one of them fails. It hands those that only one end gets to
+// handle, which must consume the payload.
 func (c *conn) readFrames(handle func(header) error) error {
 	for {
 		h, err := c.in.header()
@@ -214,6 +216,10 @@ func (c *conn) readFrames(handle func(header) error) error {
 			}
 		case kindPong:
 			err = c.in.skip(h.length)
+		case kindData:
+			err = c.data(h)
+		case kindWindow:
+			err = c.grant(h)
 		default:
 			err = handle(h)
 		}
@@ -231,22 +237,46 @@ func (c *conn) payload(h header) ([]byte, error) {
 	return c.in.next(h.length)
 }
 
-// body hands the payload of a data frame to receive, in pieces; left is how much follows. nil drops it.
-func (c *conn) body(h header, receive func(p []byte, left int) (inWindow bool)) error {
+// data takes a part of a body, in pieces as it comes. It drops that of a stream that is over.
+func (c *conn) data(h header) error {
+	s, err := c.find(h)
+	if err != nil {
+		return err
+	}
 	if h.length > maxData {
 		return protocolError("%v frame of %d bytes", h.kind, h.length)
 	}
-	for left := h.length; left > 0; {
+	for left, more := h.length, true; more; {
 		p, err := c.in.some(left)
 		if err != nil {
 			return err
 		}
 		left -= len(p)
-		if receive != nil && !receive(p, left) {
-			return protocolError("stream %d: more than its window", h.stream)
+		more = left > 0
+		end := h.end && !more
+		if end && c.last != nil {
+			c.last(h.stream)
+		}
+		if s != nil && !s.receive(p, left, end) {
+			err := protocolError("stream %d: more than its window", h.stream)
+			s.stop(err)
+			return err
 		}
 	}
 	return nil
+}
+
+// grant takes credit for a body that goes out.
+func (c *conn) grant(h header) error {
+	n, err := c.number(h)
+	if err != nil {
+		return err
+	}
+	s, err := c.find(h)
+	if s != nil && !s.granted(n) {
+		return protocolError("stream %d: too much credit", h.stream)
+	}
+	return err
 }
 
 func (c *conn) number(h header) (uint64, error) {

@@ -149,9 +149,9 @@ func (r *reader) follows(k kind, stream uint64) bool {
 	return h.kind == k && h.stream == stream && (h.length > 0 || h.end) && len(b)-headerLen >= h.length
 }
 
-// some returns between 1 and n bytes (n > 0), valid until the next call.
+// some returns between 1 and n bytes, none only if n is 0. They are valid until the next call.
 func (r *reader) some(n int) ([]byte, error) {
-	return r.next(max(min(n, r.in.Buffered()), 1))
+	return r.next(min(n, max(r.in.Buffered(), 1)))
 }
 
 func (r *reader) skip(n int) error {

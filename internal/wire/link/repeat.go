@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -150,4 +151,14 @@ func (b *replay) makeRoom() error {
 	u.admitted, u.unkept = true, u.unkept || len(u.kept.b) < initialWindow
 	u.kept.b, b.sent = u.kept.b[:0], 0
 	return nil
+}
+
+// tooLate returns the error of a request that did not start, with err, but of whose
+// body a part is not kept, since the server has let more of it come.
+func tooLate(err error) error {
+	broken := ErrLost
+	if _, refused := errors.AsType[*RefusedError](err); refused {
+		broken = ErrProtocol
+	}
+	return fmt.Errorf("%w: the body was under way already: %v", broken, err)
 }

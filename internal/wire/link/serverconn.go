@@ -51,7 +51,7 @@ func (sc *serverConn) run() error {
 		}
 		return err
 	}
-	sc.tick = sc.recheck
+	sc.tick, sc.find = sc.recheck, sc.findStream
 	sc.handlers.Run, sc.handlers.Keep = (*serverStream).serve, maxIdle
 	sc.start()
 	if sc.srv.shut() {
@@ -156,28 +156,12 @@ func (sc *serverConn) frame(h header) error {
 	switch h.kind {
 	case kindRequest:
 		return sc.request(h)
-	case kindData:
-		return sc.data(h)
 	case kindTrailers:
 		return sc.trailers(h)
-	case kindWindow, kindReset:
-	default:
-		return protocolError("%v frame from a client", h.kind)
+	case kindReset:
+		return sc.reset(h)
 	}
-	n, err := sc.number(h)
-	if err != nil {
-		return err
-	}
-	st, err := sc.lookup(h)
-	switch {
-	case st == nil:
-	case h.kind == kindReset:
-		sc.abandon(st)
-		st.cancel(context.Canceled)
-	case !st.granted(n):
-		return protocolError("stream %d: too much credit", h.stream)
-	}
-	return err
+	return protocolError("%v frame from a client", h.kind)
 }
 
 // lookup returns the stream of a frame, nil if it is over.
@@ -190,6 +174,15 @@ func (sc *serverConn) lookup(h header) (*serverStream, error) {
 	return sc.streams[h.stream], nil
 }
 
+// findStream is the connection's find.
+func (sc *serverConn) findStream(h header) (*stream, error) {
+	st, err := sc.lookup(h)
+	if st == nil {
+		return nil, err
+	}
+	return &st.stream, nil
+}
+
 func (sc *serverConn) remove(id uint64) bool {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -198,13 +191,22 @@ func (sc *serverConn) remove(id uint64) bool {
 	return ok
 }
 
-// abandon forgets a stream that the client has reset. The client is told when its
-// handler has returned.
-func (sc *serverConn) abandon(st *serverStream) {
+// reset forgets a stream that the client gives up. The client is told when its handler has
+// returned.
+func (sc *serverConn) reset(h header) error {
+	if _, err := sc.number(h); err != nil {
+		return err
+	}
+	st, err := sc.lookup(h)
+	if st == nil {
+		return err
+	}
 	sc.mu.Lock()
-	defer sc.mu.Unlock()
 	st.abandoned = true
 	delete(sc.streams, st.id)
+	sc.mu.Unlock()
+	st.cancel(context.Canceled)
+	return nil
 }
 
 // request takes the head of a request and starts its handler.
@@ -293,20 +295,6 @@ func (sc *serverConn) returned(st *serverStream) {
 	}
 }
 
-func (sc *serverConn) data(h header) error {
-	st, err := sc.lookup(h)
-	switch {
-	case err != nil:
-		return err
-	case st == nil:
-		return sc.body(h, nil)
-	}
-	if err = sc.body(h, st.receive); err == nil && h.end {
-		st.endReceive(io.EOF, nil)
-	}
-	return err
-}
-
 func (sc *serverConn) trailers(h header) error {
 	st, err := sc.lookup(h)
 	if err != nil {
@@ -322,6 +310,6 @@ func (sc *serverConn) trailers(h header) error {
 		st.cancel(protocolError("stream %d: malformed trailers", st.id))
 		return nil
 	}
-	st.endReceive(io.EOF, f)
+	st.finish(f)
 	return nil
 }

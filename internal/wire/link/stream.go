@@ -25,16 +25,17 @@ type stream struct {
 // and credit; the body's reader and writer use them up.
 type streamState struct {
 	// The body coming in.
-	chunks  []*buffer  // received and not yet read
-	first   [1]*buffer // memory of chunks: most bodies are one
-	off     int        // bytes of chunks[0] that were read
-	lent    *buffer    // the chunk that next gave out
-	window  int        // bytes that the peer may still send
-	owed    int        // bytes read and not yet granted again
-	grown   bool       // the window has grown beyond the initial one
-	short   bool       // all that will come fits into the initial window
-	inErr   error      // what comes after the chunks: io.EOF at the regular end
-	trailer Fields
+	chunks   []*buffer  // received and not yet read
+	first    [1]*buffer // memory of chunks: most bodies are one
+	off      int        // bytes of chunks[0] that were read
+	lent     *buffer    // the chunk that next gave out
+	window   int        // bytes that the peer may still send
+	owed     int        // bytes read and not yet granted again
+	grown    bool       // the window has grown beyond the initial one
+	short    bool       // all that will come fits into the initial window
+	inErr    error      // what comes after the chunks: io.EOF at the regular end
+	trailer  Fields
+	complete bool // the regular end has come: the connection's reader is done with it
 
 	// The body going out.
 	credit int
@@ -56,21 +57,22 @@ func waiterLocked(ch *chan struct{}) chan struct{} {
 	return *ch
 }
 
-// receive buffers p, a part of a data frame that has left bytes to come. It reports whether the
-// peer kept to its window.
-func (s *stream) receive(p []byte, left int) bool {
+// receive buffers p, a part of a data frame that has left bytes to come. With end set it is the last of the body. receive
+// reports whether the peer kept to its window.
+func (s *stream) receive(p []byte, left int, end bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	in := s.receiveLocked(p, left)
+	if s.inErr == nil && !s.bufferLocked(p, left) { // else it is too late, and nobody reads it
+		return false
+	}
+	if end {
+		s.finishLocked(nil)
+	}
 	wake.Up(s.readable)
-	return in
+	return true
 }
 
-// receiveLocked is receive without waking the reader.
-func (s *stream) receiveLocked(p []byte, left int) bool {
-	if s.inErr != nil {
-		return true // too late; nobody reads it
-	}
+func (s *stream) bufferLocked(p []byte, left int) bool {
 	if len(p) > s.window {
 		return false
 	}
@@ -94,10 +96,19 @@ func (s *stream) receiveLocked(p []byte, left int) bool {
 	return true
 }
 
-func (s *stream) endReceive(err error, trailer Fields) {
+// finish records the regular end of the body coming in, which is that of the stream for an answer.
+func (s *stream) finish(trailer Fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endReceiveLocked(err, trailer)
+	s.finishLocked(trailer)
+}
+
+func (s *stream) finishLocked(trailer Fields) {
+	s.complete = true
+	s.endReceiveLocked(io.EOF, trailer)
+	if s.c.last != nil {
+		s.stopSendingLocked(ErrClosed)
+	}
 }
 
 func (s *stream) endReceiveLocked(err error, trailer Fields) {
