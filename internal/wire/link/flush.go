@@ -23,27 +23,8 @@ func (q *queue) flush(ctx context.Context, end int64) error {
 	if q.written < end && q.err == nil {
 		q.writeNowLocked()
 	}
-	var patience <-chan time.Time
-	for gone := false; !gone && q.written < end && q.err == nil && q.stuck != q.written; {
-		if patience == nil {
-			timer := time.NewTimer(flushPatience)
-			defer timer.Stop()
-			patience = timer.C
-		}
-		moved := q.moved.Over()
-		q.mu.Unlock()
-		late := false
-		select {
-		case <-moved:
-		case <-patience:
-			late = true
-		case <-ctx.Done():
-			gone = true
-		}
-		q.mu.Lock()
-		if late && q.written < end {
-			q.stuck = q.written
-		}
+	if q.written < end {
+		q.awaitKernelLocked(ctx, end)
 	}
 	switch {
 	case q.written >= end:
@@ -52,6 +33,25 @@ func (q *queue) flush(ctx context.Context, end int64) error {
 		return q.err
 	}
 	return errUntaken
+}
+
+func (q *queue) awaitKernelLocked(ctx context.Context, end int64) {
+	patience := time.NewTimer(flushPatience)
+	defer patience.Stop()
+	for ctx.Err() == nil && q.written < end && q.err == nil && q.stuck != q.written {
+		moved, late := q.moved.Over(), false
+		q.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+		case <-patience.C:
+			late = true
+		}
+		q.mu.Lock()
+		if late && q.written < end {
+			q.stuck = q.written
+		}
+	}
 }
 
 // writeNowLocked writes as much of the queue as the kernel takes at once, unless a write is under
@@ -71,12 +71,4 @@ func (q *queue) writeNowLocked() {
 		q.buf = slices.Concat(b[n:], q.buf)
 	}
 	q.moved.End()
-}
-
-// wakeLocked wakes the writer if there is something for it.
-func (q *queue) wakeLocked() {
-	if len(q.buf) > 0 && q.idle {
-		q.idle = false
-		q.wake <- struct{}{}
-	}
 }

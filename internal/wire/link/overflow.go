@@ -80,5 +80,6 @@ func (w *ResponseWriter) pushHead(frames []byte) error {
 			return err
 		}
 	}
-	return w.st.c.out.push(frames, nil)
+	_, err := w.st.c.out.push(frames, nil, true)
+	return err
 }

@@ -45,70 +45,60 @@ func newQueue() *queue {
 // which they end: until written is there, the peer cannot have all of them.
 func (q *queue) add(frames []byte) (end int64, err error) {
 	q.mu.Lock()
-	if err := q.refusalLocked(len(frames)); err != nil {
-		defer q.mu.Unlock()
-		return 0, err
-	}
-	return q.appendLocked(frames, nil), nil
+	defer q.mu.Unlock()
+	end, err = q.stageLocked(frames)
+	q.wakeLocked()
+	return end, err
 }
 
 // stage is add for a caller that then calls flush, which sends the frames.
 func (q *queue) stage(frames []byte) (end int64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.refusalLocked(len(frames)); err != nil {
-		return 0, err
+	return q.stageLocked(frames)
+}
+
+func (q *queue) stageLocked(frames []byte) (end int64, err error) {
+	switch {
+	case q.err != nil:
+		return 0, q.err
+	case len(q.buf)+len(frames) > hardLimit:
+		return 0, ErrTooManyStreams
 	}
 	q.buf = append(q.buf, frames...)
 	q.added += int64(len(frames))
 	return q.added, nil
 }
 
-func (q *queue) refusalLocked(n int) error {
-	if q.err == nil && len(q.buf)+n > hardLimit {
-		return ErrTooManyStreams
-	}
-	return q.err
-}
-
-// push queues a and b back to back as soon as there is room for more body.
-func (q *queue) push(a, b []byte) error {
-	_, err := q.offer(a, b, true)
-	return err
-}
-
-// offer is push that waits only if wait is set. It is not ok with an error, or for want of room.
-func (q *queue) offer(a, b []byte, wait bool) (ok bool, err error) {
-	for {
-		q.mu.Lock()
-		full := len(q.buf) > highWater
-		if q.err != nil || full && !wait {
-			defer q.mu.Unlock()
-			return false, q.err
-		}
-		if !full {
-			q.appendLocked(a, b)
-			return true, nil
+// push queues a and b back to back once there is room for more body. Without wait it is not ok if
+// there is none now.
+func (q *queue) push(a, b []byte, wait bool) (ok bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.err == nil && len(q.buf) > highWater {
+		if !wait {
+			return false, nil
 		}
 		room := q.room.Over()
 		q.mu.Unlock()
 		<-room
+		q.mu.Lock()
 	}
+	if q.err != nil {
+		return false, q.err
+	}
+	q.buf = append(append(q.buf, a...), b...)
+	q.added += int64(len(a) + len(b))
+	q.wakeLocked()
+	return true, nil
 }
 
-// appendLocked appends to buf and lets the writer know. It releases q.mu.
-func (q *queue) appendLocked(a, b []byte) (end int64) {
-	q.buf = append(q.buf, a...)
-	q.buf = append(q.buf, b...)
-	q.added += int64(len(a) + len(b))
-	end = q.added
-	idle := q.idle
-	q.idle = false
-	q.mu.Unlock()
-	if idle {
+// wakeLocked wakes the writer if there is something for it.
+func (q *queue) wakeLocked() {
+	if len(q.buf) > 0 && q.idle {
+		q.idle = false
 		q.wake <- struct{}{}
 	}
-	return end
 }
 
 // takeFrames returns the queued frames, nil if there are none or another goroutine writes. last, its

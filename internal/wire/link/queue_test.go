@@ -9,16 +9,21 @@ import (
 	"testing/synctest"
 )
 
+func push(q *queue, b byte) error {
+	_, err := q.push([]byte{b}, nil, true)
+	return err
+}
+
 // TestQueueBounds: bodies wait above the high-water mark and go on when the
 // writer has taken what was queued; nothing is queued above the hard limit.
 func TestQueueBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		if err := q.push(make([]byte, highWater), []byte{1}); err != nil {
+		if _, err := q.push(make([]byte, highWater), []byte{1}, true); err != nil {
 			t.Fatal(err)
 		}
 		pushed := make(chan error, 1)
-		go func() { pushed <- q.push([]byte{2}, nil) }()
+		go func() { pushed <- push(q, 2) }()
 		synctest.Wait()
 		select {
 		case err := <-pushed:
@@ -52,7 +57,7 @@ func TestQueueBounds(t *testing.T) {
 		if err := <-written; err != nil {
 			t.Error(err)
 		}
-		want(t, q.push([]byte{4}, nil), ErrClosed)
+		want(t, push(q, 4), ErrClosed)
 	})
 }
 
@@ -60,9 +65,9 @@ func TestQueueBounds(t *testing.T) {
 func TestQueueCloseWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		q.push(make([]byte, highWater+1), nil)
+		q.push(make([]byte, highWater+1), nil, true)
 		pushed := make(chan error)
-		go func() { pushed <- q.push([]byte{1}, nil) }()
+		go func() { pushed <- push(q, 1) }()
 		synctest.Wait()
 		q.close(ErrStalled)
 		want(t, <-pushed, ErrStalled)

@@ -215,7 +215,7 @@ func (w *ResponseWriter) flush(end bool) error {
 		}
 		if n == len(body) {
 			closeFrame(b, w.body-headerLen, header{kind: kindData, end: end, stream: st.id})
-			if ok, err := st.c.out.offer(b, nil, wait); ok || err != nil {
+			if ok, err := st.c.out.push(b, nil, wait); ok || err != nil {
 				return err
 			}
 		}

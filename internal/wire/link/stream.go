@@ -360,7 +360,7 @@ func (s *stream) send(p []byte, end, wait bool) (sent int, err error) {
 		}
 		var h [headerLen]byte
 		putHeader(h[:], header{length: n, kind: kindData, end: end && sent+n == len(p), stream: s.id})
-		if ok, err := s.c.out.offer(h[:], p[sent:sent+n], wait); !ok {
+		if ok, err := s.c.out.push(h[:], p[sent:sent+n], wait); !ok {
 			s.restore(n)
 			return sent, err
 		}
@@ -371,5 +371,6 @@ func (s *stream) send(p []byte, end, wait bool) (sent int, err error) {
 }
 
 func (s *stream) writeTrailers(f Fields) error {
-	return s.c.out.push(appendFrame(nil, header{kind: kindTrailers, end: true, stream: s.id}, f), nil)
+	_, err := s.c.out.push(appendFrame(nil, header{kind: kindTrailers, end: true, stream: s.id}, f), nil, true)
+	return err
 }
