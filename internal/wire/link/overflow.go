@@ -28,39 +28,31 @@ func (w *ResponseWriter) OverflowTo(ctx context.Context, begin func(client uint6
 
 func (w *ResponseWriter) sendBody(p []byte) error { return w.st.write(p, false) }
 
-// put sends p, or passes the part that does not fit to an overflow.
+// put sends p, or passes the part that does not fit to an overflow. If that is full, put waits until
+// the client has taken all that came before, and p.
 func (w *ResponseWriter) put(p []byte) error {
-	if w.overflow == nil {
+	switch {
+	case len(p) == 0:
+		return nil
+	case w.overflow == nil:
 		return w.sendBody(p)
-	}
-	for {
-		if w.over == nil {
-			n, err := w.st.send(p, false, false)
-			if err != nil || n == len(p) {
-				return err
-			}
-			p = p[n:]
-			w.over = w.overflow(w.st.req.Client, w.sendBody)
-		}
-		n, err := w.over.Write(p)
+	case w.over == nil:
+		n, err := w.st.send(nil, p, false, false)
 		if err != nil || n == len(p) {
 			return err
 		}
-		if p, err = w.wait(p[n:]); err != nil || len(p) == 0 {
-			return err
-		}
+		p = p[n:]
+		w.over = w.overflow(w.st.req.Client, w.sendBody)
 	}
-}
-
-// wait sends what the overflow has, which is full, and the beginning of p. It
-// returns the rest.
-func (w *ResponseWriter) wait(p []byte) ([]byte, error) {
+	n, err := w.over.Write(p)
+	if err != nil || n == len(p) {
+		return err
+	}
 	defer context.AfterFunc(w.ctx, func() { w.st.stopSending(context.Cause(w.ctx)) })()
 	if err := w.endOverflow(); err != nil {
-		return nil, err
+		return err
 	}
-	n := min(len(p), maxData)
-	return p[n:], w.sendBody(p[:n])
+	return w.sendBody(p[n:])
 }
 
 func (w *ResponseWriter) endOverflow() error {

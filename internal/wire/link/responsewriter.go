@@ -204,43 +204,31 @@ func (w *ResponseWriter) send(end bool) error {
 }
 
 func (w *ResponseWriter) flush(end bool) error {
-	b, st := w.out.b, w.st
-	var body []byte
-	if w.body > 0 {
-		body = b[w.body:]
-		wait := w.overflow == nil || end
-		n, err := st.acquire(len(body), wait)
-		if err != nil {
+	head, body, st := w.out.b, []byte(nil), w.st
+	switch {
+	case w.body > 0:
+		head, body = head[:w.body-headerLen], head[w.body:]
+		n, err := st.send(head, body, end, end || w.overflow == nil)
+		if err != nil || n == len(body) {
 			return err
 		}
-		if n == len(body) {
-			closeFrame(b, w.body-headerLen, header{kind: kindData, end: end, stream: st.id})
-			if ok, err := st.c.out.push(b, nil, wait); ok || err != nil {
-				return err
-			}
+		if body = body[n:]; n > 0 {
+			head = nil
 		}
-		st.restore(n)
-		b = b[:w.body-headerLen]
+	case end && len(head) == 0:
+		return st.write(nil, true)
+	case end:
+		putHeader(head, header{length: len(head) - headerLen, kind: kindResponse, end: true, stream: st.id})
 	}
 	if !st.sending() {
 		return ErrClosed
 	}
-	if len(b) > 0 && body == nil && end {
-		putHeader(b, header{length: len(b) - headerLen, kind: kindResponse, end: true, stream: st.id})
-		end = false
-	}
-	if len(b) > 0 {
-		if err := w.pushHead(b); err != nil {
+	if len(head) > 0 {
+		if err := w.pushHead(head); err != nil {
 			return err
 		}
 	}
-	switch {
-	case end:
-		return st.write(body, true)
-	case body != nil:
-		return w.put(body)
-	}
-	return nil
+	return w.put(body)
 }
 
 // finish completes the answer when the handler has returned.

@@ -344,13 +344,14 @@ func (s *stream) sending() bool {
 // write sends p as data frames, as fast as the peer's window and the
 // connection take them.
 func (s *stream) write(p []byte, end bool) error {
-	_, err := s.send(p, end, true)
+	_, err := s.send(nil, p, end, true)
 	return err
 }
 
-// send sends p as data frames, and returns how much it has sent: less only without wait, if there is
-// no room for more, or with an error.
-func (s *stream) send(p []byte, end, wait bool) (sent int, err error) {
+// send sends p as data frames, the first of them behind head, which may be nil. It returns how much
+// of p it has sent: less only without wait, if there is no room for more, or with an error.
+func (s *stream) send(head, p []byte, end, wait bool) (sent int, err error) {
+	var memory [headerLen]byte
 	for {
 		n := 0
 		if len(p) > sent {
@@ -358,15 +359,19 @@ func (s *stream) send(p []byte, end, wait bool) (sent int, err error) {
 				return sent, err
 			}
 		}
-		var h [headerLen]byte
-		putHeader(h[:], header{length: n, kind: kindData, end: end && sent+n == len(p), stream: s.id})
-		if ok, err := s.c.out.push(h[:], p[sent:sent+n], wait); !ok {
+		if head == nil {
+			head = memory[:0]
+		}
+		head = openFrame(head)
+		putHeader(head[len(head)-headerLen:], header{length: n, kind: kindData, end: end && sent+n == len(p), stream: s.id})
+		if ok, err := s.c.out.push(head, p[sent:sent+n], wait); !ok {
 			s.restore(n)
 			return sent, err
 		}
 		if sent += n; sent == len(p) {
 			return sent, nil
 		}
+		head = nil
 	}
 }
 
