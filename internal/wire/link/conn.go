@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -287,8 +288,9 @@ func (c *conn) number(h header) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, _, ok := cutUint(p)
-	if !ok {
+	d := decode(p)
+	n := d.Number(math.MaxUint64)
+	if d.Bad {
 		return 0, protocolError("%v frame: %v", h.kind, errMalformed)
 	}
 	return n, nil

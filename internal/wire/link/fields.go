@@ -20,10 +20,7 @@ type Fields []byte
 // (Content-Length, Transfer-Encoding) and of one connection do not belong in
 // f; AppendHeader leaves them out.
 func AppendField[N, V ~string | ~[]byte](f Fields, name N, value V) Fields {
-	f = binary.AppendUvarint(f, uint64(len(name)))
-	f = append(f, name...)
-	f = binary.AppendUvarint(f, uint64(len(value)))
-	return append(f, value...)
+	return appendText(appendText(f, name), value)
 }
 
 // AppendHeader appends the fields of h to f. It leaves out those of
@@ -118,21 +115,15 @@ func (f Fields) valid() bool {
 }
 
 func cutBytes(b []byte) (head, rest []byte, ok bool) {
-	n, b, ok := cutUint(b)
-	if !ok || n > uint64(len(b)) {
+	n, size := uint64(0), 1
+	if len(b) > 0 && b[0] < 0x80 { // as most are
+		n = uint64(b[0])
+	} else {
+		n, size = binary.Uvarint(b)
+	}
+	if size <= 0 || n > uint64(len(b)-size) {
 		return nil, nil, false
 	}
+	b = b[size:]
 	return b[:n:n], b[n:], true
-}
-
-// cutUint takes an unsigned varint from the front of b.
-func cutUint(b []byte) (n uint64, rest []byte, ok bool) {
-	if len(b) > 0 && b[0] < 0x80 {
-		return uint64(b[0]), b[1:], true
-	}
-	n, size := binary.Uvarint(b)
-	if size <= 0 {
-		return 0, nil, false
-	}
-	return n, b[size:], true
 }

@@ -18,7 +18,7 @@ const Version = 4
 
 var errMalformed = errors.New("malformed frame")
 
-func appendString(b []byte, s string) []byte {
+func appendText[S ~string | ~[]byte](b []byte, s S) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
@@ -28,20 +28,19 @@ func (r *Request) appendHead(b []byte, timeout time.Duration) []byte {
 	b = binary.AppendUvarint(b, uint64(timeout))
 	b = binary.AppendUvarint(b, uint64(r.Epoch))
 	b = binary.AppendUvarint(b, uint64(r.declared()+1))
-	b = appendString(b, r.Method)
-	b = appendString(b, r.Host)
-	b = appendString(b, r.Target)
-	b = appendString(b, r.Key)
+	b = appendText(b, r.Method)
+	b = appendText(b, r.Host)
+	b = appendText(b, r.Target)
+	b = appendText(b, r.Key)
 	b = binary.AppendUvarint(b, r.Client)
-	b = binary.AppendUvarint(b, uint64(len(r.Policy)))
-	b = append(b, r.Policy...)
+	b = appendText(b, r.Policy)
 	return append(b, r.Fields...)
 }
 
 // decoder reads a payload. What it returns shares the payload's memory.
 type decoder struct{ packed.Reader }
 
-func decode(p []byte) *decoder { return &decoder{packed.Reader{Rest: p}} }
+func decode(p []byte) decoder { return decoder{packed.Reader{Rest: p}} }
 
 // int takes a number that must be an int64 and not negative.
 func (d *decoder) int() int64 { return int64(d.Number(math.MaxInt64)) }
@@ -49,7 +48,7 @@ func (d *decoder) int() int64 { return int64(d.Number(math.MaxInt64)) }
 // size takes a number that is one more than a size, or 0 for none (-1).
 func (d *decoder) size() int64 { return int64(d.Number(1<<63) - 1) }
 
-func (d *decoder) string() string { return grammar.Text(d.bytes()) }
+func (d *decoder) text() string { return grammar.Text(d.bytes()) }
 
 // bytes takes bytes with their length in front; nil if there are none.
 func (d *decoder) bytes() []byte {
@@ -83,7 +82,7 @@ func (r *ServerRequest) decodeHead(p []byte) (timeout time.Duration, err error) 
 	d := decode(p)
 	timeout = time.Duration(d.int())
 	r.Epoch, r.ContentLength = d.int(), d.size()
-	r.Method, r.Host, r.Target, r.Key = d.string(), d.string(), d.string(), d.string()
+	r.Method, r.Host, r.Target, r.Key = d.text(), d.text(), d.text(), d.text()
 	r.Client, r.Policy, r.Fields = d.Number(math.MaxUint64), d.bytes(), d.fields()
 	if d.Bad || !grammar.IsToken(strings.TrimPrefix(r.Method, callMark)) || !grammar.IsText(r.Host) || !grammar.IsTarget(r.Target) {
 		return 0, fmt.Errorf("request head: %w", errMalformed)
@@ -126,8 +125,8 @@ func decodeResponse(p []byte) (responseHead, error) {
 func appendRefusal(b []byte, e *RefusedError) []byte {
 	b = append(b, byte(e.Reason))
 	b = binary.AppendUvarint(b, uint64(e.Epoch))
-	b = appendString(b, e.Owner)
-	return appendString(b, e.Addr)
+	b = appendText(b, e.Owner)
+	return appendText(b, e.Addr)
 }
 
 // decodeRefusal decodes p, which the result does not share.
@@ -136,8 +135,8 @@ func decodeRefusal(p []byte) (*RefusedError, error) {
 	e := &RefusedError{
 		Reason: Reason(d.Number(uint64(Busy))),
 		Epoch:  d.int(),
-		Owner:  d.string(),
-		Addr:   d.string(),
+		Owner:  d.text(),
+		Addr:   d.text(),
 	}
 	if d.Bad || e.Reason < NotOwner {
 		return nil, fmt.Errorf("refusal: %w", errMalformed)

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -129,7 +130,7 @@ func TestBadInterim(t *testing.T) {
 						return // the connection ends
 					}
 					h, b := peer.frame(t)
-					if code, _, _ := cutUint(b); h.kind != kindReset || Code(code) != CodeMalformed {
+					if code, _ := binary.Uvarint(b); h.kind != kindReset || Code(code) != CodeMalformed {
 						t.Errorf("%v %d", h.kind, code)
 					}
 				}()
