@@ -43,32 +43,43 @@ const (
 func (c *Chunked) Decode(b []byte) (data, rest []byte, err error) {
 	n := 0
 	for rest = b; len(rest) > 0 && c.place != chunkEnd; {
-		if c.place == chunkData {
-			k := copy(b[n:], rest[:min(c.left, int64(len(rest)))])
-			n, rest = n+k, rest[k:]
-			if c.left -= int64(k); c.left == 0 {
-				c.place = chunkDataEnd
-			}
-			continue
-		}
-		end := bytes.IndexByte(rest, '\n') + 1
-		whole := end > 0
-		if !whole {
-			end = len(rest)
-		}
-		line := rest[:end]
-		if rest = rest[end:]; !whole || len(c.line) > 0 {
-			c.line = append(c.line, line...)
-			line = c.line
-		}
-		if len(line) > c.lineRoom() || whole && !c.endLine(line) {
+		var piece []byte
+		ok := false
+		if piece, rest, ok = c.next(rest); !ok {
 			return b[:n], nil, errChunked
 		}
-		if whole {
-			c.line = c.line[:0]
-		}
+		n += copy(b[n:], piece)
 	}
 	return b[:n], rest, nil
+}
+
+// next takes the next piece off b: data, or all that has come of a line. It takes nothing of a line
+// that is not ok.
+func (c *Chunked) next(b []byte) (data, rest []byte, ok bool) {
+	if c.place == chunkData {
+		n := min(c.left, int64(len(b)))
+		if c.left -= n; c.left == 0 {
+			c.place = chunkDataEnd
+		}
+		return b[:n], b[n:], true
+	}
+	end := bytes.IndexByte(b, '\n') + 1
+	whole := end > 0
+	if !whole {
+		end = len(b)
+	}
+	line := b[:end]
+	if !whole || len(c.line) > 0 {
+		c.line = append(c.line, line...)
+		line = c.line
+	}
+	if len(line) > c.lineRoom() || whole && !c.endLine(line) {
+		return nil, b, false
+	}
+	if whole {
+		c.line = c.line[:0]
+	}
+	return nil, b[end:], true
 }
 
 // Ended reports whether the body has ended.
@@ -116,24 +127,19 @@ func (c *Chunked) endLine(line []byte) bool {
 	return ok
 }
 
-// beginChunk begins the chunk of a line, or the trailers.
-func (c *Chunked) beginChunk(line []byte) (ok bool) {
-	if c.left, ok = parseChunkSize(line); !ok {
-		return false
-	}
-	c.excess = max(c.excess-16-2*min(c.left, maxExcess), 0)
-	c.place = chunkData
-	if c.left == 0 {
-		c.place = chunkTrailers
-	}
-	return c.excess <= maxExcess
-}
-
-// parseChunkSize returns the size in the line before a chunk. An extension must not have control
+// beginChunk begins the chunk of a line, or the trailers. An extension must not have control
 // characters that could be read as a line's end.
-func parseChunkSize(line []byte) (size int64, ok bool) {
+func (c *Chunked) beginChunk(line []byte) bool {
 	digits, ext, _ := bytes.Cut(line, []byte(";"))
 	digits = bytes.TrimRight(digits, " \t")
-	n, err := strconv.ParseUint(string(digits), 16, 63)
-	return int64(n), err == nil && len(digits) <= 16 && !bytes.ContainsAny(ext, "\r\n\x00")
+	size, err := strconv.ParseUint(string(digits), 16, 63)
+	if err != nil || len(digits) > 16 || bytes.ContainsAny(ext, "\r\n\x00") {
+		return false
+	}
+	c.left, c.place = int64(size), chunkData
+	if size == 0 {
+		c.place = chunkTrailers
+	}
+	c.excess = max(c.excess-16-2*min(c.left, maxExcess), 0)
+	return c.excess <= maxExcess
 }

@@ -18,14 +18,15 @@ const maxFramingLine = 1 << 20
 
 // Follower follows the bytes of an HTTP/1 connection from request to request. It serves a server
 // whose handlers cannot see what RFC 9112 section 6.1 forbids: Content-Length together with
-// Transfer-Encoding, and Transfer-Encoding in HTTP/1.0. It also refuses folded lines and differing
-// lengths, and leaves other malformed input to the server. The zero value is at the start of a
-// connection.
+// Transfer-Encoding, and Transfer-Encoding in HTTP/1.0. It also refuses folded lines, differing
+// lengths and malformed chunks, and leaves other malformed input to the server. The zero value is at
+// the start of a connection.
 type Follower struct {
-	state followState
-	line  []byte // what has come of the line
-	left  int64  // bytes to come of the body or chunk
-	err   error
+	state  followState
+	line   []byte // what has come of the line
+	left   int64  // bytes to come of the body
+	chunks Chunked
+	err    error
 
 	old    bool // the request is not of HTTP/1.1
 	coded  bool // it has Transfer-Encoding
@@ -36,14 +37,11 @@ type Follower struct {
 type followState uint8
 
 const (
-	atRequest   followState = iota // in the request line
-	atField                        // in the line of a field, or the empty one after them
-	atBody                         // in a body of known length
-	atChunkSize                    // in the line before a chunk
-	atChunk                        // in a chunk
-	atChunkEnd                     // in the line end after a chunk
-	atTrailer                      // in the line of a trailer, or the empty one after them
-	atOther                        // in another protocol
+	atRequest followState = iota // in the request line
+	atField                      // in the line of a field, or the empty one after them
+	atBody                       // in a body of known length
+	atChunks                     // in a body in chunks
+	atOther                      // in another protocol
 )
 
 // Check follows the next bytes and returns how many of them may pass to the server. Once a line
@@ -51,67 +49,60 @@ const (
 // the error.
 func (f *Follower) Check(p []byte) (n int, err error) {
 	for n < len(p) && f.err == nil {
+		took := len(p) - n
 		switch f.state {
 		case atOther:
-			return len(p), nil
-		case atBody, atChunk:
-			k := min(int64(len(p)-n), f.left)
-			n += int(k)
-			f.left -= k
-			switch {
-			case f.left > 0:
-			case f.state == atBody:
+		case atBody:
+			took = int(min(int64(took), f.left))
+			if f.left -= int64(took); f.left == 0 {
 				f.state = atRequest
-			default:
-				f.state = atChunkEnd
+			}
+		case atChunks:
+			_, rest, ok := f.chunks.next(p[n:])
+			took -= len(rest)
+			if !ok {
+				f.err = fmt.Errorf("%w: malformed chunks", errFraming)
+			} else if f.chunks.Ended() {
+				f.state = atRequest
 			}
 		default:
-			i := bytes.IndexByte(p[n:], '\n')
-			if i < 0 {
-				f.line = append(f.line, p[n:]...)
-				n = len(p)
-				if len(f.line) > maxFramingLine {
-					f.err = fmt.Errorf("%w: a line of more than %d bytes", errFraming, maxFramingLine)
-				}
-				continue
-			}
-			f.line = append(f.line, p[n:n+i]...)
-			f.err = f.endLine(bytes.TrimSuffix(f.line, []byte("\r")))
-			f.line = f.line[:0]
-			if f.err == nil {
-				n += i + 1
-			}
+			took = f.takeLine(p[n:])
 		}
+		n += took
 	}
 	return n, f.err
 }
 
+// takeLine takes what b has of a line of a head, or nothing if that is an error.
+func (f *Follower) takeLine(b []byte) (took int) {
+	text, _, whole := bytes.Cut(b, []byte("\n"))
+	f.line = append(f.line, text...)
+	switch {
+	case whole:
+		f.err = f.endLine(bytes.TrimSuffix(f.line, []byte("\r")))
+		if f.line = f.line[:0]; f.err != nil {
+			return 0
+		}
+		return len(text) + 1
+	case len(f.line) > maxFramingLine:
+		f.err = fmt.Errorf("%w: a line of more than %d bytes", errFraming, maxFramingLine)
+	}
+	return len(text)
+}
+
 func (f *Follower) endLine(line []byte) error {
-	switch f.state {
-	case atRequest:
+	switch {
+	case f.state == atRequest:
 		f.old, f.coded, f.sized, f.length = !bytes.HasSuffix(line, []byte(" HTTP/1.1")), false, false, 0
 		f.state = atField
 		if string(line) == "PRI * HTTP/2.0" {
 			f.state = atOther
 		}
-	case atField:
-		if len(line) > 0 {
-			return f.field(line)
-		}
-		return f.endHead()
-	case atChunkSize:
-		return f.chunkSize(line)
-	case atChunkEnd:
-		if len(line) > 0 {
-			return fmt.Errorf("%w: a chunk is longer than its size", errFraming)
-		}
-		f.state = atChunkSize
-	case atTrailer:
-		if len(line) == 0 {
-			f.state = atRequest
-		}
+		return nil
+	case len(line) > 0:
+		return f.field(line)
 	}
-	return nil
+	return f.endHead()
 }
 
 func (f *Follower) field(line []byte) error {
@@ -139,23 +130,11 @@ func (f *Follower) endHead() error {
 	case f.coded && f.old:
 		return fmt.Errorf("%w: Transfer-Encoding before HTTP/1.1", errFraming)
 	case f.coded:
-		f.state = atChunkSize
+		f.state, f.chunks = atChunks, Chunked{}
 	case f.length > 0:
 		f.state, f.left = atBody, f.length
 	default:
 		f.state = atRequest
-	}
-	return nil
-}
-
-func (f *Follower) chunkSize(line []byte) error {
-	size, ok := parseChunkSize(line)
-	if !ok {
-		return fmt.Errorf("%w: chunk size %q", errFraming, line)
-	}
-	f.state, f.left = atChunk, size
-	if size == 0 {
-		f.state = atTrailer
 	}
 	return nil
 }
