@@ -145,7 +145,7 @@ func (c *Client) startLocked() {
 	done := make(chan struct{})
 	c.dialing = done
 	c.wg.Go(func() {
-		cc, err := c.connect()
+		cc, err := c.connect(c.ctx, false)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if err == nil && c.closed {
@@ -171,9 +171,9 @@ func (c *Client) run(cc *clientConn) {
 	delete(c.conns, cc)
 }
 
-// connect dials and exchanges hellos.
-func (c *Client) connect() (*clientConn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
+// connect dials and exchanges hellos, for the link or, if plain is set, for HTTP/1.1.
+func (c *Client) connect(ctx context.Context, plain bool) (*clientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	nc, err := c.dialNet(ctx)
 	if err != nil {
@@ -183,7 +183,11 @@ func (c *Client) connect() (*clientConn, error) {
 	cc.init(nc, &c.cfg)
 	cc.unwritable, cc.stall, cc.find = cc.readOut, cc.giveUpRepeatable, cc.findStream
 	cc.last = func(id uint64) { cc.lookup(id, true) }
-	if err := cc.handshake(ctx); err != nil {
+	err = cc.handshake(ctx, plain)
+	if n := len(cc.in.arrived()); err == nil && plain && n > 0 {
+		err = protocolError("%d bytes after hello, unasked", n)
+	}
+	if err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("link: connecting to %s: %w", c.Addr, err)
 	}
@@ -203,25 +207,11 @@ func (c *Client) Open() int {
 // thus knows that a member made it.
 func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 	c.init()
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
-	nc, err := c.dialNet(ctx)
+	cc, err := c.connect(ctx, true)
 	if err != nil {
-		return nil, fmt.Errorf("link: dial %s: %w", c.Addr, err)
+		return nil, err
 	}
-	hs := handshake{cfg: &c.cfg, in: newReader(nc, headerLen+helloLimit), out: nc, plain: true}
-	proof, err := hs.within(ctx, nc)
-	if err == nil {
-		_, err = nc.Write(proof)
-	}
-	if n := len(hs.in.arrived()); err == nil && n > 0 {
-		err = protocolError("%d bytes after hello, unasked", n)
-	}
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("link: connecting to %s: %w", c.Addr, err)
-	}
-	return nc, nil
+	return cc.nc, nil
 }
 
 func (c *Client) dialNet(ctx context.Context) (net.Conn, error) {

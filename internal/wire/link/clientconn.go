@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,27 +32,16 @@ func (cc *clientConn) usable() bool {
 	return cc != nil && !cc.draining.Load() && !cc.stalled.Load() && !cc.ended()
 }
 
-// handshake checks that both ends are members of one cluster. It queues the client's proof, which
-// goes out before the first request.
-func (cc *clientConn) handshake(ctx context.Context) error {
-	hs := handshake{cfg: cc.cfg, in: cc.in, out: cc.nc}
-	proof, err := hs.within(ctx, cc.nc)
-	if err != nil {
-		return err
-	}
+// handshake checks that both ends are members of one cluster, for as long as ctx lasts.
+func (cc *clientConn) handshake(ctx context.Context, plain bool) error {
+	hs := handshake{cfg: cc.cfg, in: cc.in, out: cc.nc, plain: plain}
+	disarm := context.AfterFunc(ctx, func() { cc.nc.SetDeadline(netutil.Past) })
+	err := hs.asClient()
 	cc.mine, cc.peer = hs.mine, hs.peer
-	_, err = cc.out.add(proof)
-	return err
-}
-
-// within is asClient for as long as ctx lasts.
-func (hs *handshake) within(ctx context.Context, nc net.Conn) (proof []byte, err error) {
-	disarm := context.AfterFunc(ctx, func() { nc.SetDeadline(netutil.Past) })
-	proof, err = hs.asClient()
 	if !disarm() {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return proof, err
+	return err
 }
 
 // run reads until the connection ends and then tells every stream.

@@ -400,6 +400,7 @@ func TestPeerStopsReading(t *testing.T) {
 		go func() {
 			defer close(sender)
 			peer.answerHello(t)
+			peer.frame(t) // the proof
 			for {
 				if _, err := far.Write(appendFrame(nil, header{kind: kindPong}, nil)); err != nil {
 					return

@@ -100,7 +100,7 @@ type reader struct {
 	in    *bufio.Reader
 	src   io.Reader
 	fresh bool  // bytes have come in since fresh was last cleared
-	end   error // what src ended with
+	end   error // that src last failed with
 }
 
 func newReader(src io.Reader, size int) *reader {
@@ -114,7 +114,7 @@ type source reader
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.src.Read(p)
-	s.fresh = s.fresh || n > 0
+	s.fresh, s.end = s.fresh || n > 0, err
 	return n, err
 }
 
@@ -125,7 +125,6 @@ func (r *reader) next(n int) ([]byte, error) {
 		_, err = r.in.Discard(n)
 		return b, err
 	}
-	r.end = err
 	if err == io.EOF && len(b) > 0 {
 		err = io.ErrUnexpectedEOF
 	}
@@ -156,9 +155,6 @@ func (r *reader) some(n int) ([]byte, error) {
 
 func (r *reader) skip(n int) error {
 	_, err := r.in.Discard(n)
-	if err != nil {
-		r.end = err
-	}
 	return err
 }
 

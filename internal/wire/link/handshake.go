@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -36,32 +37,28 @@ func (c *Config) settings() settings {
 	}
 }
 
-// asClient greets the server and judges its answer. The frame that it returns has to
-// be sent first of all. If the settings differ it has been sent, so that the server
-// can say so, too.
-func (hs *handshake) asClient() (proof []byte, err error) {
+// asClient greets the server, judges its answer, and sends the client's proof. It does so even if
+// the settings differ, so that the server can say so, too.
+func (hs *handshake) asClient() error {
 	hs.mine = hs.cfg.settings()
 	hs.sent = hs.seal(clientGreets, hs.greeting())
 	if err := hs.write(hs.sent); err != nil {
-		return nil, err
+		return err
 	}
 	hello, err := hs.readHello()
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case hello.Version != Version || hello.Proves != hs.proves():
-		return nil, hs.differs(&hello)
+		return hs.differs(&hello)
 	case !hs.verifies(hs.got, serverProves, hs.sent):
-		return nil, otherKey("the server does not know this member's key, or has another one")
+		return otherKey("the server does not know this member's key, or has another one")
 	case hello.Settings == nil:
-		return nil, protocolError("a hello without settings")
+		return protocolError("a hello without settings")
 	}
 	hs.peer = *hello.Settings
-	proof = appendFrame(nil, header{kind: kindProof}, hs.seal(clientProves, &hs.mine, hs.sent, hs.got))
-	if err = match(&hs.mine, &hs.peer); err != nil {
-		_, _ = hs.out.Write(proof)
-	}
-	return proof, err
+	_, err = hs.out.Write(appendFrame(nil, header{kind: kindProof}, hs.seal(clientProves, &hs.mine, hs.sent, hs.got)))
+	return cmp.Or(match(&hs.mine, &hs.peer), err)
 }
 
 // asServer answers the client's hello, unless it is none of a member's, and judges
