@@ -355,7 +355,7 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 // Announce fails with ErrConfig if the description is invalid or longer than about 400 bytes, and
 // with another error once the Cluster has been left or closed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
-	return c.askOwner(func(o *owner) error { return o.change(change, 0) })
+	return c.askOwner(func(o *owner) error { return o.change(change) })
 }
 
 // Ping asks a member of View whether it lives, and waits for its answer, for half a second at most.
@@ -407,11 +407,9 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	if c.ended {
 		return nil
 	}
-	wait := patience(ctx, 500*time.Millisecond)
-	err := c.askOwner(func(o *owner) error {
-		return o.change(func(m *ring.Member) { m.State = ring.StateLeaving }, wait)
-	})
-	wake.Sleep(passOn, ctx.Done()) // peers that learn of it from others should do so before they learn that it is gone
+	err := c.Announce(func(m *ring.Member) { m.State = ring.StateLeaving })
+	wait := passOn + time.Duration(len(c.View().Members))*stirEach
+	wake.Sleep(min(wait, passOnMost), ctx.Done()) // all should learn of it before they learn that it is gone
 	if left := c.list.Leave(patience(ctx, time.Second)); err == nil && left != nil {
 		err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)
 	}
@@ -419,8 +417,11 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	return err
 }
 
-// passOn is how long news take, as a rule, to reach all.
-const passOn = 400 * time.Millisecond
+// How long news take, as a rule, to reach all: passOn, and more among many members, see stirEach.
+const (
+	passOn     = 400 * time.Millisecond
+	passOnMost = 900 * time.Millisecond
+)
 
 // patience is the time to spend on one step before ctx ends. memberlist takes
 // 0 for no limit.

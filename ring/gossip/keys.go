@@ -120,14 +120,14 @@ func (o *owner) propose(source string) error {
 		return err
 	}
 	o.announced = next
-	o.spread(unwaited)
+	o.spread()
 	return nil
 }
 
 // withdraw announces the keys in force again.
 func (o *owner) withdraw() {
 	o.announced = o.inForce
-	o.spread(unwaited)
+	o.spread()
 }
 
 // settleKeys puts the keys that are announced in force, unless those of a peer do not agree.
@@ -150,7 +150,7 @@ func (o *owner) settleKeys() error {
 	}
 	o.inForce = o.announced
 	o.publish()
-	o.spread(unwaited)
+	o.spread()
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -102,55 +103,68 @@ type newsroom struct {
 	stir func()        // is called, with mu held, when there is something to repeat
 
 	mu     sync.Mutex
-	unread unread            // what the owner has not taken
-	placed []byte            // message with the placements in force; nil for none
-	nodes  map[string]*node  // those that memberlist lists, this one included
-	other  map[string]status // of others: they may be listed soon, or again
-	queue  []*node           // whose news are to be repeated: fresh ones first, then in turn
+	nodes  map[string]*node // this one, the listed ones, and those that may be listed soon, or again
+	listed int              // of nodes
+	turns  int              // how often a node has joined or left the ring
+	placed []byte           // message with the placements in force; nil for none
+	notes  map[string]error // that the owner has not taken, by node; bounded
+	heard  []byte           // message with placements that the owner has not taken; nil for none
 }
 
-// node is one of memberlist's.
+// node is one of memberlist's. One that is not listed has only what its news say.
 type node struct {
-	meta    []byte // metadata with which it was let in
+	listed  bool   // by memberlist
+	buried  bool   // its process is dead, unless there are further news of it
+	meta    []byte // metadata with which it was let in; nil unless listed
 	peer    peer
-	version uint64
-	news    []byte        // that were heard last; nil for none
-	repeats int           // still to do
-	done    chan struct{} // closed when none is left; nil if nobody waits
+	version uint64 // of the status in peer
+	news    []byte // that were heard last; nil for none
+	repeats int    // still to do
 }
 
-// unread is what has come since the owner last looked.
-type unread struct {
-	members map[string]*peer // by node, other ones; the latest of each, nil if gone
-	notes   map[string]error // by node; bounded
-	placed  []byte           // message with placements; nil for none
+// lives reports whether the node is a member for all that is known.
+func (n *node) lives() bool { return n.listed && !n.buried }
+
+func (n *node) onRing() bool {
+	return n.lives() && n.peer.Role == ring.RoleWorker && n.peer.State == ring.StateActive
 }
 
 const (
-	otherBound  = 1024 // on the news of nodes that are not listed
-	unreadBound = 64   // on notes, which strangers can cause
+	unlistedBound = 1024 // on nodes that are not listed
+	notesBound    = 64   // on notes, which strangers can cause
 )
 
 func newNewsroom(self string, stir func()) *newsroom {
-	return &newsroom{self: self, wake: make(chan struct{}, 1), stir: stir, nodes: make(map[string]*node), other: make(map[string]status), unread: newUnread()}
+	return &newsroom{self: self, wake: make(chan struct{}, 1), stir: stir, nodes: make(map[string]*node), notes: make(map[string]error)}
 }
 
-func newUnread() unread {
-	return unread{make(map[string]*peer), make(map[string]error), nil}
-}
-
-// take returns what the owner has not taken.
-func (r *newsroom) take() (u unread) {
+// take returns the other members as they are now, and what the owner has not taken of the rest.
+func (r *newsroom) take() (peers map[string]peer, notes map[string]error, placed []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	u, r.unread = r.unread, newUnread()
-	return u
+	peers = make(map[string]peer, r.listed)
+	for name, n := range r.nodes {
+		if n.lives() {
+			peers[name] = n.peer
+		}
+	}
+	notes, placed = r.notes, r.heard
+	r.notes, r.heard = make(map[string]error), nil
+	return peers, notes, placed
 }
 
-// publish has the owner take what is known of another node now, nil if it is gone. It is called with mu held, so in
-// order: a member that is gone never returns by old news.
-func (r *newsroom) publish(name string, p *peer) {
-	r.unread.members[name] = p
+// turned returns how often nodes have joined or left the ring so far.
+func (r *newsroom) turned() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.turns
+}
+
+// changed has the owner take a node that was on the ring, or was not.
+func (r *newsroom) changed(n *node, wasOnRing bool) {
+	if n.onRing() != wasOnRing {
+		r.turns++
+	}
 	wake.Up(r.wake)
 }
 
@@ -158,8 +172,8 @@ func (r *newsroom) publish(name string, p *peer) {
 func (r *newsroom) note(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.unread.notes) < unreadBound {
-		r.unread.notes[name] = err
+	if len(r.notes) < notesBound {
+		r.notes[name] = err
 	}
 	wake.Up(r.wake)
 }
@@ -170,7 +184,9 @@ func (r *newsroom) bury(incarnations []string) {
 	defer r.mu.Unlock()
 	for name, n := range r.nodes {
 		if name != r.self && slices.Contains(incarnations, n.peer.Incarnation) {
-			r.publish(name, nil)
+			was := n.onRing()
+			n.buried = true
+			r.changed(n, was)
 		}
 	}
 }
@@ -183,89 +199,63 @@ func (r *newsroom) knows(name string, meta []byte) bool {
 	return n != nil && n.meta != nil && string(n.meta) == string(meta)
 }
 
-// meet takes a node that memberlist lists, with its metadata, and publishes it as it is
-// known by its latest news.
+// meet takes a node that memberlist lists, with its metadata. Its latest news count more.
 func (r *newsroom) meet(name string, meta []byte, p peer, version uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.nodeLocked(name)
-	latest := statusOf(n.peer.Member, n.version)
-	n.meta, n.peer = slices.Clone(meta), p
+	n := r.node(name)
+	latest, was := statusOf(n.peer.Member, n.version), n.onRing()
+	if !n.listed {
+		r.listed++
+	}
+	n.listed, n.buried, n.meta, n.peer = true, false, slices.Clone(meta), p
 	if n.version > version {
 		latest.update(&n.peer.Member)
 	} else {
 		n.version = version
 	}
-	if s, heard := r.other[name]; heard {
-		delete(r.other, name)
-		r.learn(name, n, s)
-	}
-	r.publish(name, new(n.peer))
+	r.changed(n, was)
 }
 
-func (r *newsroom) nodeLocked(name string) *node {
+func (r *newsroom) node(name string) *node {
 	if r.nodes[name] == nil {
 		r.nodes[name] = new(node)
 	}
 	return r.nodes[name]
 }
 
-// learn takes the status of a node, unless it is an old one.
-func (r *newsroom) learn(name string, n *node, s status) (fresh bool) {
-	if s.version <= n.version {
-		return false
-	}
-	s.update(&n.peer.Member)
-	n.version, n.news = s.version, encodeNews(name, s)
-	return true
-}
-
-// part forgets a node that is gone. If it was taken for dead by mistake, its news may be
+// part takes a node that is gone off the list. If it was taken for dead by mistake, its news may be
 // needed again.
 func (r *newsroom) part(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := r.nodes[name]; n != nil {
-		delete(r.nodes, name)
-		n.repeats = 0
-		r.keep(name, statusOf(n.peer.Member, n.version))
-	}
-	r.publish(name, nil)
-}
-
-func (r *newsroom) keep(name string, s status) {
-	if old, heard := r.other[name]; heard && old.version >= s.version || !heard && len(r.other) >= otherBound {
+	n := r.nodes[name]
+	if n == nil || !n.listed {
 		return
 	}
-	r.other[name] = s
+	was := n.onRing()
+	n.listed, n.meta, n.repeats = false, nil, 0
+	r.listed--
+	r.changed(n, was)
 }
 
-// forget drops the news of nodes that are not listed.
+// forget drops the nodes that are not listed.
 func (r *newsroom) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.other)
+	maps.DeleteFunc(r.nodes, func(name string, n *node) bool { return !n.listed && name != r.self })
 }
 
-// tell spreads a status of this member. The channel is closed when everything is sent, at once if
-// there are no peers.
-func (r *newsroom) tell(s status) <-chan struct{} {
+// tell spreads a status of this member.
+func (r *newsroom) tell(s status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.nodeLocked(r.self)
+	n := r.node(r.self)
 	n.version, n.news = s.version, encodeNews(r.self, s)
-	n.endNews()
-	done := make(chan struct{})
-	n.done = done
-	if len(r.nodes) > 1 {
-		r.repeat(n)
-	} else {
-		n.endNews()
-	}
-	return done
+	r.repeat(n)
 }
 
-// hear takes a message, and publishes the node that it is about if it says something new.
+// hear takes a message, unless it says nothing new.
 func (r *newsroom) hear(message []byte, repeat bool) {
 	name, s, err := decodeNews(message)
 	if err != nil || name == r.self {
@@ -273,60 +263,50 @@ func (r *newsroom) hear(message []byte, repeat bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.nodes[name]
-	if n == nil {
-		r.keep(name, s)
+	if r.nodes[name] == nil && len(r.nodes)-r.listed >= unlistedBound {
 		return
 	}
-	if !r.learn(name, n, s) {
+	n := r.node(name)
+	if s.version <= n.version {
+		return
+	}
+	was := n.onRing()
+	s.update(&n.peer.Member)
+	n.version, n.news, n.buried = s.version, encodeNews(name, s), false
+	if !n.listed {
 		return
 	}
 	if repeat {
 		r.repeat(n)
 	}
-	r.publish(name, new(n.peer))
+	r.changed(n, was)
 }
 
-// repeat queues a node's news before those already sent. If n members repeat what they hear to r
+// repeat has a node's news sent before those already sent. If n members repeat what they hear to r
 // others each, one of them misses it with a probability of e^-r.
 func (r *newsroom) repeat(n *node) {
-	queued := n.repeats > 0
-	n.repeats = 4 + bits.Len(uint(len(r.nodes)))
-	if !queued {
-		r.queue = slices.Insert(r.queue, 0, n)
-	}
+	n.repeats = 4 + bits.Len(uint(r.listed+1))
 	r.stir()
 }
 
-func (n *node) endNews() {
-	if n.done != nil {
-		close(n.done)
-		n.done = nil
-	}
-}
-
-// next returns news to send, of at most limit bytes with the overhead of each.
+// next returns news to send, of at most limit bytes with the overhead of each: fresh ones first.
 func (r *newsroom) next(overhead, limit int) (messages [][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var again []*node
-	i := 0
-	for ; i < len(r.queue); i++ {
-		n := r.queue[i]
-		if n.repeats == 0 {
-			continue
+	var queue []*node
+	for _, n := range r.nodes {
+		if n.repeats > 0 {
+			queue = append(queue, n)
 		}
+	}
+	slices.SortFunc(queue, func(a, b *node) int { return b.repeats - a.repeats })
+	for _, n := range queue {
 		if limit -= len(n.news) + overhead; limit < 0 {
 			break
 		}
 		messages = append(messages, n.news)
-		if n.repeats--; n.repeats > 0 {
-			again = append(again, n)
-		} else {
-			n.endNews()
-		}
+		n.repeats--
 	}
-	r.queue = append(slices.Delete(r.queue, 0, i), again...)
 	return messages
 }
 
@@ -335,7 +315,7 @@ func (r *newsroom) others() (all []memberlist.Address) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, n := range r.nodes {
-		if name != r.self {
+		if n.listed {
 			all = append(all, memberlist.Address{Addr: n.peer.Gossip, Name: name})
 		}
 	}
@@ -376,7 +356,7 @@ func (r *newsroom) hearPlaced(message []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !bytes.Equal(r.placed, message) {
-		r.unread.placed = slices.Clone(message)
+		r.heard = slices.Clone(message)
 		wake.Up(r.wake)
 	}
 }
@@ -388,9 +368,9 @@ func (r *newsroom) all() (b []byte) {
 	if r.placed != nil {
 		b = append(binary.AppendUvarint(b, uint64(len(r.placed))), r.placed...)
 	}
-	for _, n := range r.nodes {
-		if len(n.news) == 0 {
-			continue // its metadata say it all
+	for name, n := range r.nodes {
+		if len(n.news) == 0 || !n.listed && name != r.self {
+			continue // its metadata say it all, or it is gone
 		}
 		b = binary.AppendUvarint(b, uint64(len(n.news)))
 		b = append(b, n.news...)

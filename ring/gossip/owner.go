@@ -99,7 +99,7 @@ func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owne
 func (o *owner) run() {
 	defer close(o.c.owned)
 	var gather, spread calm
-	turns := 0           // when gather was disturbed last
+	turns := 0           // of the newsroom, when gather was disturbed last
 	var news ring.Member // what spread is for
 	warnings, minute := time.NewTicker(duplicateAge/2), time.NewTicker(time.Minute)
 	defer warnings.Stop()
@@ -107,7 +107,7 @@ func (o *owner) run() {
 	for {
 		select {
 		case <-o.c.news.wake:
-			if n := o.turns(); gather.passed == nil || n != turns {
+			if n := o.c.news.turned(); gather.passed == nil || n != turns {
 				turns = n
 				gather.disturb(o.scaled(gatherLeast, gatherEach))
 			}
@@ -117,7 +117,7 @@ func (o *owner) run() {
 		case r := <-o.c.requests:
 			r.reply <- r.do(o)
 		case <-spread.passed:
-			o.spread(unwaited)
+			o.spread()
 		case <-warnings.C:
 			o.warnOfDuplicates(time.Now())
 			o.warnOfKeys(time.Now())
@@ -156,8 +156,8 @@ func (o *owner) scaled(least, each time.Duration) time.Duration {
 	return max(least, time.Duration(len(o.peers)+1)*each)
 }
 
-// change changes this member's description, and waits that long for the change to be spread; with 0 not at all.
-func (o *owner) change(change func(*ring.Member), wait time.Duration) error {
+// change changes this member's description.
+func (o *owner) change(change func(*ring.Member)) error {
 	next := o.self
 	change(&next)
 	next.Name, next.Role, next.Gossip, next.View, next.TLS = o.self.Name, o.self.Role, o.self.Gossip, o.self.View, o.self.TLS
@@ -167,37 +167,22 @@ func (o *owner) change(change func(*ring.Member), wait time.Duration) error {
 	if _, err := newMetadata(next, o.announced, o.c.settings, o.version).encode(); err != nil {
 		return err
 	}
-	if next == o.self {
-		if wait > 0 { // it may have changed a moment ago
-			o.spread(wait)
-		}
-		return nil
+	if next != o.self {
+		o.self = next
+		o.publish()
+		o.spread()
 	}
-	o.self = next
-	o.publish()
-	o.spread(max(wait, unwaited))
 	return nil
 }
 
-// unwaited is the shortest time to wait for: memberlist takes 0 for no limit.
-const unwaited = time.Duration(1)
-
 // spread sends this member's description to the peers: its status as news, the rest, if that has
-// changed, by memberlist. It waits until some peers have been sent it, or until wait has passed;
-// sending then continues in the background.
-func (o *owner) spread(wait time.Duration) {
+// changed, by memberlist. It does not wait.
+func (o *owner) spread() {
 	o.version++
 	o.told = o.self
-	sent := o.c.news.tell(statusOf(o.self, o.version))
+	o.c.news.tell(statusOf(o.self, o.version))
 	md := newMetadata(o.self, o.announced, o.c.settings, o.version)
 	if md.lasting() == o.lasting {
-		if wait > unwaited {
-			select {
-			case <-sent:
-			case <-time.After(wait):
-			case <-o.c.ctx.Done():
-			}
-		}
 		return
 	}
 	meta, err := md.encode()
@@ -207,41 +192,29 @@ func (o *owner) spread(wait time.Duration) {
 	}
 	o.lasting = md.lasting()
 	o.c.meta.Store(&meta)
-	_ = o.c.list.UpdateNode(wait) // fails only when wait has passed
-}
-
-// turns returns how many members join or leave the ring by the news that the owner has not taken.
-func (o *owner) turns() (n int) {
-	r := o.c.news
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for node, m := range r.unread.members {
-		if known := o.peers[node]; onRing(m) != onRing(&known) {
-			n++
-		}
-	}
-	return n
-}
-
-func onRing(p *peer) bool {
-	return p != nil && p.Role == ring.RoleWorker && p.State == ring.StateActive
+	_ = o.c.list.UpdateNode(1) // fails because it waits no longer; 0 is for no limit
 }
 
 // catchUp takes the news into the view.
 func (o *owner) catchUp() {
-	n := o.c.news.take()
-	for node, m := range n.members {
-		if m != nil {
-			o.keep(node, *m)
-		} else {
-			o.drop(node)
+	before := o.peers
+	peers, notes, message := o.c.news.take()
+	o.peers = peers
+	for node, m := range peers {
+		if _, known := before[node]; !known {
+			o.c.log.Info("member joined", "member", m.Name, "role", m.Role, "state", m.State, "addr", m.Addr, "gossip", m.Gossip)
 		}
 	}
-	if placed := n.placed != nil && o.hearPlacements(n.placed); placed || len(n.members) > 0 {
+	for node, m := range before {
+		if _, there := peers[node]; !there {
+			o.noteEnd(m)
+		}
+	}
+	if placed := message != nil && o.hearPlacements(message); placed || !maps.Equal(peers, before) {
 		o.publish()
 	}
 	now := time.Now()
-	for node, err := range n.notes {
+	for node, err := range notes {
 		switch {
 		case errors.Is(err, ErrRefused):
 			if o.throttle.pass(err.Error(), now) {
@@ -253,19 +226,7 @@ func (o *owner) catchUp() {
 	}
 }
 
-func (o *owner) keep(node string, m peer) {
-	if _, known := o.peers[node]; !known {
-		o.c.log.Info("member joined", "member", m.Name, "role", m.Role, "state", m.State, "addr", m.Addr, "gossip", m.Gossip)
-	}
-	o.peers[node] = m
-}
-
-func (o *owner) drop(node string) {
-	m, known := o.peers[node]
-	if !known {
-		return
-	}
-	delete(o.peers, node)
+func (o *owner) noteEnd(m peer) {
 	if m.State == ring.StateLeaving {
 		o.c.log.Info("member left", "member", m.Name, "role", m.Role, "gossip", m.Gossip)
 		return
