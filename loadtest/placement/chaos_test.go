@@ -37,10 +37,6 @@ type outcome struct {
 func chaos(t *testing.T, seed uint64, rounds int) []outcome {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
-	builder, err := ring.NewBuilder(ring.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	planner := placement.New(placement.Config{Capacity: capacity, Tolerance: tight})
 	var placed []placement.Placement
 	var owners []string
@@ -52,7 +48,7 @@ func chaos(t *testing.T, seed uint64, rounds int) []outcome {
 		for i, w := range random.Perm(pool)[:len(names)] {
 			names[i] = fmt.Sprintf("worker-%d", w)
 		}
-		table, err := builder.Table(names)
+		table, err := ring.New(ring.Config{}, names)
 		if err != nil {
 			t.Fatal(err)
 		}
