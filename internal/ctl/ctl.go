@@ -75,11 +75,23 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"members", "", (*question).members}, {"ring", "", (*question).ring}, {"workers", "", (*question).workers},
-		{"moves", "", (*question).moves}, {"hot", "", (*question).hot}, {"loads", "", (*question).loads},
-		{"locks", "", (*question).locks}, {"unlock", "KEY", (*question).unlock}, {"quarantine", "", (*question).quarantine}, {"release", "KEY", (*question).release}, {"explain", "KEY", (*question).explain},
-		{"drain", "NAME", (*question).drain}, {"undrain", "NAME", (*question).undrain},
-		{"place", "PARTITION NAME", (*question).place}, {"unplace", "PARTITION", (*question).unplace}, {"health", "", (*question).health}, {"version", "", (*question).version},
+		{"members", "", page("/members", membersTable)},
+		{"ring", "", page("/ring", ringTable)},
+		{"workers", "", (*question).workers},
+		{"moves", "", page("/moves", movesTable)},
+		{"hot", "", page("/hot", hotTable)},
+		{"loads", "", page("/loads", loadsTable)},
+		{"locks", "", (*question).locks},
+		{"unlock", "KEY", (*question).unlock},
+		{"quarantine", "", page("/workers", quarantineTable)},
+		{"release", "KEY", order("/release", "key %q: %s", "key")},
+		{"explain", "KEY", (*question).explain},
+		{"drain", "NAME", order("/drain", "%s: %s", "worker")},
+		{"undrain", "NAME", order("/undrain", "%s: %s", "worker")},
+		{"place", "PARTITION NAME", order("/place", "partition %[1]s: %[3]s at %[2]s", "partition", "worker")},
+		{"unplace", "PARTITION", order("/unplace", "partition %s: %s", "partition")},
+		{"health", "", (*question).health},
+		{"version", "", (*question).version},
 	}
 }
 
@@ -203,36 +215,20 @@ func (a *question) call(method, path string, query url.Values) ([]byte, error) {
 	return body, nil
 }
 
-func (a *question) drain(args []string) error {
-	return a.order("/drain", args[0]+": ", "", url.Values{"worker": {args[0]}})
-}
-
-func (a *question) undrain(args []string) error {
-	return a.order("/undrain", args[0]+": ", "", url.Values{"worker": {args[0]}})
-}
-
-func (a *question) place(args []string) error {
-	return a.order("/place", "partition "+args[0]+": ", " at "+args[1], url.Values{"partition": {args[0]}, "worker": {args[1]}})
-}
-
-func (a *question) unplace(args []string) error {
-	return a.order("/unplace", "partition "+args[0]+": ", "", url.Values{"partition": {args[0]}})
-}
-
-func (a *question) release(args []string) error {
-	return a.order("/release", fmt.Sprintf("key %q: ", args[0]), "", url.Values{"key": {args[0]}, "by": {whoAsks()}})
-}
-
-// order shows what was done, between the texts before and after.
-func (a *question) order(path, before, after string, query url.Values) error {
-	body, err := a.call(http.MethodPost, path, query)
-	done := strings.TrimSpace(string(body))
-	object := map[string]string{"done": done}
-	for name := range query {
-		object[name] = query.Get(name)
+// order returns the command that has something done to what its arguments name, which are these parameters of
+// the path. format has the arguments and the answer.
+func order(path, format string, names ...string) func(a *question, args []string) error {
+	return func(a *question, args []string) error {
+		query, object, shown := url.Values{"by": {whoAsks()}}, map[string]string{}, []any{}
+		for i, name := range names {
+			query.Set(name, args[i])
+			object[name] = args[i]
+			shown = append(shown, args[i])
+		}
+		body, err := a.call(http.MethodPost, path, query)
+		object["done"] = strings.TrimSpace(string(body))
+		return a.said(err, fmt.Sprintf(format, append(shown, object["done"])...), object)
 	}
-	delete(object, "by")
-	return a.said(err, before+done+after, object)
 }
 
 // said shows what a process has answered in words, with --json as an object.

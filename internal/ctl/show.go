@@ -96,37 +96,38 @@ func columns(rows [][]string) []string {
 	return lines
 }
 
-func (a *question) members([]string) error {
-	return show(a, http.MethodGet, "/members", nil, func(page *status.Members) *table {
-		t := heads("NAME", "ROLE", "STATE", "ADDRESS", "GOSSIP", "PARTITIONS", "VIEW")
-		for _, m := range page.Members {
-			partitions := "-"
-			if m.Role == "worker" {
-				partitions = strconv.Itoa(m.Partitions)
-			}
-			t.add(m.Name, m.Role, m.State, m.Address, m.Gossip, partitions, m.View)
-		}
-		return t
-	})
+// page returns the command that shows the page of that path.
+func page[T any](path string, tableOf func(page *T) *table) func(a *question, args []string) error {
+	return func(a *question, _ []string) error { return show(a, http.MethodGet, path, nil, tableOf) }
 }
 
-func (a *question) ring([]string) error {
-	return show(a, http.MethodGet, "/ring", nil, func(page *status.Ring) *table {
-		t, left := heads("WORKER", "PARTITIONS", "SHARE", "INCARNATION"), page.Partitions
-		share := func(n int) string { return percent(float64(n), float64(page.Partitions)) }
-		for _, w := range page.Workers {
-			left -= w.Partitions
-			t.add(w.Name, w.Partitions, share(w.Partitions), w.Incarnation)
+func membersTable(page *status.Members) *table {
+	t := heads("NAME", "ROLE", "STATE", "ADDRESS", "GOSSIP", "PARTITIONS", "VIEW")
+	for _, m := range page.Members {
+		partitions := "-"
+		if m.Role == "worker" {
+			partitions = strconv.Itoa(m.Partitions)
 		}
-		if left > 0 {
-			t.add("(nobody)", left, share(left), "")
-		}
-		t.note("%d partitions, ring %s", page.Partitions, page.Digest)
-		for _, p := range page.Placements {
-			t.note("partition %d is placed at %s by %s", p.Partition, p.Worker, p.By)
-		}
-		return t
-	})
+		t.add(m.Name, m.Role, m.State, m.Address, m.Gossip, partitions, m.View)
+	}
+	return t
+}
+
+func ringTable(page *status.Ring) *table {
+	t, left := heads("WORKER", "PARTITIONS", "SHARE", "INCARNATION"), page.Partitions
+	share := func(n int) string { return percent(float64(n), float64(page.Partitions)) }
+	for _, w := range page.Workers {
+		left -= w.Partitions
+		t.add(w.Name, w.Partitions, share(w.Partitions), w.Incarnation)
+	}
+	if left > 0 {
+		t.add("(nobody)", left, share(left), "")
+	}
+	t.note("%d partitions, ring %s", page.Partitions, page.Digest)
+	for _, p := range page.Placements {
+		t.note("partition %d is placed at %s by %s", p.Partition, p.Worker, p.By)
+	}
+	return t
 }
 
 func (a *question) workers([]string) error {
@@ -172,62 +173,56 @@ func storeText(s status.StoreStatus) string {
 	return "ok"
 }
 
-func (a *question) moves([]string) error {
-	return show(a, http.MethodGet, "/moves", nil, func(page *status.Moves) *table {
-		t := heads("WHEN", "WORKER", "WHAT", "PARTITIONS", "FROM/TO", "BECAUSE", "TOOK", "STILL RUNNING")
-		for _, m := range page.Moves {
-			t.add(m.Ended.Local().Format(time.DateTime), m.At, m.Direction, m.Partitions, cmp.Or(m.Worker, "-"), m.Because, status.Seconds(m.LongestSeconds), m.Running)
-		}
-		return t.silent(page.Silent)
-	})
+func movesTable(page *status.Moves) *table {
+	t := heads("WHEN", "WORKER", "WHAT", "PARTITIONS", "FROM/TO", "BECAUSE", "TOOK", "STILL RUNNING")
+	for _, m := range page.Moves {
+		t.add(m.Ended.Local().Format(time.DateTime), m.At, m.Direction, m.Partitions, cmp.Or(m.Worker, "-"), m.Because, status.Seconds(m.LongestSeconds), m.Running)
+	}
+	return t.silent(page.Silent)
 }
 
-func (a *question) hot([]string) error {
-	return show(a, http.MethodGet, "/hot", nil, func(page *status.HotKeys) *table {
-		t := heads("WORKER", "A SECOND", "TOO HIGH BY", "WAITING", "KEY")
-		for _, k := range page.Keys {
-			t.add(k.At, fmt.Sprintf("%.1f", k.PerSecond), fmt.Sprintf("%.1f", k.Error), k.Waiting, strconv.Quote(k.Key))
-		}
-		return t.silent(page.Silent)
-	})
+func hotTable(page *status.HotKeys) *table {
+	t := heads("WORKER", "A SECOND", "TOO HIGH BY", "WAITING", "KEY")
+	for _, k := range page.Keys {
+		t.add(k.At, fmt.Sprintf("%.1f", k.PerSecond), fmt.Sprintf("%.1f", k.Error), k.Waiting, strconv.Quote(k.Key))
+	}
+	return t.silent(page.Silent)
 }
 
 // maxLoads is how many partitions ctl loads shows.
 const maxLoads = 20
 
-func (a *question) loads([]string) error {
-	return show(a, http.MethodGet, "/loads", nil, func(page *status.ClusterLoads) *table {
-		t := heads("PARTITION", "WORKER", "A SECOND", "RUNNING", "QUEUEING", "LOAD", "OF ITS WORKER'S")
-		type row struct {
-			status.PartitionLoad
-			at *status.LoadRow
+func loadsTable(page *status.ClusterLoads) *table {
+	t := heads("PARTITION", "WORKER", "A SECOND", "RUNNING", "QUEUEING", "LOAD", "OF ITS WORKER'S")
+	type row struct {
+		status.PartitionLoad
+		at *status.LoadRow
+	}
+	var rows []row
+	var load, weight float64
+	for i := range page.Workers {
+		w := &page.Workers[i]
+		if w.Loads == nil {
+			continue
 		}
-		var rows []row
-		var load, weight float64
-		for i := range page.Workers {
-			w := &page.Workers[i]
-			if w.Loads == nil {
-				continue
-			}
-			load, weight = load+w.Loads.Total.Load, weight+w.Loads.Weight
-			for _, p := range w.Loads.Partitions {
-				rows = append(rows, row{p, w})
-			}
+		load, weight = load+w.Loads.Total.Load, weight+w.Loads.Weight
+		for _, p := range w.Loads.Partitions {
+			rows = append(rows, row{p, w})
 		}
-		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Load, a.Load) })
-		number := func(v float64) string { return fmt.Sprintf("%.3f", v) }
-		for _, r := range rows[:min(len(rows), maxLoads)] {
-			t.add(r.Partition, r.at.Worker, fmt.Sprintf("%.1f", r.Executions), number(r.Running), number(r.Queueing), number(r.Load), percent(r.Load, r.at.Loads.Total.Load))
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Load, a.Load) })
+	number := func(v float64) string { return fmt.Sprintf("%.3f", v) }
+	for _, r := range rows[:min(len(rows), maxLoads)] {
+		t.add(r.Partition, r.at.Worker, fmt.Sprintf("%.1f", r.Executions), number(r.Running), number(r.Queueing), number(r.Load), percent(r.Load, r.at.Loads.Total.Load))
+	}
+	for _, w := range page.Workers {
+		if w.Loads == nil {
+			t.note("%s did not answer: %s", w.Worker, w.Error)
+			continue
 		}
-		for _, w := range page.Workers {
-			if w.Loads == nil {
-				t.note("%s did not answer: %s", w.Worker, w.Error)
-				continue
-			}
-			t.note("%s: load %s, %s of the mean for its weight %v", w.Worker, number(w.Loads.Total.Load), percent(w.Loads.Total.Load*weight, load*w.Loads.Weight), w.Loads.Weight)
-		}
-		return t
-	})
+		t.note("%s: load %s, %s of the mean for its weight %v", w.Worker, number(w.Loads.Total.Load), percent(w.Loads.Total.Load*weight, load*w.Loads.Weight), w.Loads.Weight)
+	}
+	return t
 }
 
 // percent returns which part of all n is.
@@ -267,19 +262,17 @@ func whoAsks() string {
 	return os.Getenv("USER") + "@" + host
 }
 
-func (a *question) quarantine([]string) error {
-	return show(a, http.MethodGet, "/workers", nil, func(all *status.Workers) *table {
-		t := heads("WORKERS THAT DIED", "LEFT", "KEY")
-		i := slices.IndexFunc(all.Workers, func(w status.WorkerRow) bool { return w.Status != nil })
-		if i < 0 {
-			t.note("no worker has answered, and only workers know")
-			return t
-		}
-		for _, q := range all.Workers[i].Status.Quarantined { // all know the same
-			t.add(strings.Join(q.Workers, ", "), time.Duration(q.Seconds*float64(time.Second)).Round(time.Second), strconv.Quote(q.Key))
-		}
+func quarantineTable(all *status.Workers) *table {
+	t := heads("WORKERS THAT DIED", "LEFT", "KEY")
+	i := slices.IndexFunc(all.Workers, func(w status.WorkerRow) bool { return w.Status != nil })
+	if i < 0 {
+		t.note("no worker has answered, and only workers know")
 		return t
-	})
+	}
+	for _, q := range all.Workers[i].Status.Quarantined { // all know the same
+		t.add(strings.Join(q.Workers, ", "), time.Duration(q.Seconds*float64(time.Second)).Round(time.Second), strconv.Quote(q.Key))
+	}
+	return t
 }
 
 func lockTable(locks []status.LockRow) *table {
