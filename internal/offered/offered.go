@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -150,20 +151,7 @@ func (s *Store) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return leased{conn, context.AfterFunc(at.life, func() { conn.Close() })}, nil
-}
-
-// leased is a connection that ends with its place.
-type leased struct {
-	net.Conn
-	forget func() bool
-}
-
-func (c leased) Close() error {
-	if !c.forget() {
-		return nil // its place ends it
-	}
-	return c.Conn.Close()
+	return netutil.Until(at.life, conn), nil
 }
 
 func (s *Store) credentials() (name, password string) {

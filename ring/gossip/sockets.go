@@ -13,9 +13,10 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/keyway-go/keyway/internal/wake"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// sockets is a memberlist.NodeAwareTransport of TCP and UDP on one port. Its dials, and the streams that
+// sockets is a memberlist.Transport of TCP and UDP on one port. Its dials, and the streams that
 // it opens, end with life. It reads packets into one buffer
 // and copies what has come; memberlist's own makes a buffer of 64 KiB for each packet.
 type sockets struct {
@@ -32,7 +33,6 @@ type sockets struct {
 const (
 	packetBound = 64 << 10 // on the bytes of a packet
 	packetRoom  = 2 << 20  // what the kernel is asked to keep of packets that were not read yet
-	acceptAgain = 100 * time.Millisecond
 )
 
 func openSockets(life context.Context, addr netip.AddrPort, logger *slog.Logger) (*sockets, error) {
@@ -58,13 +58,9 @@ func (s *sockets) port() uint16 { return s.tcp.Addr().(*net.TCPAddr).AddrPort().
 
 func (s *sockets) accept() {
 	for {
-		conn, err := s.tcp.Accept()
+		conn, err := netutil.Accept(s.tcp, s.log)
 		if err != nil {
-			if !wake.Sleep(acceptAgain, s.life.Done()) {
-				return
-			}
-			s.log.Error("cannot accept a connection", "error", err)
-			continue
+			return
 		}
 		select {
 		case s.streams <- conn:
@@ -120,26 +116,7 @@ func (s *sockets) DialTimeout(addr string, timeout time.Duration) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	return &stream{conn, context.AfterFunc(s.life, func() { conn.Close() })}, nil
-}
-
-func (s *sockets) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
-	return s.WriteTo(b, a.Addr)
-}
-
-func (s *sockets) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return s.DialTimeout(a.Addr, timeout)
-}
-
-// stream is a connection that ends with the life of its sockets.
-type stream struct {
-	net.Conn
-	done func() bool
-}
-
-func (s *stream) Close() error {
-	s.done()
-	return s.Conn.Close()
+	return netutil.Until(s.life, conn), nil
 }
 
 // Shutdown closes the sockets and waits for their readers.

@@ -3,6 +3,7 @@
 package netutil
 
 import (
+	"context"
 	"errors"
 	"net"
 	"runtime"
@@ -28,6 +29,21 @@ func Bare(nc net.Conn) net.Conn {
 		}
 		nc = over.NetConn()
 	}
+}
+
+// Until returns a connection that is closed when ctx ends, if not before.
+func Until(ctx context.Context, nc net.Conn) net.Conn {
+	return until{nc, context.AfterFunc(ctx, func() { nc.Close() })}
+}
+
+type until struct {
+	net.Conn
+	forget func() bool
+}
+
+func (c until) Close() error {
+	c.forget()
+	return c.Conn.Close()
 }
 
 // CloseWrite ends this side of a connection. The error is
