@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/keysource"
+	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/status"
 )
@@ -124,20 +125,23 @@ func (w *Worker) Explain(key string) (status.KeyStatus, error) {
 		s.WaitsSeconds = wait.Seconds()
 	}
 	if state.Token != 0 {
-		s.Holder = w.explainHolder(p, key, state.Token, now)
+		s.Holder = w.explainHolder(p, key, state)
 	}
 	return s, nil
 }
 
 // explainHolder says who holds a key here.
-func (w *Worker) explainHolder(p *keyed.Partition, key string, token int64, now time.Time) *status.KeyHolder {
-	h := &status.KeyHolder{Token: token, Kind: "execution", Seconds: w.keys.HeldFor(p, token, now).Seconds(), AtLeast: true}
-	if l, shared, ok := w.locks.HolderOf(p, key, token); ok {
+func (w *Worker) explainHolder(p *keyed.Partition, key string, state keytable.KeyState) *status.KeyHolder {
+	h := &status.KeyHolder{Token: state.Token, Kind: "execution", AtLeast: true}
+	if state.Seen != 0 {
+		h.Seconds = (w.keys.Now() - state.Seen).Seconds()
+	}
+	if l, shared, ok := w.locks.HolderOf(p, key, state.Token); ok {
 		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
 		h.LeaseSeconds = l.Left(w.keys.Now()).Seconds()
 		return h
 	}
-	gone, ran, limit := p.Running(token)
+	gone, ran, limit := p.Running(state.Token)
 	if h.ClientGone = gone; limit != 0 {
 		h.Seconds, h.AtLeast, h.LimitSeconds = ran.Seconds(), false, limit.Seconds()
 	}

@@ -1,5 +1,7 @@
 package keytable
 
+import "time"
+
 // KeyState is what a table knows of a key at one moment.
 type KeyState struct {
 	Token   int64 // of the execution that holds the key; 0 if none here does
@@ -8,6 +10,8 @@ type KeyState struct {
 	Waiters int   // that wait
 	Clients int   // for how many clients; a caller of none counts as one
 	Longest int   // how many of one client wait
+
+	Seen time.Duration // when [Table.Slow] found Token's execution first; 0 if it has not yet, or if there is a Former
 }
 
 // Inspect returns the state of a key.
@@ -18,9 +22,9 @@ func (t *Table) Inspect(key string) (s KeyState) {
 	if e == nil {
 		return s
 	}
-	s.Token, s.Blocked, s.Waiters = e.token, e.blocked, int(e.waiters)
+	s.Token, s.Seen, s.Blocked, s.Waiters = e.token, e.seen, e.blocked, int(e.waiters)
 	if h, ok := t.heirs[key]; ok {
-		s.Token, s.Former = h.token, e.token
+		s.Token, s.Seen, s.Former = h.token, 0, e.token
 	}
 	for first := e.first; first != nil; first = first.line.behind {
 		s.Clients++
@@ -28,6 +32,3 @@ func (t *Table) Inspect(key string) (s KeyState) {
 	}
 	return s
 }
-
-// Minted reports whether an execution with that token had begun by then.
-func (m Mark) Minted(token int64) bool { return token <= m.token }

@@ -51,6 +51,9 @@ type Wait struct {
 	// is the program itself; each of its callers counts as a client of its own.
 	Client uint64
 
+	// Came is when the caller came, for [Table.Slow] and by its clock.
+	Came time.Duration
+
 	// Shared says that the caller may hold its key together with others that share it: with one
 	// token, and until each of them has called Unlock. It waits in the queue like any other caller
 	// and overtakes none. A shared execution counts as remote ([Table.SetRemote]), takes nothing
@@ -122,7 +125,7 @@ type waiter struct {
 	token      int64         // set when granted
 	item       *Item         // that the waiter belongs to; nil for none
 	state      atomic.Int32  // one of the states above
-	arrival    int64         // its place among all that ever waited in the table
+	came       time.Duration // Wait.Came
 	shared     bool          // Wait.Shared
 	client     uint64        // Wait.Client
 	timer      *time.Timer   // of the waiting caller alone; nil if it never had a limit
@@ -161,10 +164,11 @@ func wake(w *waiter) {
 // cost every request a look, and leave a moment between that and the mutex.
 type entry struct {
 	key         string
-	token       int64   // of the execution that holds the key; 0: nobody does
-	holder      *waiter // whose grant that is, if the execution had to wait and holds the key alone
-	first, last *waiter // of the first callers of all lines, in the order of their turns
-	lines       *lines  // nil until one waits for a client
+	token       int64         // of the execution that holds the key; 0: nobody does
+	seen        time.Duration // when Slow found that execution first; 0 if it has not yet
+	holder      *waiter       // whose grant that is, if the execution had to wait and holds the key alone
+	first, last *waiter       // of the first callers of all lines, in the order of their turns
+	lines       *lines        // nil until one waits for a client
 	waiters     int32
 	sharers     int32 // executions that share the key; 0 if one holds it alone, or nobody does
 	blocked     bool  // held by an execution elsewhere

@@ -48,15 +48,14 @@ type Table struct {
 	// the first use. Nil means one of the table's own, with the defaults.
 	Queue *Queue
 
-	mu       sync.Mutex // protects all that follows, and what it leads to
-	closed   bool
-	minted   int64 // highest token so far, or one below the lowest allowed
-	skipped  int64 // tokens up to minted that no grant has minted
-	limit    int64 // tokens stay below it; 0: no limit
-	keys     keys
-	heirs    map[string]heir // by key, see Install; nil for none
-	arrivals int64           // callers that ever had to wait
-	spares   spares[waiter]
+	mu      sync.Mutex // protects all that follows, and what it leads to
+	closed  bool
+	minted  int64 // highest token so far, or one below the lowest allowed
+	skipped int64 // tokens up to minted that no grant has minted
+	limit   int64 // tokens stay below it; 0: no limit
+	keys    keys
+	heirs   map[string]heir // by key, see Install; nil for none
+	spares  spares[waiter]
 }
 
 // Lock waits until it holds key and returns the fencing token of this execution, which is higher
@@ -312,9 +311,7 @@ func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 	} else if w = t.spares.get(); w == nil {
 		w = &waiter{woken: make(chan struct{}, 1)}
 	}
-	t.arrivals++
-	w.arrival = t.arrivals
-	w.client, w.shared = how.Client, how.Shared
+	w.client, w.shared, w.came = how.Client, how.Shared, how.Came
 	e.push(w)
 	return w, nil
 }
@@ -399,7 +396,7 @@ func (t *Table) endLocked(e *entry) *waiter {
 		e.sharers--
 		return nil
 	}
-	e.token, e.sharers, e.listed, e.remote, e.slowHeld = 0, 0, false, false, false
+	e.token, e.sharers, e.listed, e.remote, e.slowHeld, e.seen = 0, 0, false, false, false, 0
 	if len(t.heirs) > 0 {
 		t.inheritLocked(e)
 	}

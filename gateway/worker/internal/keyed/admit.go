@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/keytable"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // Admit waits for key and returns the execution that holds it. It returns none if the holder of the
@@ -135,8 +136,8 @@ func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Askin
 
 // won is called when a key is held from now on.
 func (k *Keys) won(p *Partition, token int64) {
-	if !k.slow.on.Load() {
-		k.slow.beginLooks()
+	if !k.looks.Load() && k.looks.CompareAndSwap(false, true) {
+		wake.Up(k.began)
 	}
 	p.minted(token)
 }
@@ -198,6 +199,7 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 		if waited {
 			wait.MaxWait = max(time.Until(limit), 1)
 		}
+		wait.Came = k.Now()
 		cancels = p.Cancels.Load()
 		token, err = p.Table.LockWait(ctx, key, wait)
 		if token != 0 {

@@ -69,7 +69,8 @@ type Keys struct {
 	births      atomic.Uint64          // of executions' contexts
 	keyless     atomic.Uint64          // requests that hold no key
 	graph       waitGraph
-	slow        slowKeys
+	looks       atomic.Bool   // Sweep looks at the keys: some may be held
+	began       chan struct{} // wakes Sweep when looks becomes true
 	rates       rates
 	hot         hot
 	unkeyed     Partition // of requests without a key: only its tally is used
@@ -82,8 +83,7 @@ type Keys struct {
 
 // New returns the keys of closed partitions.
 func New(cfg Config) *Keys {
-	k := &Keys{cfg: cfg, base: time.Now(), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
-	k.slow.keys, k.slow.began = k, make(chan struct{}, 1)
+	k := &Keys{cfg: cfg, base: time.Now(), began: make(chan struct{}, 1), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
 	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	k.hot.init(k.Queued)
 	k.unkeyed.tally.opened.Store(1)
@@ -112,8 +112,8 @@ func (k *Keys) Incarnation() string { return *k.incarnation.Load() }
 // SetIncarnation sets it.
 func (k *Keys) SetIncarnation(id string) { k.incarnation.Store(&id) }
 
-// LooksForSlow reports whether looks for keys that are held long are made.
-func (k *Keys) LooksForSlow() bool { return k.slow.on.Load() }
+// LooksForSlow reports whether Sweep looks for keys that are held long.
+func (k *Keys) LooksForSlow() bool { return k.looks.Load() }
 
 // Of returns the partition of a key.
 func (k *Keys) Of(key string) *Partition { return &k.Parts[k.cfg.Settings.Ring.Partition(key)] }
@@ -205,7 +205,7 @@ func (k *Keys) Sweep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.slow.began:
+		case <-k.began:
 			held, slowAt = tick.C, time.Now().Add(slowStep)
 		case now := <-held:
 			for i := range k.Parts {
@@ -219,7 +219,7 @@ func (k *Keys) Sweep(ctx context.Context) {
 				continue
 			}
 			slowAt = now.Add(slowStep)
-			if !k.slow.lookAtTables(now) {
+			if !k.lookForSlow(now.Sub(k.base)) {
 				held = nil
 			}
 		}
