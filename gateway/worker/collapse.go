@@ -10,7 +10,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/worker/internal/answers"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
-	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/policy"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -23,26 +22,16 @@ import (
 //   - had come before its execution began, so it is not older than they are; and
 //   - have no request of another kind before them, so they overtake no write.
 
-// collapsible is a request that may get the answer to an equal one.
-type collapsible struct {
-	worker *Worker
-	wait   keytable.Item   // what it waits with
-	form   string          // what equal requests have in common besides the key
-	came   uint64          // when it came, among all that may share, and when those of the worker began
-	began  uint64          // likewise when it began, if it leads
-	answer *answers.Shared // the answer to an equal one, once wait has been taken along
-}
-
-// collapsible returns what a request without a body waits with that may get the answer
+// alike returns what a request without a body waits with that may get the answer
 // to an equal one; nil for any other.
-func (w *Worker) collapsible(how *keyed.Asking, method, host, target string, header http.Header) *collapsible {
+func (w *Worker) alike(how *keyed.Asking, method, host, target string, header http.Header) *alike {
 	if !shares(how) || method != http.MethodGet && method != http.MethodHead || header["Upgrade"] != nil {
 		return nil
 	}
-	c := &collapsible{worker: w, form: formOf(method, host, target, header), came: w.collapses.Add(1)}
-	c.wait.Value = c
-	how.Alike, how.Item = true, &c.wait
-	return c
+	a := newAlike(formOf(method, host, target, header))
+	a.came = w.collapses.Add(1)
+	how.Alike, how.Item = true, &a.wait
+	return a
 }
 
 func shares(how *keyed.Asking) bool { return how.Policy != nil && how.Policy.Mode == policy.Share }
@@ -84,52 +73,26 @@ func unsigned(values []string) (list []string) {
 	return list
 }
 
-// leads reports whether others wait for the answer to the request, which x has been
-// admitted for. c may be nil.
-func (c *collapsible) leads(x keyed.Execution) (leads bool) {
-	if c == nil || x.Nested() {
+// leads reports whether others wait for the answer to the request a, which x has been
+// admitted for. a may be nil.
+func (w *Worker) leads(a *alike, x keyed.Execution) (leads bool) {
+	if a == nil || x.Nested() {
 		return false
 	}
-	c.began = c.worker.collapses.Add(1)
-	c.takeWaiting(x, func(*collapsible) (take, more bool) {
+	a.began = w.collapses.Add(1)
+	a.takeWaiting(x, func(*alike) (take, more bool) {
 		leads = true
 		return false, false
 	})
 	return leads
 }
 
-// takeWaiting offers accept the requests that wait for the answer to c, see [keytable.Table.Take].
-func (c *collapsible) takeWaiting(x keyed.Execution, accept func(*collapsible) (take, more bool)) {
-	x.Take(func(i *keytable.Item) (take, more bool) {
-		other, ok := i.Value.(*collapsible)
-		switch {
-		case !ok:
-			return false, false
-		case other.form != c.form, other.came > c.began:
-			return false, true
-		}
-		return accept(other)
-	})
-}
+// answer returns the answer to an equal request, once a request has been taken along.
+func (a *alike) answer() *answers.Shared { return a.result.(*answers.Shared) }
 
-// give gives the answer to c to all that wait for it.
-func (c *collapsible) give(x keyed.Execution, answer *answers.Recorder) {
-	var taken []*collapsible
-	answer.End()
-	c.takeWaiting(x, func(other *collapsible) (take, more bool) {
-		other.answer = answer.Share()
-		taken = append(taken, other)
-		return true, true
-	})
-	for _, other := range taken {
-		other.wait.Finish()
-	}
-}
-
-// leaveAnswer ends the use of what c has been given, if it leaves with another answer. c may
-// be nil.
-func (c *collapsible) leaveAnswer() {
-	if c != nil && c.wait.Taken() {
-		c.answer.Close()
+// leaveAnswer ends the use of what a has been given, if it leaves with another answer. a may be nil.
+func (a *alike) leaveAnswer() {
+	if a != nil && a.wait.Taken() {
+		a.answer().Close()
 	}
 }

@@ -75,9 +75,9 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	var c *collapsible
+	var c *alike
 	if shares(&how) && r.ContentLength == 0 && keyed.Innermost(r.Context()) == nil {
-		c = h.worker.collapsible(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
+		c = h.worker.alike(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
 	}
 	h.worker.observeHTTP(r, &how, "http")
 	x, c, err := h.admit(r.Context(), key, how, c)
@@ -86,7 +86,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.worker.refuse(rw, r, err)
 		return
 	case x.IsNone():
-		c.answer.ServeHTTP(rw, r)
+		c.answer().ServeHTTP(rw, r)
 		return
 	}
 	a := &appWriter{handler: h, held: x, collapse: c}
@@ -117,7 +117,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 
 // serveLink answers a request over the link that was admitted as x, and the requests that wait for
 // the answer to c, nil for none.
-func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x keyed.Execution, c *collapsible, baggage string) {
+func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x keyed.Execution, c *alike, baggage string) {
 	header := r.Fields.HeaderFor(len(appNames))
 	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}, collapse: c}
 	defer timingOf(x).tell(w)
@@ -175,13 +175,13 @@ func (h *keyedHandler) batchedLink(r *link.ServerRequest) bool {
 
 // admitLink admits a request, and returns what it carries on, or answers it. c is nil
 // unless others wait for its answer.
-func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x keyed.Execution, c *collapsible, baggage string, ok bool) {
+func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x keyed.Execution, c *alike, baggage string, ok bool) {
 	how, err := h.worker.askingOfLink(r)
 	if err == nil {
 		baggage, err = how.Carried(r.Fields.Values("Baggage"), r.Key)
 	}
 	if err == nil && shares(&how) && r.ContentLength == 0 {
-		c = h.worker.collapsible(&how, r.Method, r.Host, r.Target, r.Fields.HeaderFor(0))
+		c = h.worker.alike(&how, r.Method, r.Host, r.Target, r.Fields.HeaderFor(0))
 	}
 	if err == nil {
 		h.worker.observeLink(r, &how)
@@ -192,17 +192,17 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 		h.worker.refuseLink(w, r, err)
 		return x, nil, "", false
 	case x.IsNone():
-		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer)
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer())
 		asTiming(how.Trace).tell(w)
 		return x, nil, "", false
 	}
 	return x, c, baggage, true
 }
 
-// admit admits a request; c is its collapsible, nil for none. It returns no execution if the
+// admit admits a request; c is what it waits with if it may get another's answer, nil for none. It returns no execution if the
 // request got the answer to an equal one. Otherwise it returns c if equal requests wait for the
 // answer.
-func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, c *collapsible) (keyed.Execution, *collapsible, error) {
+func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, c *alike) (keyed.Execution, *alike, error) {
 	x, err := h.worker.keys.Admit(ctx, key, how)
 	switch {
 	case err != nil:
@@ -211,7 +211,7 @@ func (h *keyedHandler) admit(ctx context.Context, key string, how keyed.Asking, 
 	case x.IsNone():
 		h.worker.counts.shared.Add(1)
 		return x, c, nil
-	case !c.leads(x):
+	case !h.worker.leads(c, x):
 		c = nil
 	}
 	if h.detach {
@@ -285,7 +285,7 @@ type appWriter struct {
 	gone    bool // the client left, or has its whole answer
 
 	held     keyed.Execution // of the request; zero once it is released
-	collapse *collapsible    // whose answer others wait for; nil for none
+	collapse *alike          // whose answer others wait for; nil for none
 	stream   *keyed.Stream   // as which the answer goes on without its key; nil for none
 	link     linkWriter      // of a request that came over the link, without its ResponseWriter
 	unsent   error           // see Unsent
@@ -331,7 +331,8 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // the key to its end and the answer is one for all of them.
 func (a *appWriter) share(kept *answers.Recorder) {
 	if x := a.held; !x.IsNone() && x.Context().Err() == nil && kept.Shareable() {
-		a.collapse.give(x, kept)
+		kept.End()
+		a.collapse.give(x, func() any { return kept.Share() })
 	}
 }
 

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"reflect"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
@@ -18,49 +17,67 @@ import (
 // returns the errors of Do; waiting calls count in Limits.QueuePerKey. Within an execution that holds key, fn runs at
 // once and for this caller alone.
 func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(gateway.Execution) (T, error)) (v T, shared bool, err error) {
-	c := &sharedCall{op: op, result: reflect.TypeFor[T]()}
-	c.wait.Value = c
-	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Item: &c.wait, Alike: true, Trace: w.traceOfCall(ctx)})
+	a := newAlike(sharedOp[T](op))
+	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Item: &a.wait, Alike: true, Trace: w.traceOfCall(ctx)})
 	switch {
 	case err != nil:
 		return v, false, w.counts.refused(ctx, err)
 	case x.IsNone():
 		w.counts.shared.Add(1)
-		v, _ = c.value.(T)
-		return v, true, c.err
+		r := a.result.(sharedResult[T])
+		return r.v, true, r.err
 	}
 	defer w.keys.Release(x)
 	v, err = fn(x.Public())
-	c.value, c.err = v, err
-	return v, c.give(w.keys, x), err
-}
-
-// sharedCall is a call of Share, which waits in the queue of its key and may get the result of an equal one there.
-type sharedCall struct {
-	wait   keytable.Item // what it waits with
-	op     string
-	result reflect.Type
-	value  any // of an equal call, once wait has been taken along; as err
-	err    error
-}
-
-// give passes the result of c to the equal calls that wait, and reports whether there were any. The execution x of c still
-// holds the key, so nobody can have changed what it has read. A result is the caller's alone if the ownership may be lost. So
-// it is if the function has asked for a key that its caller holds, and may be changing what that key protects.
-func (c *sharedCall) give(keys *keyed.Keys, x keyed.Execution) (shared bool) {
-	if x.Nested() || x.Queued() == 0 || x.UsesOuter() || c.err != nil && x.Context().Err() != nil || keys.StillAdmits(x) != nil {
-		return false
+	if x.Nested() || x.Queued() == 0 || x.UsesOuter() || err != nil && x.Context().Err() != nil || w.keys.StillAdmits(x) != nil {
+		return v, false, err // the caller's alone: the ownership may be lost, or what an outer execution's key protects be changing
 	}
-	var taken []*sharedCall
+	return v, a.give(x, func() any { return sharedResult[T]{v, err} }), err
+}
+
+// sharedOp is what calls of [Share] with a T have in common besides the key.
+type sharedOp[T any] string
+
+type sharedResult[T any] struct {
+	v   T
+	err error
+}
+
+// alike is a request or call that waits in the queue of its key and may get the result of an equal one there.
+type alike struct {
+	wait   keytable.Item // what it waits with
+	form   any           // what equal ones have in common besides the key; comparable
+	came   uint64        // when it came, of a request: among all that may share, and when those of the worker began
+	began  uint64        // likewise when it began, if it leads
+	result any           // of an equal one, once wait has been taken along
+}
+
+func newAlike(form any) *alike {
+	a := &alike{form: form}
+	a.wait.Value = a
+	return a
+}
+
+// takeWaiting offers accept those that wait for the result of a, see [keytable.Table.Take].
+func (a *alike) takeWaiting(x keyed.Execution, accept func(*alike) (take, more bool)) {
 	x.Take(func(i *keytable.Item) (take, more bool) {
-		other, ok := i.Value.(*sharedCall)
+		other, ok := i.Value.(*alike)
 		switch {
 		case !ok:
 			return false, false
-		case other.op != c.op, other.result != c.result:
+		case other.form != a.form, other.came > a.began:
 			return false, true
 		}
-		other.value, other.err = c.value, c.err
+		return accept(other)
+	})
+}
+
+// give gives the result of a, one for each, to all that wait for it, and reports whether there were any. The execution x of a
+// still holds the key, so nobody can have changed what it has read.
+func (a *alike) give(x keyed.Execution, result func() any) bool {
+	var taken []*alike
+	a.takeWaiting(x, func(other *alike) (take, more bool) {
+		other.result = result()
 		taken = append(taken, other)
 		return true, true
 	})

@@ -76,7 +76,7 @@ type Worker struct {
 	bodies    *spool.Pool // of requests over plain HTTP
 	settings  ring.Settings
 	keys      *keyed.Keys
-	collapses atomic.Uint64 // see collapsible.came
+	collapses atomic.Uint64 // see alike.came
 	batches   atomic.Bool   // there is a handler of requests that are submitted to a batcher
 	apps      apps
 	shell     *ownership.Shell
