@@ -24,7 +24,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 				names[i] = fmt.Sprint("customer-", i)
 			}
 			k := New(Config{})
-			k.hot.init(func(string) int { return 0 })
+			k.hot.queued = func(string) int { return 0 }
 			var number atomic.Int64
 			kit.ReportCPU(b)
 			b.RunParallel(func(pb *testing.PB) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/appstate"
-	"github.com/keyway-go/keyway/gateway/worker/internal/hotkeys"
 	"github.com/keyway-go/keyway/internal/handoff"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/lease"
@@ -85,7 +84,7 @@ type Keys struct {
 func New(cfg Config) *Keys {
 	k := &Keys{cfg: cfg, base: time.Now(), began: make(chan struct{}, 1), Parts: make([]Partition, cfg.Settings.Ring.Partitions)}
 	k.queue = &keytable.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
-	k.hot.init(k.Queued)
+	k.hot.queued, k.hot.known = k.Queued, make(map[string]int)
 	k.unkeyed.tally.opened.Store(1)
 	for i := range k.Parts {
 		p := &k.Parts[i]
@@ -142,29 +141,6 @@ func (k *Keys) Left() (cancel, surrender time.Duration) {
 
 // Slack returns how long the worker admits without another renewal.
 func (k *Keys) Slack() time.Duration { return k.Lease.Load().Admit.Left(k.Instant(time.Now())) }
-
-// HotKeys returns the n keys that were asked for most, see Worker.HotKeys.
-func (k *Keys) HotKeys(n int) []status.HotKey {
-	h, now := &k.hot, k.Now()
-	h.mu.Lock()
-	h.turnLocked(now)
-	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
-	h.mu.Unlock()
-	list := make([]status.HotKey, 0, min(max(n, 0), len(top)))
-	for _, c := range top {
-		if len(list) >= n {
-			break
-		}
-		waiting := k.Queued(c.Key)
-		if c.Count-c.Error == sampleEvery && waiting == 0 {
-			continue // one look does not tell how often it comes
-		}
-		list = append(list, status.HotKey{
-			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
-		})
-	}
-	return list
-}
 
 // Serving returns how many partitions are open.
 func (k *Keys) Serving() int {
