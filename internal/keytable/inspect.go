@@ -23,8 +23,8 @@ func (t *Table) Inspect(key string) (s KeyState) {
 		return s
 	}
 	s.Token, s.Seen, s.Blocked, s.Waiters = e.token, e.seen, e.blocked, int(e.waiters)
-	if h, ok := t.heirs[key]; ok {
-		s.Token, s.Seen, s.Former = h.token, 0, e.token
+	if e.heir != nil {
+		s.Token, s.Seen, s.Former = e.heir.token, 0, e.token
 	}
 	for first := e.first; first != nil; first = first.line.behind {
 		s.Clients++

@@ -57,7 +57,7 @@ func (k *keys) need(key string) *entry {
 
 // drop removes an idle entry.
 func (k *keys) drop(e *entry) {
-	e.slowHeld, e.slowWait, e.seen = false, false, 0
+	e.slowWait = false
 	if e != &k.slot || e.lines != nil && e.lines.big {
 		e.lines = nil
 	}

@@ -163,19 +163,25 @@ func wake(w *waiter) {
 // A residue key is blocked when its table opens, as if somebody held it. A set of residue keys would
 // cost every request a look, and leave a moment between that and the mutex.
 type entry struct {
-	key         string
-	token       int64         // of the execution that holds the key; 0: nobody does
-	seen        time.Duration // when Slow found that execution first; 0 if it has not yet
-	holder      *waiter       // whose grant that is, if the execution had to wait and holds the key alone
-	first, last *waiter       // of the first callers of all lines, in the order of their turns
-	lines       *lines        // nil until one waits for a client
+	key string
+	hold
+	heir        *hold   // a remote execution that holds the key too, and alone when hold has ended, see Install; nil for none
+	holder      *waiter // whose grant hold is, if the execution had to wait and holds the key alone
+	first, last *waiter // of the first callers of all lines, in the order of their turns
+	lines       *lines  // nil until one waits for a client
 	waiters     int32
-	sharers     int32 // executions that share the key; 0 if one holds it alone, or nobody does
-	blocked     bool  // held by an execution elsewhere
-	slowWait    bool  // Slow has returned that it is waited for
-	slowHeld    bool  // and the execution that holds it
-	listed      bool  // Close has listed the execution that holds the key
-	remote      bool  // it is none of this process's
+	blocked     bool // held by an execution elsewhere
+	slowWait    bool // Slow has returned that it is waited for
+}
+
+// hold is an execution that holds a key, or several that share it. The zero hold is none.
+type hold struct {
+	token    int64
+	seen     time.Duration // when Slow found it first; 0 if it has not yet
+	sharers  int32         // executions that share the key; 0 if one holds it alone
+	listed   bool          // by Close
+	remote   bool          // it is none of this process's
+	slowHeld bool          // Slow has returned it
 }
 
 // idle reports whether the entry has no reason to exist.

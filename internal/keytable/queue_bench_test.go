@@ -36,7 +36,9 @@ func BenchmarkQueue(b *testing.B) {
 			t, token := crowd(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				_, next, _ := t.endExecution("k", token)
+				next := t.keys.slot.first
+				t.Unlock("k", token)
+				<-next.woken
 				token, _ = t.endWait(next, nil)
 				_, _, _ = t.enter("k", Wait{Client: next.client, PerKey: 2 * callers})
 			}

@@ -25,20 +25,20 @@ func (t *Table) SetRemote(key string, token int64) (listed bool) {
 func (t *Table) Install(key string, token int64, shared bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sharers, next := int32(0), t.heirs[key]
+	e, one := t.keys.need(key), hold{token: token, remote: true, listed: shared}
 	if shared {
-		sharers = 1
+		one.sharers = 1
 	}
-	switch e := t.keys.need(key); {
+	switch {
 	case e.token == 0:
-		e.token, e.remote, e.sharers, e.listed = token, true, sharers, shared
+		e.hold = one
 	case shared && e.token == token && e.sharers > 0:
 		e.sharers++
-	case shared && next.token == token && next.sharers > 0, e.listed && (!e.remote || e.sharers > 0) && e.token < token && next == heir{}:
-		if t.heirs == nil {
-			t.heirs = make(map[string]heir)
-		}
-		t.heirs[key] = heir{token, shared, next.sharers + sharers}
+	case shared && e.heir != nil && e.heir.token == token && e.heir.sharers > 0:
+		e.heir.sharers++
+	case e.listed && (!e.remote || e.sharers > 0) && e.token < token && e.heir == nil:
+		heir := one // which alone must live on
+		e.heir = &heir
 	default:
 		return false
 	}
@@ -50,33 +50,14 @@ func (t *Table) Install(key string, token int64, shared bool) bool {
 // holder since.
 func (t *Table) Share(key string, token int64) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.keys.find(key); e != nil && e.sharers > 0 && e.token == token {
+	defer t.unlock()
+	e := t.keys.find(key)
+	switch {
+	case e == nil:
+	case e.sharers > 0 && e.token == token:
 		e.listed = false
-		wake(t.admitLocked(e))
-	} else if h := t.heirs[key]; h.sharers > 0 && h.token == token {
-		h.listed = false
-		t.heirs[key] = h
-	}
-}
-
-// heir is a remote execution that holds a key before another execution here has left it.
-type heir struct {
-	token   int64
-	listed  bool  // by Close
-	sharers int32 // as an entry's
-}
-
-// inheritLocked has the heir of an entry's key, if there is one, hold it alone.
-func (t *Table) inheritLocked(e *entry) {
-	if h, ok := t.heirs[e.key]; ok {
-		e.token, e.listed, e.sharers, e.remote = h.token, h.listed, h.sharers, true
-		t.disinheritLocked(e.key)
-	}
-}
-
-func (t *Table) disinheritLocked(key string) {
-	if delete(t.heirs, key); len(t.heirs) == 0 {
-		t.heirs = nil
+		t.admitLocked(e)
+	case e.heir != nil && e.heir.sharers > 0 && e.heir.token == token:
+		e.heir.listed = false
 	}
 }

@@ -42,7 +42,7 @@ type Held struct {
 // as Open and Close say; mu guards that, the keys and their waiters.
 //
 // The zero Table is open, has no blocked keys and mints the tokens 1, 2, 3, …. An idle Table takes
-// 200 bytes, and at most about a kilobyte more once callers have had to wait.
+// 208 bytes, and at most about a kilobyte more once callers have had to wait.
 type Table struct {
 	// Queue bounds the waiters. It may be shared with other tables, and must not be changed after
 	// the first use. Nil means one of the table's own, with the defaults.
@@ -54,7 +54,7 @@ type Table struct {
 	skipped int64 // tokens up to minted that no grant has minted
 	limit   int64 // tokens stay below it; 0: no limit
 	keys    keys
-	heirs   map[string]heir // by key, see Install; nil for none
+	woken   *waiter // chained by next: have left their queues, and are woken when mu is free
 	spares  spares[waiter]
 }
 
@@ -130,23 +130,23 @@ func (t *Table) Try(key string, shared bool) (token int64, err error) {
 // Unlock panics if no execution holds key with that token, as [sync.Mutex]
 // does: that is an error in the program.
 func (t *Table) Unlock(key string, token int64) (listed bool) {
-	var next *waiter
-	ok := token != anyToken
-	if ok {
-		listed, next, ok = t.endExecution(key, token)
-	}
+	t.mu.Lock()
+	listed, ok := t.unlockLocked(key, token)
+	t.unlock()
 	if !ok {
 		panic(fmt.Sprintf("localmutex: Unlock of key %.64q, which is not held with token %d", key, token))
 	}
-	wake(next)
 	return listed
 }
 
 // UnlockAny is Unlock for any token. It reports whether an execution held key, and never panics.
-func (t *Table) UnlockAny(key string) bool {
-	_, next, ok := t.endExecution(key, anyToken)
-	wake(next)
-	return ok
+func (t *Table) UnlockAny(key string) (held bool) {
+	t.mu.Lock()
+	defer t.unlock()
+	if e := t.keys.find(key); e != nil && e.claimed() {
+		_, held = t.unlockLocked(key, e.token)
+	}
+	return held
 }
 
 // Close closes the table: from now on Lock and TryLock return [ErrClosed], also to callers that
@@ -155,9 +155,9 @@ func (t *Table) UnlockAny(key string) bool {
 //
 // Closing a closed table returns what still runs.
 func (t *Table) Close() []Held {
-	held, bounced := t.shut()
-	wake(bounced)
-	return held
+	t.mu.Lock()
+	defer t.unlock()
+	return t.closeLocked()
 }
 
 // Open opens the table with the tokens from first up to, but not including, limit; a limit of 0
@@ -172,15 +172,14 @@ func (t *Table) Close() []Held {
 // and adds blocked keys; keys blocked before stay blocked.
 func (t *Table) Open(first, limit int64, blocked []string) {
 	t.mu.Lock()
+	defer t.unlock()
 	if t.closed {
 		t.closed, t.limit = false, limit
 	}
 	for _, key := range blocked {
 		t.keys.need(key).blocked = true
 	}
-	next := t.raiseLocked(first, limit)
-	t.mu.Unlock()
-	wake(next)
+	t.raiseLocked(first, limit)
 }
 
 // Advance raises the range of tokens of an open table, and grants keys to callers that waited for
@@ -188,25 +187,21 @@ func (t *Table) Open(first, limit int64, blocked []string) {
 // end of the range. A closed table stays as it is.
 func (t *Table) Advance(first, limit int64) {
 	t.mu.Lock()
-	var next *waiter
+	defer t.unlock()
 	if !t.closed {
-		next = t.raiseLocked(first, limit)
+		t.raiseLocked(first, limit)
 	}
-	t.mu.Unlock()
-	wake(next)
 }
 
 // Unblock says that no execution elsewhere holds key any longer. Unless one here holds it, the
 // first that waits for it gets it. Unblock of a key that is not blocked does nothing.
 func (t *Table) Unblock(key string) {
 	t.mu.Lock()
-	var next *waiter
+	defer t.unlock()
 	if e := t.keys.find(key); e != nil && e.blocked {
 		e.blocked = false
-		next = t.admitLocked(e)
+		t.admitLocked(e)
 	}
-	t.mu.Unlock()
-	wake(next)
 }
 
 // Exhausted reports whether the table is open and has no token left, and which
@@ -253,6 +248,17 @@ func (t *Table) Len() int {
 	return t.keys.len()
 }
 
+// unlock unlocks mu, and wakes the waiters that have left their queues meanwhile.
+func (t *Table) unlock() {
+	w := t.woken
+	t.woken = nil
+	t.mu.Unlock()
+	wake(w)
+}
+
+// wakeLocked has w, which has left its queue, woken when mu is free.
+func (t *Table) wakeLocked(w *waiter) { w.next, t.woken = t.woken, w }
+
 // enter grants key at once, or queues a waiter for it, or fails.
 func (t *Table) enter(key string, how Wait) (token int64, w *waiter, err error) {
 	t.mu.Lock()
@@ -264,7 +270,7 @@ func (t *Table) enter(key string, how Wait) (token int64, w *waiter, err error) 
 			w, err = t.enqueueLocked(e, key, how)
 		}
 	}
-	t.mu.Unlock()
+	t.unlock()
 	return token, w, err
 }
 
@@ -295,7 +301,7 @@ func (t *Table) enqueueLocked(e *entry, key string, how Wait) (*waiter, error) {
 			e.remove(last)
 			t.Queue.leaveShare(last.client)
 			last.state.Store(displaced)
-			wake(last)
+			t.wakeLocked(last)
 			err = nil
 		}
 	}
@@ -337,106 +343,97 @@ func (t *Table) endWait(w *waiter, done error) (token int64, err error) {
 // giveUp ends the wait of w. It reports whether w has waited, or has been granted
 // the key, until then.
 func (t *Table) giveUp(w *waiter) bool {
-	next, left := t.abandon(w)
-	wake(next)
-	return left
+	t.mu.Lock()
+	defer t.unlock()
+	return t.giveUpLocked(w)
 }
 
-// abandon takes w out of its queue, or passes on what it has been granted. It
-// returns whom to wake, and whether it did either.
-func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// giveUpLocked takes w out of its queue, or passes on what it has been granted. It reports whether it did either.
+func (t *Table) giveUpLocked(w *waiter) bool {
 	e := w.entry
 	switch w.state.Load() {
 	case waiting:
 		e.remove(w)
 		t.Queue.leaveShare(w.client)
 		t.recycleLocked(w)
-		return t.admitLocked(e), true
+		t.admitLocked(e)
+		return true
 	case granted:
 		e.holder = nil
-		return t.endLocked(e), true
+		t.endLocked(e)
+		return true
 	}
-	return nil, false
+	return false
 }
 
-// anyToken is no token.
-const anyToken = 0
-
-// endExecution ends the execution that holds key with token, which may be anyToken. It returns whom
-// to wake, and ok false if there is no such execution.
-func (t *Table) endExecution(key string, token int64) (listed bool, next *waiter, ok bool) {
-	t.mu.Lock()
+// unlockLocked ends the execution that holds key with token. It returns whether a Close has listed it, and ok false if there
+// is no such execution.
+func (t *Table) unlockLocked(key string, token int64) (listed, ok bool) {
 	e := t.keys.find(key)
-	if e == nil || !e.claimed() || (e.token != token && token != anyToken) {
-		h := t.heirs[key]
-		if ok = h.token != 0 && h.token == token; ok && h.sharers > 1 {
-			h.sharers--
-			t.heirs[key] = h
-		} else if ok {
-			t.disinheritLocked(key)
+	switch {
+	case e == nil:
+		return false, false
+	case e.claimed() && e.token == token:
+		listed = e.listed
+		if e.holder != nil {
+			t.recycleLocked(e.holder)
+			e.holder = nil
 		}
-		t.mu.Unlock()
-		return h.listed, nil, ok
+		t.endLocked(e)
+		return listed, true
+	case e.heir != nil && e.heir.token == token:
+		listed = e.heir.listed
+		if e.heir.sharers--; e.heir.sharers <= 0 {
+			e.heir = nil
+		}
+		return listed, true
 	}
-	listed = e.listed
-	if e.holder != nil {
-		t.recycleLocked(e.holder)
-		e.holder = nil
-	}
-	next = t.endLocked(e)
-	t.mu.Unlock()
-	return listed, next, true
+	return false, false
 }
 
-// endLocked ends an execution that holds the key of e, and returns the waiters to wake.
-func (t *Table) endLocked(e *entry) *waiter {
+// endLocked ends an execution that holds the key of e. The key is then its heir's, or the first waiters'.
+func (t *Table) endLocked(e *entry) {
 	if e.sharers > 1 {
 		e.sharers--
-		return nil
+		return
 	}
-	e.token, e.sharers, e.listed, e.remote, e.slowHeld, e.seen = 0, 0, false, false, false, 0
-	if len(t.heirs) > 0 {
-		t.inheritLocked(e)
+	if e.hold = (hold{}); e.heir != nil {
+		e.hold, e.heir = *e.heir, nil
 	}
-	return t.admitLocked(e)
+	t.admitLocked(e)
 }
 
-// shut is Close without the waking.
-func (t *Table) shut() (held []Held, bounced *waiter) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// closeLocked is Close.
+func (t *Table) closeLocked() (held []Held) {
 	t.closed = true
 	for e := range t.keys.all {
 		for w := e.first; w != nil; w = e.first {
 			e.remove(w)
 			t.Queue.leaveShare(w.client)
 			w.state.Store(refused)
-			w.next, bounced = bounced, w
+			t.wakeLocked(w)
 		}
 		e.blocked = false
 		if e.holder != nil && e.holder.state.CompareAndSwap(granted, refused) {
-			e.holder, e.token = nil, 0
+			e.holder, e.hold = nil, hold{}
 		}
-		if e.token != 0 {
-			e.listed = true
-			held = append(held, Held{e.key, e.token, e.remote, e.sharers > 0})
-			if h, ok := t.heirs[e.key]; ok {
-				h.listed = true
-				t.heirs[e.key] = h
-				held = append(held, Held{e.key, h.token, true, h.sharers > 0})
-			}
-		} else {
+		if e.token == 0 {
 			t.keys.drop(e)
+			continue
+		}
+		for _, h := range []*hold{&e.hold, e.heir} {
+			if h != nil {
+				h.listed = true
+				held = append(held, Held{e.key, h.token, h.remote, h.sharers > 0})
+			}
 		}
 	}
 	slices.SortFunc(held, func(a, b Held) int { return cmp.Compare(a.Token, b.Token) })
-	return held, bounced
+	return held
 }
 
 // raiseLocked raises the range of tokens and admits the callers that waited for tokens.
-func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
+func (t *Table) raiseLocked(first, limit int64) {
 	if first > t.minted {
 		t.skipped += first - 1 - t.minted
 		t.minted = first - 1
@@ -445,17 +442,14 @@ func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 		t.limit = limit
 	}
 	for e := range t.keys.all {
-		for w := t.admitLocked(e); w != nil; {
-			w, w.next, next = w.next, next, w
-		}
+		t.admitLocked(e)
 	}
-	return next
 }
 
 // admitLocked admits the first waiters for the key of e while they may hold it together with its
 // holders, or forgets the key. It is called after every change that may admit the first one: a
-// queue never begins with a waiter that could hold the key. It returns the waiters to wake.
-func (t *Table) admitLocked(e *entry) (admitted *waiter) {
+// queue never begins with a waiter that could hold the key.
+func (t *Table) admitLocked(e *entry) {
 	for e.first != nil && t.admitsLocked(e, e.first.shared) {
 		w := e.pop()
 		t.Queue.leaveShare(w.client)
@@ -464,12 +458,11 @@ func (t *Table) admitLocked(e *entry) (admitted *waiter) {
 		if !w.shared {
 			e.holder = w
 		}
-		w.next, admitted = admitted, w
+		t.wakeLocked(w)
 	}
 	if e.idle() {
 		t.keys.drop(e)
 	}
-	return admitted
 }
 
 // admitsLocked reports whether a caller may hold the key of e, shared or alone, together with its

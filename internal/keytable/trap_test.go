@@ -177,7 +177,7 @@ func TestUnlockBeforeLockReturned(t *testing.T) {
 	token, _, _ := table.enter("k", Wait{})
 	_, second, _ := table.enter("k", Wait{})
 	table.Unlock("k", token)
-	if _, _, ok := table.endExecution("k", token+1); ok {
+	if _, ok := table.unlockLocked("k", token+1); ok {
 		t.Error("a grant that nobody has taken was unlocked")
 	}
 	if token, err := table.endWait(second, nil); token != 2 || err != nil {

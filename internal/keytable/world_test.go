@@ -117,7 +117,11 @@ func (w *world) step(name string) {
 	blocked := map[string][]int64{} // the blocked keys, the tokens that hold each, and how many share it
 	for e := range w.table.keys.all {
 		if e.blocked {
-			blocked[e.key] = []int64{int64(e.sharers + w.table.heirs[e.key].sharers), e.token, w.table.heirs[e.key].token}
+			heir := hold{}
+			if e.heir != nil {
+				heir = *e.heir
+			}
+			blocked[e.key] = []int64{int64(e.sharers + heir.sharers), e.token, heir.token}
 		}
 	}
 	defer func() {
@@ -171,7 +175,13 @@ func (w *world) step(name string) {
 	}
 }
 
-func (w *world) later(chain *waiter) {
+// change does what changes the table, and has those woken later that have left their queues.
+func (w *world) change(do func()) {
+	w.table.mu.Lock()
+	do()
+	chain := w.table.woken
+	w.table.woken = nil
+	w.table.mu.Unlock()
 	if chain != nil {
 		w.wakeups = append(w.wakeups, chain)
 	}
@@ -211,16 +221,15 @@ func (w *world) enter(c *caller) {
 // timeOut ends the wait of c, if it still waits for its key.
 func (w *world) timeOut(c *caller) {
 	c.limited = false
-	if next, left := w.table.abandon(c.w); left {
-		w.later(next)
+	left := false
+	if w.change(func() { left = w.table.giveUpLocked(c.w) }); left {
 		c.w, c.phase = nil, "ended"
 	}
 }
 
 func (w *world) settle(c *caller) {
 	if c.cancelled {
-		next, _ := w.table.abandon(c.w)
-		w.later(next)
+		w.change(func() { w.table.giveUpLocked(c.w) })
 		c.w, c.phase = nil, "ended"
 		return
 	}
@@ -344,7 +353,8 @@ func (w *world) share(key string, token int64) {
 }
 
 func (w *world) unlock(c *caller) {
-	listed, next, ok := w.table.endExecution(c.key, c.token)
+	var listed, ok bool
+	w.change(func() { listed, ok = w.table.unlockLocked(c.key, c.token) })
 	if !ok {
 		w.fault("%q is not held with token %d", c.key, c.token)
 	}
@@ -352,12 +362,11 @@ func (w *world) unlock(c *caller) {
 		w.fault("%q: Unlock says listed %v, Close said %v", c.key, listed, w.closed[c.token])
 	}
 	c.phase = "ended"
-	w.later(next)
 }
 
 func (w *world) close() {
-	held, bounced := w.table.shut()
-	w.later(bounced)
+	var held []Held
+	w.change(func() { held = w.table.closeLocked() })
 	var want []Held
 	for _, c := range w.callers {
 		if h := (Held{c.key, c.held(), c.remote || c.shared, c.shared}); h.Token != 0 && !slices.Contains(want, h) {
@@ -433,10 +442,13 @@ func (w *world) fingerprint() string {
 		}
 	}
 	t := &w.table
-	fmt.Fprintf(&b, "closed %v %d %d %v %v %d ", t.closed, t.minted, t.limit, t.heirs, w.closed, len(w.owner))
+	fmt.Fprintf(&b, "closed %v %d %d %v %d ", t.closed, t.minted, t.limit, w.closed, len(w.owner))
 	entries := slices.SortedFunc(t.keys.all, func(x, y *entry) int { return strings.Compare(x.key, y.key) })
 	for _, e := range entries {
 		fmt.Fprintf(&b, "%s %d %d %v %v %v ", e.key, e.token, e.sharers, e.blocked, e.listed, e.remote)
+		if e.heir != nil {
+			fmt.Fprint(&b, "heir ", *e.heir)
+		}
 		name(e.holder)
 		for x := range e.queue {
 			name(x)
