@@ -103,7 +103,9 @@ func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
 		}
 	}
 	metrics.Send(ch, problemsMetric, c.left.Load(), "left")
-	w.keys.Counts.Cancellations(func(reason string, n int64) { metrics.Send(ch, cancelledMetric, n, reason) })
+	metrics.Send(ch, cancelledMetric, w.keys.Counts.TimedOut.Load(), "timeout")
+	metrics.Send(ch, cancelledMetric, w.keys.Counts.Lost.Load(), "ownership-lost")
+	metrics.Send(ch, cancelledMetric, w.keys.Counts.Abandoned.Load(), "abandoned")
 	metrics.Send(ch, waitingMetric, w.keys.Waiting(), "key")
 	metrics.Send(ch, waitingMetric, w.keys.Awaiting.Load(), "partition")
 	metrics.SendHistogram(ch, waitMetric, w.keys.Counts.Waits.Distribution())

@@ -240,11 +240,12 @@ func (k *Keys) Release(x Execution) {
 	if ctx == nil || !ctx.endExecution() {
 		p.freeKey(x.Key, token, outer)
 	}
+	cancelled := ""
 	if ctx != nil {
-		ctx.noteEnd()
+		cancelled = ctx.noteEnd()
 	}
 	if trace != nil {
-		trace.End(ctx.cancelled())
+		trace.End(cancelled)
 	}
 }
 

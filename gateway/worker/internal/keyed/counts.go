@@ -11,10 +11,11 @@ import (
 
 // Counts has the counters of executions.
 type Counts struct {
-	Waits     Stripes                    // of those that had to wait for their key
-	Requests  Stripes                    // executions of requests
-	Calls     Stripes                    // executions of calls of this program, one of sampleEvery
-	cancelled [cancelCauses]atomic.Int64 // executions
+	Waits    Stripes // of those that had to wait for their key
+	Requests Stripes // executions of requests
+	Calls    Stripes // executions of calls of this program, one of sampleEvery
+
+	TimedOut, Lost, Abandoned atomic.Int64 // executions that were cancelled
 }
 
 // Stripes are durations of what happens often, in parts by the partitions' numbers.
@@ -31,37 +32,18 @@ func (s *Stripes) Distribution() (d metrics.Distribution) {
 	return d
 }
 
-// cancelCause is why an execution was cancelled.
-type cancelCause uint8
-
-const (
-	cancelTimeout cancelCause = iota
-	cancelOwnership
-	cancelAbandoned
-	cancelCauses
-)
-
-func (c cancelCause) String() string {
-	return [cancelCauses]string{"timeout", "ownership-lost", "abandoned"}[c]
-}
-
-func cancelCauseOf(err error) (c cancelCause, cancelled bool) {
-	switch err {
+// cancelled returns the count and the name of executions that were cancelled with that cause; nil if it does not
+// say so.
+func (c *Counts) cancelled(cause error) (n *atomic.Int64, reason string) {
+	switch cause {
 	case gateway.ErrTimeout:
-		return cancelTimeout, true
+		return &c.TimedOut, "timeout"
 	case gateway.ErrOwnershipLost:
-		return cancelOwnership, true
+		return &c.Lost, "ownership-lost"
 	case errAbandoned, ErrAllLeft:
-		return cancelAbandoned, true
+		return &c.Abandoned, "abandoned"
 	}
-	return 0, false
-}
-
-// Cancellations passes on how many executions were cancelled, and why.
-func (c *Counts) Cancellations(of func(reason string, n int64)) {
-	for cause := range cancelCauses {
-		of(cause.String(), c.cancelled[cause].Load())
-	}
+	return nil, ""
 }
 
 // errAbandoned is the cause of an app execution's context when its client has left for too long.

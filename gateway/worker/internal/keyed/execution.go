@@ -481,29 +481,19 @@ func (c *Context) cause() error {
 	return context.Cause(inner)
 }
 
-// cancelled returns the name of why the execution of c was cancelled, "" if it was not. c may be nil.
-func (c *Context) cancelled() string {
-	if c == nil {
-		return ""
-	}
-	if cause, ok := cancelCauseOf(c.cause()); ok {
-		return cause.String()
-	}
-	return ""
-}
-
 // noteEnd counts an execution that was cancelled, once it has ended, and logs it if that was by
-// its timeout.
-func (c *Context) noteEnd() {
+// its timeout. It returns the name of why it was cancelled, "" if it was not.
+func (c *Context) noteEnd() (reason string) {
 	k, cause := c.part.keys, c.cause()
-	if why, cancelled := cancelCauseOf(cause); cancelled {
-		k.Counts.cancelled[why].Add(1)
+	n, reason := k.Counts.cancelled(cause)
+	if n != nil {
+		n.Add(1)
 	}
-	if cause != gateway.ErrTimeout {
-		return
+	if cause == gateway.ErrTimeout {
+		k.cfg.Log.Warn("an execution was cancelled: it exceeded its time limit (Limits.Timeout, --timeout)",
+			"key", c.key, "partition", c.part.Number, "token", c.token, "timeout", c.timeout, "ran", k.Now()-c.began)
 	}
-	k.cfg.Log.Warn("an execution was cancelled: it exceeded its time limit (Limits.Timeout, --timeout)",
-		"key", c.key, "partition", c.part.Number, "token", c.token, "timeout", c.timeout, "ran", k.Now()-c.began)
+	return reason
 }
 
 // HeldBy reports whether the innermost execution that ctx belongs to is one of key at this worker.
