@@ -236,18 +236,16 @@ const maxHeld = 32
 // stream; mu guards the end and the nested executions, part.mu the registration.
 type Context struct {
 	admission
-	run        *run   // whose context it is, if the execution has a client of its own; or nil
-	life       uint64 // of run
-	key        string
-	baggage    string          // with which the request is sent on; "" for a call
-	client     context.Context // the caller's, if the execution outlives it; never changes once c is waited for
-	left       time.Duration   // when the client was found to have left, since the worker's start, 0 if it has not; guarded by part.mu
-	born       uint64          // order among the contexts of the worker
-	streams    atomic.Bool     // the answer continues as a stream
-	usesOuter  atomic.Bool     // see Execution.UsesOuter
-	tracked    bool            // it is in part.live; guarded by part.mu, as what follows
-	prev, next *Context        // there
-	gone       *time.Timer     // ends a stream whose client has left; nil if it has not
+	run       *run   // whose context it is, if the execution has a client of its own; or nil
+	life      uint64 // of run
+	key       string
+	baggage   string          // with which the request is sent on; "" for a call
+	client    context.Context // the caller's, if the execution outlives it; never changes once c is waited for
+	left      time.Duration   // when the client was found to have left, since the worker's start, 0 if it has not; guarded by part.mu
+	born      uint64          // order among the contexts of the worker
+	streams   atomic.Bool     // the answer continues as a stream
+	usesOuter atomic.Bool     // see Execution.UsesOuter
+	gone      *time.Timer     // ends a stream whose client has left, nil if it has not; guarded by part.mu
 
 	mu     sync.Mutex // guards what follows
 	ended  bool
@@ -381,15 +379,18 @@ func (c *Context) LeaveOff() {
 	c.serves = nil
 }
 
-// endExecution cancels c, because its execution has ended. It reports whether nested executions still run;
-// the last of them releases the key.
+// endExecution cancels c, because its execution has ended, unless it continues as a stream. It reports whether nested
+// executions still run; the last of them releases the key.
 func (c *Context) endExecution() (busy bool) {
 	c.mu.Lock()
 	c.ended = true
 	stop, busy := c.stop, c.within > 0
 	c.mu.Unlock()
+	if c.streams.Load() {
+		return busy
+	}
 	c.part.mu.Lock()
-	c.part.untrackLocked(c)
+	delete(c.part.live, c)
 	c.part.mu.Unlock()
 	if stop != nil {
 		stop(nil)

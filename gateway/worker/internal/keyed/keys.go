@@ -229,8 +229,7 @@ type Partition struct {
 	awaited atomic.Bool           // the shell knows since then that callers wait for that
 	Cancels atomic.Uint64         // goes up with each cancellation of running executions
 	mu      sync.Mutex            // guards what follows
-	live    *Context              // the first context that is waited for, or that serves an exchange
-	streams map[*Context]struct{} // whose answers are streams that continue without their keys
+	live    map[*Context]struct{} // that are waited for, that serve an exchange, or whose answers are streams that continue without their keys
 
 	tally tally
 }
@@ -243,45 +242,40 @@ func (p *Partition) track(c *Context) bool {
 	if p.Cancels.Load() != c.cancels {
 		return false
 	}
-	if !c.tracked {
-		c.tracked, c.next = true, p.live
-		if p.live != nil {
-			p.live.prev = c
-		}
-		p.live = c
+	if p.live == nil {
+		p.live = make(map[*Context]struct{})
 	}
+	p.live[c] = struct{}{}
 	return true
 }
 
-func (p *Partition) untrackLocked(c *Context) {
-	switch {
-	case !c.tracked:
-		return
-	case c.prev != nil:
-		c.prev.next = c.next
-	default:
-		p.live = c.next
-	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	c.tracked, c.prev, c.next = false, nil, nil
-}
-
 // CancelRunning cancels the contexts of all executions admitted so far.
-func (p *Partition) CancelRunning() {
+func (p *Partition) CancelRunning() { p.cancel(true) }
+
+// EndStreams ends the streams of a partition that is given away.
+func (p *Partition) EndStreams() { p.cancel(false) }
+
+// cancel cancels the contexts of streams, and those of executions if all of them are to end.
+func (p *Partition) cancel(all bool) {
 	p.mu.Lock()
-	p.Cancels.Add(1)
+	if all {
+		p.Cancels.Add(1)
+	}
 	var lost []*Context
-	for p.live != nil {
-		lost = append(lost, p.live)
-		p.untrackLocked(p.live)
+	for c := range p.live {
+		if all || c.streams.Load() {
+			lost = append(lost, c)
+			delete(p.live, c)
+		}
 	}
 	p.mu.Unlock()
 	for _, c := range lost {
-		c.Cancel(gateway.ErrOwnershipLost)
+		if c.streams.Load() {
+			c.Cancel(appstate.ErrStreamEnds)
+		} else {
+			c.Cancel(gateway.ErrOwnershipLost)
+		}
 	}
-	p.EndStreams()
 }
 
 // Unlock ends an execution, and tells the shell if the partition was moved away while it ran.
@@ -363,8 +357,9 @@ func (p *Partition) overdue(now time.Time, list map[*Context]error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	since := now.Sub(p.keys.base)
-	for c := p.live; c != nil; c = c.next {
+	for c := range p.live {
 		switch {
+		case c.streams.Load():
 		case c.timeout != 0 && since >= c.began+c.timeout:
 			list[c] = gateway.ErrTimeout
 		case c.client == nil:
@@ -373,17 +368,6 @@ func (p *Partition) overdue(now time.Time, list map[*Context]error) {
 		case c.left == 0 && c.client.Err() != nil:
 			c.left = since
 		}
-	}
-}
-
-// EndStreams ends the streams of a partition that is given away.
-func (p *Partition) EndStreams() {
-	p.mu.Lock()
-	ended := p.streams
-	p.streams = nil
-	p.mu.Unlock()
-	for c := range ended {
-		c.Cancel(appstate.ErrStreamEnds)
 	}
 }
 
@@ -396,8 +380,8 @@ func (p *Partition) sampled(token int64) bool {
 func (p *Partition) Running(token int64) (gone bool, ran, limit time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := p.live; c != nil; c = c.next {
-		if c.token == token {
+	for c := range p.live {
+		if c.token == token && !c.streams.Load() {
 			return c.left != 0, p.keys.Now() - c.began, c.timeout
 		}
 	}

@@ -29,7 +29,7 @@ func (s *Stream) End() {
 	}
 	c, p := s.run, s.run.part
 	p.mu.Lock()
-	delete(p.streams, c)
+	delete(p.live, c)
 	if c.gone != nil {
 		c.gone.Stop()
 	}
@@ -55,7 +55,7 @@ func (x Execution) LetGo() *Stream {
 	p, token, outer := r.part, r.token, r.outer
 	r.reset(x.Key)
 	s := c.stream()
-	if !c.detachExecution() {
+	if !c.endExecution() {
 		p.freeKey(x.Key, token, outer)
 	}
 	return s
@@ -64,32 +64,13 @@ func (x Execution) LetGo() *Stream {
 // stream makes c the context of a stream, which is bound neither by a timeout nor by
 // its key's lease.
 func (c *Context) stream() *Stream {
-	s, p := &Stream{run: c}, c.part
+	s := &Stream{run: c}
 	c.streams.Store(true)
-	p.mu.Lock()
-	p.untrackLocked(c)
-	stays := p.Open.Load() // which is said before endStreams looks
-	if stays && p.streams == nil {
-		p.streams = make(map[*Context]struct{})
-	}
-	if stays {
-		p.streams[c] = struct{}{}
-	}
-	p.mu.Unlock()
-	if !stays {
+	if !c.part.Open.Load() { // which is said before EndStreams looks
 		c.Cancel(appstate.ErrStreamEnds)
 	}
 	if c.client != nil {
 		s.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })
 	}
 	return s
-}
-
-// detachExecution records that the execution of c has ended while its context continues. It reports whether
-// nested executions still run; the last of them releases the key.
-func (c *Context) detachExecution() (busy bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
-	return c.within > 0
 }
