@@ -18,77 +18,48 @@ type waitGraph struct {
 
 // chainWait is the wait of a chain of executions for a key.
 type chainWait struct {
-	keys   *Keys
-	chain  *Context // the innermost execution
+	chain  []*Context // that held their keys at the worker when the wait began, the innermost first
 	key    string
 	cancel context.CancelCauseFunc
 	failed bool // to be left out; guarded by waitGraph.mu
 }
 
-// held yields the executions of the chain that still hold their keys at the worker,
-// from the innermost on.
-func (v *chainWait) held(yield func(*Context) bool) {
-	for c := v.chain; c != nil; c = Innermost(c.parent) {
-		if c.part.keys == v.keys && c.holds() && !yield(c) {
-			return
-		}
-	}
-}
-
+// holds reports whether an execution of the chain still holds key.
 func (v *chainWait) holds(key string) bool {
-	for c := range v.held {
-		if c.key == key {
-			return true
-		}
-	}
-	return false
-}
-
-func (v *chainWait) born() (born uint64) {
-	for c := range v.held {
-		born = c.born
-	}
-	return born
+	return slices.ContainsFunc(v.chain, func(c *Context) bool { return c.key == key && c.holds() })
 }
 
 // WaitAlong records that the executions that ctx belongs to, if there are any, wait for key, until
 // end is called. The context that it returns is ctx, and is cancelled with a
 // [*gateway.DeadlockError] if the wait has to fail.
 func (k *Keys) WaitAlong(ctx context.Context, key string) (_ context.Context, end func()) {
-	c := Innermost(ctx)
-	if c == nil {
-		return ctx, func() {}
-	}
-	g := &k.graph
-	ctx, cancel := context.WithCancelCause(ctx)
-	v := &chainWait{keys: k, chain: c, key: key, cancel: cancel}
-	var keys []string
-	for c := range v.held {
-		if !slices.Contains(keys, c.key) {
-			keys = append(keys, c.key)
+	v := &chainWait{key: key}
+	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
+		if c.part.keys == k && c.holds() {
+			v.chain = append(v.chain, c)
 		}
 	}
-	for victim, err := range g.add(v, keys) {
-		victim.cancel(err)
+	if v.chain == nil {
+		return ctx, func() {}
 	}
+	ctx, v.cancel = context.WithCancelCause(ctx)
+	k.graph.add(v)
 	return ctx, func() {
-		g.remove(v, keys)
-		cancel(nil)
+		k.graph.remove(v)
+		v.cancel(nil)
 	}
 }
 
-// add adds a wait of a chain that holds keys, and returns the waits that have to
-// fail so that there is no circle.
-func (g *waitGraph) add(v *chainWait, keys []string) map[*chainWait]error {
+// add adds a wait, and fails as many as it takes so that there is no circle.
+func (g *waitGraph) add(v *chainWait) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.waits == nil {
 		g.waits = make(map[string][]*chainWait)
 	}
-	for _, key := range keys {
-		g.waits[key] = append(g.waits[key], v)
+	for _, c := range v.chain {
+		g.waits[c.key] = append(g.waits[c.key], v)
 	}
-	victims := map[*chainWait]error{}
 	for !v.failed {
 		circle := g.circleLocked(v)
 		if circle == nil {
@@ -102,10 +73,12 @@ func (g *waitGraph) add(v *chainWait, keys []string) map[*chainWait]error {
 		}
 		victim, before := circle[young], circle[(young+len(circle)-1)%len(circle)]
 		victim.failed = true
-		victims[victim] = &gateway.DeadlockError{Held: before.key, Key: victim.key}
+		victim.cancel(&gateway.DeadlockError{Held: before.key, Key: victim.key})
 	}
-	return victims
 }
+
+// born says how young the outermost execution of the chain is.
+func (v *chainWait) born() uint64 { return v.chain[len(v.chain)-1].born }
 
 // circleLocked returns a circle of waits that begins with v, or nil: the chain of each one holds
 // the key that the wait before it waits for.
@@ -135,15 +108,15 @@ func (g *waitGraph) circleLocked(v *chainWait) []*chainWait {
 	return path
 }
 
-func (g *waitGraph) remove(v *chainWait, keys []string) {
+func (g *waitGraph) remove(v *chainWait) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, key := range keys {
-		rest := slices.DeleteFunc(g.waits[key], func(other *chainWait) bool { return other == v })
+	for _, c := range v.chain {
+		rest := slices.DeleteFunc(g.waits[c.key], func(other *chainWait) bool { return other == v })
 		if len(rest) == 0 {
-			delete(g.waits, key)
+			delete(g.waits, c.key)
 		} else {
-			g.waits[key] = rest
+			g.waits[c.key] = rest
 		}
 	}
 }
