@@ -38,7 +38,7 @@ type Batcher[In, Out any] struct {
 
 	worker  *Worker
 	cfg     BatchConfig
-	handler func(keyed.Execution, []*Item[In, Out]) error
+	handler func(gateway.Execution, []*Item[In, Out]) error
 	calls   sync.Pool // of *call[In, Out]
 	detach  bool      // a batch goes on without its callers, for AbandonedTimeout
 }
@@ -51,13 +51,6 @@ type Batcher[In, Out any] struct {
 // The execution's context has the values of the first caller's, but does not belong to the caller's
 // executions. It ends with the ownership of the key, or when the callers of all items have left.
 func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x gateway.Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
-	if handler == nil {
-		return nil, errors.New("worker: NewBatcher has no handler")
-	}
-	return newBatcher(w, cfg, func(x keyed.Execution, items []*Item[In, Out]) error { return handler(x.Public(), items) })
-}
-
-func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x keyed.Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	var err error
 	hop.Default(&err, "worker: BatchConfig.MaxItems", &cfg.MaxItems, 256)
 	hop.Default(&err, "worker: BatchConfig.MaxBytes", &cfg.MaxBytes, 1<<20)
@@ -67,6 +60,8 @@ func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x keyed.Ex
 		return nil, err
 	case w == nil:
 		return nil, errors.New("worker: NewBatcher has no worker")
+	case handler == nil:
+		return nil, errors.New("worker: NewBatcher has no handler")
 	}
 	return &Batcher[In, Out]{worker: w, cfg: cfg, handler: handler}, nil
 }
@@ -288,7 +283,7 @@ func (b *Batcher[In, Out]) run(x keyed.Execution, first *batchCall[In, Out]) {
 			linkCalls(t, calls)
 		}
 		b.worker.counts.batches.Observe(float64(len(items)))
-		err = b.handler(x, items)
+		err = b.handler(x.Public(), items)
 	}
 	returned = true
 }
