@@ -416,17 +416,6 @@ func (a *appWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps the server's own fast path for copying.
-func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
-	if rf, ok := a.ResponseWriter.(io.ReaderFrom); ok && !a.handler.detach {
-		a.beginAnswer()
-		a.detachStream(http.StatusOK)
-		a.wrote = true
-		return rf.ReadFrom(r)
-	}
-	return io.Copy(struct{ io.Writer }{a}, r)
-}
-
 // Flush implements [http.Flusher].
 func (a *appWriter) Flush() {
 	a.beginAnswer()
