@@ -48,7 +48,6 @@ type config struct {
 	Clients int
 	Lockers int
 	Grant   time.Duration
-	Links   bool // trouble the links
 	Doors   bool // requests take any worker's public address
 	Place   bool // write placements at random
 	Verbose bool
@@ -68,7 +67,6 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f.Int(&cfg.Lockers, "lockers", 1000, leastLockers, "`number` of callers that lock keys")
 	f.List(&names, "languages", ",", nil, "have the clients in these `languages` lock keys too, while their routers are killed: python,javascript,java")
 	f.Duration(&cfg.Grant, "grant", grantTime, 0, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
-	f.Bool(&cfg.Links, "links", "cut, stall and delay the connections between router and workers at random")
 	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns through nginx, and not to the router")
 	f.Bool(&cfg.Place, "place", "write placements of partitions at random (docs/placement.md), as a balancer that is wrong")
 	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
@@ -87,7 +85,6 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 func play(ctx context.Context, cfg config, dir string) error {
 	s := &stage{Site: trial.NewSite(dir, cfg.TTL), cfg: cfg}
 	defer s.Close()
-	defer s.links.close()
 	if err := s.build(ctx); err != nil {
 		return err
 	}
@@ -101,10 +98,6 @@ func play(ctx context.Context, cfg config, dir string) error {
 	locks := newLockStage(s)
 	defer locks.server.Close()
 	t.Beside = append(t.Beside, locks.run)
-	if cfg.Links {
-		t.Beside = append(t.Beside, func(ctx context.Context) { s.links.trouble(ctx, rand.New(rand.NewPCG(uint64(cfg.Seed), 1<<32))) })
-		t.Allows = func(q *trial.Request, ran string) bool { return broke(q, ran, s.links.cuts(s.Observer.Start)) }
-	}
 	var placements placer
 	if cfg.Place {
 		t.Beside = append(t.Beside, func(ctx context.Context) {
@@ -116,16 +109,9 @@ func play(ctx context.Context, cfg config, dir string) error {
 		return err
 	}
 	without, forgotten, busy := outages(r.Faults, cfg.TTL)
-	if cfg.Links {
-		without = []outage{{0, trial.Never / 2}}
-		forgotten = without
-	}
 	l := locks.conclude(without, forgotten, busy)
 	r.Violations = append(r.Violations, l.violations...)
 	r.Print(func(w io.Writer) {
-		if cfg.Links {
-			fmt.Fprintf(w, "links\t%v\n", &s.links)
-		}
 		if cfg.Place {
 			fmt.Fprintf(w, "placements\t%v\n", &placements)
 		}

@@ -56,33 +56,3 @@ func TestOutages(t *testing.T) {
 		t.Errorf("locks may be forgotten in %v, and lost in %v", forgotten, busy)
 	}
 }
-
-// A link that is cut breaks off what was on its way there, and nothing else.
-func TestCutsAllowFailures(t *testing.T) {
-	const at = time.Minute
-	for _, tt := range []struct {
-		name       string
-		send, recv time.Duration
-		status     int
-		ran        string
-		allowed    bool
-	}{
-		{"ran behind the link", at - 5, at + 5, 502, "w1#1", true},
-		{"was on its way", at - 5, at + 5, 502, "", true},
-		{"waited for long", at - time.Second, at + trial.Noticed, 502, "w1#1", true},
-		{"failed in that very moment", at - 5, at, 502, "w1#1", true},
-		{"ran elsewhere", at - 5, at + 5, 502, "w2#1", false},
-		{"ran in another life", at - 5, at + 5, 502, "w1#2", false},
-		{"failed before", at - 5, at - 1, 502, "w1#1", false},
-		{"sent before the router had noticed", at + 1, at + 5, 502, "", true},
-		{"sent after, and run", at + 1, at + 5, 502, "w1#1", false},
-		{"sent when it must have noticed", at + 1, at + trial.Noticed + 1, 502, "", false},
-		{"failed much later", at - 5, at + trial.Noticed + 1, 502, "w1#1", false},
-		{"held", at - 5, at + 5, 503, "", false},
-	} {
-		r := &trial.Request{Send: tt.send, Recv: tt.recv, Status: tt.status}
-		if got := broke(r, tt.ran, map[string][]time.Duration{"w1#1": {at}}); got != tt.allowed {
-			t.Errorf("%s: allowed is %v", tt.name, got)
-		}
-	}
-}

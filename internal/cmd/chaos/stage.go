@@ -30,7 +30,6 @@ type stage struct {
 	gossip string // host:port of the router
 	front  string // host:port that takes requests
 	admin  string // host:port of the router's admin address
-	links  links
 
 	lockURLs []string // of the lock services for clients in other languages
 	clients  string   // directory of those
@@ -96,14 +95,10 @@ func (s *stage) build(ctx context.Context) (err error) {
 		}
 	}
 	for i, name := range names {
-		s.AddWorker(name, func(label string) ([]string, error) {
+		s.AddWorker(name, func(string) ([]string, error) {
 			args := []string{"--admin", "127.0.0.1:0", "--join", s.gossip, "--lock-file", filepath.Join(s.Lives.Dir, name+".lock")}
 			if s.cfg.Doors {
 				args = append(args, "--public", doors[i], "--hold", hold)
-			}
-			if s.cfg.Links {
-				listen, err := s.links.add(label)
-				return append(args, listen...), err
 			}
 			return args, nil
 		})

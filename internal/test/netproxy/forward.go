@@ -79,15 +79,11 @@ func (p *Proxy) deliver(c *pair, d Direction, to net.Conn, next chunk) bool {
 	}
 }
 
-// next is the state that bytes which are ready meet; it uses up a CutNext, and
-// notes the moment.
+// next is the state that bytes which are ready meet; it uses up a CutNext.
 func (p *Proxy) next(d Direction) (cut bool, f Fault, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if cut = p.cutNext[d]; cut {
-		p.cutNext[d] = false
-		p.cuts = append(p.cuts, time.Now())
-	}
+	cut, p.cutNext[d] = p.cutNext[d], false
 	return cut, p.faults[d], p.changed
 }
 

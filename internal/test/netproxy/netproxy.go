@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"sync"
 	"time"
 )
@@ -47,7 +46,6 @@ type Proxy struct {
 	refusing bool
 	conns    map[*pair]struct{}
 	came     [2]int
-	cuts     []time.Time
 	changed  chan struct{} // closed and replaced when the fields above change
 }
 
@@ -106,18 +104,9 @@ func (p *Proxy) Refuse(yes bool) {
 func (p *Proxy) Cut() {
 	p.update(func() {
 		for c := range p.conns {
-			p.cuts = append(p.cuts, time.Now())
 			c.close()
 		}
 	})
-}
-
-// Cuts returns when Cut, CutNext and Close have closed connections, one moment
-// for each connection: just before, so that nobody can have noticed earlier.
-func (p *Proxy) Cuts() []time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.cuts)
 }
 
 // Heal removes every fault.

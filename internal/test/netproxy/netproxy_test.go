@@ -180,34 +180,6 @@ func TestCutNextOfARequestKeepsItFromTheServer(t *testing.T) {
 	}
 }
 
-func TestCutsAreNotedBeforeTheyAreFelt(t *testing.T) {
-	p, c, _ := start(t)
-	c.send()
-	c.wantReply()
-	armed := time.Now()
-	p.CutNext(ToClient)
-	if cuts := p.Cuts(); len(cuts) != 0 {
-		t.Errorf("cuts at %v, before any bytes", cuts)
-	}
-	bytes := time.Now()
-	c.send()
-	c.wantClosed()
-	felt := time.Now()
-	if cuts := p.Cuts(); len(cuts) != 1 || cuts[0].Before(bytes) || cuts[0].After(felt) {
-		t.Errorf("cuts at %v; CutNext at %v, bytes sent at %v, closed at %v", cuts, armed, bytes, felt)
-	}
-	other := dial(t, p)
-	other.send()
-	other.wantReply()
-	before := len(p.Cuts())
-	go p.Cut()
-	other.wantClosed()
-	felt = time.Now()
-	if cuts := p.Cuts(); len(cuts) <= before || cuts[len(cuts)-1].After(felt) {
-		t.Errorf("cuts at %v, closed at %v", cuts, felt)
-	}
-}
-
 func TestCutAndRefuse(t *testing.T) {
 	p, c, _ := start(t)
 	c.send()

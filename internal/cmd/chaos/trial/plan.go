@@ -116,9 +116,8 @@ func (f *Fault) touches(q *Request, ttl time.Duration) bool {
 	return q.Recv >= f.Begin && q.Send <= f.until(ttl)
 }
 
-// Noticed is how long routers may take to notice that a process is dead, or a connection cut, and
-// to answer what was there.
-const Noticed = 500 * time.Millisecond
+// noticed is how long routers may take to notice that a process is dead, and to answer what was there.
+const noticed = 500 * time.Millisecond
 
 // allows reports whether a request may have failed for a fault. It ran at that process, or at none.
 func (f *Fault) allows(q *Request, ran string, ttl time.Duration) bool {
@@ -128,7 +127,7 @@ func (f *Fault) allows(q *Request, ran string, ttl time.Duration) bool {
 	case !f.Kind.Ran || ran == f.Process:
 		return true
 	}
-	return f.Broke > 0 && (ran == "" || f.Kind.Door && q.Send <= f.Broke) && q.Recv <= f.Broke+Noticed
+	return f.Broke > 0 && (ran == "" || f.Kind.Door && q.Send <= f.Broke) && q.Recv <= f.Broke+noticed
 }
 
 // lateGrace is for a worker that was paused to notice that it was.

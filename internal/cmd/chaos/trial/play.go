@@ -16,10 +16,9 @@ type Trial struct {
 	Plan
 	Site   *Site
 	Mix    Mix
-	Dial   []Dialer                          // of the clients of each load
-	Count  int                               // of the clients of each load
-	Beside []func(ctx context.Context)       // run until the last episode has settled
-	Allows func(q *Request, ran string) bool // why a request may fail besides faults; may be nil
+	Dial   []Dialer                    // of the clients of each load
+	Count  int                         // of the clients of each load
+	Beside []func(ctx context.Context) // run until the last episode has settled
 	Out    io.Writer
 
 	loads []*Load

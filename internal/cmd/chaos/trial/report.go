@@ -23,7 +23,7 @@ type Report struct {
 	left     int             // requests that clients left
 	executed int             // of these
 	failed   int             // of the others
-	allowed  int             // of these, by faults or by Trial.Allows
+	allowed  int             // of these, by faults
 	suspects map[string]bool // keys of violations
 	late     time.Duration   // of this process, at most
 	starved  []*Fault
@@ -88,8 +88,7 @@ func (r *Report) ran(q *Request) string {
 // allows reports whether a request may have failed.
 func (r *Report) allows(q *Request) bool {
 	ran := r.ran(q)
-	return r.trial.Allows != nil && r.trial.Allows(q, ran) ||
-		slices.ContainsFunc(r.Faults, func(f *Fault) bool { return f.allows(q, ran, r.trial.TTL) })
+	return slices.ContainsFunc(r.Faults, func(f *Fault) bool { return f.allows(q, ran, r.trial.TTL) })
 }
 
 // Print prints the report. more prints further lines of a table.
