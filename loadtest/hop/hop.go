@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,6 @@ type scenario struct {
 	connections int
 	streams     int
 	rate        float64 // requests per second; 0: as many as there are answers to
-	forwarded   bool    // requests come from a proxy
 	path        string
 	field       []string // contestants; the first one is what the others are compared with
 	goal        string
@@ -96,7 +96,7 @@ func scenarios() []scenario {
 		},
 		{
 			name: "sidecar", title: "before an app on a Unix socket, 64 connections (the sidecar: one link of 64 streams), 100-byte answers",
-			goal: "sidecar's CPU ≤ 0.8 × HAProxy's", forwarded: true, connections: 64, path: "/100", field: []string{haproxyApp, sidecar},
+			goal: "sidecar's CPU ≤ 0.8 × HAProxy's", connections: 64, path: "/100", field: []string{haproxyApp, sidecar},
 		},
 		{
 			name: "doors", title: "three workers before an app on a Unix socket, 64 connections, 100-byte answers; CPU of all parts but the app",
@@ -220,10 +220,11 @@ func (h *hop) config(s scenario, p *proxy) load.Config {
 	f := cmp.Or(s.front, frontHTTP)
 	cfg := load.Config{
 		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Clients: s.connections, Streams: s.streams, Rate: s.rate,
-		Mix: load.Mix{Path: s.path, Keys: keys, Forwarded: s.forwarded}, WarmUp: h.warmUp, Time: h.time,
+		Mix: load.Mix{Path: s.path, Keys: keys}, WarmUp: h.warmUp, Time: h.time,
 	}
-	if p.link != nil {
-		cfg.Addr, cfg.Link, cfg.Clients, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections
+	if p.client != nil {
+		cfg.Clients, cfg.Streams = 1, s.connections
+		cfg.Call = func(ctx context.Context, key string) (int64, error) { return call(ctx, p.client, s.path, key) }
 	}
 	return cfg
 }

@@ -24,6 +24,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -61,6 +62,7 @@ type hop struct {
 	place          place
 	redis          string // host:port
 	with           features
+	clients        []*keyway.Client
 	maxConnections uint64                        // of a proxy
 	running        map[string][]*proxy           // by contestant, for different fronts
 	origins        map[string]*upstreams         // by kind
@@ -113,6 +115,9 @@ func (h *hop) prepare() (err error) {
 func (h *hop) close(err error) {
 	if h.stage.Keep = (err != nil || h.stage.Keep) && h.ctx.Err() == nil; h.stage.Keep {
 		fmt.Fprintln(h.out, "logs:", h.stage.Dir)
+	}
+	for _, c := range h.clients {
+		_ = c.Close()
 	}
 	h.stage.Close()
 }

@@ -5,7 +5,11 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,11 +17,14 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // proxy is a running proxy.
@@ -25,7 +32,7 @@ type proxy struct {
 	process *proc.Process
 	behind  []*proc.Process // other processes whose CPU counts
 	addr    map[front]string
-	link    *load.Link // as which frontLink speaks to it
+	client  *keyway.Client // of a sidecar: calls it in place of connections to addr
 }
 
 func (p *proxy) pids() []int {
@@ -50,7 +57,6 @@ const (
 	frontHTTP  front = "HTTP/1.1"
 	frontTLS   front = "HTTP/1.1 over TLS"
 	frontHTTP2 front = "HTTP/2"
-	frontLink  front = "link" // of a sidecar, whose clients are routers
 )
 
 // starter starts a contestant that speaks a front, before upstreams.
@@ -89,7 +95,7 @@ func (h *hop) contestant(name string) (kind string, start starter) {
 func (h *hop) proxy(name string, f front) (*proxy, error) {
 	f = cmp.Or(f, frontHTTP)
 	for _, p := range h.running[name] {
-		if p.addr[f] != "" || p.link != nil {
+		if p.addr[f] != "" || p.client != nil {
 			return p, nil
 		}
 	}
@@ -325,13 +331,39 @@ func (h *hop) startSidecar(name, program, clusterName, gossip string, args ...st
 }
 
 // sidecarProxy starts a sidecar, alone in a cluster, to which the load generator speaks
-// as its router does.
+// over the link, as a client of the library.
 func (h *hop) sidecarProxy(program, name string) (*proxy, error) {
 	s, err := h.startSidecar("worker-"+name, program, name, "")
 	if err != nil {
 		return nil, err
 	}
-	return &proxy{process: s.Process, addr: map[front]string{frontLink: s.Listen}, link: h.with.linkTo(name)}, nil
+	client, err := keyway.NewClient(h.ctx, keyway.ClientConfig{
+		Join: []string{s.Gossip}, GossipKeys: h.with.keyring, Settings: ring.Settings{Cluster: name}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.clients = append(h.clients, client)
+	return &proxy{process: s.Process, client: client}, nil
+}
+
+// call sends a request by a client, and returns how long the answer's body was.
+func call(ctx context.Context, client *keyway.Client, path, key string) (int64, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return 0, err
+	}
+	r.Host, r.Header = "bench.example", http.Header{gateway.HeaderKey: {key}, load.HeaderKey: {key}}
+	res, err := client.RoundTrip(r)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	length, err := io.Copy(io.Discard, res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d", res.StatusCode)
+	}
+	return length, err
 }
 
 // doorsOf returns the sidecars of a cluster that take requests from clients. They are started once. With

@@ -51,7 +51,7 @@ func h2Request(m *Mix, key string) []byte {
 	}
 	block = appendString(append(block, 0x04), m.Path)
 	block = appendString(append(block, 0x01), host)
-	for _, f := range append(m.fields(), [2]string{HeaderKey, key}) {
+	for _, f := range fields(key) {
 		block = appendString(appendString(append(block, 0), strings.ToLower(f[0])), f[1])
 	}
 	var frame bytes.Buffer

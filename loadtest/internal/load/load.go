@@ -20,16 +20,19 @@ import (
 // Config says what load to make.
 type Config struct {
 	Addr    string // host:port
-	Clients int    // connections; the link has one
-	Streams int    // requests at once on each connection of HTTP/2 or the link; HTTP/1.1 has one
+	Clients int    // connections; calls count as one
+	Streams int    // requests at once on each connection of HTTP/2, or calls; HTTP/1.1 has one
 	TLS     bool   // HTTP/1.1 over TLS, whatever the certificate
 	HTTP2   bool   // without TLS, with prior knowledge
-	Link    *Link  // nil for HTTP
 	Rate    float64
 	Mix     Mix
 	WarmUp  time.Duration
 	Time    time.Duration // that is measured; in a closed loop it is longer until there is an answer
 	Timeout time.Duration // of a request; default 30 s
+
+	// Call makes a request for a key, and returns how long the answer's body was. It takes the place of
+	// connections to Addr; nil for these.
+	Call func(ctx context.Context, key string) (length int64, err error)
 
 	Begin func() // called when measuring begins; may be nil
 	End   func() // called when measuring ends; may be nil
@@ -60,7 +63,7 @@ type Result struct {
 	Latency *hdrhistogram.Histogram
 	Series  []Point
 	Clients []int64       // answers in Time to each client
-	Own     time.Duration // CPU time in Time: of the loop's thread, or of this process for the link
+	Own     time.Duration // CPU time in Time: of the loop's thread, or of this process for calls
 }
 
 // Quantile returns the latency that so many percent of the requests do not exceed.
@@ -88,7 +91,7 @@ const (
 type course struct {
 	Config
 	*requests
-	mu      sync.Mutex // of what follows, for the goroutines of the link; one thread makes all other loads
+	mu      sync.Mutex // of what follows, for the goroutines of calls; one thread makes all other loads
 	result  Result
 	phase   phase
 	start   time.Time
@@ -133,16 +136,16 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	switch {
 	case cfg.Clients < 1 || cfg.Mix.Keys < 1 || cfg.Time <= 0 || cfg.Rate < 0:
 		return nil, errors.New("load: there must be clients, keys and time, and no negative rate")
-	case cfg.Link != nil && cfg.Rate > 0:
-		return nil, errors.New("load: the link has no rate here")
+	case cfg.Call != nil && cfg.Rate > 0:
+		return nil, errors.New("load: calls have no rate here")
 	}
 	c, err := newCourse(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer c.close()
-	if cfg.Link != nil {
-		return &c.result, c.runLink(ctx)
+	if cfg.Call != nil {
+		return &c.result, c.runCalls(ctx)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -268,7 +271,7 @@ func (c *course) advance(now time.Duration) bool {
 
 // own returns the CPU time that the load itself takes.
 func (c *course) own() time.Duration {
-	if c.Link != nil {
+	if c.Call != nil {
 		return proc.CPUTime(0)
 	}
 	return proc.ThreadTime()

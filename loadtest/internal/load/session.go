@@ -52,10 +52,10 @@ func h1Request(m *Mix, key string) []byte {
 	if m.Method == "POST" {
 		b = append(b, "Content-Length: 0\r\n"...)
 	}
-	for _, f := range m.fields() {
+	for _, f := range fields(key) {
 		b = fmt.Appendf(b, "%s: %s\r\n", f[0], f[1])
 	}
-	return fmt.Appendf(b, "%s: %s\r\n\r\n", HeaderKey, key)
+	return append(b, "\r\n"...)
 }
 
 func (s *h1) send(request []byte, begun time.Duration) {

@@ -4,9 +4,9 @@ package load
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/loadtest/internal/resource"
 )
 
 // audience is an owner that asks again, up to most times.
@@ -149,35 +149,22 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestRunLink loads a server of links that wants a proof.
-func TestRunLink(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Link{Cluster: "c", Digest: 7, Secrets: [][]byte{make([]byte, 32)}, Policy: []byte("policy"), Prefix: "bench:"}
-	server := &link.Server{Config: want.config(), Handler: link.HandlerFunc(func(w *link.ResponseWriter, r *link.ServerRequest) {
-		header := r.Fields.Header()
-		if r.Key != want.Prefix+header.Get(HeaderKey) || r.Target != "/x" || header.Get("X-Forwarded-For") == "" || string(r.Policy) != "policy" {
-			w.WriteHead(http.StatusBadRequest, 0, nil)
-			return
-		}
-		w.Write([]byte("hello"))
-	})}
-	go server.Serve(l)
-	defer server.Close()
+// TestRunCalls makes calls, of which those for one key fail.
+func TestRunCalls(t *testing.T) {
 	cfg := Config{
-		Addr: l.Addr().String(), Link: &want, Clients: 1, Streams: 3, Mix: Mix{Path: "/x", Keys: 10, Forwarded: true},
-		WarmUp: time.Millisecond, Time: 50 * time.Millisecond,
-	}
-	if err := Await(t.Context(), cfg); err != nil {
-		t.Fatal(err)
+		Clients: 1, Streams: 3, Mix: Mix{Keys: 10}, WarmUp: time.Millisecond, Time: 50 * time.Millisecond,
+		Call: func(_ context.Context, key string) (int64, error) {
+			if key == resource.Name(3) {
+				return 0, errors.New("no")
+			}
+			return 5, nil
+		},
 	}
 	r, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Answered == 0 || r.Failed != 0 || r.Total < r.Answered || r.Bytes != 5*r.Answered || r.Quantile(50) <= 0 || r.Quantile(50) > r.Quantile(99) || r.Own <= 0 {
+	if r.Answered == 0 || r.Failed == 0 || r.Failures["no"] != r.Failed || r.Total < r.Answered || r.Bytes != 5*r.Answered || r.Quantile(50) <= 0 || r.Quantile(50) > r.Quantile(99) || r.Own <= 0 {
 		t.Errorf("%+v", r)
 	}
 }

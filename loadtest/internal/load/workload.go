@@ -3,8 +3,8 @@
 // Package load makes requests and measures the answers: in a closed loop, where
 // each of N clients sends a request when it has the answer to the one before,
 // or in an open one, where requests are due at times of their own and wait when
-// the system is slow. One thread drives all connections over epoll, except for the
-// link, whose streams have goroutines. Requests are made up in advance, and answers
+// the system is slow. One thread drives all connections over epoll; calls
+// in place of connections have goroutines. Requests are made up in advance, and answers
 // are parsed no further than to their end.
 package load
 
@@ -22,33 +22,24 @@ const HeaderKey = "X-Key"
 
 // Mix is what is asked for.
 type Mix struct {
-	Keys      int     // number of different keys, at least 1
-	Skew      float64 // the key with rank i comes with weight 1/i^Skew; 0: all alike
-	Method    string  // GET or POST; default GET
-	Path      string
-	Forwarded bool // requests are as a proxy sends them on: they tell of it
+	Keys   int     // number of different keys, at least 1
+	Skew   float64 // the key with rank i comes with weight 1/i^Skew; 0: all alike
+	Method string  // GET or POST; default GET
+	Path   string
 }
 
 // host is what requests are for.
 const host = "bench.example"
 
-var forwardedFields = [][2]string{
-	{"User-Agent", "keyway-load"}, {"Accept", "*/*"},
-	{"Forwarded", `for="127.0.0.1:40404";host=` + host + ";proto=http"}, {"X-Forwarded-For", "127.0.0.1"}, {"X-Forwarded-Host", host}, {"X-Forwarded-Proto", "http"},
-}
-
-// fields are those of all requests, except the key's.
-func (m *Mix) fields() [][2]string {
-	if m.Forwarded {
-		return forwardedFields
-	}
-	return forwardedFields[:2:2]
+// fields are those of a request for a key.
+func fields(key string) [][2]string {
+	return [][2]string{{"User-Agent", "keyway-load"}, {"Accept", "*/*"}, {HeaderKey, key}}
 }
 
 // requests is the requests of a mix and the order in which they come, which
 // is the same each time.
 type requests struct {
-	raw      [][]byte // by key; only the key for the link
+	raw      [][]byte // by key; only the key for calls
 	sequence []uint32
 }
 
@@ -61,7 +52,7 @@ func newRequests(cfg *Config) *requests {
 	r := &requests{raw: make([][]byte, m.Keys), sequence: make([]uint32, sequenceLen)}
 	for i := range r.raw {
 		switch key := resource.Name(i); {
-		case cfg.Link != nil:
+		case cfg.Call != nil:
 			r.raw[i] = []byte(key)
 		case cfg.HTTP2:
 			r.raw[i] = h2Request(m, key)
