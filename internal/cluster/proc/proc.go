@@ -25,7 +25,7 @@ type Spec struct {
 	Program string
 	Args    []string
 	Env     []string                    // beside this process's own
-	CPUs    []int                       // cores it may use, if Run can tell; nil for all
+	CPUs    []int                       // cores it may use, by taskset; nil for all
 	Log     string                      // file to which its output is appended; "" for none
 	Stamp   func() string               // what stands before each line of Log; nil for nothing
 	Out     io.Writer                   // what gets its lines, too, each behind the name; may be nil
@@ -63,7 +63,12 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 
 // Begin starts a process in a group of its own.
 func Begin(spec Spec) (*Process, error) {
-	p := &Process{Spec: spec, cmd: exec.Command(spec.Program, spec.Args...), done: make(chan struct{})}
+	program := append([]string{spec.Program}, spec.Args...)
+	if spec.CPUs != nil {
+		cores := strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.CPUs), " ", ","), "[]")
+		program = append([]string{"taskset", "-c", cores}, program...)
+	}
+	p := &Process{Spec: spec, cmd: exec.Command(program[0], program[1:]...), done: make(chan struct{})}
 	p.out = &output{out: spec.Out, stamp: spec.Stamp, prefix: spec.Name + " | ", found: make(chan struct{})}
 	if spec.Ready != "" {
 		p.out.ready = regexp.MustCompile(spec.Ready)

@@ -94,7 +94,7 @@ func (s *stage) addLanguages(ctx context.Context) error {
 	return nil
 }
 
-func (s *stage) classes() string { return filepath.Join(s.Lives.Dir, "classes") }
+func (s *stage) classes() string { return filepath.Join(s.Stage.Dir, "classes") }
 
 // killRouters kills these routers until ctx ends, in turns.
 func (l *lockStage) killRouters(ctx context.Context, rng *rand.Rand) error {
@@ -119,7 +119,7 @@ func (l *lockStage) drive(ctx context.Context, in language, callers int) error {
 		return err
 	}
 	var d *driver
-	p := &trial.Program{Name: in.name, Lives: l.stage.Lives, Spec: func(string, int) (proc.Spec, error) {
+	p := &trial.Program{Name: in.name, Stage: l.stage.Stage, Spec: func(string, int) (proc.Spec, error) {
 		return proc.Spec{
 			Program: in.driver[0], Args: slices.Concat(in.driver[1:], []string{string(settings)}),
 			Env: []string{"PYTHONDONTWRITEBYTECODE=1", "CLASSPATH=" + l.stage.classes()},

@@ -139,7 +139,7 @@ func (l *lockStage) conclude(without, forgotten, busy []outage) *lockReport {
 
 // lives has a process of clients killed, and started again, until ctx ends.
 func (l *lockStage) lives(ctx context.Context, rng *rand.Rand, number, callers int) error {
-	p := &trial.Program{Name: fmt.Sprint("locks", number), Lives: l.stage.Lives, Spec: func(label string, _ int) (proc.Spec, error) {
+	p := &trial.Program{Name: fmt.Sprint("locks", number), Stage: l.stage.Stage, Spec: func(label string, _ int) (proc.Spec, error) {
 		l.born(label)
 		return (&lockClient{Life: label, Judge: l.server.URL, Join: []string{l.stage.gossip}, TTL: l.stage.TTL, Callers: callers, Seed: rng.Uint64()}).spec()
 	}}
@@ -152,7 +152,7 @@ func (l *lockStage) lives(ctx context.Context, rng *rand.Rand, number, callers i
 		if err != nil {
 			return err
 		}
-		l.died(life.Label)
+		l.died(life.Name)
 	}
 	return nil
 }

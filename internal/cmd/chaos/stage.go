@@ -54,12 +54,12 @@ func (s *stage) plan() trial.Plan {
 
 // build builds the programs, starts redis-server, and makes the members.
 func (s *stage) build(ctx context.Context) (err error) {
-	if s.Programs, err = cluster.Build(ctx, s.Lives.Dir); err != nil {
+	if s.Programs, err = cluster.Build(ctx, s.Stage.Dir); err != nil {
 		return err
 	}
 	// A Redis that is killed loses nothing which it has acknowledged: it writes before it answers. It waits for no disk,
 	// which would be the slowest part of a trial beside other work.
-	nodes, err := trial.NewNodes(s.Lives.Dir, "redis", 1)
+	nodes, err := trial.NewNodes(s.Stage.Dir, "redis", 1)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *stage) build(ctx context.Context) (err error) {
 	}
 	for i, name := range names {
 		s.AddWorker(name, func(string) ([]string, error) {
-			args := []string{"--admin", "127.0.0.1:0", "--join", s.gossip, "--lock-file", filepath.Join(s.Lives.Dir, name+".lock")}
+			args := []string{"--admin", "127.0.0.1:0", "--join", s.gossip, "--lock-file", filepath.Join(s.Stage.Dir, name+".lock")}
 			if s.cfg.Doors {
 				args = append(args, "--public", doors[i], "--hold", hold)
 			}
@@ -104,4 +104,4 @@ func (s *stage) build(ctx context.Context) (err error) {
 }
 
 // locks is the socket of the router's lock service.
-func (s *stage) locks() string { return filepath.Join(s.Lives.Dir, "locks") }
+func (s *stage) locks() string { return filepath.Join(s.Stage.Dir, "locks") }

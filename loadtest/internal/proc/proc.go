@@ -5,26 +5,17 @@
 package proc
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
-// stopPatience is how long processes may take to end.
-const stopPatience = 3 * time.Second
-
-// Spec describes a process. A [Stage] sets its Log and Run.
+// Spec describes a process. A [Stage] sets its Log.
 type Spec = proc.Spec
 
 // Process is one that was started.
@@ -51,13 +42,9 @@ func Self(name, role string, cfg any) (Spec, error) {
 
 // Stage holds the processes of a run. Make one with [NewStage].
 type Stage struct {
-	Dir   string // of logs and whatever the processes need; all users may read there
-	Files uint64 // that each process may open
-	Keep  bool   // what is in Dir
-
-	mu    sync.Mutex
-	all   []*Process
-	ended bool
+	proc.Stage        // in whose directory all users may read
+	Files      uint64 // that each process may open
+	Keep       bool   // what is in Dir
 }
 
 // NewStage returns a stage with a directory, whose name has this one in it. The caller must call
@@ -68,90 +55,24 @@ func NewStage(name string) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stage{Dir: dir, Files: raiseFileLimit()}, os.Chmod(dir, 0o755)
-}
-
-// Start starts a process and waits until it is ready.
-func (s *Stage) Start(ctx context.Context, spec Spec) (*Process, error) {
-	spec.Log = filepath.Join(s.Dir, spec.Name+".log")
-	spec.Run = func(cmd *exec.Cmd) error {
-		cmd.SysProcAttr.Pdeathsig, cmd.WaitDelay = syscall.SIGTERM, stopPatience
+	run := func(cmd *exec.Cmd) error {
+		cmd.SysProcAttr.Pdeathsig, cmd.WaitDelay = syscall.SIGTERM, 3*time.Second
 		return cmd.Start()
 	}
-	if spec.CPUs != nil {
-		cores := strings.Trim(strings.ReplaceAll(fmt.Sprint(spec.CPUs), " ", ","), "[]")
-		spec.Program, spec.Args = "taskset", append([]string{"-c", cores, spec.Program}, spec.Args...)
-	}
-	p, err := s.begin(spec)
-	if err != nil {
-		return nil, fmt.Errorf("proc: %w", err)
-	}
-	if err := p.AwaitReady(ctx); err != nil {
-		s.Stop(p, syscall.SIGKILL)
-		return nil, fmt.Errorf("proc: %w", err)
-	}
-	return p, nil
+	return &Stage{Stage: proc.Stage{Dir: dir, Run: run}, Files: raiseFileLimit()}, os.Chmod(dir, 0o755)
 }
 
-func (s *Stage) begin(spec Spec) (*Process, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended {
-		return nil, errors.New("the run has ended")
-	}
-	p, err := proc.Begin(spec)
-	if err == nil {
-		s.all = append(s.all, p)
-	}
-	return p, err
-}
-
-// Check returns an error if one of the processes has ended.
+// Check returns an error if one of the processes has ended by itself.
 func (s *Stage) Check() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.all {
-		if err := p.Ended(); err != nil {
-			return err
-		}
+	for _, p := range s.Dead() {
+		return p.Ended()
 	}
 	return nil
 }
 
-// Stop ends a process with a signal, or by force if that takes too long. Nothing of its group is left.
-func (s *Stage) Stop(p *Process, how syscall.Signal) {
-	stop(p, how)
-	s.Forget(p)
-}
-
-func stop(p *Process, how syscall.Signal) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
-	defer cancel()
-	_ = p.End(ctx, how) // what it does not end by, it is killed after
-	p.KillGroup()
-}
-
-// Forget no longer minds that the process ends.
-func (s *Stage) Forget(p *Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = slices.DeleteFunc(s.all, func(o *Process) bool { return o == p })
-}
-
 // Close stops all processes, waits for their ends and removes the directory.
 func (s *Stage) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	var stopping sync.WaitGroup
-	for _, p := range s.all {
-		stopping.Go(func() {
-			_ = p.Resume() // fails if it has ended
-			stop(p, syscall.SIGTERM)
-		})
-	}
-	stopping.Wait()
-	s.all = nil
+	s.Stage.Close()
 	if !s.Keep {
 		_ = os.RemoveAll(s.Dir) // what is left is in the temporary directory
 	}

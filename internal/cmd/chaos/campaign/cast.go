@@ -56,20 +56,20 @@ func (c *cast) build(ctx context.Context) error {
 			return err
 		}
 		c.hosts[name] = h
-		if err := os.Mkdir(filepath.Join(c.Lives.Dir, name), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(c.Stage.Dir, name), 0o755); err != nil {
 			return err
 		}
 	}
 	var flags []string
 	if slices.ContainsFunc(c.deck(), func(k *trial.Kind) bool { return strings.HasPrefix(k.Name, "clock-") && k.Target == "w" }) {
-		overlay, err := clock.Overlay(c.Lives.Dir) // with which everything is compiled anew
+		overlay, err := clock.Overlay(c.Stage.Dir) // with which everything is compiled anew
 		if err != nil {
 			return err
 		}
 		flags = []string{"-overlay", overlay}
 	}
 	var err error
-	c.Programs, err = cluster.Build(ctx, c.Lives.Dir, flags...)
+	c.Programs, err = cluster.Build(ctx, c.Stage.Dir, flags...)
 	return err
 }
 
@@ -108,7 +108,7 @@ func (c *cast) addMembers(ctx context.Context) error {
 		return append(more, "--listen", c.at(host, requestPort), "--admin", c.at(host, adminPort), "--gossip", c.at(host, gossipPort))
 	}
 	for _, name := range c.names("p") {
-		bodies := filepath.Join(c.Lives.Dir, name, "bodies")
+		bodies := filepath.Join(c.Stage.Dir, name, "bodies")
 		if err := c.mountTmpfs(bodies, 8<<20); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (c *cast) addMembers(ctx context.Context) error {
 	}
 	for _, name := range c.names("w") {
 		c.AddWorker(name, func(string) ([]string, error) {
-			return args(name, "--lock-file", filepath.Join(c.Lives.Dir, name, "lock")), nil
+			return args(name, "--lock-file", filepath.Join(c.Stage.Dir, name, "lock")), nil
 		})
 	}
 	return nil
@@ -132,7 +132,7 @@ func (c *cast) adapt(host string, spec *proc.Spec) {
 	spec.Run = func(cmd *exec.Cmd) error { return c.hosts[host].Do(cmd.Start) }
 }
 
-func (c *cast) clockFile(host string) string { return filepath.Join(c.Lives.Dir, host, "clock") }
+func (c *cast) clockFile(host string) string { return filepath.Join(c.Stage.Dir, host, "clock") }
 
 // newClock makes the clock of what runs on a host.
 func (c *cast) newClock(host string) error {

@@ -48,10 +48,10 @@ func (c *cast) squeeze(ctx context.Context, f *trial.Fault) error {
 func (c *cast) upgrade(ctx context.Context, f *trial.Fault, old *trial.Node) error {
 	ctx = context.WithoutCancel(ctx)
 	renew := func(n *trial.Node) error {
-		for _, d := range n.Daemons() {
-			d.End(syscall.SIGTERM)
+		for _, p := range n.Programs() {
+			_ = p.Stop() // an etcd ends by the signal
 		}
-		if err := n.Start(); err != nil {
+		if err := n.Start(ctx); err != nil {
 			return err
 		}
 		return trial.Await(ctx, "all nodes follow after "+n.Name+" was upgraded", c.Store.Whole)
@@ -81,7 +81,9 @@ func (c *cast) upgrade(ctx context.Context, f *trial.Fault, old *trial.Node) err
 }
 
 func (c *cast) killLeader(ctx context.Context, f *trial.Fault, n *trial.Node) error {
-	n.Server.End(syscall.SIGKILL)
+	if _, err := n.Server.Kill(); err != nil {
+		return err
+	}
 	f.Hold(ctx)
 	return c.back(ctx, n)
 }
@@ -89,17 +91,18 @@ func (c *cast) killLeader(ctx context.Context, f *trial.Fault, n *trial.Node) er
 // back starts a node's server again and waits until all is as before. A server
 // that does not take its append-only file gets it mended, as an operator would.
 func (c *cast) back(ctx context.Context, n *trial.Node) error {
+	ctx = context.WithoutCancel(ctx)
 	if !n.Server.Runs() {
-		if err := n.Server.Start(); err != nil {
+		if err := n.Server.Start(ctx); err != nil {
 			return err
 		}
 	}
-	return trial.Await(context.WithoutCancel(ctx), "the store is whole after "+n.Name+" is back", func() bool {
+	return trial.Await(ctx, "the store is whole after "+n.Name+" is back", func() bool {
 		if !n.Server.Runs() {
 			if c.cfg.Store == overRedis {
 				mend(n)
 			}
-			_ = n.Server.Start() // or the next time
+			_ = n.Server.Start(ctx) // or the next time
 		}
 		return c.Store.Whole()
 	})
@@ -120,10 +123,10 @@ func (c *cast) loseWrites(ctx context.Context, f *trial.Fault, n *trial.Node) er
 		return err
 	}
 	trial.Sleep(ctx, time.Second+time.Duration(f.Amount*float64(time.Second)/2))
-	n.Server.End(syscall.SIGKILL)
+	_, err = n.Server.Kill()
 	heal()
 	f.Hold(ctx)
-	return c.back(ctx, n)
+	return errors.Join(err, c.back(ctx, n))
 }
 
 func (c *cast) switchMaster(ctx context.Context, _ *trial.Fault, old *trial.Node) error {
@@ -142,9 +145,11 @@ func (c *cast) killFollower(ctx context.Context, f *trial.Fault, leader *trial.N
 
 func (c *cast) killSentinel(ctx context.Context, f *trial.Fault) error {
 	n := c.node(f.Host)
-	n.Sentinel.End(syscall.SIGKILL)
+	if _, err := n.Sentinel.Kill(); err != nil {
+		return err
+	}
 	f.Hold(ctx)
-	return n.Sentinel.Start()
+	return n.Sentinel.Start(context.WithoutCancel(ctx))
 }
 
 // node returns the store's node on a host.
@@ -237,7 +242,7 @@ func (c *cast) rate(ctx context.Context, f *trial.Fault, host string) error {
 
 func (c *cast) slowClock(ctx context.Context, f *trial.Fault) error {
 	if l, err := c.Member(f.Host).Alive(); err == nil {
-		f.Process = l.Label
+		f.Process = l.Name
 	}
 	return c.rate(ctx, f, f.Host)
 }
@@ -269,7 +274,7 @@ func (c *cast) fillRedis(ctx context.Context, f *trial.Fault, n *trial.Node) err
 }
 
 func (c *cast) fillBodies(ctx context.Context, f *trial.Fault) error {
-	return c.fill(ctx, f, filepath.Join(c.Lives.Dir, f.Host, "bodies"))
+	return c.fill(ctx, f, filepath.Join(c.Stage.Dir, f.Host, "bodies"))
 }
 
 // boundRedis leaves the master no memory for more.

@@ -29,7 +29,7 @@ func (c *cast) startStore(ctx context.Context) error {
 	}
 	var nodes []*trial.Node
 	for _, name := range c.names("r") {
-		n := &trial.Node{Name: name, Dir: filepath.Join(c.Lives.Dir, name), Addr: c.at(name, port), Beside: c.at(name, beside), In: c.hosts[name].Do}
+		n := &trial.Node{Name: name, Dir: filepath.Join(c.Stage.Dir, name), Addr: c.at(name, port), Beside: c.at(name, beside), In: c.hosts[name].Do}
 		n.Data = filepath.Join(n.Dir, "data")
 		if err := c.mountTmpfs(n.Data, disk); err != nil {
 			return err
@@ -40,7 +40,7 @@ func (c *cast) startStore(ctx context.Context) error {
 		c.Store = trial.NewEtcd(nodes)
 		return c.Store.Start(ctx)
 	}
-	preload, err := clock.Preload(c.Lives.Dir)
+	preload, err := clock.Preload(c.Stage.Dir)
 	if err != nil {
 		return err
 	}

@@ -111,9 +111,11 @@ func killLeader(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
-	n.Server.End(syscall.SIGKILL)
+	if _, err := n.Server.Kill(); err != nil {
+		return err
+	}
 	err = s.wait(ctx, s.TTL+s.calm())
-	return errors.Join(err, n.Server.Start(), s.wait(ctx, s.TTL+s.calm()))
+	return errors.Join(err, n.Server.Start(context.WithoutCancel(ctx)), s.wait(ctx, s.TTL+s.calm()))
 }
 
 // node returns the store's leader, or the last other node.
@@ -135,12 +137,12 @@ func (s *site) freeze(ctx context.Context, leader bool) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range n.Daemons() {
-		d.Signal(syscall.SIGSTOP)
+	for _, p := range n.Programs() {
+		p.Signal(syscall.SIGSTOP)
 	}
 	err = s.wait(ctx, s.TTL+s.calm())
-	for _, d := range n.Daemons() {
-		d.Signal(syscall.SIGCONT)
+	for _, p := range n.Programs() {
+		p.Signal(syscall.SIGCONT)
 	}
 	return errors.Join(err, s.wait(ctx, s.TTL+s.calm()))
 }

@@ -60,7 +60,7 @@ func (t *Trial) Play(ctx context.Context) (*Report, error) {
 		fmt.Fprintf(t.Out, "%5.0fs  %d/%d %v\n", (t.Site.Observer.Now() - r.begin).Seconds(), i+1, len(episodes), e)
 		t.perform(ctx, e)
 		t.progress(e)
-		if len(t.Site.Lives.Deaths()) > 0 {
+		if len(t.Site.Stage.Dead()) > 0 {
 			break // what follows would show nothing new
 		}
 	}
@@ -167,8 +167,8 @@ func (r *Report) finish(stopped []error) {
 			r.Violate("%v at %.3fs: %v", f, f.Begin.Seconds(), f.Err)
 		}
 	}
-	for _, death := range t.Site.Lives.Deaths() {
-		r.Violate("%s", death)
+	for _, p := range t.Site.Stage.Dead() {
+		r.Violate("%s ended by itself: %v (see %s)", p.Name, p.Err(), p.Log)
 	}
 	for _, err := range stopped {
 		if err != nil {

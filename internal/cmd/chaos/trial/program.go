@@ -1,16 +1,12 @@
 package trial
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	osexec "os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,64 +16,15 @@ import (
 	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
-// Lives are the processes of a trial.
-type Lives struct {
-	Dir      string        // of their logs
-	Patience time.Duration // for a process to be ready; a minute by default
-
-	mu     sync.Mutex
-	all    []*Life
-	deaths []string
-}
-
-// Deaths says which processes have ended that were not meant to.
-func (s *Lives) Deaths() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.deaths)
-}
-
-// Kill ends all processes that still run, with their children.
-func (s *Lives) Kill() {
-	s.mu.Lock()
-	all := slices.Clone(s.all)
-	s.mu.Unlock()
-	for _, l := range all {
-		l.meant.Store(true)
-		l.KillGroup()
-	}
-}
-
-// add adds a process, and notes if it ends by itself.
-func (s *Lives) add(l *Life) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, l)
-	go func() {
-		if err := l.Err(); !l.meant.Load() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.deaths = append(s.deaths, fmt.Sprintf("%s ended by itself: %v (see %s)", l.Label, err, l.Log))
-		}
-	}()
-}
-
 // Program is a process that is started again and again.
 type Program struct {
 	Name  string
-	Lives *Lives
-	Spec  func(label string, life int) (proc.Spec, error) // of a life; its name and its log are set
+	Stage *proc.Stage
+	Spec  func(label string, life int) (proc.Spec, error) // of a life, whose name is the label: w2#1 is the first one of w2
 
 	mu    sync.Mutex
 	lives int
-	now   *Life // nil while it is not meant to run
-}
-
-// Life is one process of a program.
-type Life struct {
-	*proc.Process
-	Label string      // w2#1 is the first one of w2
-	meant atomic.Bool // its end is
+	now   *proc.Process // nil while it is not meant to run
 }
 
 // Start starts the program and waits until it is ready.
@@ -86,35 +33,30 @@ func (p *Program) Start(ctx context.Context) error {
 	p.lives++
 	life := p.lives
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Lives.Patience, time.Minute))
-	defer cancel()
 	label := fmt.Sprintf("%s#%d", p.Name, life)
 	spec, err := p.Spec(label, life)
 	if err != nil {
 		return err
 	}
-	spec.Name, spec.Log = label, filepath.Join(p.Lives.Dir, label+".log")
-	started, err := proc.Start(ctx, spec)
+	spec.Name = label
+	l, err := p.Stage.Start(ctx, spec)
 	if err != nil {
 		return err
 	}
-	l := &Life{Process: started, Label: label}
-	p.Lives.add(l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.now = l
 	return nil
 }
 
-// Runs reports whether the program is meant to run.
+// Runs reports whether the program is meant to run, and does.
 func (p *Program) Runs() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.now != nil
+	l, err := p.Alive()
+	return err == nil && l.Ended() == nil
 }
 
 // Alive returns the present life.
-func (p *Program) Alive() (*Life, error) {
+func (p *Program) Alive() (*proc.Process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.now == nil {
@@ -124,12 +66,12 @@ func (p *Program) Alive() (*Life, error) {
 }
 
 // End takes the present life away, which is meant to end.
-func (p *Program) End() (*Life, error) {
+func (p *Program) End() (*proc.Process, error) {
 	l, err := p.Alive()
 	if err != nil {
 		return nil, err
 	}
-	l.meant.Store(true)
+	p.Stage.Forget(l)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.now = nil
@@ -137,12 +79,19 @@ func (p *Program) End() (*Life, error) {
 }
 
 // Kill ends the present life by SIGKILL.
-func (p *Program) Kill() (*Life, error) {
+func (p *Program) Kill() (*proc.Process, error) {
 	l, err := p.End()
 	if err == nil {
 		l.Kill()
 	}
 	return l, err
+}
+
+// Signal sends a signal to the present life, if there is one.
+func (p *Program) Signal(s syscall.Signal) {
+	if l, err := p.Alive(); err == nil {
+		_ = l.Signal(s) // it may have ended
+	}
 }
 
 // exitTimeout is a little more than a program's grace period.
@@ -157,7 +106,7 @@ func (p *Program) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
 	defer cancel()
 	if err := l.End(ctx, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("%s after SIGTERM: %w", l.Label, err)
+		return fmt.Errorf("%s after SIGTERM: %w", l.Name, err)
 	}
 	return nil
 }
@@ -205,49 +154,6 @@ func Turns(addrs []string, dial func(ctx context.Context, addr string) (net.Conn
 			errs = append(errs, err)
 		}
 		return nil, errors.Join(errs...)
-	}
-}
-
-// Daemon is a server's process, which is started again and again.
-type Daemon struct {
-	Args []string                 // of env, which runs it: NAME=value…, program, arguments
-	Log  string                   // file of its output, which grows
-	In   func(func() error) error // runs the start where it belongs, such as in a network namespace; nil: here
-
-	now atomic.Pointer[proc.Process]
-}
-
-// Start starts the process. It must not run.
-func (d *Daemon) Start() error {
-	p, err := proc.Begin(proc.Spec{Name: d.Log, Program: "env", Args: d.Args, Log: d.Log, Run: func(cmd *osexec.Cmd) error {
-		cmd.WaitDelay = time.Second // a child may have its output too
-		if d.In == nil {
-			return cmd.Start()
-		}
-		return d.In(cmd.Start)
-	}})
-	if err == nil {
-		d.now.Store(p)
-	}
-	return err
-}
-
-// Runs reports whether the process has not ended.
-func (d *Daemon) Runs() bool { return d.now.Load().Ended() == nil }
-
-// Signal sends a signal, if the process runs.
-func (d *Daemon) Signal(s syscall.Signal) {
-	if p := d.now.Load(); p != nil {
-		_ = p.Signal(s)
-	}
-}
-
-// End ends the process by a signal, and after 10 s by SIGKILL, and waits for it.
-func (d *Daemon) End(s syscall.Signal) {
-	if p := d.now.Load(); p != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = p.End(ctx, s)
 	}
 }
 

@@ -17,11 +17,11 @@ type Site struct {
 	Programs cluster.Programs
 	TTL      time.Duration                      // of sessions
 	Args     []string                           // of all members, besides the store and the TTL
-	TCP      bool                               // the observer listens by TCP, not at sockets in Lives.Dir
+	TCP      bool                               // the observer listens by TCP, not at sockets in Stage.Dir
 	Adapt    func(name string, spec *proc.Spec) // changes how a member starts; may be nil
 	Store    *Store
 	Observer *Observer
-	Lives    *Lives
+	Stage    *proc.Stage
 	Routers  []*Program
 	Workers  []*Program
 	Later    []string // names of workers that do not run at first
@@ -32,7 +32,7 @@ type Site struct {
 // NewSite returns a site without members, whose logs and sockets are in dir. A worker whose name has died several times
 // in a row stays off the ring for up to 10 TTLs.
 func NewSite(dir string, ttl time.Duration) *Site {
-	return &Site{TTL: ttl, Store: new(Store), Observer: NewObserver(), Lives: &Lives{Dir: dir, Patience: 30*time.Second + 11*ttl}}
+	return &Site{TTL: ttl, Store: new(Store), Observer: NewObserver(), Stage: &proc.Stage{Dir: dir, Patience: 30*time.Second + 11*ttl}}
 }
 
 // AddRouter adds a router that does not run yet.
@@ -43,7 +43,7 @@ func (s *Site) AddRouter(name string, args ...string) {
 // AddWorker adds a worker that does not run yet. more returns further arguments of a process of it.
 func (s *Site) AddWorker(name string, more func(label string) ([]string, error)) {
 	s.Workers = append(s.Workers, s.member(name, s.Programs.Worker, func(label string, life int) ([]string, error) {
-		network, addr := "unix", filepath.Join(s.Lives.Dir, fmt.Sprintf("%s-%d.sock", name, life))
+		network, addr := "unix", filepath.Join(s.Stage.Dir, fmt.Sprintf("%s-%d.sock", name, life))
 		if s.TCP {
 			network, addr = "tcp", "127.0.0.1:0"
 		}
@@ -61,7 +61,7 @@ func (s *Site) AddWorker(name string, more func(label string) ([]string, error))
 }
 
 func (s *Site) member(name, program string, more func(label string, life int) ([]string, error)) *Program {
-	return &Program{Name: name, Lives: s.Lives, Spec: func(label string, life int) (proc.Spec, error) {
+	return &Program{Name: name, Stage: s.Stage, Spec: func(label string, life int) (proc.Spec, error) {
 		args, err := more(label, life)
 		args = slices.Concat([]string{"--store", s.Store.URL(), "--session-ttl", s.TTL.String()}, s.Args, args)
 		spec := proc.Spec{Program: program, Args: args, Ready: cluster.ReadyLine}
@@ -99,7 +99,7 @@ func (s *Site) Stop() []error {
 
 // Close ends everything that still runs.
 func (s *Site) Close() {
-	s.Lives.Kill()
+	s.Stage.Close()
 	s.Store.Kill()
 	s.Observer.Close()
 }
@@ -110,7 +110,7 @@ func (s *Site) Kill(ctx context.Context, f *Fault) error {
 	if err != nil {
 		return err
 	}
-	f.Process, f.Broke = l.Label, s.Observer.Now()
+	f.Process, f.Broke = l.Name, s.Observer.Now()
 	f.Hold(ctx)
 	return s.Member(f.Host).Start(context.WithoutCancel(ctx))
 }
@@ -121,7 +121,7 @@ func (s *Site) Pause(ctx context.Context, f *Fault) error {
 	if err != nil {
 		return err
 	}
-	f.Process = l.Label
+	f.Process = l.Name
 	if err := l.Pause(); err != nil {
 		return err
 	}

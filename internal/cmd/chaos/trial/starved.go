@@ -43,29 +43,11 @@ func (h *hunger) look(now time.Duration, pids map[string]int) (longest string, w
 	return longest, wait
 }
 
-// pids returns the processes that run, by their labels.
-func (s *Lives) pids() map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pids := make(map[string]int)
-	for _, l := range s.all {
-		if l.Ended() == nil {
-			pids[l.Label] = l.Pid()
-		}
-	}
-	return pids
-}
-
-// pids returns the processes that a trial relies on.
+// pids returns the processes that a trial relies on, by their names.
 func (s *Site) pids() map[string]int {
-	pids := s.Lives.pids()
-	for _, n := range s.Store.Nodes {
-		if n.Server == nil {
-			continue
-		}
-		if p := n.Server.now.Load(); p != nil && p.Ended() == nil {
-			pids[n.Name] = p.Pid()
-		}
+	pids := make(map[string]int)
+	for _, p := range append(s.Stage.Running(), s.Store.stage.Running()...) {
+		pids[p.Name] = p.Pid()
 	}
 	return pids
 }

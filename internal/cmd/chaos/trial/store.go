@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster/proc"
@@ -26,6 +25,7 @@ const MasterName = "keyway"
 type Store struct {
 	Nodes []*Node
 	etcd  bool
+	stage proc.Stage
 }
 
 // Node is a server of a store, and maybe a Sentinel.
@@ -38,8 +38,8 @@ type Node struct {
 	Env    []string                 // of the server
 	In     func(func() error) error // calls a function where the node is, such as in a network namespace; nil: here
 
-	Server   *Daemon
-	Sentinel *Daemon // nil for none
+	Server   *Program
+	Sentinel *Program // nil for none
 }
 
 // NewNodes makes n nodes on this machine below dir.
@@ -57,8 +57,14 @@ func NewNodes(dir, name string, n int) (all []*Node, err error) {
 	return all, err
 }
 
-func (n *Node) daemon(log string, args ...string) *Daemon {
-	return &Daemon{In: n.In, Log: filepath.Join(n.Dir, log), Args: args}
+// program returns a program of the node: NAME=value…, what it runs, and its arguments.
+func (s *Store) program(n *Node, what string, args ...string) *Program {
+	return &Program{Name: n.Name + "-" + what, Stage: &s.stage, Spec: func(string, int) (proc.Spec, error) {
+		return proc.Spec{Program: "env", Args: args, Log: filepath.Join(n.Dir, what+".log"), Run: func(cmd *osexec.Cmd) error {
+			cmd.WaitDelay = time.Second // a child may have its output too
+			return n.do(cmd.Start)
+		}}, nil
+	}}
 }
 
 // NewRedis makes the nodes a Redis with the settings of deploy/redis and more, or a primary and its replicas with a Sentinel each.
@@ -84,7 +90,7 @@ func NewRedis(nodes []*Node, more string) (*Store, error) {
 			text += "replicaof " + first
 		}
 		file := filepath.Join(n.Dir, "redis.conf")
-		n.Server = n.daemon("redis.log", append(n.Env, "redis-server", file)...)
+		n.Server = s.program(n, "redis", append(n.Env, "redis-server", file)...)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return s, err
 		}
@@ -95,7 +101,7 @@ func NewRedis(nodes []*Node, more string) (*Store, error) {
 		beside := fmt.Sprintf("bind %s\nprotected-mode no\nport %s", host, port)
 		text = strings.NewReplacer("redis-1 6379", first, "port 26379", beside, "keyway 1000", fmt.Sprint("keyway ", 1000+300*i)).Replace(sentinel)
 		file = filepath.Join(n.Dir, "sentinel.conf")
-		n.Sentinel = n.daemon("sentinel.log", "redis-sentinel", file)
+		n.Sentinel = s.program(n, "sentinel", "redis-sentinel", file)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return s, err
 		}
@@ -119,16 +125,17 @@ func settings(names ...string) (string, error) {
 
 // NewEtcd makes the nodes an etcd with its default elections.
 func NewEtcd(nodes []*Node) *Store {
+	s := &Store{Nodes: nodes, etcd: true}
 	peers := make([]string, len(nodes))
 	for i, n := range nodes {
 		peers[i] = n.Name + "=http://" + n.Beside
 	}
 	for _, n := range nodes {
 		client, peer := "http://"+n.Addr, "http://"+n.Beside
-		n.Server = n.daemon("etcd.log", "etcd", "--name", n.Name, "--data-dir", filepath.Join(n.Data, "etcd"), "--logger", "zap",
+		n.Server = s.program(n, "etcd", "etcd", "--name", n.Name, "--data-dir", filepath.Join(n.Data, "etcd"), "--logger", "zap",
 			"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(peers, ","))
 	}
-	return &Store{nodes, true}
+	return s
 }
 
 // URL is what programs get by --store.
@@ -149,20 +156,18 @@ func (s *Store) URL() string {
 // IsLed reports whether one of the nodes leads the others.
 func (s *Store) IsLed() bool { return len(s.Nodes) > 1 }
 
-// Daemons are the node's processes.
-func (n *Node) Daemons() (all []*Daemon) {
-	for _, d := range []*Daemon{n.Server, n.Sentinel} {
-		if d != nil {
-			all = append(all, d)
-		}
+// Programs are the node's.
+func (n *Node) Programs() []*Program {
+	if n.Sentinel == nil {
+		return []*Program{n.Server}
 	}
-	return all
+	return []*Program{n.Server, n.Sentinel}
 }
 
-// Start starts the node's processes.
-func (n *Node) Start() error {
-	for _, d := range n.Daemons() {
-		if err := d.Start(); err != nil {
+// Start starts the node's programs.
+func (n *Node) Start(ctx context.Context) error {
+	for _, p := range n.Programs() {
+		if err := p.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -172,7 +177,7 @@ func (n *Node) Start() error {
 // Start starts all nodes, and returns when the store is whole.
 func (s *Store) Start(ctx context.Context) error {
 	for _, n := range s.Nodes {
-		if err := n.Start(); err != nil {
+		if err := n.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -182,8 +187,8 @@ func (s *Store) Start(ctx context.Context) error {
 // Kill ends all processes.
 func (s *Store) Kill() {
 	for _, n := range s.Nodes {
-		for _, d := range n.Daemons() {
-			d.End(syscall.SIGKILL)
+		for _, p := range n.Programs() {
+			_, _ = p.Kill() // unless it does not run
 		}
 	}
 }
