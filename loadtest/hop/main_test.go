@@ -129,10 +129,7 @@ func TestGrowth(t *testing.T) {
 		{"shrinks", report.Series{140e6, 139e6, 110e6, 100e6, 100e6, 90e6}, false},
 	} {
 		g := &growth{process: "p", need: needs[0], values: tt.values}
-		for i := range tt.values {
-			g.at = append(g.at, time.Duration(i)*time.Minute)
-		}
-		if err := judge(t.Output(), []*growth{g}); errors.Is(err, errGrows) != tt.grows {
+		if err := judge(t.Output(), time.Minute, []*growth{g}); errors.Is(err, errGrows) != tt.grows {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}

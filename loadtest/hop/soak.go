@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
@@ -31,6 +32,7 @@ type soak struct {
 	time        time.Duration
 	connections int
 	measured    []*cluster.Process // two routers, one of them with TLS, and sidecars
+	begun       atomic.Bool        // measuring, after a third of the time: until then what each connection needs grows, such as its tables of HTTP/2
 }
 
 // runSoak loads two routers, one of them with TLS, and two sidecars before an app, and
@@ -60,20 +62,28 @@ func (s *soak) run() (err error) {
 		return err
 	}
 	fmt.Fprintf(s.out, "%d connections for %v: two routers, one of them with TLS, and two sidecars before an app, on the cores of the load.\n", s.connections, s.time)
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
-	var failed error
-	var loads sync.WaitGroup
-	loads.Go(func() {
-		defer cancel()
-		failed = s.loadAll()
-	})
-	samples := s.sample(ctx)
-	loads.Wait()
-	if failed != nil {
-		return failed
+	loaded := make(chan error, 1)
+	go func() { loaded <- s.loadAll() }()
+	var all []*growth
+	for _, m := range s.measured {
+		for _, n := range needs {
+			all = append(all, &growth{process: m.Name, need: n})
+		}
 	}
-	return judge(s.out, samples)
+	every := min(10*time.Second, max(s.time/40, 100*time.Millisecond))
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-loaded:
+			if err != nil {
+				return err
+			}
+			return judge(s.out, every, all)
+		case <-tick.C:
+			s.sample(all)
+		}
+	}
 }
 
 // start starts the cluster.
@@ -120,7 +130,7 @@ func (s *soak) loadAll() error {
 	var all sync.WaitGroup
 	for i, part := range parts {
 		cfg := s.config(scenario{front: part.front, connections: part.connections, streams: part.streams, path: "/100"}, routerProxy(part.router, part.front))
-		cfg.Time = s.time
+		cfg.WarmUp, cfg.Time, cfg.Begin = s.time/3, s.time-s.time/3, func() { s.begun.Store(true) }
 		all.Go(func() { results[i], errs[i] = load.Run(s.ctx, cfg) })
 	}
 	all.Wait()
@@ -149,53 +159,30 @@ type need struct {
 	unit   func(float64) string
 }
 
-const openFiles = "process_open_fds"
-
 var needs = []need{
 	{"resident", "process_resident_memory_bytes", 16e6, megabytes},
 	{"heap's goal", "go_memstats_next_gc_bytes", 16e6, megabytes}, // twice what lives
 	{"goroutines' stacks", "go_memstats_stack_inuse_bytes", 4e6, megabytes},
-	{"open files", openFiles, 64, func(n float64) string { return fmt.Sprintf("%.0f", n) }},
+	{"open files", "process_open_fds", 64, func(n float64) string { return fmt.Sprintf("%.0f", n) }},
 }
 
 // growth is the samples of one need of one process.
 type growth struct {
 	process string
 	need    need
-	at      []time.Duration
 	values  report.Series
 }
 
-// sample takes samples of the processes until ctx ends, from when the connections have
-// been there for a third of the time: until then what each of them needs grows, such as its tables of HTTP/2.
-func (s *soak) sample(ctx context.Context) (all []*growth) {
-	for _, m := range s.measured {
-		for _, n := range needs {
-			all = append(all, &growth{process: m.Name, need: n})
+// sample takes a sample of each process, from when measuring has begun.
+func (s *soak) sample(all []*growth) {
+	for i, m := range s.measured {
+		values, err := servers.Metrics(s.ctx, m.Admin)
+		if err != nil || !s.begun.Load() {
+			continue
 		}
-	}
-	began := time.Now()
-	tick := time.NewTicker(min(10*time.Second, max(s.time/40, 100*time.Millisecond)))
-	defer tick.Stop()
-	var open time.Time // since when they are there
-	for {
-		select {
-		case <-ctx.Done():
-			return all
-		case <-tick.C:
-			for i, m := range s.measured {
-				values, err := servers.Metrics(ctx, m.Admin)
-				if i == 0 && open.IsZero() && values[openFiles] >= float64(s.connections*8/10) { // 9 of 10 are the first router's
-					open = time.Now()
-				}
-				if err != nil || open.IsZero() || time.Since(open) < s.time/3 {
-					continue
-				}
-				for j, n := range needs {
-					g := all[i*len(needs)+j]
-					g.at, g.values = append(g.at, time.Since(began)), append(g.values, values[n.metric])
-				}
-			}
+		for j, n := range needs {
+			g := all[i*len(needs)+j]
+			g.values = append(g.values, values[n.metric])
 		}
 	}
 }
@@ -208,8 +195,8 @@ func (g *growth) noise(first report.Series) float64 {
 	return max(first.Median()/10, sorted[len(sorted)-1-quarter]-sorted[quarter], g.need.floor)
 }
 
-// judge prints the growth of each process, and returns errGrows if one is more than noise.
-func judge(out io.Writer, all []*growth) error {
+// judge prints the growth of each process, whose samples are that far apart, and returns errGrows if one is more than noise.
+func judge(out io.Writer, every time.Duration, all []*growth) error {
 	lines := [][]string{{"", "", "before", "after", "growth a minute", "noise", ""}}
 	var grown error
 	for _, g := range all {
@@ -223,7 +210,7 @@ func judge(out io.Writer, all []*growth) error {
 			verdict = "GROWS"
 			grown = errGrows
 		}
-		minutes := max(g.at[len(g.at)-1]-g.at[0], time.Second).Minutes() / 2 // between the middles of the halves
+		minutes := (every * time.Duration(half)).Minutes() // between the middles of the halves
 		unit := g.need.unit
 		lines = append(lines, []string{g.process, g.need.name, unit(before.Median()), unit(after.Median()), unit(growth / minutes), unit(noise), verdict})
 	}
