@@ -9,8 +9,8 @@ import (
 )
 
 // Dashboards are such as Grafana draws, of the data source that is provisioned, and
-// ask for metrics that docs/metrics.md has. That their queries get data is seen by
-// make deploy-test.
+// ask for metrics that docs/metrics.md has. That Prometheus takes their queries,
+// and those of requests get data, is seen by make deploy-test.
 func TestDashboards(t *testing.T) {
 	all, err := dashboards.Load("../grafana/dashboards")
 	if err != nil {

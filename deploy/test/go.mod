@@ -7,7 +7,6 @@ replace github.com/keyway-go/keyway => ../..
 require (
 	github.com/compose-spec/compose-go/v2 v2.9.0
 	github.com/keyway-go/keyway v0.0.0-00010101000000-000000000000
-	github.com/prometheus/client_golang v1.25.0
 	helm.sh/helm/v3 v3.22.0
 	k8s.io/api v0.37.0
 	k8s.io/apimachinery v0.37.0
@@ -65,6 +64,7 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect

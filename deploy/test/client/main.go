@@ -1,6 +1,5 @@
 // Command client sends requests to routers while their cluster is changed
-// under it, until SIGTERM. Each second it prints a line in JSON, a [Second]. With
-// -locks it takes locks of Redis instead, and with -service those of a lock service.
+// under it, until SIGTERM. Each second it prints a line in JSON, a [Second].
 //
 // It does what a load balancer does: when no connection to a router can be made
 // it takes the next one. Nothing else is repeated, so each request that fails
@@ -50,18 +49,9 @@ func main() {
 func run() error {
 	routers := flag.String("routers", "", "URLs of the routers, separated by commas")
 	rate := flag.Int("rate", 150, "requests a second")
-	locks := flag.String("locks", "", "`file` of members' settings, to take locks in its Redis in place of sending requests")
-	service := flag.String("service", "", "`URL` of a lock service, to take its locks in place of sending requests")
-	token := flag.String("token", "", "`file` with the token of the lock service")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if *locks != "" {
-		return takeLocks(ctx, *locks)
-	}
-	if *service != "" {
-		return useService(ctx, *service, *token)
-	}
 	if *routers == "" || *rate < 1 {
 		return errors.New("want -routers URL,…, and a -rate of 1 at least")
 	}

@@ -13,24 +13,12 @@ import (
 	"github.com/keyway-go/keyway/deploy/test/dashboards"
 )
 
-const (
-	lockClient    = project + "-locks"
-	serviceClient = project + "-service"
-)
+// ofLocks begins the UIDs of dashboards of locks, which nobody takes here: their queries need not get data.
+const ofLocks = "keyway-lock"
 
 // askPanels sends the queries of all panels of the dashboards to Prometheus, and
-// fails if one gets no data.
-func (s *stack) askPanels(ctx context.Context, undo *undoing) error {
-	for name, args := range map[string][]string{
-		lockClient:    {"-locks", "/run/secrets/keyway/members.yaml"},
-		serviceClient: {"-service", "http://router-2:8090", "-token", "/run/secrets/keyway/locks-token"},
-	} {
-		undo.docker("rm", "--force", name)
-		if _, err := docker(ctx, append([]string{"run", "--detach", "--name", name, "--network", project + "_default", "--network-alias", strings.TrimPrefix(name, project+"-"),
-			"--user", "65532:65532", "--volume", project + "_secrets:/run/secrets/keyway:ro", clientImage}, args...)...); err != nil {
-			return err
-		}
-	}
+// fails if Prometheus refuses one, or if one of requests gets no data.
+func (s *stack) askPanels(ctx context.Context) error {
 	all, err := dashboards.Load(filepath.Join(s.dir, "grafana", "dashboards"))
 	if err != nil {
 		return err
@@ -43,18 +31,18 @@ func (s *stack) askPanels(ctx context.Context, undo *undoing) error {
 		if err := await(ctx, time.Minute, func(ctx context.Context) error { return s.ask(ctx, &d) }); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "  dashboard %q: each of its %d queries gets data\n", d.Title, queries)
+		fmt.Fprintf(s.out, "  dashboard %q: each of its %d queries gets data, unless it is of locks\n", d.Title, queries)
 	}
 	return nil
 }
 
-// ask sends the queries of a dashboard. Its error names those that got no data.
+// ask sends the queries of a dashboard. Its error names those that failed, or got no data and should have.
 func (s *stack) ask(ctx context.Context, d *dashboards.Dashboard) error {
 	var empty []error
 	for _, p := range d.Panels {
 		for _, t := range p.Targets {
 			n, err := s.query(ctx, t.Query())
-			if err == nil && n == 0 {
+			if err == nil && n == 0 && !strings.HasPrefix(d.UID, ofLocks) {
 				err = errors.New("no data")
 			}
 			if err != nil {

@@ -58,7 +58,7 @@ func (s *stack) play(ctx context.Context, undo *undoing) error {
 	if err := s.curl(ctx); err != nil {
 		return errors.Join(err, s.logs(ctx))
 	}
-	if err := s.playUnderLoad(ctx, services, undo); err != nil {
+	if err := s.playUnderLoad(ctx, services); err != nil {
 		return errors.Join(err, s.logs(ctx))
 	}
 	return nil
@@ -153,7 +153,7 @@ func get(ctx context.Context, url string, header http.Header) (status int, body 
 
 // playUnderLoad restarts each service, asks what the dashboards ask and kills a
 // worker.
-func (s *stack) playUnderLoad(ctx context.Context, services []string, undo *undoing) error {
+func (s *stack) playUnderLoad(ctx context.Context, services []string) error {
 	targets := []string{"http://router-1:8080", "http://router-2:8080"}
 	if s.doors {
 		targets = []string{"http://nginx"}
@@ -167,7 +167,7 @@ func (s *stack) playUnderLoad(ctx context.Context, services []string, undo *undo
 		return err
 	}
 	if !s.doors {
-		if err := s.askPanels(ctx, undo); err != nil {
+		if err := s.askPanels(ctx); err != nil {
 			return err
 		}
 	}
