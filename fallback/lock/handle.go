@@ -132,7 +132,7 @@ func (l *Locker) checkHandle(h Handle) error {
 // adopt gives the claim what another owner holds.
 func (n *lockNode) adopt(ctx context.Context, c *claim, from string) (int64, error) {
 	keys, ttl := append([]string{c.gone(c.owner), c.gone(from)}, c.locks...), c.opts.TTL
-	state, err := n.run(ctx, nil, &scripts.adopt, scriptArgs(keys, from, c.owner, ttl.Milliseconds(), tombstone(ttl).Milliseconds())).Int64()
+	state, err := n.run(ctx, nil, &scripts.adopt, keys, from, c.owner, ttl.Milliseconds(), tombstone(ttl).Milliseconds()).Int64()
 	c.unsettled.Store(true) // a call may still be on its way
 	return state, err
 }

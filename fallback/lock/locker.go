@@ -54,16 +54,16 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newLockNode(client, cfg), cfg), nil
+	n := newLockNode(client, cfg)
+	n.l = newLocker(n, cfg)
+	n.l.hubs = n.hubs
+	return n.l, nil
 }
 
 func newLocker(server lockServer, cfg Config) *Locker {
 	l := &Locker{
 		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
 		passed: map[string]*heldClaim{}, holds: map[*heldClaim]struct{}{},
-	}
-	if node, one := server.(*lockNode); one {
-		l.hubs = node.hubs
 	}
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)

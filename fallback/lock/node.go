@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,19 +55,28 @@ type freeing struct {
 	others bool // other clients listen for the lock
 }
 
-// lockNode keeps locks in one Redis server or cluster.
+// lockNode keeps locks in one Redis server or cluster. mu guards its calls under way (wire.go).
 type lockNode struct {
-	wire    *lockWire
+	l       *Locker // whose locks they are; its Close waits for all calls
+	client  redis.UniversalClient
 	cfg     Config
 	publish string
 	hubs    *lockHubs // nil if waiters are to poll
+	batch   int       // calls in one pipeline
+
+	mu    sync.Mutex
+	queue []*wireCall
+	lanes int
 }
 
 func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
-	n := &lockNode{wire: newLockWire(client, cfg.Timeout), cfg: cfg, publish: "PUBLISH"}
+	n := &lockNode{client: client, cfg: cfg, publish: "PUBLISH", batch: 1}
 	cluster, sharded := client.(*redis.ClusterClient)
 	if sharded {
 		n.publish = "SPUBLISH"
+	}
+	if _, one := client.(*redis.Client); one {
+		n.batch = wireBatch
 	}
 	if !cfg.Poll {
 		n.hubs = &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
@@ -86,11 +96,11 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	case first && c.plain(c.cfg.FIFO):
 		return n.tryClaim(ctx, c)
 	case c.cfg.FIFO:
-		reply = n.run(ctx, c, &scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
+		reply = n.run(ctx, c, &scripts.fifo, c.keys(), c.owner, ttl, c.reserve, stay, n.publish)
 	case c.read:
-		reply = n.run(ctx, c, &scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
+		reply = n.run(ctx, c, &scripts.read, c.keys(), c.owner, ttl, stay)
 	default:
-		reply = n.run(ctx, c, &scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, !first))
+		reply = n.run(ctx, c, &scripts.acquire, c.keys(), c.owner, ttl, c.reserve, stay, !first)
 	}
 	c.queued.Store(c.waits)
 	status, value, err := pair(reply)
@@ -106,9 +116,8 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 
 // tryClaim is the first try of a claim on one lock.
 func (n *lockNode) tryClaim(ctx context.Context, c *claim) (grant, error) {
-	value, err := n.run(ctx, c, &scripts.take, []any{
-		nil, nil, 3, c.gone(c.owner), c.locks[0], c.cfg.key("fence:", c.names[0]), c.owner, c.opts.TTL.Milliseconds(), c.reserve + 1,
-	}).Int64()
+	keys := []string{c.gone(c.owner), c.locks[0], c.cfg.key("fence:", c.names[0])}
+	value, err := n.run(ctx, c, &scripts.take, keys, c.owner, c.opts.TTL.Milliseconds(), c.reserve+1).Int64()
 	switch {
 	case err != nil:
 		return grant{}, err
@@ -137,7 +146,7 @@ func answer(value int64) holder.Answer {
 // renewing renews a claim, and raises its fences to at least floor.
 func renewing(c *claim, floor int64) asking {
 	return func(ctx context.Context, n *lockNode) (int64, error) {
-		return n.run(ctx, nil, &scripts.renew, scriptArgs(c.each("fence:"), c.owner, c.opts.TTL.Milliseconds(), floor)).Int64()
+		return n.run(ctx, nil, &scripts.renew, c.each("fence:"), c.owner, c.opts.TTL.Milliseconds(), floor).Int64()
 	}
 }
 
@@ -149,7 +158,7 @@ func (n *lockNode) release(ctx context.Context, c *claim) (freeing, error) {
 	if c.unsettled.Load() {
 		gone = tombstone(c.opts.TTL).Milliseconds()
 	}
-	freed, told, err := pair(n.run(ctx, nil, &scripts.release, scriptArgs(c.keys(), c.owner, gone, n.publish, c.queued.Load(), c.cfg.FIFO)))
+	freed, told, err := pair(n.run(ctx, nil, &scripts.release, c.keys(), c.owner, gone, n.publish, c.queued.Load(), c.cfg.FIFO))
 	if err != nil {
 		return freeing{}, err
 	}
@@ -161,9 +170,8 @@ func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second
 
 // give releases what take took, if nothing went wrong in between.
 func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
-	value, err := n.run(ctx, nil, &scripts.give, []any{
-		nil, nil, 2, c.locks[0], c.cfg.key("bell:", c.names[0]), c.owner, n.publish,
-	}).Int64()
+	keys := []string{c.locks[0], c.cfg.key("bell:", c.names[0])}
+	value, err := n.run(ctx, nil, &scripts.give, keys, c.owner, n.publish).Int64()
 	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
 }
 
@@ -174,24 +182,14 @@ func (n *lockNode) others(c *claim, told int64) bool {
 
 // downgrade turns the claim, which must be of one lock, into a reader's.
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	return n.run(ctx, c, &scripts.downgrade,
-		scriptArgs([]string{c.gone(c.owner), c.locks[0]}, c.owner, "r"+c.owner[1:], c.opts.TTL.Milliseconds(), n.publish)).Int64()
+	keys := []string{c.gone(c.owner), c.locks[0]}
+	return n.run(ctx, c, &scripts.downgrade, keys, c.owner, "r"+c.owner[1:], c.opts.TTL.Milliseconds(), n.publish).Int64()
 }
 
 func (n *lockNode) close() {
 	if n.hubs != nil {
 		n.hubs.close()
 	}
-	n.wire.close()
-}
-
-// run runs a script, as [lockWire.call] does. takes is the claim whose locks it may take; nil for none.
-func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, args []any) *redis.Cmd {
-	reply, sent := n.wire.call(ctx, s, args)
-	if sent && takes != nil {
-		takes.unsettled.Store(true)
-	}
-	return reply
 }
 
 // pair returns the two integers that a script has replied.

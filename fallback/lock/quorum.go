@@ -41,6 +41,9 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 		q.nodes = append(q.nodes, newLockNode(client, cfg))
 	}
 	q.l = newLocker(q, cfg)
+	for _, n := range q.nodes {
+		n.l = q.l
+	}
 	return q.l, nil
 }
 

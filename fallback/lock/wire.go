@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,38 +14,18 @@ import (
 const (
 	wireBatch = 128                    // calls in one pipeline
 	wireLanes = 16                     // pipelines under way at once, one connection each
-	wirePause = time.Millisecond       // between the starts of two lanes, unless the server takes longer to answer
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
 )
 
 // errLockTimeout: a server did not answer a call in time.
 var errLockTimeout = errors.New("no answer in time")
 
-// lockWire carries script calls to one server, or to a cluster. Calls made while others are under
-// way share a pipeline, so many callers cost few system calls. A caller whose context ends stops
-// waiting, but its call continues. No call is sent twice: its caller must repeat it. mu guards the
-// queue and the number of lanes.
-type lockWire struct {
-	client  redis.UniversalClient
-	batch   int // calls in one pipeline: pipelines are worth it for one server
-	timeout time.Duration
-
-	mu     sync.Mutex
-	queue  []*wireCall
-	lanes  int
-	latest time.Time     // start of the latest lane
-	trip   time.Duration // how long the latest pipeline took
-	idle   *sync.Cond    // lanes is 0
-}
-
-// wireCall is one run of a script. It is queued and sent; done is closed at the end.
+// wireCall is one run of a script. done is closed at its end.
 type wireCall struct {
 	script *lockScript
-	args   []any // of scriptArgs
-
-	sent bool // guarded by the wire's mu
-	done chan struct{}
-	cmd  *redis.Cmd // with the reply or the error
+	args   []any // of EVALSHA, the first two of which command sets
+	done   chan struct{}
+	cmd    *redis.Cmd // with the reply or the error
 }
 
 // onceCmd is a command that go-redis does not repeat by itself.
@@ -54,31 +33,30 @@ type onceCmd struct{ *redis.Cmd }
 
 func (onceCmd) NoRetry() bool { return true }
 
-func newLockWire(client redis.UniversalClient, timeout time.Duration) *lockWire {
-	w := &lockWire{client: client, batch: 1, timeout: timeout}
-	w.idle = sync.NewCond(&w.mu)
-	if _, ok := client.(*redis.Client); ok {
-		w.batch = wireBatch
+// run runs a script, and returns its reply or error. The latter comes soon after ctx ends, and otherwise within the
+// timeout; the call continues. No call is sent twice: its caller must repeat it. takes is the claim whose locks the script
+// may take, nil for none: it learns that a call without an answer may still be carried out.
+func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, keys []string, args ...any) (reply *redis.Cmd) {
+	c := &wireCall{script: s, args: append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys)), done: make(chan struct{})}
+	for _, key := range keys {
+		c.args = append(c.args, key)
 	}
-	return w
-}
-
-// call runs a script, and returns its reply or error. The latter comes soon after ctx ends, and
-// otherwise within the wire's timeout. If the error is not the server's own refusal, sent says
-// whether the call may still be carried out.
-func (w *lockWire) call(ctx context.Context, s *lockScript, args []any) (reply *redis.Cmd, sent bool) {
-	c := &wireCall{script: s, args: args, done: make(chan struct{})}
-	w.submit(c)
-	late := time.NewTimer(w.timeout + wireGrace)
+	c.args = append(c.args, args...)
+	n.submit(c)
+	late := time.NewTimer(n.cfg.Timeout + wireGrace)
 	defer late.Stop()
 	select {
 	case <-c.done:
-		return c.cmd, unanswered(c.cmd.Err())
+		reply = c.cmd
 	case <-ctx.Done():
-		return redis.NewCmdResult(nil, context.Cause(ctx)), w.forget(c)
+		reply = redis.NewCmdResult(nil, context.Cause(ctx))
 	case <-late.C:
-		return redis.NewCmdResult(nil, errLockTimeout), w.forget(c)
+		reply = redis.NewCmdResult(nil, errLockTimeout)
 	}
+	if takes != nil && unanswered(reply.Err()) {
+		takes.unsettled.Store(true)
+	}
+	return reply
 }
 
 // unanswered reports whether a call has failed without an answer of the server.
@@ -87,13 +65,43 @@ func unanswered(err error) bool {
 	return err != nil && !refused
 }
 
-// scriptArgs returns the arguments of EVALSHA. The wire sets the first two.
-func scriptArgs(keys []string, args ...any) []any {
-	all := append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
+// submit queues a call. Calls that find all lanes under way share a pipeline, so many callers cost few system calls. In a
+// cluster each call has a lane of its own, since a pipeline is worth it for one server.
+func (n *lockNode) submit(c *wireCall) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.queue = append(n.queue, c)
+	if n.batch == 1 || n.lanes < wireLanes {
+		n.lanes++
+		n.l.spawn(n.lane)
 	}
-	return append(all, args...)
+}
+
+// lane carries what is queued, batch after batch, and ends when nothing is.
+func (n *lockNode) lane() {
+	runtime.Gosched() // to those who are about to call, so that they share the batch
+	for batch := n.next(); len(batch) > 0; batch = n.next() {
+		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.Timeout)
+		n.exec(ctx, batch)
+		cancel()
+		for _, c := range batch {
+			close(c.done)
+		}
+		runtime.Gosched()
+	}
+}
+
+// next takes the next batch out of the queue. Without one the lane has ended.
+func (n *lockNode) next() []*wireCall {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	size := min(len(n.queue), n.batch)
+	if size == 0 {
+		n.lanes--
+	}
+	batch := slices.Clone(n.queue[:size])
+	n.queue = slices.Delete(n.queue, 0, size)
+	return batch
 }
 
 // command makes the call as EVALSHA or EVAL.
@@ -103,68 +111,14 @@ func (c *wireCall) command(ctx context.Context, verb, script string) redis.Cmder
 	return onceCmd{c.cmd}
 }
 
-// submit queues a call, and starts one more lane for the queue if it is time.
-func (w *lockWire) submit(c *wireCall) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.queue = append(w.queue, c)
-	now := time.Now()
-	due := w.trip > wirePause || now.Sub(w.latest) >= wirePause
-	if w.batch == 1 || w.lanes == 0 || w.lanes < wireLanes && due {
-		w.latest = now
-		w.lanes++
-		go w.lane()
-	}
-}
-
-// forget drops a call without waiters, and reports whether it had been sent.
-func (w *lockWire) forget(c *wireCall) (sent bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i := slices.Index(w.queue, c); i >= 0 {
-		w.queue = slices.Delete(w.queue, i, i+1)
-	}
-	return c.sent
-}
-
-// lane carries what is queued, batch after batch, and ends when nothing is.
-func (w *lockWire) lane() {
-	runtime.Gosched() // to those who are about to call, so that they share the batch
-	w.mu.Lock()
-	for len(w.queue) > 0 {
-		n := min(len(w.queue), w.batch)
-		batch := slices.Clone(w.queue[:n])
-		w.queue = slices.Delete(w.queue, 0, n)
-		for _, c := range batch {
-			c.sent = true
-		}
-		w.mu.Unlock()
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
-		w.exec(ctx, batch)
-		cancel()
-		trip := time.Since(began)
-		for _, c := range batch {
-			close(c.done)
-		}
-		runtime.Gosched()
-		w.mu.Lock()
-		w.trip = trip
-	}
-	if w.lanes--; w.lanes == 0 {
-		w.idle.Broadcast()
-	}
-	w.mu.Unlock()
-}
-
 // exec sends a batch as one pipeline, after which each call has its reply or error. A script that the
 // server does not know is sent to it.
-func (w *lockWire) exec(ctx context.Context, batch []*wireCall) {
+func (n *lockNode) exec(ctx context.Context, batch []*wireCall) {
 	var err error
 	if len(batch) == 1 {
-		_ = w.client.Process(ctx, batch[0].command(ctx, "evalsha", batch[0].script.sha)) // the command has the error
+		_ = n.client.Process(ctx, batch[0].command(ctx, "evalsha", batch[0].script.sha)) // the command has the error
 	} else {
-		p := w.client.Pipeline()
+		p := n.client.Pipeline()
 		for _, c := range batch {
 			_ = p.Process(ctx, c.command(ctx, "evalsha", c.script.sha))
 		}
@@ -173,18 +127,9 @@ func (w *lockWire) exec(ctx context.Context, batch []*wireCall) {
 	for _, c := range batch {
 		switch {
 		case redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT"):
-			_ = w.client.Process(ctx, c.command(ctx, "eval", c.script.source))
+			_ = n.client.Process(ctx, c.command(ctx, "eval", c.script.source))
 		case err != nil && c.cmd.Err() == nil && c.cmd.Val() == nil:
 			c.cmd.SetErr(fmt.Errorf("pipeline: %w", err))
 		}
-	}
-}
-
-// close waits until every lane has ended: a bounded time, as each call's is.
-func (w *lockWire) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.lanes > 0 {
-		w.idle.Wait()
 	}
 }
