@@ -1,9 +1,7 @@
 package etcd
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -66,60 +64,49 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 	return snapshot, s.handle.Failed("observe", err)
 }
 
-func (s *Store) observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
+func (s *Store) observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (snapshot records.Snapshot, err error) {
 	s.mu.Lock()
 	v := s.view
 	s.mu.Unlock()
-	for sessions, partitions := false, false; ; {
-		if gen != "" && v.meta.generation != gen {
-			v = view{}
-		}
-		if since < v.meta.revision {
-			since = 0
-		}
-		st, err := s.look(ctx, v.meta.revision, since, sessions, partitions, len(suspects) > 0)
-		if err != nil {
-			return records.Snapshot{}, err
-		}
-		if !st.Succeeded {
-			m, err := s.enter(ctx, st, gen)
-			if err != nil && !errors.Is(err, errBegun) {
-				return records.Snapshot{}, err
+	sessions, partitions, complete := false, false, false
+	for again := true; again && err == nil; {
+		reads := s.look(since, sessions, partitions, len(suspects) > 0)
+		err = s.transact(ctx, s.client, gen, nil, reads, func(st *step) (err error) {
+			if v.meta.revision != st.meta.revision {
+				v = view{meta: st.meta}
 			}
-			v, sessions, partitions = view{meta: m}, true, true
-			continue
-		}
-		newSessions := v.changed != st.revision(s.key("changed/sessions")) || v.alive != st.lists[s.key("alive/")].GetCount()
-		changed := st.read[s.key("changed/partitions")]
-		newPartitions, moves := changed.GetModRevision() > since, changed.GetVersion()
-		switch {
-		case st.behind || st.Header.ClusterId != v.meta.cluster || moves < v.moves:
-			if err := s.beginGeneration(ctx, v.meta, v.meta.settings); err != nil {
-				return records.Snapshot{}, err
+			if again = since < v.meta.revision && since > 0 || since > st.Header.Revision; again {
+				since = 0
+				return nil
 			}
-			v = view{}
-			continue
-		case since > st.Header.Revision:
-			since, partitions = 0, true
-			continue
-		case newSessions && !sessions || newPartitions && !partitions:
-			sessions, partitions = sessions || newSessions, partitions || newPartitions
-			continue
-		case sessions:
-			if err := s.see(&v, since, st); err != nil {
-				return records.Snapshot{}, err
+			newSessions := v.changed != st.revision(s.key("changed/sessions")) || v.alive != st.lists[s.key("alive/")].GetCount()
+			changed := st.read[s.key("changed/partitions")]
+			newPartitions := changed.GetModRevision() > since
+			if changed.GetVersion() < v.moves {
+				return errLost
 			}
-		}
-		known := st.lists[s.key("partition/")].GetKvs()
-		if kv := st.read[s.key("complete")]; kv != nil {
-			known = append(slices.Clip(known), kv)
-		}
-		if s.learn(v.meta.generation, moves, known...) {
-			// If this fails, the next look does it.
-			_, _ = s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), v.meta.revision)}, []clientv3.Op{clientv3.OpPut(s.key("complete"), "")}, nil)
-		}
-		return s.snapshot(v, st, incarnation, since, suspects)
+			if again = newSessions && !sessions || newPartitions && !partitions; again {
+				sessions, partitions = sessions || newSessions, partitions || newPartitions
+				return nil
+			}
+			if sessions {
+				if err := s.see(&v, since, st); err != nil {
+					return err
+				}
+			}
+			known := st.lists[s.key("partition/")].GetKvs()
+			if kv := st.read[s.key("complete")]; kv != nil {
+				known = append(slices.Clip(known), kv)
+			}
+			complete = s.learn(v.meta.generation, changed.GetVersion(), known...)
+			snapshot, err = s.snapshot(v, st, incarnation, since, suspects)
+			return err
+		})
 	}
+	if complete && err == nil { // if what follows fails, the next look does it
+		_, _ = s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), v.meta.revision)}, []clientv3.Op{clientv3.OpPut(s.key("complete"), "")}, nil)
+	}
+	return snapshot, err
 }
 
 // see makes a view what etcd shows of the sessions, and keeps it for the next look. The caller of Observe has
@@ -205,23 +192,22 @@ func (s *Store) snapshot(v view, st *step, incarnation string, since int64, susp
 	return snapshot, nil
 }
 
-// look reads the state for Observe, provided that the generation began at revision meta; otherwise it reads only the
-// key meta. Unless sessions or partitions is set, it reads only whether they have changed. It contains no
+// look returns what Observe reads: unless sessions or partitions is set, only whether they have changed. It contains no
 // nested transaction, because etcd writes each of those to its log.
-func (s *Store) look(ctx context.Context, meta, since int64, sessions, partitions, stamps bool) (*step, error) {
+func (s *Store) look(since int64, sessions, partitions, stamps bool) []clientv3.Op {
 	get, prefix, keys := clientv3.OpGet, clientv3.WithPrefix(), clientv3.WithKeysOnly()
-	then := []clientv3.Op{get(s.key("quarantine")), get(s.key("complete")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}
+	reads := []clientv3.Op{get(s.key("quarantine")), get(s.key("complete")), get(s.key("changed/sessions")), get(s.key("changed/partitions"))}
 	switch {
 	case sessions:
-		then = append(then, get(s.key("alive/"), prefix), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),
+		reads = append(reads, get(s.key("alive/"), prefix), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys),
 			get(s.key(records.Placements.String())), get(s.key(records.Suspects.String())))
 	case stamps:
-		then = append(then, get(s.key("alive/"), prefix, clientv3.WithCountOnly()), get(s.key("session/"), prefix, keys))
+		reads = append(reads, get(s.key("alive/"), prefix, clientv3.WithCountOnly()), get(s.key("session/"), prefix, keys))
 	default:
-		then = append(then, get(s.key("alive/"), prefix, clientv3.WithCountOnly()))
+		reads = append(reads, get(s.key("alive/"), prefix, clientv3.WithCountOnly()))
 	}
 	if partitions {
-		then = append(then, get(s.key("partition/"), prefix, clientv3.WithMinModRev(since+1)))
+		reads = append(reads, get(s.key("partition/"), prefix, clientv3.WithMinModRev(since+1)))
 	}
-	return s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), cmp.Or(meta, -1))}, then, []clientv3.Op{get(s.key("meta"))})
+	return reads
 }

@@ -18,8 +18,9 @@ import (
 // errPartly means that a call has changed some of its partitions, and cannot change others.
 var errPartly = errors.New("etcd: only a part of the changes was written")
 
-// errDeleted means that a partition had a record, which is no longer there. A worker may still serve it.
-var errDeleted = errors.New("etcd: a partition was deleted")
+// errLost means that something is missing that etcd has had, such as the record of a partition, which a worker may
+// still serve.
+var errLost = errors.New("etcd: data were lost")
 
 const (
 	maxJobs = 100 // partitions that one transaction changes: etcd takes 128 operations and 1.5 MiB by default
@@ -121,7 +122,7 @@ func (s *Store) do(st *step, jobs []job, after []*partition) (err error) {
 		p := partitions[j.partition]
 		if p == nil {
 			if !st.has(s.partitionKey(j.partition)) && st.has(s.key("complete")) {
-				return errDeleted
+				return errLost
 			}
 			if p, err = decodePartition(j.partition, st.meta.generation, st.read[s.partitionKey(j.partition)]); err != nil {
 				return fmt.Errorf("partition %d: %w", j.partition, err)

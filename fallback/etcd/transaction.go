@@ -86,7 +86,7 @@ func (s *Store) transact(ctx context.Context, client *connection, gen string, st
 		if err == nil {
 			err = f(st)
 		}
-		if errors.Is(err, errDeleted) {
+		if errors.Is(err, errLost) {
 			err = cmp.Or(s.beginGeneration(ctx, st.meta, st.meta.settings), records.ErrGeneration)
 		}
 		if err != nil || len(st.ops) == 0 {
