@@ -44,15 +44,8 @@ func (m *Machine) takes(inc string) bool {
 }
 
 func (m *Machine) agrees(inc string) bool {
-	if !m.on(guardAgreement) {
-		return true
-	}
-	for _, w := range m.view.Workers {
-		if w.Incarnation == inc {
-			return w.View == m.view.Digest
-		}
-	}
-	return false
+	agreeing := Peer{Incarnation: inc, View: m.view.Digest}
+	return slices.Contains(m.view.Workers, agreeing) || !m.on(guardAgreement)
 }
 
 // takeState learns what the store says of a partition. Within a generation

@@ -95,28 +95,29 @@ func (m *Machine) cleared(call *storeCall, sent *int, r Reply) (n int) {
 	return 0
 }
 
+// ofOthers returns the residue whose holders are other incarnations.
+func (m *Machine) ofOthers(residue []records.Residue) []records.Residue {
+	return slices.DeleteFunc(slices.Clone(residue), func(r records.Residue) bool { return r.Holder == m.me() })
+}
+
 // block records the residue of a partition that opens, and returns it without the keys that still
 // run here: the local mutex holds those.
 func (m *Machine) block(s records.PartitionState) []records.Residue {
-	delete(m.inherited, s.Partition)
-	for _, r := range s.Residue {
-		if r.Holder == m.me() || !m.on(guardResidue) {
-			continue
-		}
-		m.inherited[s.Partition] = append(m.inherited[s.Partition], r)
+	blocks := m.ofOthers(s.Residue)
+	if !m.on(guardResidue) {
+		blocks = nil
 	}
-	return slices.Clone(m.inherited[s.Partition])
+	m.put(m.inherited, s.Partition, blocks)
+	return slices.Clone(blocks)
 }
 
 // reblock records the residue of others that a partition that we serve still has, and unblocks the
 // keys whose entry is gone. An entry that was absent when we opened the partition blocks nothing:
 // it came back with the store's past. We remove it once its holder is dead.
 func (m *Machine) reblock(s records.PartitionState) {
-	var left []records.Residue
-	for _, r := range s.Residue {
-		if r.Holder != m.me() && (m.on(guardInherited) || len(m.inherited[s.Partition]) > 0) {
-			left = append(left, r)
-		}
+	left := m.ofOthers(s.Residue)
+	if !m.on(guardInherited) && len(m.inherited[s.Partition]) == 0 {
+		left = nil
 	}
 	for _, g := range m.inherited[s.Partition] {
 		if !slices.ContainsFunc(left, func(r records.Residue) bool { return r.Key == g.Key }) {

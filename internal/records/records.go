@@ -162,17 +162,14 @@ type Hint struct {
 // Pass passes h on to the receiver of hints, a channel with room for one. If one is there that was not received,
 // both become the zero Hint. Only one goroutine may pass hints to a channel.
 func (h Hint) Pass(hints chan Hint) {
-	for {
-		select {
-		case hints <- h:
-			return
-		default:
-		}
+	select {
+	case hints <- h:
+	default:
 		select {
 		case <-hints:
-			h = Hint{}
-		default:
+		default: // received meanwhile
 		}
+		hints <- Hint{} // there is room, since nobody else sends
 	}
 }
 

@@ -3,6 +3,7 @@ package stores
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -15,10 +16,7 @@ import (
 func Join(list ...string) string {
 	var b strings.Builder
 	for _, s := range list {
-		b.WriteString(strconv.Itoa(len(s)))
-		b.WriteByte(':')
-		b.WriteString(s)
-		b.WriteByte(',')
+		fmt.Fprintf(&b, "%d:%s,", len(s), s)
 	}
 	return b.String()
 }
