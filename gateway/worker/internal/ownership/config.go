@@ -175,11 +175,9 @@ type event struct {
 }
 
 // Post passes in to all lives.
-func (s *Shell) Post(in handoff.Input) { s.post(nil, in) }
+func (s *Shell) Post(in handoff.Input) { s.post(event{input: in}) }
 
-func (s *Shell) post(l *life, in handoff.Input) { s.postEvent(event{life: l, input: in}) }
-
-func (s *Shell) postEvent(e event) {
+func (s *Shell) post(e event) {
 	s.mu.Lock()
 	s.inbox = append(s.inbox, e)
 	s.mu.Unlock()

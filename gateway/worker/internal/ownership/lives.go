@@ -214,7 +214,7 @@ func (s *Shell) perform(l *life, effect handoff.Effect) {
 		s.ended.Go(func() { s.call(l, e) })
 	case handoff.Register:
 		if l.astray { // its session is in another store
-			s.post(l, handoff.Reply{ID: e.ID, Err: records.ErrSessionGone})
+			s.post(event{life: l, input: handoff.Reply{ID: e.ID, Err: records.ErrSessionGone}})
 			return
 		}
 		s.ended.Go(func() { s.call(l, e) })
@@ -291,7 +291,7 @@ func (s *Shell) call(l *life, call handoff.StoreCall) {
 	if r.Err != nil && !errors.Is(r.Err, records.ErrGeneration) && s.ctx.Err() == nil {
 		s.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}
-	s.postEvent(event{life: l, input: r, store: id})
+	s.post(event{life: l, input: r, store: id})
 }
 
 // viewInput returns view as the input of a machine. sameRing says that its ring is that of the view

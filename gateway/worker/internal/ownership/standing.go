@@ -190,7 +190,7 @@ func (s *Shell) shareOf(incarnation string) (of share) {
 
 // Drain is Worker.Drain.
 func (s *Shell) Drain(ctx context.Context) error {
-	s.post(nil, handoff.Leave{})
+	s.Post(handoff.Leave{})
 	var half <-chan time.Time
 	if deadline, ok := ctx.Deadline(); ok {
 		half = time.After(time.Until(deadline) / 2)
@@ -200,7 +200,7 @@ func (s *Shell) Drain(ctx context.Context) error {
 		case <-s.gone:
 			return nil
 		case <-half:
-			s.post(nil, handoff.Leave{Now: true})
+			s.Post(handoff.Leave{Now: true})
 		case <-s.ctx.Done():
 			select {
 			case <-s.gone:
@@ -219,19 +219,20 @@ func (s *Shell) Drain(ctx context.Context) error {
 func (s *Shell) followApps() {
 	was := s.appless
 	s.appless = s.cfg.Health(was == nil || !s.othersServe())
-	switch {
-	case s.appless != nil && was == nil:
-		s.isSettled.Store(false)
-		if !s.leaving {
-			s.cfg.Log.Warn("this worker leaves the ring until its app answers", "worker", s.cfg.Name, "error", s.appless)
-		}
-		s.announceState()
-	case s.appless == nil && was != nil:
-		if !s.leaving {
-			s.cfg.Log.Info("the app answers: this worker joins the ring", "worker", s.cfg.Name)
-		}
-		s.announceState()
+	if (s.appless == nil) == (was == nil) {
+		return
 	}
+	switch {
+	case s.leaving:
+	case s.appless != nil:
+		s.cfg.Log.Warn("this worker leaves the ring until its app answers", "worker", s.cfg.Name, "error", s.appless)
+	default:
+		s.cfg.Log.Info("the app answers: this worker joins the ring", "worker", s.cfg.Name)
+	}
+	if s.appless != nil {
+		s.isSettled.Store(false)
+	}
+	s.announceState()
 }
 
 // SessionsLost returns how many sessions were lost.
