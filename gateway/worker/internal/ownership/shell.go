@@ -145,7 +145,6 @@ func (s *Shell) handle(e event) {
 			e.input = in
 		}
 		s.noteAgreement(in.Err)
-		s.calls.noteResult(in.Err)
 	}
 	if e.life == nil {
 		s.stepAll(e.input)

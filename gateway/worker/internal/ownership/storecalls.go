@@ -45,19 +45,16 @@ type storeCalls struct {
 }
 
 // count counts a call to the store that has taken so long. That nothing was applied
-// since the data or the session are others is an answer, and no failure.
+// since the data or the session are others is no failure. An error that says something definite is an answer.
 func (c *storeCalls) count(call storeCall, took time.Duration, err error) {
 	c.took[call].Observe(took)
-	if err != nil && !errors.Is(err, records.ErrGeneration) && !errors.Is(err, records.ErrSessionGone) {
+	failed := err != nil && !errors.Is(err, records.ErrGeneration) && !errors.Is(err, records.ErrSessionGone)
+	if failed {
 		c.failures[call].Add(1)
 	}
-}
-
-// noteResult records the end of a call. An error that says something definite is an answer.
-func (c *storeCalls) noteResult(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil || errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone) || errors.Is(err, ring.ErrSettings) {
+	if !failed || errors.Is(err, ring.ErrSettings) {
 		c.answered = time.Now()
 	} else {
 		c.failed, c.err = time.Now(), err
