@@ -124,13 +124,9 @@ func (s *Store) see(v *view, since int64, st *step) error {
 	if max(known.version, since) >= changed { // looked for since one has run out
 		v.version = st.Header.Revision
 	}
-	lives := map[string]bool{}
-	for _, kv := range alive {
-		lives[s.name("alive/", kv.Key)] = true
-	}
 	for _, kv := range st.lists[s.key("session/")].GetKvs() {
 		incarnation := s.name("session/", kv.Key)
-		if !lives[incarnation] {
+		if v.present[s.key("alive", incarnation)] == nil {
 			v.gone = append(v.gone, records.Stamp{Incarnation: incarnation, Beat: kv.ModRevision})
 			continue
 		}
@@ -151,9 +147,7 @@ func (s *Store) see(v *view, since int64, st *step) error {
 		v.released = append(v.released, s.name("released/", kv.Key))
 	}
 	for n := range v.notes {
-		if kv := st.read[s.key(records.Note(n).String())]; kv != nil {
-			v.notes[n] = string(kv.Value)
-		}
+		v.notes[n] = string(st.read[s.key(records.Note(n).String())].GetValue())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +178,7 @@ func (s *Store) snapshot(v view, st *step, incarnation string, since int64, susp
 	}
 	for _, kv := range st.lists[s.key("session/")].GetKvs() {
 		name := s.name("session/", kv.Key)
-		live := func(state records.SessionState) bool { return state.Incarnation == name }
-		if slices.Contains(suspects, name) && slices.ContainsFunc(v.sessions, live) {
+		if slices.Contains(suspects, name) && v.present[s.key("alive", name)] != nil {
 			snapshot.Stamps = append(snapshot.Stamps, records.Stamp{Incarnation: name, Beat: kv.ModRevision})
 		}
 	}

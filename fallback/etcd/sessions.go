@@ -200,10 +200,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 func (s *Store) Replace(ctx context.Context, note records.Note, from, to string) (now string, err error) {
 	key := s.key(note.String())
 	err = s.transact(ctx, s.client, "", nil, []clientv3.Op{clientv3.OpGet(key)}, func(st *step) error {
-		now = ""
-		if kv := st.read[key]; kv != nil {
-			now = string(kv.Value)
-		}
+		now = string(st.read[key].GetValue())
 		if now == from && from != to {
 			now = to
 			st.put(key, to)

@@ -69,7 +69,7 @@ func (s *Store) recognize(cluster uint64) error {
 // The default port is 2379. The query of an etcds URL may carry ca, cert, key (PEM files), server_name and
 // skip_verify=true.
 func New(url string, cfg store.Config) (*Store, error) {
-	handle, err := stores.NewHandle("etcd", cfg.Settings, stores.ErrFields, errPartly)
+	handle, err := stores.NewHandle("etcd", cfg.Settings, errPartly)
 	if err != nil {
 		return nil, err
 	}

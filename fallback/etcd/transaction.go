@@ -201,11 +201,11 @@ func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err er
 // beginGeneration begins a generation in place of an old one, unless another process has. The sessions of the new one
 // must have settings, by default the store's own. The quarantine lasts for the longer one of the two TTLs.
 func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) error {
-	there, err := s.get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	there, err := s.read(ctx, clientv3.OpGet(s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {
 		return err
 	}
-	skip := s.handle.NewCluster.Load() && there.Count == 0
+	skip := s.handle.NewCluster.Load() && there.lists[s.prefix].Count == 0
 	m := meta{generation: rand.Text(), settings: settings, ttl: old.ttl, cluster: there.Header.ClusterId, id: cmp.Or(old.id, s.handle.Identity())}
 	if own := stores.SettingsText(s.handle.Given); settings == "" || settings == own {
 		m.settings, m.ttl = own, s.handle.Given.TTL

@@ -52,29 +52,29 @@ func (s *Store) watch(ctx context.Context, hints chan records.Hint) {
 // know it from before, as [store.Store] does.
 func (s *Store) Exists(ctx context.Context) error {
 	return s.handle.Exists(func() (ring.StoreID, error) {
-		r, err := s.get(ctx, s.key("meta"))
-		if err != nil || len(r.Kvs) == 0 {
+		st, err := s.read(ctx, clientv3.OpGet(s.key("meta")))
+		if err != nil || !st.has(s.key("meta")) {
 			return 0, err
 		}
-		m, err := decodeMeta(r.Kvs[0])
+		m, err := decodeMeta(st.read[s.key("meta")])
 		return m.id, err
 	})
 }
 
 // Ping returns an error if the store cannot be used. It changes nothing in the store.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.get(ctx, s.key("meta"))
+	_, err := s.read(ctx, clientv3.OpGet(s.key("meta")))
 	return s.handle.Failed("ping", err)
 }
 
 // Peers returns the gossip addresses of the sessions. It changes nothing in the store, and some of the
 // sessions may be over.
 func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
-	r, err := s.get(ctx, s.key("session/"), clientv3.WithPrefix())
+	st, err := s.read(ctx, clientv3.OpGet(s.key("session/"), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, s.handle.Failed("peers", err)
 	}
-	for _, kv := range r.Kvs {
+	for _, kv := range st.lists[s.key("session/")].Kvs {
 		if state, err := stores.ReadSession("", string(kv.Value)); err == nil && state.Gossip != "" {
 			peers = append(peers, state.Gossip)
 		}
@@ -82,12 +82,6 @@ func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
 	return peers, nil
 }
 
-func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (r *clientv3.GetResponse, err error) {
-	err = s.askEtcd(ctx, s.client, func(ctx context.Context) (err error) {
-		if r, err = s.client.Get(ctx, key, opts...); err == nil {
-			err = s.recognize(r.Header.ClusterId)
-		}
-		return err
-	})
-	return r, err
+func (s *Store) read(ctx context.Context, reads ...clientv3.Op) (*step, error) {
+	return s.commit(ctx, s.client, nil, reads, nil)
 }

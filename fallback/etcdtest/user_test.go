@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -83,11 +84,12 @@ func (s *slowLogin) Authenticate(ctx context.Context, _ *pb.AuthenticateRequest)
 	}
 }
 
-func (s *slowLogin) Range(ctx context.Context, _ *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (s *slowLogin) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if tokenOf(ctx) != "token" {
 		return nil, rpctypes.ErrGRPCInvalidAuthToken
 	}
-	return &pb.RangeResponse{Header: &pb.ResponseHeader{}}, nil
+	nothing := &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{}}}
+	return &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: true, Responses: slices.Repeat([]*pb.ResponseOp{nothing}, len(r.Success))}, nil
 }
 
 // A login may take longer than an attempt of a request, since etcd hashes the password. It is not begun anew.

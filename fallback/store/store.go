@@ -81,7 +81,7 @@ var ownershipScripts embed.FS
 // New makes a store over the Redis of a URL (see [fallback.NewClient]). It does no network I/O; the
 // first call reports an unreachable Redis.
 func New(url string, cfg Config) (*Store, error) {
-	handle, err := stores.NewHandle("store", cfg.Settings, stores.ErrFields)
+	handle, err := stores.NewHandle("store", cfg.Settings)
 	if err != nil {
 		return nil, err
 	}

@@ -34,13 +34,13 @@ type Handle struct {
 	running sync.WaitGroup
 }
 
-// NewHandle returns a handle of a package's store, which has answers of its own among the errors.
+// NewHandle returns a handle of a package's store, which has answers of its own among the errors, if any.
 func NewHandle(pkg string, settings ring.Settings, answers ...error) (*Handle, error) {
 	settings = settings.WithDefaults()
 	if err := settings.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", pkg, err)
 	}
-	common := []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, ErrClosed, context.Canceled}
+	common := []error{records.ErrGeneration, records.ErrSessionGone, ring.ErrSettings, ErrFields, ErrClosed, context.Canceled}
 	h := &Handle{Given: settings, pkg: pkg, answers: append(answers, common...), id: settings.Store}
 	h.Closing, h.stop = context.WithCancel(context.Background())
 	return h, nil
