@@ -29,6 +29,9 @@ func (l *login) with(ctx context.Context, conn *grpc.ClientConn) (context.Contex
 	token := l.token.Load()
 	if token == nil {
 		done := l.group.DoChan("", func() (any, error) {
+			if token := l.token.Load(); token != nil { // another login has just ended
+				return token, nil
+			}
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginTimeout)
 			defer cancel()
 			r, err := pb.NewAuthClient(conn).Authenticate(ctx, &pb.AuthenticateRequest{Name: l.user, Password: l.password})
