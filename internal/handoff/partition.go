@@ -106,22 +106,13 @@ func (m *Machine) takeTheirs(s records.PartitionState) {
 			m.emit(CancelHandlers{Partition: s.Partition})
 		}
 	case stateClaiming:
-		if s.Record != m.from(s.Partition) {
+		ours := func(c records.Change) bool { return c.Partition == s.Partition && c.From == s.Record }
+		if !slices.ContainsFunc(m.changes, ours) { // the claim under way is of another record
 			m.setState(s.Partition, stateRemote)
 		}
 	case stateParked, stateMoving:
 		m.setState(s.Partition, stateRemote)
 	}
-}
-
-// from returns the record that the change under way for p starts from.
-func (m *Machine) from(p int) records.Record {
-	for _, c := range m.changes {
-		if c.Partition == p {
-			return c.From
-		}
-	}
-	return records.Record{}
 }
 
 // open starts to serve a partition that has been granted to us.
@@ -365,8 +356,8 @@ func (m *Machine) settleChanges(refused bool) {
 		switch {
 		case !refused || part.state != stateMoving:
 			m.apply.next = m.now.Mono + m.retryEvery
-		case part.record == c.From:
-			m.missing(c.To) // or else the move would have been made
+		case part.record == c.From && m.peers[c.To].present:
+			m.vanish(c.To) // or else the move would have been made
 		}
 		switch {
 		case undecided && part.record.Owner == m.me():

@@ -320,14 +320,6 @@ func (m *Machine) suspect() {
 	}
 }
 
-// missing records that the store has no session of an incarnation, until the next snapshot says
-// otherwise.
-func (m *Machine) missing(inc string) {
-	if m.peers[inc].present {
-		m.vanish(inc)
-	}
-}
-
 // track begins to watch the incarnations that a partition depends on.
 func (m *Machine) track(s records.PartitionState) {
 	m.watch(s.Record.Owner)
