@@ -18,7 +18,11 @@ func (s *Store) Watch(ctx context.Context) <-chan records.Hint {
 }
 
 func (s *Store) watch(ctx context.Context, hints chan records.Hint) {
-	pubsub := s.subscribe(ctx)
+	subscribe := s.client.Subscribe
+	if s.sharded {
+		subscribe = s.client.SSubscribe
+	}
+	pubsub := subscribe(ctx, s.channel)
 	defer pubsub.Close()
 	// Without pings, which nobody waits to see answered: the connection's keep-alive notices a server that is gone.
 	messages := pubsub.ChannelWithSubscriptions(redis.WithChannelSize(16), redis.WithChannelHealthCheckInterval(0))
@@ -39,13 +43,6 @@ func (s *Store) watch(ctx context.Context, hints chan records.Hint) {
 			hint.Pass(hints)
 		}
 	}
-}
-
-func (s *Store) subscribe(ctx context.Context) *redis.PubSub {
-	if s.sharded {
-		return s.client.SSubscribe(ctx, s.channel)
-	}
-	return s.client.Subscribe(ctx, s.channel)
 }
 
 // readHint reads what prelude.lua publishes; anything else is a hint without content.
