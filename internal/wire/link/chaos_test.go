@@ -66,7 +66,7 @@ func TestChaos(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return &cutConn{Conn: nc, left: 200 + amount(20000)}, nil
+		return &cutConn{Conn: nc, left: 400 + amount(60_000)}, nil // more than the handshake, and than all requests at once
 	}}
 	var outcomes struct{ answered, unknown, notStarted int }
 	var wg sync.WaitGroup

@@ -70,19 +70,18 @@ func (cc *clientConn) abort(handed int64, heardAll bool) (lost, unsent int) {
 	defer cc.mu.Unlock()
 	for _, st := range cc.streams {
 		cc.forgetLocked(st)
+		outcome := ErrLost
 		switch {
 		case st.headEnd > handed: // the head is not complete: nothing started
+			outcome = ErrNotStarted
 			unsent++
-			st.stop(notStarted(cc.cause))
-			continue
 		case heardAll && st.stage == waiting:
+			outcome = ErrWaited
 			unsent++
-			st.stop(fmt.Errorf("%w: %w", ErrWaited, cc.cause))
-			continue
 		case !st.abandoned:
 			lost++
 		}
-		st.stop(fmt.Errorf("%w: %w", ErrLost, cc.cause))
+		st.stop(fmt.Errorf("%w: %w", outcome, cc.cause))
 	}
 	return lost, unsent
 }

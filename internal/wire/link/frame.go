@@ -82,6 +82,12 @@ func appendFrame(b []byte, h header, payload []byte) []byte {
 	return append(b, payload...)
 }
 
+// bareFrame returns a frame without a payload.
+func bareFrame(k kind, stream uint64) (b [headerLen]byte) {
+	putHeader(b[:], header{kind: k, stream: stream})
+	return b
+}
+
 // openFrame appends room for a header, which closeFrame fills in.
 func openFrame(b []byte) []byte {
 	return append(b, make([]byte, headerLen)...)

@@ -112,26 +112,24 @@ func (s *Server) ServeConn(nc net.Conn) error {
 // addConn registers a connection, if there is room for it.
 func (s *Server) addConn(sc *serverConn) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.ended {
-		s.mu.Unlock()
 		return ErrClosed
 	}
-	full, oldest := len(s.conns) >= s.MaxConns, s.greeting.Front()
-	if full && oldest != nil {
+	if len(s.conns) >= s.MaxConns {
+		oldest := s.greeting.Front()
+		if oldest == nil {
+			s.cfg.Logger.Warn("link: a connection was refused: there are too many", "bound", s.MaxConns, "peer", sc.remote)
+			return errCrowded
+		}
 		late := oldest.Value.(*serverConn)
 		s.forgetLocked(late)
 		late.fail(errCrowded)
 	}
-	if !full || oldest != nil {
-		s.conns[sc] = struct{}{}
-		sc.greeting = s.greeting.PushBack(sc)
-		s.wg.Add(1)
-		s.mu.Unlock()
-		return nil
-	}
-	s.mu.Unlock()
-	s.cfg.Logger.Warn("link: a connection was refused: there are too many", "bound", s.MaxConns, "peer", sc.remote)
-	return errCrowded
+	s.conns[sc] = struct{}{}
+	sc.greeting = s.greeting.PushBack(sc)
+	s.wg.Add(1)
+	return nil
 }
 
 func (s *Server) greeted(sc *serverConn) {
@@ -183,14 +181,7 @@ func (s *Server) Renew() {
 // start, and waits for the requests that have started. When ctx ends first,
 // it closes what is left and returns ctx's cause.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.init()
-	s.mu.Lock()
-	s.ended = true
-	s.closeListenersLocked()
-	for sc := range s.conns {
-		sc.drain()
-	}
-	s.mu.Unlock()
+	s.end((*serverConn).drain)
 	done := make(chan struct{})
 	go func() {
 		s.wg.Wait()
@@ -208,19 +199,20 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close ends all listeners and connections at once and cancels the requests
 // under way. It does not wait for their handlers.
 func (s *Server) Close() error {
+	s.end(func(sc *serverConn) { sc.fail(ErrClosed) })
+	return nil
+}
+
+// end takes no more connections, and ends all that there are by each.
+func (s *Server) end(each func(*serverConn)) {
 	s.init()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	s.closeListenersLocked()
-	for sc := range s.conns {
-		sc.fail(ErrClosed)
-	}
-	return nil
-}
-
-func (s *Server) closeListenersLocked() {
 	for _, ln := range s.listeners {
 		ln.Close()
+	}
+	for sc := range s.conns {
+		each(sc)
 	}
 }

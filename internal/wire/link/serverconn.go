@@ -31,7 +31,7 @@ type serverConn struct {
 	running  int                      // handlers, those of cancelled streams included
 	last     uint64                   // highest stream that was taken
 	draining bool
-	handing  bool        // it waits to be handed over
+	plain    bool        // it is for HTTP/1.1, and handed over unless it fails before
 	late     *time.Timer // closes a drained connection; nil while it is not one
 	waits    waits
 	slow     list.List // of *stream: answers that wait to be read, the longest waiting first
@@ -95,22 +95,20 @@ type Plain struct{ netutil.ReadAhead }
 func (sc *serverConn) handOver() error {
 	conn := &Plain{netutil.ReadAhead{Conn: sc.bare, Ahead: bytes.Clone(sc.in.arrived())}}
 	sc.mu.Lock()
-	sc.handing = true
-	refused := sc.draining || sc.srv.Plain == nil
+	sc.plain = true
+	draining := sc.draining
 	sc.mu.Unlock()
-	if refused || !sc.srv.Plain.Put(conn, sc.done, sc.handed) {
+	if draining || sc.srv.Plain == nil || !sc.srv.Plain.Put(conn, sc.done, sc.handed) {
 		netutil.CloseNow(conn)
 		return ErrClosed
 	}
 	return nil
 }
 
-// handed reports whether the connection may be handed over, which it is then.
-func (sc *serverConn) handed() bool {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	may := !sc.draining && !sc.ended()
-	sc.draining = true // nothing is left to be drained
+// handed reports whether the connection is handed over: fail does nothing any more, unless it was
+// called before.
+func (sc *serverConn) handed() (may bool) {
+	sc.failOnce.Do(func() { may = true })
 	return may
 }
 
@@ -133,7 +131,7 @@ func (sc *serverConn) drain() {
 		return
 	}
 	sc.draining = true
-	if sc.handing {
+	if sc.plain {
 		sc.fail(ErrClosed)
 		return
 	}

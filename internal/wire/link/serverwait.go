@@ -32,8 +32,6 @@ type waits struct {
 	fresh   []*serverStream // began to wait after the last tick
 	lasting []*serverStream // were unsaid at the last tick
 	ticking bool
-	timer   *time.Timer // nil until there is a wait
-	frames  []byte      // memory
 }
 
 // wait is a request's part in them, under serverConn.mu.
@@ -47,39 +45,8 @@ type wait struct {
 // not begun. BeginWait returns false and records nothing if half of the requests that the
 // connection takes already wait. The caller should then refuse the request as [Busy], which keeps
 // the other half free for requests that need not wait.
-func (r *ServerRequest) BeginWait() bool { return r.st.sc.beginWait(r.st) }
-
-// EndWait ends the wait that a BeginWait has allowed. The request has been refused,
-// or Begin was called before.
-func (r *ServerRequest) EndWait() { r.st.sc.endWait(r.st) }
-
-// NoteBegin sends the frame that Begin waits for, if there is one, without waiting. A caller that
-// begins several requests at once calls it for all of them first.
-func (r *ServerRequest) NoteBegin() { r.st.sc.noteBegin(r.st, r.st.c.out.add) }
-
-// Begin must be called before a request begins that has waited. If the client knows of the wait,
-// Begin returns when the kernel has taken the frame that ends it. After an error, which comes
-// within a second, the request must not begin, and may be refused: the client has left, or takes
-// nothing.
-func (r *ServerRequest) Begin() error {
+func (r *ServerRequest) BeginWait() bool {
 	st, sc := r.st, r.st.sc
-	sc.noteBegin(st, sc.out.stage)
-	sc.mu.Lock()
-	end := st.wait.begun
-	sc.mu.Unlock()
-	err := errUntaken
-	if end >= 0 {
-		err = st.c.out.flush(&st.ctx, end)
-	}
-	if err != nil {
-		return fmt.Errorf("link: a request that has waited must not begin: %w", err)
-	}
-	return nil
-}
-
-// beginWait counts a request that waits for others to end, unless those are half
-// of what the connection takes.
-func (sc *serverConn) beginWait(st *serverStream) bool {
 	sc.mu.Lock()
 	may := sc.waits.count < (sc.cfg.MaxStreams+1)/2
 	if may {
@@ -97,7 +64,10 @@ func (sc *serverConn) beginWait(st *serverStream) bool {
 	return may
 }
 
-func (sc *serverConn) endWait(st *serverStream) {
+// EndWait ends the wait that a BeginWait has allowed. The request has been refused,
+// or Begin was called before.
+func (r *ServerRequest) EndWait() {
+	st, sc := r.st, r.st.sc
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	sc.waits.count--
@@ -106,31 +76,47 @@ func (sc *serverConn) endWait(st *serverStream) {
 	}
 }
 
-func (sc *serverConn) noteBegin(st *serverStream, queue func([]byte) (end int64, err error)) {
+// NoteBegin sends the frame that Begin waits for, if there is one, without waiting. A caller that
+// begins several requests at once calls it for all of them first.
+func (r *ServerRequest) NoteBegin() { r.noteBegin(r.st.c.out.add) }
+
+// Begin must be called before a request begins that has waited. If the client knows of the wait,
+// Begin returns when the kernel has taken the frame that ends it. After an error, which comes
+// within a second, the request must not begin, and may be refused: the client has left, or takes
+// nothing.
+func (r *ServerRequest) Begin() error {
+	out, err := r.st.c.out, errUntaken
+	if end := r.noteBegin(out.stage); end >= 0 {
+		err = out.flush(r.Context(), end)
+	}
+	if err != nil {
+		return fmt.Errorf("link: a request that has waited must not begin: %w", err)
+	}
+	return nil
+}
+
+// noteBegin returns where in the byte stream the begun frame ends, see wait.
+func (r *ServerRequest) noteBegin(queue func([]byte) (end int64, err error)) (end int64) {
+	st, sc := r.st, r.st.sc
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	if st.wait.state == said {
-		var frame [headerLen]byte
-		putHeader(frame[:], header{kind: kindBegun, stream: st.id})
+		frame := bareFrame(kindBegun, st.id)
 		var err error
 		if st.wait.begun, err = queue(frame[:]); err != nil {
 			st.wait.begun = -1
 		}
 	}
 	st.wait.state = begun
+	return st.wait.begun
 }
 
 // tickLocked sees that the next tick comes.
 func (sc *serverConn) tickLocked() {
-	ws := &sc.waits
-	switch {
-	case ws.ticking:
-	case ws.timer == nil:
-		ws.timer = time.AfterFunc(waitTick, sc.tellWaits)
-	default:
-		ws.timer.Reset(waitTick)
+	if !sc.waits.ticking {
+		sc.waits.ticking = true
+		time.AfterFunc(waitTick, sc.tellWaits)
 	}
-	ws.ticking = true
 }
 
 // tellWaits reports waits to the client that have lasted for a tick, and runs again a tick later
@@ -139,19 +125,15 @@ func (sc *serverConn) tellWaits() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	ws := &sc.waits
-	frames := ws.frames[:0]
 	for _, st := range ws.lasting {
 		if st.wait.state == unsaid {
 			st.wait.state = said
-			frames = appendFrame(frames, header{kind: kindWaiting, stream: st.id}, nil)
+			frame := bareFrame(kindWaiting, st.id)
+			sc.queue(frame[:])
 		}
 	}
 	clear(ws.lasting)
 	ws.lasting, ws.fresh = slices.DeleteFunc(ws.fresh, func(st *serverStream) bool { return st.wait.state != unsaid }), ws.lasting[:0]
-	ws.frames = frames
-	if len(frames) > 0 {
-		sc.queue(frames)
-	}
 	if ws.ticking = false; len(ws.lasting) > 0 && !sc.ended() {
 		sc.tickLocked()
 	}
