@@ -357,12 +357,16 @@ func (c *Cluster) Announce(change func(*ring.Member)) error {
 // Ping asks a member of View whether it lives, and waits for its answer, for half a second at most.
 func (c *Cluster) Ping(m ring.Member) bool {
 	others := c.news.others()
-	at, err := netip.ParseAddrPort(m.Gossip)
 	i := slices.IndexFunc(others, func(other memberlist.Address) bool { return other.Addr == m.Gossip && memberName(other.Name) == m.Name })
-	if i >= 0 && err == nil {
-		_, err = c.list.Ping(others[i].Name, net.UDPAddrFromAddrPort(at))
+	return i >= 0 && c.ping(others[i])
+}
+
+func (c *Cluster) ping(node memberlist.Address) bool {
+	at, err := netip.ParseAddrPort(node.Addr)
+	if err == nil {
+		_, err = c.list.Ping(node.Name, net.UDPAddrFromAddrPort(at))
 	}
-	return i >= 0 && err == nil
+	return err == nil
 }
 
 // Bury tells all members that the processes of incarnations are dead, so that they leave the views

@@ -92,7 +92,7 @@ func TestExplain(t *testing.T) {
 
 func TestAddedSeedsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := newJoiner(nil, []string{"seed"})
+		j, nobody := newJoiner(nil, []string{"seed"}), ring.NewView(nil, nil)
 		var addrs []string
 		for i := range 300 {
 			addrs = append(addrs, fmt.Sprintf("10.0.%d.%d:7946", i/256, i%256))
@@ -102,15 +102,15 @@ func TestAddedSeedsAreBounded(t *testing.T) {
 			t.Errorf("%d targets, want %d", n, addedBound+1)
 		}
 		time.Sleep(addedAge / 2)
-		again := j.due(time.Now(), nil)[:1]
-		for _, addr := range j.due(time.Now(), nil) {
+		again := j.due(time.Now(), nobody)[:1]
+		for _, addr := range j.due(time.Now(), nobody) {
 			if addr != "seed" {
 				again = []string{addr}
 			}
 		}
 		j.add(again)
 		time.Sleep(addedAge/2 + time.Second)
-		due := j.due(time.Now(), nil)
+		due := j.due(time.Now(), nobody)
 		if len(due) != 2 || j.targets["seed"] == nil || j.targets[again[0]] == nil {
 			t.Errorf("later there are %v, want the seed and %v", due, again)
 		}

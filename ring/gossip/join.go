@@ -33,11 +33,10 @@ type joiner struct {
 	c        *Cluster
 	seeds    []string
 	guessed  bool
-	first    chan struct{}   // closed after the first round
-	firstErr error           // every seed refused; read it after first
-	started  bool            // the first round is over; of run, as what follows
-	view     *ring.View      // of the latest round
-	present  map[string]bool // gossip addresses in it
+	first    chan struct{} // closed after the first round
+	firstErr error         // every seed refused; read it after first
+	started  bool          // the first round is over; of run, as what follows
+	view     *ring.View    // of the latest round
 	throttle throttle
 
 	mu      sync.Mutex
@@ -148,19 +147,17 @@ func (j *joiner) round() []error {
 
 // due returns the targets to try now, without added addresses of members that are present.
 func (j *joiner) due(now time.Time, view *ring.View) []string {
-	changed := view != j.view
-	if changed {
-		j.view, j.present = view, make(map[string]bool, len(view.Members))
-		for _, m := range view.Members {
-			j.present[m.Gossip] = true
-		}
+	changed, present := view != j.view, make(map[string]bool)
+	j.view = view
+	for _, m := range view.Members {
+		present[m.Gossip] = true
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.forgetLocked(now)
 	var due []string
 	for addr, t := range j.targets {
-		if (!now.Before(t.next) || changed && !t.lost) && (t.seed || !j.present[addr]) {
+		if (!now.Before(t.next) || changed && !t.lost) && (t.seed || !present[addr]) {
 			due = append(due, addr)
 		}
 	}

@@ -1,8 +1,6 @@
 package gossip
 
 import (
-	"net"
-	"net/netip"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -69,9 +67,7 @@ func (c *Cluster) stirAll() {
 func (c *Cluster) tell(others []memberlist.Address, ping bool) {
 	for _, other := range others[:min(len(others), gossipNodes)] {
 		if ping {
-			if at, err := netip.ParseAddrPort(other.Addr); err == nil {
-				go c.list.Ping(other.Name, net.UDPAddrFromAddrPort(at))
-			}
+			go c.ping(other)
 			continue
 		}
 		news := c.news.batch(newsBytes)
