@@ -11,8 +11,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/send"
@@ -41,82 +42,73 @@ func New(ws *send.Workers, decide func(*http.Request) (*status.Explanation, erro
 
 // Workers returns a row for each member that is a worker, by name, even if it does not answer in
 // time.
-func (o *Operator) Workers(ctx context.Context) []status.WorkerRow {
-	members := o.list()
-	rows := make([]status.WorkerRow, len(members))
-	each(members, func(i int, m ring.Member) {
-		s := new(status.WorkerStatus)
-		rows[i] = status.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String(), Status: s}
-		if err := o.askMember(ctx, m, calls.Status, "", nil, s); err != nil {
-			rows[i].Status, rows[i].Error = nil, err.Error()
-		}
-	})
+func (o *Operator) Workers(ctx context.Context) (rows []status.WorkerRow) {
+	for _, r := range askAll[status.WorkerStatus](ctx, o, calls.Status, "") {
+		rows = append(rows, status.WorkerRow{Name: r.Name, Address: r.Addr, State: r.State.String(), Status: r.answer, Error: r.failure})
+	}
 	return rows
-}
-
-func (o *Operator) list() (workers []ring.Member) {
-	for _, m := range o.workers.Members.View().Members {
-		if m.Role == ring.RoleWorker {
-			workers = append(workers, m)
-		}
-	}
-	return workers
-}
-
-// each calls f for each member, with its place in the list, for some at one time.
-func each(members []ring.Member, f func(int, ring.Member)) {
-	room := make(chan struct{}, askAtOnce)
-	var asking sync.WaitGroup
-	for i, m := range members {
-		room <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-room }()
-			f(i, m)
-		})
-	}
-	asking.Wait()
 }
 
 // Loads returns a row for each member that is a worker, with what its partitions cost lately.
-func (o *Operator) Loads(ctx context.Context) []status.LoadRow {
-	members := o.list()
-	rows := make([]status.LoadRow, len(members))
-	each(members, func(i int, m ring.Member) {
-		l := new(status.Loads)
-		rows[i] = status.LoadRow{Worker: m.Name, Loads: l}
-		if _, _, links := o.workers.Peer(m).Load(); links == 0 { // a balancer asks again and again, and both ends watch each link
-			defer o.workers.Forget(m)
-		}
-		if err := o.askMember(ctx, m, calls.Load, "", nil, l); err != nil {
-			rows[i].Loads, rows[i].Error = nil, err.Error()
-		}
-	})
+func (o *Operator) Loads(ctx context.Context) (rows []status.LoadRow) {
+	for _, r := range askAll[status.Loads](ctx, o, calls.Load, "") {
+		rows = append(rows, status.LoadRow{Worker: r.Name, Loads: r.answer, Error: r.failure})
+	}
 	return rows
+}
+
+func (o *Operator) list() []ring.Member {
+	return slices.DeleteFunc(slices.Clone(o.workers.Members.View().Members), func(m ring.Member) bool { return m.Role != ring.RoleWorker })
+}
+
+// reply is what a worker answers to a question that all are asked.
+type reply[T any] struct {
+	ring.Member
+	answer  *T     // nil for none
+	failure string // why there is none
+}
+
+// askAll asks each worker, some at one time. Replies are in the order of the workers' names.
+func askAll[T any](ctx context.Context, o *Operator, method, key string) []reply[T] {
+	members := o.list()
+	replies := make([]reply[T], len(members))
+	var asking errgroup.Group
+	asking.SetLimit(askAtOnce)
+	for i, m := range members {
+		asking.Go(func() error {
+			if _, _, links := o.workers.Peer(m).Load(); links == 0 && method == calls.Load { // a balancer asks again and again, and both ends watch each link
+				defer o.workers.Forget(m)
+			}
+			r := reply[T]{m, new(T), ""}
+			if err := o.askMember(ctx, m, method, key, nil, r.answer); err != nil {
+				r.answer, r.failure = nil, err.Error()
+			}
+			replies[i] = r
+			return nil
+		})
+	}
+	_ = asking.Wait() // replies have the errors
+	return replies
 }
 
 // Locks returns a page of the cluster's locks. It begins behind the key after, or with the first
 // lock for "". The order is that of partitions, and of keys within one.
 func (o *Operator) Locks(ctx context.Context, after string) status.LockPage {
-	members := o.list()
-	pages, errs := make([]status.LockPage, len(members)), make([]error, len(members))
-	each(members, func(i int, m ring.Member) {
-		errs[i] = o.askMember(ctx, m, calls.Locks, after, nil, &pages[i])
-	})
 	order := func(a, b string) int {
 		return cmp.Or(cmp.Compare(o.workers.Ring.Partition(a), o.workers.Ring.Partition(b)), cmp.Compare(a, b))
 	}
 	all := status.LockPage{Locks: []status.LockRow{}}
-	for i, page := range pages {
-		if errs[i] != nil {
-			all.Silent = append(all.Silent, members[i].Name)
+	for _, r := range askAll[status.LockPage](ctx, o, calls.Locks, after) {
+		if r.answer == nil {
+			all.Silent = append(all.Silent, r.Name)
 			continue
 		}
-		for _, row := range page.Locks {
-			row.At = members[i].Name
+		for _, row := range r.answer.Locks {
+			row.At = r.Name
 			all.Locks = append(all.Locks, row)
 		}
-		if page.Next != "" && (all.Next == "" || order(page.Next, all.Next) < 0) {
-			all.Next = page.Next // what follows is not known of this worker
+		if next := r.answer.Next; next != "" && (all.Next == "" || order(next, all.Next) < 0) {
+			all.Next = next // what follows is not known of this worker
 		}
 	}
 	slices.SortFunc(all.Locks, func(a, b status.LockRow) int { return order(a.Key, b.Key) })
@@ -148,18 +140,19 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []status.Lo
 	for i := range rows {
 		rows[i].At = m.Name
 	}
-	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
-		err = fmt.Errorf("%w: %q", status.ErrNotLocked, key)
-	}
-	return rows, err
+	return rows, asMissing(err, status.ErrNotLocked, key)
 }
 
 // Release ends the quarantine of a key. by names the operator in the worker's log. If the key is not
 // quarantined, the error wraps [status.ErrNotQuarantined].
 func (o *Operator) Release(ctx context.Context, key, by string) error {
-	err := o.orderAny(ctx, calls.Pardon, key, []byte(by))
+	return asMissing(o.orderAny(ctx, calls.Pardon, key, []byte(by)), status.ErrNotQuarantined, key)
+}
+
+// asMissing returns err, or an error that wraps missing if a worker has answered 404.
+func asMissing(err, missing error, key string) error {
 	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
-		return fmt.Errorf("%w: %q", status.ErrNotQuarantined, key)
+		return fmt.Errorf("%w: %q", missing, key)
 	}
 	return err
 }
@@ -291,11 +284,12 @@ func (o *Operator) follow(ctx context.Context, e *status.Explanation) {
 		e.FormerError = "it is no longer a member"
 		return
 	}
-	if status, err := o.explain(ctx, former, e.Key); err != nil {
+	status, err := o.explain(ctx, former, e.Key)
+	if err != nil {
 		e.FormerError = err.Error()
-	} else {
-		e.Former = &status
+		return
 	}
+	e.Former = &status
 }
 
 func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s status.KeyStatus, err error) {
