@@ -36,6 +36,9 @@ type downstream interface {
 	endAnswer(trailer link.Fields) error
 	// abort ends an answer so that the client does not take it for the whole.
 	abort()
+	// wait lets the client take its time with the body, and endBody waits until nothing reads it.
+	wait()
+	endBody()
 	send.Carrier
 }
 

@@ -20,7 +20,7 @@ func (x *upstreamRequest) failed(err error) answer {
 	warning, gone := "", false
 	rate, isRate := errors.AsType[*rateError](err)
 	switch {
-	case x.pace.late(), errors.Is(err, send.ErrClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
+	case x.pace != nil && x.pace.Late(), errors.Is(err, send.ErrClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
 		kind = problem.BodyTooSlow
 	case errors.Is(err, send.ErrBodyTooLarge):
 		kind = problem.BodyTooLarge

@@ -44,7 +44,7 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	defer r.recycle()
 	r.conn, r.unread = c, http1Body{conn: c}
 	r.init(c.ctx, c.server.router, r, &c.source)
-	r.tls = c.tls
+	r.tls, r.simple, r.Body.Reader = c.tls, true, &r.unread
 	r.Request.Method, r.Request.Target, r.Request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
 	list := r.memory.fields[:0]
 	for i := range c.head.Fields {
@@ -56,7 +56,7 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	} else {
 		c.enter(stageWorking, 0)
 	}
-	if r.serve(&r.unread) {
+	if r.serve() {
 		return false, r.keep
 	}
 	c.enter(stageWorking, 0)
@@ -84,6 +84,9 @@ func (r *http1Request) drop() {
 }
 
 func (r *http1Request) Carry(e send.Interruptible) (watched bool) { return r.conn.carrier.Carry(e) }
+
+func (r *http1Request) wait()    {} // nothing streams here
+func (r *http1Request) endBody() {}
 
 func (r *http1Request) start(status int) {
 	if r.pooled == nil {

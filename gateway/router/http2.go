@@ -2,6 +2,7 @@ package router
 
 import (
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -83,6 +84,7 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	s.Request.Method, s.Request.Target, s.Request.Host = stream.Method, stream.Path, stream.Authority
 	s.Request.ContentLength = stream.ContentLength
 	s.fields, s.tls = stream.Fields, stream.Scheme == "https" && c.tls != nil
+	s.Body.Reader = stream
 	stream.OnFail(s.failed)
 	if stream.Size > send.Floor {
 		s.heading.Account = c.source.account(c.server.router, s.KeyHeader(forwardedFor))
@@ -91,9 +93,17 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	case !s.heading.Reserve(stream.Size):
 		c.server.router.counters.refused(problem.BodiesFull)
 		stream.Reset(h2.RefusedStream)
-	case !s.isSimple() || !s.serve(stream):
-		body, _ := s.Taken()
-		c.serveHTTP(stream, body)
+	case stream.Path == "*":
+		s.start(http.StatusOK)
+		s.field("Date", c.server.dateText())
+		s.head(http1.Framing{Method: stream.Method, Status: http.StatusOK})
+		_ = s.write(nil, true) // should it fail, there is nobody to tell
+	case s.refuseForm(stream.Path, stream.Path):
+	case !s.isClean():
+		stream.Reset(h2.ProtocolError)
+	default:
+		s.takeBody()
+		s.serve()
 	}
 	s.recycle()
 }
@@ -103,6 +113,11 @@ func (s *h2Stream) recycle() {
 	if s.Request.Body != nil {
 		s.stream.Keep(nil)
 	}
+	if s.Stream { // what has sent the body may still read it
+		s.endUse()
+		s.heading.Release()
+		return
+	}
 	clear(s.out[:cap(s.out)])
 	s.upstreamRequest.recycle()
 	s.heading.Release()
@@ -110,20 +125,75 @@ func (s *h2Stream) recycle() {
 	h2Streams.Put(s)
 }
 
-// isSimple reports whether the request's form is simple by those rules that the
-// parser of HTTP/1.1 has, and package h2 has not.
-func (s *h2Stream) isSimple() bool {
-	r := &s.stream.Request
-	if r.ContentLength < 0 || r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Path[0] != '/' || strings.IndexByte(r.Path, '#') >= 0 || !http1.SimpleRequest(r.Method, r.Path, r.Authority) {
-		return false
+// isClean puts the target into the form that net/url would give it on in. It reports false if
+// net/url takes no such path.
+func (s *h2Stream) isClean() bool {
+	path := s.KeyPath()
+	if _, err := url.PathUnescape(path); err != nil || isSimplePath(path) {
+		return err == nil
 	}
-	for i := range r.Fields {
-		if name := r.Fields[i].Name; name == "trailer" || name == "expect" {
-			return false
+	target, err := url.ParseRequestURI(s.Request.Target)
+	if err == nil {
+		s.Request.Target = target.RequestURI()
+	}
+	return err == nil
+}
+
+// takeBody notes what the fields say of the body.
+func (s *h2Stream) takeBody() {
+	for i := range s.fields {
+		switch f := &s.fields[i]; {
+		case f.Name == "trailer" && s.stream.Body:
+			s.trailers = trailersOf(s.stream)
+		case f.Name == "expect" && strings.EqualFold(f.Value, "100-continue"):
+			s.Body.Reader = &expectedBody{s.stream, false}
 		}
 	}
-	_, err := url.PathUnescape(s.KeyPath())
-	return err == nil
+}
+
+// trailersOf returns the trailers that the client has announced, as net/http does, with their values
+// once they have come.
+func trailersOf(stream *h2.Stream) func() http.Header {
+	announced := make(http.Header)
+	for name := range grammar.Items(appendValues(nil, stream.Fields, "trailer")) {
+		if !grammar.IsHopField(name) {
+			announced[http.CanonicalHeaderKey(name)] = nil
+		}
+	}
+	return func() http.Header {
+		list := maps.Clone(announced)
+		for _, f := range stream.Trailer() {
+			name := http.CanonicalHeaderKey(f.Name)
+			if values, ok := list[name]; ok {
+				list[name] = append(values, f.Value)
+			}
+		}
+		return list
+	}
+}
+
+// expectedBody is a body that the client sends once it is told to.
+type expectedBody struct {
+	*h2.Stream
+	told bool
+}
+
+func (b *expectedBody) Read(p []byte) (int, error) {
+	if !b.told {
+		b.told = true
+		if !b.Headed() {
+			_ = b.Answer(http.StatusContinue, nil, nil, false) // should it fail, so does Read
+		}
+	}
+	return b.Stream.Read(p)
+}
+
+func (s *h2Stream) wait() { s.stream.Wait() }
+
+func (s *h2Stream) endBody() {
+	if s.Stream {
+		s.awaitBody(func() { s.stream.Interrupt(true) })
+	}
 }
 
 func (s *h2Stream) start(status int)         { s.status, s.out = status, s.out[:0] }

@@ -1,119 +1,82 @@
 package router
 
 import (
-	"context"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/accesslog"
-	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// observation records a request and its answer for the access log and traces. It is nil without
-// these; onward, decided and answered then do nothing. It refers to the request's texts, which must
-// stay until it is logged. Only received is changed by another goroutine than the request's.
+// observation records a request and its answer for the access log and traces. It refers to the
+// request's texts, which must stay until it is logged.
 type observation struct {
 	send.Progress
 	trace, path, route string
-
-	received  atomic.Int64 // bytes of the body
-	sent      int64
-	wait, run time.Duration // at the worker, see [hop.FieldTiming]
-	told      bool          // wait and run are known
 }
 
-func (o *observation) onward() *send.Progress {
-	if o == nil {
-		return nil
-	}
-	return &o.Progress
-}
-
-// observe returns what is noted of a request from now on. values returns those of the request's fields.
-func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, path string, values func(name string) []string) *observation {
+// observe begins what is noted of the request, of which d has been decided as far as that is possible.
+func (x *upstreamRequest) observe(d *decision) {
+	method, path, cfg := x.Request.Method, x.KeyPath(), &x.router.cfg
 	o := &observation{Progress: send.Progress{Method: method}, path: path}
-	if rt.spans == nil {
-		o.trace = spans.TraceID(values("Traceparent"))
-		return o
-	}
-	o.Begin(rt.spans, ctx, trace.SpanKindServer, values, func() []attribute.KeyValue {
-		scheme := "http"
-		if tls {
-			scheme = "https"
-		}
-		return append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(from.version, ".0")))
-	})
-	if rt.cfg.AccessLog != nil {
-		o.trace = o.Spans.Onward.TraceID().String()
-	}
-	return o
-}
-
-func (o *observation) decided(d *decision) {
-	if o == nil {
-		return
-	}
-	o.route, o.Key, o.Partition = labelOf(d.route.Name), d.key, d.partition
-	o.Spans.SetRoute(o.Method, o.route)
-}
-
-// answered records the answer, once its body has been read.
-func (o *observation) answered(problem string, a *send.Answer) {
-	if o == nil {
-		return
-	}
-	o.Problem = problem
-	if a.Body == nil {
-		return
-	}
-	o.timed(a.Fields)
-	if n, last := a.Body.Buffered(); n == 0 && last {
-		o.timed(a.Body.Trailer())
-	}
-}
-
-// timed records the times that the worker reports, if they are among these fields.
-func (o *observation) timed(list link.Fields) {
-	for name, value := range list.All() {
-		if name == hop.FieldTiming {
-			o.wait, o.run, o.told = hop.ParseTiming(value)
+	x.observed, x.Observed = o, &o.Progress
+	if x.router.spans == nil {
+		o.trace = spans.TraceID(x.KeyHeader("Traceparent"))
+	} else {
+		o.Begin(x.router.spans, x.Ctx, trace.SpanKindServer, x.KeyHeader, func() []attribute.KeyValue {
+			scheme := "http"
+			if x.tls {
+				scheme = "https"
+			}
+			return append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(x.source.version, ".0")))
+		})
+		if cfg.AccessLog != nil {
+			o.trace = o.Spans.Onward.TraceID().String()
 		}
 	}
+	if d.route != nil {
+		o.route, o.Key, o.Partition = labelOf(d.route.Name), d.key, d.partition
+		o.Spans.SetRoute(o.Method, o.route)
+	}
 }
 
-// endRequest ends the request's spans and has a line written about it. It has come so long ago.
-func (o *observation) endRequest(rt *Router, by send.Way, status int, took time.Duration) {
-	log := rt.cfg.AccessLog
-	if status == 0 {
-		status = send.StatusClientGone
-	}
-	o.Spans.End(&o.Progress, by.String(), status)
+// endObserved ends the request's spans and has a line written about it. It has come so long ago.
+func (x *upstreamRequest) endObserved(took time.Duration) {
+	o, log, way, status := x.observed, x.router.cfg.AccessLog, x.By().String(), x.Answer.Status
+	o.Problem = x.problem
+	o.Spans.End(&o.Progress, way, status)
 	if log == nil || !log.Wants(status, took) {
 		return
 	}
 	e := accesslog.Entry{
 		Time: time.Now().Add(-took), ID: o.trace, Route: o.route, Method: o.Method, Path: o.path, Status: status,
-		BytesIn: o.received.Load(), BytesOut: o.sent, Key: o.Key, Partition: &o.Partition,
-		Owner: o.Worker, Way: by.String(), Tries: o.Tries, Hold: accesslog.Milliseconds(o.Asked.Sub(o.Sought)),
+		BytesIn: x.Body.Received.Load(), BytesOut: x.sent, Key: o.Key, Partition: &o.Partition,
+		Owner: o.Worker, Way: way, Tries: o.Tries, Hold: accesslog.Milliseconds(o.Asked.Sub(o.Sought)),
 		Total: accesslog.Milliseconds(took), Error: o.Problem,
 	}
-	if o.told {
-		e.Wait, e.Run = new(accesslog.Milliseconds(o.wait)), new(accesslog.Milliseconds(o.run))
+	if wait, run, told := x.timing(); told {
+		e.Wait, e.Run = new(accesslog.Milliseconds(wait)), new(accesslog.Milliseconds(run))
 	}
 	log.Add(e)
 }
 
-// noteProblem records that the router answers the request itself.
-func (w *clientWriter) noteProblem(k problem.Kind) {
-	if w.observed != nil {
-		w.observed.Problem = k.String()
+// timing returns how long the request has waited and run, if its worker says so.
+func (x *upstreamRequest) timing() (wait, run time.Duration, told bool) {
+	a := &x.Answer
+	if a.Body == nil || x.By() == send.ByUpstream { // which is no worker
+		return 0, 0, false
 	}
+	list := a.Fields.Values(hop.FieldTiming)
+	if n, last := a.Body.Buffered(); n == 0 && last {
+		list = append(list, a.Body.Trailer().Values(hop.FieldTiming)...)
+	}
+	if len(list) == 0 {
+		return 0, 0, false
+	}
+	return hop.ParseTiming(list[len(list)-1])
 }

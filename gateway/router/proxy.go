@@ -1,87 +1,59 @@
 package router
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httputil"
-	"sync"
+	"strings"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
-// relay sends a request on that may change to another protocol, or goes to the route's server for requests without a key,
-// and answers it by way of net/http.
-func (w *clientWriter) relay(r *incoming, d *decision) {
-	x := w.upstream(r, d)
-	defer func() { fields.CleanTrailers(w.Header()) }() // they stand there once the body has ended
-	header := x.Request.Fields.HeaderFor(2)
-	protocol := x.route.rules.Upgrade(r.Header)
-	if protocol != "" {
-		header["Connection"], header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
+// tunnel passes on what client and app say after they have changed to another protocol. If it returns
+// an error, the client has no answer.
+func (x *upstreamRequest) tunnel(app io.ReadWriteCloser, asked, switched string) error {
+	client, ok := x.client.(*netHTTPRequest)
+	if !ok || !strings.EqualFold(asked, switched) {
+		return fmt.Errorf("%w: the app has changed to the protocol %q, asked for was %q", gateway.ErrMayHaveRun, switched, asked)
 	}
-	way, streams := send.ByRelay, d.upstream && r.stream && r.paced != nil
-	transport := func(out *http.Request) (*http.Response, error) { return x.Upgrade(out.Context(), protocol) }
-	if d.upstream {
-		way = send.ByUpstream
-		transport = func(out *http.Request) (*http.Response, error) {
-			return x.Onward(out, d.route.upstream, d.route.WithoutKey.Upstream)
+	conn, err := client.hijack()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(x.Ctx, func() { app.Close() })()
+	head := http1.AppendStatus(nil, http.StatusSwitchingProtocols)
+	for name, value := range x.Answer.Fields.All() {
+		if value, ok := fields.ToClient(name, value); ok {
+			head = http1.AppendField(head, name, value)
 		}
-	} else if r.paced != nil {
-		x.attach(r)
-		x.addTrailers(r.Request)
 	}
-	proxy := httputil.ReverseProxy{
-		Rewrite: func(pr *httputil.ProxyRequest) {
-			in, out := pr.In, pr.Out
-			out.URL.Scheme, out.URL.RawQuery = "http", in.URL.RawQuery
-			out.Header, out.Trailer = header, in.Trailer // which is filled when the body ends
-			if d.route.rules.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
-				out.ContentLength = -1
-			}
-			switch {
-			case streams:
-				out.Body = io.NopCloser(r.asItComes())
-			case r.kept.Spool != nil:
-				out.Body, _ = r.kept.Open() // which does not fail
-			}
-		},
-		Transport:      roundTripper(transport),
-		ModifyResponse: func(res *http.Response) error { return w.relayed(res, way) },
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			x.refuse(err, streams)
-			w.observed.answered(x.problem, &x.Answer)
-		},
-		BufferPool: &copyBuffers,
-		ErrorLog:   w.router.errorLog,
+	if via := x.router.cfg.Via; via != "" {
+		head = http1.AppendField(head, "Via", "1.1 "+via)
 	}
-	proxy.ServeHTTP(w, r.Request)
-}
-
-// roundTripper is an [http.RoundTripper].
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// relayed takes over the head of a relayed answer.
-func (w *clientWriter) relayed(res *http.Response, way send.Way) error {
-	w.by = way
-	if o := w.observed; o != nil && way == send.ByRelay {
-		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
+	if _, err := conn.Write(append(head, "Connection: Upgrade\r\nUpgrade: "+switched+"\r\n\r\n"...)); err != nil {
+		return nil // there is nobody to tell
 	}
-	send.CleanResponse(res)
-	if via := w.router.cfg.Via; via != "" {
-		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
+	ended := make(chan error, 2)
+	go func() { ended <- copyAll(app, conn) }()
+	go func() { ended <- copyAll(conn, app) }()
+	if <-ended == nil {
+		<-ended
 	}
 	return nil
 }
 
-// bufferPool is a [httputil.BufferPool].
-type bufferPool struct{ pool sync.Pool }
-
-var copyBuffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
-
-func (b *bufferPool) Get() []byte    { return b.pool.Get().(*[32 << 10]byte)[:] }
-func (b *bufferPool) Put(buf []byte) { b.pool.Put((*[32 << 10]byte)(buf)) }
+// copyAll copies what is said to its end, and passes that on.
+func copyAll(to io.Writer, from io.Reader) error {
+	if _, err := io.Copy(to, from); err != nil {
+		return err
+	}
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

@@ -18,18 +18,17 @@
 // internal/send transports the request.
 //
 // Files, from the client inwards: server.go, server_tls.go, proxyheader.go and perclient.go accept
-// connections. http1.go and http2.go read simple requests, net_http.go and body.go all others.
-// table.go decides the destination, upstream.go and proxy.go send, answer.go and failure.go answer.
+// connections. http1.go, http2.go and net_http.go are the client's side of a request, in three forms.
+// upstream.go has what they share: it asks table.go for the destination, sends the request with the
+// body of body.go, and answers by answer.go, failure.go or proxy.go.
 // observe.go, traffic.go and metrics.go record the outcome.
 package router
 
 import (
 	"context"
 	"errors"
-	"log"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -40,7 +39,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
-	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
@@ -48,7 +46,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/accesslog"
-	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/routes"
@@ -191,8 +188,7 @@ type Router struct {
 	budget   *spool.Pool // of bodies
 	onward   onward
 	counters counters
-	log      *slog.Logger // for what clients can bring about
-	errorLog *log.Logger
+	log      *slog.Logger      // for what clients can bring about
 	base     time.Time         // the router's start
 	holds    metrics.Latencies // of requests that waited for an owner
 	other    *traffic          // of requests that no route takes
@@ -225,14 +221,13 @@ func New(cfg Config) (*Router, error) {
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	rt := &Router{
-		cfg:      cfg,
-		log:      requestlog.New(cfg.Logger),
-		workers:  workers,
-		budget:   budget,
-		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-		base:     time.Now(),
-		onward:   onward{clients: make(map[netip.Addr]int)},
-		spans:    spans.New(cfg.TracerProvider, cfg.TraceKeys),
+		cfg:     cfg,
+		log:     requestlog.New(cfg.Logger),
+		workers: workers,
+		budget:  budget,
+		base:    time.Now(),
+		onward:  onward{clients: make(map[netip.Addr]int)},
+		spans:   spans.New(cfg.TracerProvider, cfg.TraceKeys),
 	}
 	rt.observes = cfg.AccessLog != nil || rt.spans != nil
 	rt.other = rt.trafficOf(otherRoute)
@@ -241,36 +236,6 @@ func New(cfg Config) (*Router, error) {
 		return nil, err
 	}
 	return rt, nil
-}
-
-// ServeHTTP implements [http.Handler].
-func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := newClientWriter(rt, w, r)
-	rt.counters.requests.Add(out.stripe, 1)
-	defer out.account()
-	if kind, refused := fields.RefuseForm(out, r); refused {
-		rt.counters.refused(kind)
-		out.noteProblem(kind)
-		return
-	}
-	body := &incoming{Request: r, Keyed: keysource.Of(r), writer: out}
-	defer body.endBody()
-	d, err := rt.decide(r.Method, body, new([]byte))
-	if d.route != nil {
-		out.countFor(d.route.traffic)
-		out.observed.decided(&d)
-	}
-	switch {
-	case err == nil:
-		out.serve(body, &d)
-	case errors.Is(err, send.ErrClientBody), errors.Is(err, send.ErrBodiesFull):
-		out.refuse(body, &d, err)
-	default:
-		p := problemOf(err, d.route, r.URL.Path)
-		rt.counters.refused(p.Kind)
-		out.noteProblem(p.Kind)
-		p.ServeHTTP(out, r)
-	}
 }
 
 // Close closes the idle connections to workers. Requests that still run are

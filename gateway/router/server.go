@@ -89,12 +89,12 @@ const (
 // general serves the connections that are handed over to it; its Handler is set to the router.
 // Config.MaxConnections bounds all connections together.
 func NewServer(rt *Router, general *http.Server) *Server {
-	general.Handler = rt
 	conns.LetGoOfHijacked(general)
 	s := &Server{
 		router: rt, general: general, others: netutil.NewListener(&net.TCPAddr{}), tls: tlsConfig(general), stop: make(chan struct{}),
 		listeners: make(map[*listening]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
 	}
+	general.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { rt.serveNetHTTP(s, w, r) })
 	s.limit = conns.NewLimit(rt.cfg.MaxConnections, rt.log, s.makeRoom)
 	changed := general.ConnState
 	general.ConnState = func(conn net.Conn, state http.ConnState) {
@@ -103,7 +103,6 @@ func NewServer(rt *Router, general *http.Server) *Server {
 			changed(conn, state)
 		}
 	}
-	nameServer(s)
 	s.h2 = &h2.Server{
 		MaxStreams:     maxH2Streams,
 		MaxHeaderBytes: hop.MaxHeaderBytes,

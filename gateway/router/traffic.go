@@ -31,42 +31,32 @@ func (c *counters) refused(k problem.Kind) { c.problems[k].Add(1) }
 
 // record is what is counted and noted of a request.
 type record struct {
-	stripe   int           // of what counts requests
-	part     *trafficPart  // of its route
-	observed *observation  // nil for nothing to be noted
-	began    time.Duration // since the router's start
-}
-
-func (r *record) countReceived(n int64) {
-	r.part.received.Add(n)
-	if r.observed != nil {
-		r.observed.received.Add(n)
-	}
+	stripe    int           // of what counts requests
+	part      *trafficPart  // of its route
+	observed  *observation  // nil for nothing to be noted
+	began     time.Duration // since the router's start
+	sent      int64         // bytes of the answer's body
+	accounted bool          // by account
 }
 
 func (r *record) countSent(n int) {
 	r.part.sent.Add(int64(n))
-	if r.observed != nil {
-		r.observed.sent += int64(n)
-	}
+	r.sent += int64(n)
 }
 
-// end counts the request, which was answered with that status.
-func (r *record) end(rt *Router, by send.Way, status int) {
-	took := rt.now() - r.began
-	r.part.answered[by][send.ClassOf(status)].Add(1)
-	r.part.took.Observe(took)
-	if r.observed != nil {
-		r.observed.endRequest(rt, by, status, took)
+// account counts the request, which has its answer, or changes protocols now. It does so once.
+func (x *upstreamRequest) account() {
+	if x.accounted {
+		return
+	}
+	x.accounted = true
+	took := x.router.now() - x.began
+	x.part.answered[x.By()][send.ClassOf(x.Answer.Status)].Add(1)
+	x.part.took.Observe(took)
+	if received := x.Body.Received.Load(); received > 0 {
+		x.part.received.Add(received)
+	}
+	if x.observed != nil {
+		x.endObserved(took)
 	}
 }
-
-// account counts the request, which has its answer, or changes protocols now.
-func (w *clientWriter) account() {
-	if !w.accounted {
-		w.accounted = true
-		w.end(w.router, w.by, w.status)
-	}
-}
-
-func (w *clientWriter) countFor(t *traffic) { w.part = &t.parts[w.stripe] }

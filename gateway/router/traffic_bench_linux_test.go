@@ -5,25 +5,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
-// BenchmarkMetricsOfRequest is all that is counted of a request which the link carries.
+// BenchmarkMetricsOfRequest is all that is counted of a request.
 func BenchmarkMetricsOfRequest(b *testing.B) {
 	rt := &Router{base: time.Now()}
 	counted := rt.trafficOf(onlyRoute)
 	kit.ReportCPU(b)
 	b.RunParallel(func(pb *testing.PB) {
 		stripe := metrics.Stripe()
-		x := upstreamRequest{record: record{part: &counted.parts[stripe]}}
+		x := upstreamRequest{router: rt, record: record{part: &counted.parts[stripe]}}
+		x.Answer.Status = http.StatusOK
+		x.Body.Received.Store(10)
 		for pb.Next() {
 			x.began = rt.now()
 			rt.counters.requests.Add(stripe, 1)
-			x.part.received.Add(10)
 			x.countSent(100)
-			x.end(rt, send.ByLink, http.StatusOK)
+			x.accounted = false
+			x.account()
 		}
 	})
 }

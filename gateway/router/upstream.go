@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/paced"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
@@ -16,17 +20,23 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// upstreamRequest is a client's request on its way through the router without net/http. Its memory
-// is reused. It implements [keysource.Keyed], [link.Account] and [link.Interims].
+// upstreamRequest is a client's request on its way through the router. Its memory may be reused. It
+// implements [keysource.Keyed], [link.Account] and [link.Interims].
 type upstreamRequest struct {
 	send.Dispatch
 	router *Router
 	client downstream
 	source *source
 	route  *route
-	tls    bool       // between the client and the router
-	fields []h2.Field // as the client has sent them
-	pace   *pacedBody // bounds the wait for the body; nil if something else does
+	tls    bool        // between the client and the router
+	simple bool        // serve leaves what is not simple to net/http
+	fields []h2.Field  // as the client has sent them, without those of its connection
+	header http.Header // likewise, with those; nil where there is no change of protocols
+	pace   *paced.Body // bounds the wait for the body; nil if something else does
+
+	// trailers returns the fields that may stand behind the body, those that have come with their
+	// values; nil if there are none.
+	trailers func() http.Header
 
 	record
 	problem string // of the router's own answer
@@ -103,60 +113,119 @@ func (x *upstreamRequest) KeyClient() string {
 // KeyBody implements [keysource.Keyed]. It waits for the client as for any small body, and keeps it for all attempts.
 func (x *upstreamRequest) KeyBody() ([]byte, error) {
 	switch n := x.Request.ContentLength; {
-	case n == 0:
+	case n == 0 && !x.HasBody():
 		return nil, nil
 	case n > keysource.MaxBody:
 		return nil, keysource.ErrBody
+	case n < 0:
+		x.Body.Reader = &send.Limited{Reader: x.Body.Reader, Left: keysource.MaxBody}
 	}
 	x.Reserved.Account = x.source.account(x.router, appendValues(nil, x.fields, forwardedFor))
-	x.Request.Body = &x.Body
-	if err := x.Keep(); err != nil {
+	if !x.HasBody() {
+		x.Request.Body = &x.Body
+	}
+	if err := x.Keep(); errors.Is(err, send.ErrBodyTooLarge) {
+		return nil, keysource.ErrBody
+	} else if err != nil {
 		return nil, err
 	}
 	return x.Taken()
 }
 
-// serve sends a request to its worker and answers it, if its form is simple: it
-// has a key, and needs nothing of net/http. It reports false, before anything was
-// answered, if the request has to go by way of net/http; Taken then returns its body if
-// that has been read.
-func (x *upstreamRequest) serve(body io.Reader) bool {
+// refuseForm answers a request that no app may get, and reports whether it is one.
+func (x *upstreamRequest) refuseForm(path, target string) bool {
+	kind, bad := fields.BadForm(x.Request.Method, path, target, x.Request.Host)
+	if bad {
+		x.began = x.router.now()
+		x.begin(&decision{})
+		x.answerOwn(problem.Of(kind))
+		x.account()
+	}
+	return bad
+}
+
+// serve answers a request. If only simple ones are to be answered here, it may report false before
+// anything was answered: the request then has to go by way of net/http, and Taken returns its body
+// if that has been read. A simple request has a key and a small body, and needs nothing of net/http.
+func (x *upstreamRequest) serve() bool {
 	rt, r := x.router, &x.Request
-	x.Body.Reader = body
+	x.began = rt.now()
 	d, err := rt.decide(r.Method, x, &x.memory.key)
-	broken := errors.Is(err, send.ErrClientBody) || errors.Is(err, send.ErrBodiesFull) || errors.Is(err, send.ErrBodyTooLarge)
-	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
+	broken := errors.Is(err, send.ErrClientBody) || errors.Is(err, send.ErrBodiesFull)
+	if x.simple && !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
 		return false
 	}
-	x.began = rt.now()
-	rt.counters.requests.Add(x.stripe, 1)
-	x.part = &d.route.traffic.parts[x.stripe]
-	x.follow(&d)
-	if rt.observes {
-		x.noteIn(rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader))
-		x.observed.decided(&d)
+	x.begin(&d)
+	switch {
+	case broken:
+		x.refuse(err, x.pace != nil)
+	case err != nil:
+		x.answerOwn(problemOf(err, d.route, x.KeyPath()))
+	default:
+		x.forward(&d)
 	}
+	x.client.endBody()
+	x.account()
+	return true
+}
+
+// begin counts the request, of which d has been decided as far as that is possible.
+func (x *upstreamRequest) begin(d *decision) {
+	rt, t := x.router, x.router.other
+	rt.counters.requests.Add(x.stripe, 1)
+	if d.route != nil {
+		t = d.route.traffic
+		x.follow(d)
+	}
+	x.part = &t.parts[x.stripe]
+	if rt.observes {
+		x.observe(d)
+	}
+}
+
+// forward sends the request where d says, and passes the answer on to the client.
+func (x *upstreamRequest) forward(d *decision) {
 	x.appendFields()
-	if r.ContentLength > 0 && !x.HasBody() {
-		r.Body = &x.Body
-		if s, ok := body.(*h2.Stream); ok {
-			s.Keep(&x.Reserved)
+	protocol := x.route.rules.Upgrade(x.header)
+	if d.upstream {
+		protocol = ""
+	}
+	err := d.admit(x.router, x.began)
+	if err == nil && (d.upstream || protocol != "") {
+		var release func()
+		if release, err = x.router.onward.takeConnection(x.router, x.source.addr); err == nil {
+			defer release()
 		}
 	}
-	if !broken {
-		err = d.admit(rt, x.began)
+	if err == nil {
+		err = x.beginBody(d, protocol != "")
 	}
 	if err != nil {
-		x.refuse(err, false)
-	} else {
-		x.send()
+		x.refuse(err, x.pace != nil)
+		return
 	}
-	if received := x.Body.Received.Load(); received > 0 {
-		x.countReceived(received)
+	switch {
+	case d.upstream:
+		x.Request.Client, x.Request.Policy = 0, nil // which only workers learn
+		err = x.Onward(d.route.upstream, d.route.WithoutKey.Upstream)
+	case protocol != "":
+		err = x.Workers.Find(x.Ctx, &x.Destination, func(t routing.Target) routing.Outcome {
+			return x.AttemptUpgrade(t, x.Workers.Peer(t.Member), protocol)
+		})
+		if app, switched := x.Switched(); err == nil && app != nil {
+			if err = x.tunnel(app, protocol, switched); err == nil {
+				return
+			}
+			app.Close()
+		}
+	default:
+		err = x.Workers.Find(x.Ctx, &x.Destination, x.try)
 	}
-	x.observed.answered(x.problem, &x.Answer)
-	x.end(rt, x.By(), x.Answer.Status)
-	return true
+	if err != nil {
+		x.refuse(err, d.upstream && x.Stream && x.pace != nil)
+		return
+	}
+	x.reply(&answer{Answer: x.Answer})
 }
 
 // follow makes the request one of its route.
@@ -207,26 +276,27 @@ func (x *upstreamRequest) appendFields() {
 	x.Reserved.Account = x.router.budget.Of(x.Request.Client)
 }
 
-// send finds the worker that takes the request, and passes its answer on to the client.
-func (x *upstreamRequest) send() {
-	if err := x.Workers.Find(x.Ctx, &x.Destination, x.try); err != nil {
-		x.refuse(err, false)
-		return
-	}
-	x.reply(&answer{Answer: x.Answer})
-}
-
 // refuse answers a request that has failed with err. With unread set, a part of its body has not been read.
 func (x *upstreamRequest) refuse(err error, unread bool) {
-	if x.pace == nil && errors.Is(err, send.ErrBodiesFull) {
+	if n := x.Request.ContentLength; x.pace == nil && n >= 0 && n <= hop.MaxRepeatedBody && errors.Is(err, send.ErrBodiesFull) {
 		_, _ = io.Copy(io.Discard, &x.Body) // the rest of a small body: its client reads the answer after that
 	}
 	a := x.failed(err)
-	x.Answer, x.problem, a.close = a.Answer, a.problem, a.close || unread
-	x.reply(&a)
+	a.close = a.close || unread
+	x.give(&a)
 }
 
-func (x *upstreamRequest) noteIn(o *observation) { x.observed, x.Observed = o, o.onward() }
+// answerOwn answers the request in place of an app.
+func (x *upstreamRequest) answerOwn(p problem.Problem) {
+	x.router.counters.refused(p.Kind)
+	a := ownAnswer(p, x.KeyHeader("Accept"))
+	x.give(&a)
+}
+
+func (x *upstreamRequest) give(a *answer) {
+	x.Answer, x.problem = a.Answer, a.problem
+	x.reply(a)
+}
 
 // attempt sends the request to a worker, unless its client has given up too much.
 func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {

@@ -485,8 +485,9 @@ func (a *appWriter) detachStream(status int) {
 // open reads the key that a request is for, and how it asks for it. The key is "" if there is none, the route has
 // requests without a key, and unkeyed allows them. open has answered the request unless ok.
 func (w *Worker) open(rw http.ResponseWriter, r *http.Request, unkeyed bool) (key string, how keyed.Asking, ok bool) {
-	if kind, refused := fields.RefuseForm(rw, r); refused {
+	if kind, bad := fields.BadForm(r.Method, r.URL.Path, r.RequestURI, r.Host); bad {
 		w.counts.problems[kind].Add(1)
+		problem.Of(kind).ServeHTTP(rw, r)
 		return "", how, false
 	}
 	how, err := w.askingOf(rw, r)

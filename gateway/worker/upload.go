@@ -54,7 +54,7 @@ func (w *Worker) keepBody(rw http.ResponseWriter, r *http.Request, key string, h
 		return r, func() {}
 	}
 	body := pacedBody(rw, r)
-	if w.cfg.GRPC && hop.IsCall(r) {
+	if w.cfg.GRPC && hop.IsCall(r.ProtoMajor == 2, r.Header.Get("Content-Type")) {
 		whole = r.WithContext(r.Context())
 		whole.Body = struct {
 			io.Reader

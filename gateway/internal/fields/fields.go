@@ -283,28 +283,23 @@ func CleanTrailers(h http.Header) {
 	})
 }
 
-// RefuseForm answers a request that no app may get, with any key: one that would make the app a
-// proxy or a mirror, or whose target has no path, no host, or a #. Servers answer OPTIONS *
-// themselves, so it does not arrive here. RefuseForm returns the kind of its answer; for other
-// requests refused is false.
-func RefuseForm(w http.ResponseWriter, r *http.Request) (kind problem.Kind, refused bool) {
+// BadForm reports whether no app may get a request, with any key: one that would make the app a
+// proxy or a mirror, or whose target has no path, no host, or a #. kind is its answer. Servers answer
+// OPTIONS * themselves, so it does not arrive here.
+func BadForm(method, path, target, host string) (kind problem.Kind, bad bool) {
 	switch {
-	case r.Method == http.MethodConnect:
-		kind = problem.Connect
-	case r.Method == http.MethodTrace:
-		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-		kind = problem.Trace
-	case link.IsCall(r.Method):
-		kind = problem.BadMethod
-	case !strings.HasPrefix(r.URL.Path, "/"),
-		strings.Contains(r.RequestURI, "#"),   // at which some apps cut it
-		r.Host != "" && !http1.IsHost(r.Host): // which net/http takes as it is in an absolute target
-		kind = problem.BadTarget
-	default:
-		return 0, false
+	case method == http.MethodConnect:
+		return problem.Connect, true
+	case method == http.MethodTrace:
+		return problem.Trace, true
+	case link.IsCall(method):
+		return problem.BadMethod, true
+	case !strings.HasPrefix(path, "/"),
+		strings.Contains(target, "#"),     // at which some apps cut it
+		host != "" && !http1.IsHost(host): // which net/http takes as it is in an absolute target
+		return problem.BadTarget, true
 	}
-	problem.Of(kind).ServeHTTP(w, r)
-	return kind, true
+	return 0, false
 }
 
 // ConnectionNames returns a function that reports whether a Connection field

@@ -33,13 +33,13 @@ func Default[T int | int64 | time.Duration](err *error, field string, value *T, 
 	*value = cmp.Or(*value, def)
 }
 
-// IsCall reports whether a request says that it is a call of gRPC, whose two sides may
+// IsCall reports whether a request with that Content-Type says that it is a call of gRPC, whose two sides may
 // talk. A client may say so of anything, so its body streams only to a worker whose
 // operator has configured it for gRPC.
-func IsCall(r *http.Request) bool {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+func IsCall(http2 bool, contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
 	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
-	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
+	return http2 && strings.EqualFold(kind, "application/grpc")
 }
 
 // CheckPeerTLS returns an error unless a field and the members' announcements agree about TLS

@@ -110,10 +110,13 @@ func (p Problem) Body(accept []string) (contentType, body string) {
 // Fields yields the fields of the answer's head, for content of that type.
 func (p Problem) Fields(contentType string) func(yield func(name, value string) bool) {
 	return func(yield func(name, value string) bool) {
-		if !yield("Content-Type", contentType) || !yield("X-Content-Type-Options", "nosniff") || p.RetryAfter == 0 {
-			return
+		switch {
+		case !yield("Content-Type", contentType), !yield("X-Content-Type-Options", "nosniff"):
+		case p.Kind == Trace:
+			yield("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		case p.RetryAfter > 0:
+			yield("Retry-After", strconv.Itoa(p.RetryAfter))
 		}
-		yield("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 }
 

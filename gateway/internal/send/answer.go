@@ -3,6 +3,9 @@ package send
 import (
 	"errors"
 	"io"
+	"iter"
+	"net/http"
+	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -14,6 +17,16 @@ type Answer struct {
 	Length int64 // as declared, also where there is no body; -1 if it was not
 	Fields link.Fields
 	Body   AnswerBody // nil if there is no answer of a worker
+}
+
+// field returns the first value of a field, "" if there is none.
+func (a *Answer) field(name string) string {
+	for n, value := range a.Fields.All() {
+		if len(n) == len(name) && strings.EqualFold(n, name) {
+			return value
+		}
+	}
+	return ""
 }
 
 // AnswerBody is the body of an answer. Once Buffered reports that all is there,
@@ -36,4 +49,28 @@ func PublicTrailer(trailer link.Fields) (list link.Fields) {
 		}
 	}
 	return list
+}
+
+// FieldsOf yields the fields of a request's header, without what its Connection
+// names, and with no TE but trailers.
+func FieldsOf(h http.Header) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		named := fields.ConnectionNames(h["Connection"])
+		for name, values := range h {
+			if named(name) {
+				continue
+			}
+			if len(name) == 2 && strings.EqualFold(name, "Te") {
+				if !fields.ConnectionNames(values)("trailers") {
+					continue
+				}
+				values = []string{"trailers"}
+			}
+			for _, v := range values {
+				if !yield(name, v) {
+					return
+				}
+			}
+		}
+	}
 }

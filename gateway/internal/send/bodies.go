@@ -1,13 +1,8 @@
 package send
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
 	"io"
 	"sync/atomic"
-
-	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
 // Body counts the client's body, and remembers what went wrong with reading it.
@@ -29,39 +24,6 @@ func (b *Body) Read(p []byte) (int, error) {
 		b.Failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
-}
-
-// Kept is a body that was read to its end before any worker was asked for the key. Each attempt
-// sends it from its start.
-type Kept struct{ *spool.Spool }
-
-// Open is a [link.Request]'s Open.
-func (k Kept) Open() (io.ReadCloser, error) { return k.NewReader(), nil }
-
-// Bytes returns the body.
-func (k Kept) Bytes() ([]byte, error) {
-	reader := k.NewReader()
-	defer reader.Close()
-	return io.ReadAll(reader)
-}
-
-// Keep reads a whole body, which begins with ahead. Its error wraps ErrClientBody, ErrBodyTooLarge
-// or ErrBodiesFull. The spool must be closed in any case.
-func Keep(of spool.Account, ahead []byte, body *Body) (Kept, error) {
-	k := Kept{of.NewSpool()}
-	_, err := k.ReadFrom(io.MultiReader(bytes.NewReader(ahead), body))
-	switch failed := body.Failed.Load(); {
-	case failed != nil && errors.Is(*failed, ErrBodyTooLarge):
-		return k, ErrBodyTooLarge
-	case failed != nil:
-		return k, fmt.Errorf("%w: %w", ErrClientBody, *failed)
-	case errors.Is(err, spool.ErrTooLong):
-		return k, ErrBodyTooLarge
-	case err != nil:
-		return k, fmt.Errorf("%w: %w", ErrBodiesFull, err)
-	}
-	k.CloseWrite(nil)
-	return k, nil
 }
 
 // Limited is a body of at most Left more bytes. The error of a longer one is ErrBodyTooLarge.

@@ -1,12 +1,15 @@
 package send
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -26,13 +29,14 @@ type Dispatch struct {
 	Sent     bool // there has been an attempt over the link
 	Stream   bool // the body goes to the worker as it comes
 	Reserved Reservation
-	kept     Kept // the body, if it was not small or there was no memory for it
+	kept     *spool.Spool // the body, if it was not small or there was no memory for it; nil otherwise
 
 	Answer   Answer
-	Response *link.Response // behind Answer; nil for other ways than the link
-	Peer     *Peer          // that answers over the link, or still may
-	Spare    link.Fields    // for the answer's
-	untraced link.Fields    // the request's, without the Trace Context of an attempt; nil before one
+	way      Way                               // of Answer
+	Response *link.Response                    // behind Answer; nil for other ways than the link
+	Peer     *Peer                             // that answers over the link, or still may
+	Spare    struct{ answer, hop link.Fields } // memory for an attempt over HTTP/1.1
+	untraced link.Fields                       // the request's, without the Trace Context of an attempt; nil before one
 }
 
 // Carrier is told what carries a request.
@@ -63,7 +67,7 @@ func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 	case !t.Link && d.isSimple():
 		return d.attemptPlain(t, p)
 	case !t.Link:
-		return d.attemptGeneral(t, p)
+		return d.attemptGeneral(t, p, "")
 	}
 	d.Sent, d.Peer, d.Request.Epoch = true, p, t.Epoch
 	p.Use()
@@ -77,12 +81,12 @@ func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
 		return OutcomeOf(d.Ctx, t.Member, err, d.Body.Failed.Load())
 	}
 	d.Response = res
-	d.Answer = Answer{Status: res.Status, Length: res.ContentLength, Fields: res.Fields, Body: res.Body}
+	d.way, d.Answer = ByLink, Answer{Status: res.Status, Length: res.ContentLength, Fields: res.Fields, Body: res.Body}
 	return routing.Outcome{}
 }
 
 // Keep reads the whole body, for this and later attempts. A small one is kept in memory if there is room, any other in
-// a spool. Errors are those of the function [Keep].
+// a spool. The error wraps ErrClientBody, ErrBodyTooLarge or ErrBodiesFull.
 func (d *Dispatch) Keep() error {
 	r := &d.Request
 	if r.Body == nil {
@@ -95,10 +99,19 @@ func (d *Dispatch) Keep() error {
 	case whole:
 		return nil
 	}
-	if d.kept, err = Keep(d.Reserved.Account, r.AppendKept(nil), &d.Body); err != nil {
-		return err
+	d.kept = d.Reserved.NewSpool()
+	_, err = d.kept.ReadFrom(io.MultiReader(bytes.NewReader(r.AppendKept(nil)), &d.Body))
+	switch failed := d.Body.Failed.Load(); {
+	case failed != nil && errors.Is(*failed, ErrBodyTooLarge), errors.Is(err, spool.ErrTooLong):
+		return ErrBodyTooLarge
+	case failed != nil:
+		return fmt.Errorf("%w: %w", ErrClientBody, *failed)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrBodiesFull, err)
 	}
-	r.Body, r.Open, r.ContentLength = nil, d.kept.Open, d.kept.Len()
+	d.kept.CloseWrite(nil)
+	r.Body, r.ContentLength = nil, d.kept.Len()
+	r.Open = func() (io.ReadCloser, error) { return d.kept.NewReader(), nil }
 	if r.Trailer != nil {
 		r.ContentLength = -1 // in HTTP/1.1 no body of known length has trailers
 	}
@@ -107,27 +120,26 @@ func (d *Dispatch) Keep() error {
 
 // Taken returns the body, as far as it was read.
 func (d *Dispatch) Taken() ([]byte, error) {
-	if d.kept.Spool != nil {
-		return d.kept.Bytes()
+	if d.kept == nil {
+		return d.Request.AppendKept(nil), nil
 	}
-	return d.Request.AppendKept(nil), nil
+	reader := d.kept.NewReader()
+	defer reader.Close()
+	return io.ReadAll(reader)
 }
 
 // By returns what has carried the answer.
 func (d *Dispatch) By() Way {
-	switch {
-	case d.Answer.Body == nil:
+	if d.Answer.Body == nil {
 		return ByRouter
-	case d.Peer != nil:
-		return ByLink
 	}
-	return ByHTTP1
+	return d.way
 }
 
 // End ends the use of the answer, which must have been read to its end or is given
 // up, and of the kept body.
 func (d *Dispatch) End() {
-	if d.kept.Spool != nil {
+	if d.kept != nil {
 		d.kept.Close()
 	}
 	if d.Answer.Body == nil {

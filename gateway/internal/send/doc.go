@@ -9,7 +9,7 @@
 // An [OwnerCall] asks the owner of a key about holds. Both make attempts as package routing finds
 // workers. [OutcomeOf] says whether another attempt may follow a failed one.
 //
-// Files, from the caller inwards: options.go, workers.go, dispatch.go, plain.go, general.go, onward.go,
+// Files, from the caller inwards: options.go, workers.go, dispatch.go, plain.go, general.go,
 // owner_call.go. Then peers.go has the connections, and bodies.go and reservation.go the memory of bodies.
 // errors.go classes failures for callers; progress.go and spans.go record what happens on the way.
 package send

@@ -1,130 +1,155 @@
 package send
 
 import (
-	"context"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
-	"strconv"
+	"slices"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
-	"github.com/keyway-go/keyway/internal/policy"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
 )
 
-// attemptGeneral sends the request to a worker over HTTP/1.1 in net/http's form.
-func (d *Dispatch) attemptGeneral(t routing.Target, p *Peer) routing.Outcome {
-	ctx := d.Ctx
-	if interims := d.Request.Interims; interims != nil {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
-			interims.Interim(status, link.AppendHeader(nil, http.Header(h)))
-			return nil
-		}})
+// attemptGeneral sends the request to a worker over HTTP/1.1 in net/http's form, with the wish to change to that protocol, unless
+// it is "". A body that is not small is not read before the worker asks for it.
+func (d *Dispatch) attemptGeneral(t routing.Target, p *Peer, protocol string) routing.Outcome {
+	r, way := &d.Request, ByHTTP1
+	h := header(d.appendHop(slices.Clip(r.Fields), t))
+	if d.HasBody() && (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody || d.Stream) {
+		h["Expect"] = []string{"100-continue"}
 	}
-	res, out := d.general(ctx, t, p, "")
-	if res == nil {
-		return out
+	if protocol != "" {
+		h["Connection"], h["Upgrade"], way = []string{"Upgrade"}, []string{protocol}, ByRelay
 	}
-	list := link.AppendHeader(nil, res.Header)
-	for name := range res.Trailer {
-		list = link.AppendField(list, "Trailer", name)
+	res, asked, err := d.exchange(&p.Plain, t.Addr, h)
+	if err != nil {
+		return OutcomeOf(d.Ctx, t.Member, err, d.Body.Failed.Load())
 	}
-	d.Answer = Answer{Status: res.StatusCode, Length: res.ContentLength, Fields: list, Body: &responseBody{ReadCloser: res.Body, response: res}}
+	out := d.answered(t, way, answerOf(res))
+	if out.Err != nil && asked && d.Stream {
+		out = routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", gateway.ErrMayHaveRun, t.Name)}
+	}
 	return out
 }
 
-// general sends the request to a worker over HTTP/1.1, which may change to another protocol, unless that is "". A body that
-// is not small is not read before the worker asks for it. Trailers follow on a body that is kept.
-func (d *Dispatch) general(ctx context.Context, t routing.Target, p *Peer, protocol string) (*http.Response, routing.Outcome) {
-	r := &d.Request
-	target, err := url.ParseRequestURI(r.Target)
-	if err != nil {
-		return nil, routing.Outcome{Err: err}
-	}
-	target.Scheme, target.Host = "http", t.Addr
-	req := &http.Request{Method: r.Method, URL: target, Host: r.Host, Header: d.header(t.Epoch)}
-	if r.Open != nil {
-		if req.Body, err = r.Open(); err != nil {
-			return nil, routing.Outcome{Err: fmt.Errorf("%w: %w", ErrClientBody, err)}
-		}
-		if r.Trailer != nil {
-			req.Trailer = r.Trailer().Header()
-		}
-	} else if r.Body != nil && d.Stream {
-		req.Body = io.NopCloser(r.Body)
-	}
-	if req.Body != nil {
-		req.ContentLength = r.ContentLength
-		if r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody || d.Stream {
-			req.Header.Set("Expect", "100-continue")
-		}
-	}
-	if protocol != "" {
-		req.Header["Connection"], req.Header["Upgrade"] = []string{"Upgrade"}, []string{protocol}
-	}
-	asked := false // for the body
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got100Continue: func() { asked = true }})
-	res, err := p.Plain.RoundTrip(req.WithContext(ctx))
-	if err != nil {
-		return nil, OutcomeOf(ctx, t.Member, err, d.Body.Failed.Load())
-	}
-	refusal := refusalOf(res)
-	switch {
-	case refusal == nil:
-		return res, routing.Outcome{}
-	case asked && d.Stream:
-		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", gateway.ErrMayHaveRun, t.Name)}
-	}
-	return nil, OutcomeOf(ctx, t.Member, refusal, nil)
+// AttemptUpgrade sends the request to a worker, with the wish to change to that protocol. A body must be kept.
+func (d *Dispatch) AttemptUpgrade(t routing.Target, p *Peer, protocol string) routing.Outcome {
+	d.Request.Fields = d.tracedFields()
+	return d.attemptGeneral(t, p, protocol)
 }
 
-// Upgrade sends the request to a worker, with the wish to change to that protocol.
-func (d *Dispatch) Upgrade(ctx context.Context, protocol string) (res *http.Response, err error) {
-	err = d.Workers.Find(ctx, &d.Destination, func(t routing.Target) (out routing.Outcome) {
+// Onward sends a request without a key to a server that is no worker, once, and with its body as it comes.
+func (d *Dispatch) Onward(server *hop1.Pool, addr string) error {
+	s := d.Traces()
+	if s != nil {
+		s.attempt(d.Observed, ring.Member{Addr: addr})
 		d.Request.Fields = d.tracedFields()
-		res, out = d.general(ctx, t, d.Workers.Peer(t.Member), protocol)
-		return out
-	})
-	return res, err
+	}
+	res, _, err := d.exchange(server, addr, header(d.Request.Fields))
+	switch failed := d.Body.Failed.Load(); {
+	case err == nil:
+		d.way, d.Answer = ByUpstream, answerOf(res)
+	case failed != nil:
+		err = fmt.Errorf("%w: %w", ErrClientBody, *failed)
+	case errors.Is(err, hop1.ErrNotStarted) && d.Ctx.Err() == nil:
+		err = fmt.Errorf("%w: %s: %w", ErrNoUpstream, addr, err)
+	}
+	s.attempted(routing.Outcome{Err: err})
+	return err
 }
 
-// header returns the request's header as it goes to a worker over HTTP/1.1, for a partition of that epoch, 0 for none.
-func (d *Dispatch) header(epoch int64) http.Header {
-	r := &d.Request
-	h := r.Fields.HeaderFor(6)
-	if r.Key != "" {
-		h[gateway.HeaderKey] = []string{url.PathEscape(r.Key)}
-	}
-	if epoch > 0 {
-		h[gateway.HeaderEpoch] = []string{strconv.FormatInt(epoch, 10)}
-	}
-	if r.Client != 0 {
-		h[hop.HeaderClient] = []string{strconv.FormatUint(r.Client, 10)}
-	}
-	if len(r.Policy) > 0 {
-		h[hop.HeaderPolicy] = []string{policy.Text(r.Policy)}
-	}
+// header returns a header with these fields as it goes to a server over HTTP/1.1.
+func header(list link.Fields) http.Header {
+	h := list.HeaderFor(4)
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = []string{""} // or net/http adds its own
 	}
 	return h
 }
 
-// refusalOf returns the refusal of a request that an answer is, nil for none. It reads the rest of one if that is
-// little, so that the connection can be used on.
-func refusalOf(res *http.Response) error {
-	refusal := hop.ReadRefusal(res.Header.Get)
-	if refusal == nil {
-		return nil
+// exchange sends the request to a server and returns the answer. asked reports whether the server has asked for the body.
+func (d *Dispatch) exchange(server *hop1.Pool, addr string, header http.Header) (res *http.Response, asked bool, err error) {
+	r := &d.Request
+	target, err := url.ParseRequestURI(r.Target)
+	if err != nil {
+		return nil, false, err
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
-	res.Body.Close()
-	return refusal
+	target.Scheme, target.Host = "http", addr
+	req := &http.Request{Method: r.Method, URL: target, Host: r.Host, Header: header}
+	switch {
+	case r.Open != nil:
+		if req.Body, err = r.Open(); err != nil {
+			return nil, false, fmt.Errorf("%w: %w", ErrClientBody, err)
+		}
+	case r.Body != nil && d.Stream:
+		req.Body = io.NopCloser(r.Body)
+	case r.Body != nil:
+		req.Body = io.NopCloser(bytes.NewReader(r.AppendKept(nil)))
+	}
+	if req.Body != nil {
+		req.ContentLength = r.ContentLength
+	}
+	if req.Body != nil && r.Trailer != nil {
+		req.Trailer = make(http.Header)
+		for name := range grammar.Items(r.Fields.Values("Trailer")) {
+			req.Trailer[http.CanonicalHeaderKey(name)] = nil
+		}
+		req.Body, req.ContentLength = &trailedBody{req.Body, func() { maps.Copy(req.Trailer, r.Trailer().Header()) }}, -1
+	}
+	ctx := httptrace.WithClientTrace(d.Ctx, &httptrace.ClientTrace{
+		Got100Continue: func() { asked = true },
+		Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
+			if r.Interims != nil {
+				r.Interims.Interim(status, link.AppendHeader(nil, http.Header(h)))
+			}
+			return nil
+		},
+	})
+	res, err = server.RoundTrip(req.WithContext(ctx))
+	return res, asked, err
+}
+
+// trailedBody is a body that calls ended at its end.
+type trailedBody struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.ended()
+	}
+	return n, err
+}
+
+// answerOf returns an answer in net/http's form as one.
+func answerOf(res *http.Response) Answer {
+	list := link.AppendHeader(nil, res.Header)
+	for name := range res.Trailer {
+		list = link.AppendField(list, "Trailer", name)
+	}
+	return Answer{Status: res.StatusCode, Length: res.ContentLength, Fields: list, Body: &responseBody{ReadCloser: res.Body, response: res}}
+}
+
+// Switched returns the connection after a change of protocol, and the protocol; nil if the answer is none.
+func (d *Dispatch) Switched() (app io.ReadWriteCloser, protocol string) {
+	if b, ok := d.Answer.Body.(*responseBody); ok && d.Answer.Status == http.StatusSwitchingProtocols {
+		app, _ = b.ReadCloser.(io.ReadWriteCloser)
+		protocol = b.response.Header.Get("Upgrade")
+	}
+	return app, protocol
 }
 
 // responseBody is the body of an answer in net/http's form.

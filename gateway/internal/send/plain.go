@@ -5,13 +5,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/internal/policy"
-	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -21,7 +19,7 @@ import (
 func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
 	e := p.Plain.Begin()
 	e.Method, e.Watched = d.Request.Method, d.From.Carry(e)
-	e.Message = d.appendMessage(e.Message, t.Epoch)
+	e.Message = d.appendMessage(e.Message, t)
 	err := e.Do(d.Ctx)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue && d.Request.Interims != nil {
@@ -30,12 +28,8 @@ func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
 		err = e.Continue()
 	}
 	if err == nil {
-		err = plainRefusal(e)
-	}
-	if err == nil {
-		d.Spare = plainFields(d.Spare, e.Fields)
-		d.Answer = Answer{Status: e.Status, Length: e.ContentLength, Fields: d.Spare, Body: PlainBody{e}}
-		return routing.Outcome{}
+		d.Spare.answer = plainFields(d.Spare.answer, e.Fields)
+		return d.answered(t, ByHTTP1, Answer{Status: e.Status, Length: e.ContentLength, Fields: d.Spare.answer, Body: PlainBody{e}})
 	}
 	d.From.Carry(nil)
 	e.Close()
@@ -49,27 +43,14 @@ func (d *Dispatch) isSimple() bool {
 }
 
 // appendMessage appends the request as it goes to the worker.
-func (d *Dispatch) appendMessage(b []byte, epoch int64) []byte {
+func (d *Dispatch) appendMessage(b []byte, t routing.Target) []byte {
 	r := &d.Request
+	d.Spare.hop = d.appendHop(d.Spare.hop[:0], t)
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
-	for name, value := range r.Fields.All() {
-		b = http1.AppendField(b, name, value)
-	}
-	if r.Key != "" {
-		b = http1.AppendField(b, gateway.HeaderKey, url.PathEscape(r.Key))
-	}
-	if epoch > 0 {
-		b = append(b, gateway.HeaderEpoch+": "...)
-		b = strconv.AppendInt(b, epoch, 10)
-		b = append(b, "\r\n"...)
-	}
-	if r.Client != 0 {
-		b = append(b, hop.HeaderClient+": "...)
-		b = strconv.AppendUint(b, r.Client, 10)
-		b = append(b, "\r\n"...)
-	}
-	if len(r.Policy) > 0 {
-		b = http1.AppendField(b, hop.HeaderPolicy, policy.Text(r.Policy))
+	for _, list := range [...]link.Fields{r.Fields, d.Spare.hop} {
+		for name, value := range list.All() {
+			b = http1.AppendField(b, name, value)
+		}
 	}
 	length := int64(0)
 	if d.HasBody() {
@@ -79,28 +60,43 @@ func (d *Dispatch) appendMessage(b []byte, epoch int64) []byte {
 	return r.AppendKept(b)
 }
 
-// plainRefusal returns the worker's refusal of the request, nil for none. It reads
-// the rest of one if that is little, so that the connection can be used on.
-func plainRefusal(e *hop1.Exchange) error {
-	refusal := hop.ReadRefusal(func(name string) string {
-		for _, f := range e.Fields {
-			if strings.EqualFold(grammar.Text(f.Name), name) {
-				return string(f.Value)
-			}
-		}
-		return ""
-	})
+// appendHop appends the fields by which a worker learns over HTTP/1.1 what the link has places for.
+func (d *Dispatch) appendHop(f link.Fields, t routing.Target) link.Fields {
+	r := &d.Request
+	var memory [20]byte
+	if r.Key != "" {
+		f = link.AppendField(f, gateway.HeaderKey, url.PathEscape(r.Key))
+	}
+	if t.Epoch > 0 {
+		f = link.AppendField(f, gateway.HeaderEpoch, strconv.AppendInt(memory[:0], t.Epoch, 10))
+	}
+	if r.Client != 0 {
+		f = link.AppendField(f, hop.HeaderClient, strconv.AppendUint(memory[:0], r.Client, 10))
+	}
+	if len(r.Policy) > 0 {
+		f = link.AppendField(f, hop.HeaderPolicy, policy.Text(r.Policy))
+	}
+	return f
+}
+
+// answered makes a the request's answer, unless it is the worker's refusal. It reads the rest of one if that is
+// little, so that the connection can be used on.
+func (d *Dispatch) answered(t routing.Target, way Way, a Answer) routing.Outcome {
+	refusal := hop.ReadRefusal(a.field)
 	if refusal == nil {
-		return nil
+		d.way, d.Answer = way, a
+		return routing.Outcome{}
 	}
 	for n := 0; n < 4<<10; {
-		piece, err := e.Next()
+		piece, err := a.Body.Next()
 		if err != nil {
 			break
 		}
 		n += len(piece)
 	}
-	return refusal
+	d.From.Carry(nil)
+	a.Body.Close()
+	return OutcomeOf(d.Ctx, t.Member, refusal, nil)
 }
 
 // plainFields returns fields of HTTP/1.1 as a list of the link, in the memory of list
