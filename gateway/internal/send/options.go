@@ -63,21 +63,12 @@ func (o Options) Open(pkg string, shares int64) (*Workers, *spool.Pool, error) {
 	if err := budget.Usable(); err != nil {
 		o.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
 	}
-	return o.workers(), budget, nil
-}
-
-func (o Options) workers() *Workers {
-	ws := &Workers{Members: o.Members, Ring: o.Members.Settings().WithDefaults().Ring}
+	ws := &Workers{Members: o.Members, Ring: o.Members.Settings().WithDefaults().Ring, options: o, link: hop.LinkConfig(o.Members, hop.MaxHeaderBytes, o.Logger)}
 	ws.accusations.ctx, ws.accusations.stop = context.WithCancel(context.Background())
 	ws.Routes = routing.New(o.Members, ws.Ring.Partitions, o.Hold, o.MaxHeld)
-	ws.peers.dial, ws.peers.conns, ws.peers.local = o.Dial, o.ConnsPerWorker, o.Local
-	if o.Own != nil {
-		ws.peers.own, ws.peers.ownName = o.Own, o.Members.Self().Name
-	}
 	if o.PeerTLS != nil {
-		ws.peers.tls, ws.peers.plain = o.PeerTLS.ClientConfig(), o.PeerTLS.Optional()
-		ws.peers.stop = o.PeerTLS.OnReload(func() { ws.peers.drop(func(string) bool { return true }) })
+		ws.tls = o.PeerTLS.ClientConfig()
+		ws.stop = o.PeerTLS.OnReload(func() { ws.drop(func(string) bool { return true }) })
 	}
-	ws.peers.link = hop.LinkConfig(o.Members, hop.MaxHeaderBytes, o.Logger)
-	return ws
+	return ws, budget, nil
 }

@@ -3,7 +3,6 @@ package send
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/local"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -19,24 +17,6 @@ import (
 
 // plainWait is how long a request waits for a connection to a worker other than the link.
 const plainWait = 5 * time.Second
-
-// peers are this process's connections to the workers. Requests add workers to known, and a new view
-// removes workers that have left. Neither needs a lock.
-type peers struct {
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
-	conns int         // per worker, of plain HTTP
-	link  link.Config // the same at the workers
-	tls   *tls.Config // nil for none
-	plain bool        // workers without TLS are reached without it
-
-	own     func(context.Context) (net.Conn, error) // connects to the worker of that name; nil for none
-	ownName string
-	local   local.Worker // which takes the link in memory; nil for none
-
-	stop  func()                    // ends the watch for new certificates; nil without TLS
-	known sync.Map                  // *peer by incarnation
-	view  atomic.Pointer[ring.View] // the last view that known was swept by
-}
 
 // Peer carries requests to one worker. It is in use until close sets left; its connections end
 // with the requests on them.
@@ -52,45 +32,37 @@ type Peer struct {
 	health health // of connecting for plain HTTP
 }
 
-// get returns the peer of a member of the view. If the view is new, workers that left are
-// forgotten.
-func (ps *peers) get(view *ring.View, m ring.Member) *Peer {
-	if old := ps.view.Load(); old != view && ps.view.CompareAndSwap(old, view) {
-		ps.drop(func(incarnation string) bool {
+// Peer returns the connections to a member of the present view. If the view is new, workers that left
+// are forgotten.
+func (ws *Workers) Peer(m ring.Member) *Peer {
+	view := ws.Members.View()
+	if old := ws.view.Load(); old != view && ws.view.CompareAndSwap(old, view) {
+		ws.drop(func(incarnation string) bool {
 			_, known := view.Find(incarnation)
 			return !known
 		})
 	}
 	for {
-		known, ok := ps.known.Load(m.Incarnation)
+		known, ok := ws.known.Load(m.Incarnation)
 		if !ok {
-			known, _ = ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m))
+			known, _ = ws.known.LoadOrStore(m.Incarnation, ws.newPeer(m))
 		}
 		p := known.(*Peer)
 		if w := &p.worker; w.Addr == m.Addr && w.Link == m.Link && w.TLS == m.TLS {
 			return p
 		}
-		if ps.known.CompareAndDelete(m.Incarnation, known) {
+		if ws.known.CompareAndDelete(m.Incarnation, known) {
 			p.close()
 		}
 	}
 }
 
 // drop forgets the workers that gone reports. Their connections end with the requests on them.
-func (ps *peers) drop(gone func(incarnation string) bool) {
-	for incarnation, p := range ps.known.Range {
-		if gone(incarnation.(string)) && ps.known.CompareAndDelete(incarnation, p) {
+func (ws *Workers) drop(gone func(incarnation string) bool) {
+	for incarnation, p := range ws.known.Range {
+		if gone(incarnation.(string)) && ws.known.CompareAndDelete(incarnation, p) {
 			p.(*Peer).close()
 		}
-	}
-}
-
-func (ps *peers) close() {
-	if ps.stop != nil {
-		ps.stop()
-	}
-	for _, p := range ps.known.Range {
-		p.(*Peer).close()
 	}
 }
 
@@ -118,24 +90,24 @@ func (p *Peer) Leave() {
 	}
 }
 
-func (ps *peers) newPeer(m ring.Member) *Peer {
-	dial := func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", m.Addr) }
-	secure := ps.tls
-	if ps.plain && !m.TLS {
+func (ws *Workers) newPeer(m ring.Member) *Peer {
+	o, secure := &ws.options, ws.tls
+	dial := func(ctx context.Context) (net.Conn, error) { return o.Dial(ctx, "tcp", m.Addr) }
+	if secure != nil && o.PeerTLS.Optional() && !m.TLS {
 		secure = nil
 	}
-	if ps.own != nil && m.Name == ps.ownName {
-		dial, secure = ps.own, nil // nobody sees the memory of this process
+	if o.Own != nil && m.Name == o.Members.Self().Name {
+		dial, secure = o.Own, nil // nobody sees the memory of this process
 	}
-	p := &Peer{worker: m, link: &link.Client{Addr: m.Addr, TLS: secure, Config: ps.link, Dial: dial}}
+	p := &Peer{worker: m, link: &link.Client{Addr: m.Addr, TLS: secure, Config: ws.link, Dial: dial}}
 	plain := p.link.DialPlain // by which the worker knows that a member sends
 	if !m.Link && secure == nil {
 		plain = dial
 	}
-	if ps.local != nil && ps.local.Incarnation() == m.Incarnation {
-		p.link = &link.Client{Addr: m.Addr, Config: ps.link, Dial: ps.local.Dial}
+	if o.Local != nil && o.Local.Incarnation() == m.Incarnation {
+		p.link = &link.Client{Addr: m.Addr, Config: ws.link, Dial: o.Local.Dial}
 	}
-	p.Plain.Conns, p.Plain.Wait = ps.conns, plainWait
+	p.Plain.Conns, p.Plain.Wait = o.ConnsPerWorker, plainWait
 	p.Plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, plain) }
 	return p
 }

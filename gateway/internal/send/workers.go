@@ -2,21 +2,32 @@ package send
 
 import (
 	"context"
+	"crypto/tls"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/internal/keysource"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // Workers are the workers of a cluster: which of them owns a key, as far as this
-// process knows, and the connections to each. A router and a client have one.
+// process knows, and the connections to each. A router and a client have one. Requests add workers to
+// known, and a new view removes workers that have left. Neither needs a lock.
 type Workers struct {
 	Members gateway.Members
 	Ring    ring.Config
 	Routes  *routing.Routes
-	peers   peers
+
+	options Options
+	link    link.Config               // the same at the workers
+	tls     *tls.Config               // nil for none
+	stop    func()                    // ends the watch for new certificates; nil without TLS
+	known   sync.Map                  // *Peer by incarnation
+	view    atomic.Pointer[ring.View] // the last view that known was swept by
 
 	accusations accusations
 }
@@ -42,9 +53,6 @@ func (ws *Workers) Find(ctx context.Context, to *Destination, attempt routing.At
 	return ws.Routes.Route(ctx, p, to.Hold, attempt)
 }
 
-// Peer returns the connections to a worker.
-func (ws *Workers) Peer(m ring.Member) *Peer { return ws.peers.get(ws.Members.View(), m) }
-
 // Route returns where requests for key go first.
 func (ws *Workers) Route(key string) (gateway.Route, error) {
 	if err := keysource.Check(key); err != nil {
@@ -57,16 +65,21 @@ func (ws *Workers) Route(key string) (gateway.Route, error) {
 
 // All yields the workers that requests were sent to.
 func (ws *Workers) All(yield func(*Peer) bool) {
-	ws.peers.known.Range(func(_, p any) bool { return yield(p.(*Peer)) })
+	ws.known.Range(func(_, p any) bool { return yield(p.(*Peer)) })
 }
 
 // Forget ends the connections to a worker once no request uses them. The next one connects anew.
 func (ws *Workers) Forget(m ring.Member) {
-	ws.peers.drop(func(incarnation string) bool { return incarnation == m.Incarnation })
+	ws.drop(func(incarnation string) bool { return incarnation == m.Incarnation })
 }
 
 // Close closes the idle connections to workers.
 func (ws *Workers) Close() {
 	ws.accusations.close()
-	ws.peers.close()
+	if ws.stop != nil {
+		ws.stop()
+	}
+	for p := range ws.All {
+		p.close()
+	}
 }
