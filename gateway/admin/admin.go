@@ -135,7 +135,7 @@ func (a *admin) pages() []page {
 	metrics := promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes}
 	return []page{
 		{"GET /{$}", serveLivePage(), true, readers},
-		{"GET /events", live.New(func() live.Gather { return (&collector{cfg: cfg}).collect }), true, readers},
+		{"GET /events", live.New((&collector{cfg: cfg}).collect), true, readers},
 		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true, probes},
 		{"GET /readyz", http.HandlerFunc(a.ready), true, probes},
 		{"GET /members", answering("", a.members), true, readers},
