@@ -44,10 +44,9 @@ type PeerTLSConfig struct {
 // a process is a member, not which one.
 type PeerTLS struct {
 	cfg      PeerTLSConfig
-	loading  sync.Mutex
 	material atomic.Pointer[peerMaterial]
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards changes of material, and what follows
 	onReload map[*func()]struct{}
 }
 
@@ -78,15 +77,13 @@ func LoadPeerTLS(cfg PeerTLSConfig) (*PeerTLS, error) {
 // Reload reads the files again. New connections use the new certificates; existing ones end with
 // the requests that they carry. If there is an error, as from LoadPeerTLS, nothing changes.
 func (t *PeerTLS) Reload() error {
-	t.loading.Lock()
-	defer t.loading.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	m, err := t.cfg.load(time.Now())
 	if err != nil {
 		return fmt.Errorf("gateway: TLS between members: %w", err)
 	}
 	t.material.Store(m)
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for f := range t.onReload {
 		(*f)()
 	}

@@ -181,7 +181,7 @@ func (x *call) appendFields() {
 	}
 	f := make(link.Fields, 0, size)
 	for name, value := range send.FieldsOf(x.in.Header) {
-		if !c.fields.Drops(fields.KindOf(name), name) && (c.local == nil || name != "Baggage") && (x.Traces() == nil || !spans.IsField(name)) {
+		if !c.fields.Drops(fields.KindOf(name), name) && (c.local == nil || name != "Baggage") && (!x.Traced() || !spans.IsField(name)) {
 			f = link.AppendField(f, name, grammar.Trim(value))
 		}
 	}

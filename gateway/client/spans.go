@@ -63,5 +63,5 @@ func (x *call) endSpans(err error) {
 	if err != nil {
 		o.Problem, status = send.FailureOf(err), 0
 	}
-	o.Spans.End(o, x.way, status)
+	o.End(x.way, status)
 }

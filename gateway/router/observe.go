@@ -36,12 +36,12 @@ func (x *upstreamRequest) observe(d *decision) {
 			return append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(x.source.version, ".0")))
 		})
 		if cfg.AccessLog != nil {
-			o.trace = o.Spans.Onward.TraceID().String()
+			o.trace = o.Onward.TraceID().String()
 		}
 	}
 	if d.route != nil {
 		o.route, o.Key, o.Partition = labelOf(d.route.Name), d.key, d.partition
-		o.Spans.SetRoute(o.Method, o.route)
+		o.SetRoute(o.route)
 	}
 }
 
@@ -49,7 +49,7 @@ func (x *upstreamRequest) observe(d *decision) {
 func (x *upstreamRequest) endObserved(took time.Duration) {
 	o, log, way, status := x.observed, x.router.cfg.AccessLog, x.By().String(), x.Answer.Status
 	o.Problem = x.problem
-	o.Spans.End(&o.Progress, way, status)
+	o.End(way, status)
 	if log == nil || !log.Wants(status, took) {
 		return
 	}

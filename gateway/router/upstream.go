@@ -253,7 +253,7 @@ func (x *upstreamRequest) appendFields() {
 	for i := range x.fields {
 		size += len(x.fields[i].Name) + len(x.fields[i].Value) + 4
 	}
-	f, rules, trusted, traced := slices.Grow(x.memory.request[:0], size), &x.route.rules, x.source.trusted, x.Traces() != nil
+	f, rules, trusted, traced := slices.Grow(x.memory.request[:0], size), &x.route.rules, x.source.trusted, x.Traced()
 	var prior []h2.Field
 	for i := range x.fields {
 		name := x.fields[i].Name

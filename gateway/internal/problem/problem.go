@@ -6,6 +6,7 @@ package problem
 import (
 	"encoding/json"
 	"errors"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -151,30 +152,19 @@ func (p Problem) serve(w http.ResponseWriter, accept []string) {
 func prefersJSON(accept []string) bool {
 	var json, text float64
 	for item := range grammar.Items(accept) {
-		kind, parameters, _ := strings.Cut(item, ";")
-		switch strings.ToLower(grammar.Trim(kind)) {
+		kind, parameters, _ := mime.ParseMediaType(item)
+		q := 1.0
+		if text, ok := parameters["q"]; ok {
+			if q, _ = strconv.ParseFloat(text, 64); !(q >= 0 && q <= 1) {
+				q = 0
+			}
+		}
+		switch kind {
 		case jsonType, "application/json", "application/*":
-			json = max(json, quality(parameters))
+			json = max(json, q)
 		case "text/plain", "text/html", "text/*":
-			text = max(text, quality(parameters))
+			text = max(text, q)
 		}
 	}
 	return json > 0 && json >= text
-}
-
-// quality returns the weight among the parameters of an item of Accept: 1 if there
-// is none, 0 if it is not one.
-func quality(parameters string) float64 {
-	for p := range strings.SplitSeq(parameters, ";") {
-		name, value, _ := strings.Cut(grammar.Trim(p), "=")
-		if !strings.EqualFold(name, "q") {
-			continue
-		}
-		q, err := strconv.ParseFloat(value, 64)
-		if err != nil || !(q >= 0 && q <= 1) {
-			return 0
-		}
-		return q
-	}
-	return 1
 }

@@ -19,11 +19,11 @@ type Answer struct {
 	Body   AnswerBody // nil if there is no answer of a worker
 }
 
-// field returns the first value of a field, "" if there is none.
+// field returns a copy of the first value of a field, "" if there is none.
 func (a *Answer) field(name string) string {
 	for n, value := range a.Fields.All() {
 		if len(n) == len(name) && strings.EqualFold(n, name) {
-			return value
+			return strings.Clone(value) // the fields' memory is used again
 		}
 	}
 	return ""

@@ -11,5 +11,5 @@
 //
 // Files, from the caller inwards: options.go, workers.go, dispatch.go, plain.go, general.go,
 // owner_call.go. Then peers.go has the connections, and bodies.go and reservation.go the memory of bodies.
-// errors.go classes failures for callers; progress.go and spans.go record what happens on the way.
+// errors.go classes failures for callers; progress.go records what happens on the way.
 package send

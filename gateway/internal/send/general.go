@@ -51,9 +51,8 @@ func (d *Dispatch) AttemptUpgrade(t routing.Target, p *Peer, protocol string) ro
 
 // Onward sends a request without a key to a server that is no worker, once, and with its body as it comes.
 func (d *Dispatch) Onward(server *hop1.Pool, addr string) error {
-	s := d.Traces()
-	if s != nil {
-		s.attempt(d.Observed, ring.Member{Addr: addr})
+	if d.Traced() {
+		d.Observed.attempt(ring.Member{Addr: addr})
 		d.Request.Fields = d.tracedFields()
 	}
 	res, _, err := d.exchange(server, addr, header(d.Request.Fields))
@@ -65,7 +64,9 @@ func (d *Dispatch) Onward(server *hop1.Pool, addr string) error {
 	case errors.Is(err, hop1.ErrNotStarted) && d.Ctx.Err() == nil:
 		err = fmt.Errorf("%w: %s: %w", ErrNoUpstream, addr, err)
 	}
-	s.attempted(routing.Outcome{Err: err})
+	if d.Traced() {
+		d.Observed.attempted(routing.Outcome{Err: err})
+	}
 	return err
 }
 

@@ -1,5 +1,5 @@
-// Package httphandler runs a net/http handler for a request that arrived over the link or HTTP/2
-// (package h2). It behaves like a net/http server: implicit status and length, sniffed
+// Package httphandler runs a net/http handler for a request that arrived over the link.
+// It behaves like a net/http server: implicit status and length, sniffed
 // Content-Type, Flusher, trailers that are declared or have http.TrailerPrefix, and no body for
 // HEAD, 204 and 304. It sends no interim answer 100, has no Hijacker, and leaves panics to the
 // caller.
