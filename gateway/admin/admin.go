@@ -140,7 +140,7 @@ func (a *admin) pages() []page {
 		{"GET /readyz", http.HandlerFunc(a.ready), true, probes},
 		{"GET /members", answering("", a.members), true, readers},
 		{"GET /ring", answering("", a.ring), true, readers},
-		{"GET /lookup", answering("", a.lookup), true, readers},
+		{"GET /lookup", answering("", ofKey(a.lookup)), true, readers},
 		{"GET /explain", a.limitAsking(answering("", a.explain)), asks, readers},
 		{"GET /workers", a.limitAsking(answering("", a.workers)), asks, readers},
 		{"GET /moves", a.limitAsking(answering("", a.moves)), asks, readers},
@@ -149,8 +149,8 @@ func (a *admin) pages() []page {
 		{"GET /locks", a.limitAsking(answering("", a.locks)), asks, readers},
 		{"GET /routes", answering("", func(*http.Request) (any, error) { return cfg.Routes(), nil }), cfg.Routes != nil, readers},
 		{"POST /drain", answering("drained", a.drain), asks || cfg.Drain != nil, writers},
-		{"POST /unlock", answering("unlocked", a.unlock), asks, writers},
-		{"POST /release", answering("released", a.release), asks, writers},
+		{"POST /unlock", answering("unlocked", ofKey(a.unlock)), asks, writers},
+		{"POST /release", answering("released", ofKey(a.release)), asks, writers},
 		{"POST /undrain", answering("undrained", a.undrain), asks || cfg.Undrain != nil, writers},
 		{"POST /place", answering("placed", a.place), asks, writers},
 		{"POST /unplace", answering("unplaced", a.place), asks, writers},
@@ -293,23 +293,26 @@ func (a *admin) place(r *http.Request) (any, error) {
 }
 
 func (a *admin) explain(r *http.Request) (any, error) {
-	var e *status.Explanation
-	var err error
-	if r.URL.Query().Has("key") {
-		var key string
-		if key, err = keyFromQuery(r, "key"); err == nil {
-			e, err = a.cfg.Operator.Explain(r.Context(), key)
-		}
-	} else {
-		var asked *http.Request
-		if asked, err = explainedRequest(r); err == nil {
-			e, err = a.cfg.Operator.ExplainRequest(r.Context(), asked)
-		}
-	}
+	e, err := a.explanation(r)
 	if err != nil {
 		return nil, badRequest("%w (use /explain?key=KEY, or /explain?url=URL with method=, header=NAME: VALUE, body= and client=ADDRESS)", err)
 	}
 	return e, nil
+}
+
+func (a *admin) explanation(r *http.Request) (*status.Explanation, error) {
+	if r.URL.Query().Has("key") {
+		key, err := keyFromQuery(r, "key")
+		if err != nil {
+			return nil, err
+		}
+		return a.cfg.Operator.Explain(r.Context(), key)
+	}
+	asked, err := explainedRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	return a.cfg.Operator.ExplainRequest(r.Context(), asked)
 }
 
 // explainedRequest returns the request that the parameters of r describe.
@@ -342,11 +345,7 @@ type lookupJSON struct {
 	Epoch     int64  `json:"epoch,omitempty"`
 }
 
-func (a *admin) lookup(r *http.Request) (any, error) {
-	key, err := keyFromQuery(r, "key")
-	if err != nil {
-		return nil, badRequest("%w (use /lookup?key=KEY)", err)
-	}
+func (a *admin) lookup(_ *http.Request, key string) (any, error) {
 	lookup := a.cfg.Lookup
 	if lookup == nil {
 		lookup = a.byRing
@@ -372,6 +371,17 @@ func keyFromQuery(r *http.Request, name string) (string, error) {
 		return "", err
 	}
 	return gateway.KeySources{source}.Extract(r)
+}
+
+// ofKey has f answer a request for the key in its parameter.
+func ofKey(f func(r *http.Request, key string) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		key, err := keyFromQuery(r, "key")
+		if err != nil {
+			return nil, badRequest("%w (use %s?key=KEY)", err, r.URL.Path)
+		}
+		return f(r, key)
+	}
 }
 
 func digestText(d uint64) string { return fmt.Sprintf("%016x", d) }

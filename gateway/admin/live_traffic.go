@@ -31,7 +31,7 @@ type history struct {
 // sample is what was counted until a moment.
 type sample struct {
 	at         time.Time
-	measured   map[string]float64 // counters and gauges, those of all labels together
+	sums       map[string]float64 // of counters and gauges by name, all labels together; nil if nothing is measured
 	failed     float64            // of requests
 	took       []bucket           // of requests or executions, without the last bucket
 	ended      float64            // of these, in all buckets
@@ -70,29 +70,21 @@ func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []status.
 
 // read adds up what the metrics of families are.
 func (s *sample) read(families []*dto.MetricFamily) {
-	s.measured = make(map[string]float64)
+	s.sums = make(map[string]float64)
 	for _, f := range families {
+		name := f.GetName()
 		for _, m := range f.GetMetric() {
-			switch name := f.GetName(); name {
-			case routerRequests:
-				s.measured[name] += m.GetCounter().GetValue()
-				if labelled(m, "code", "5xx") {
-					s.failed += m.GetCounter().GetValue()
-				}
-			case workerCount:
-				s.measured[name] += m.GetCounter().GetValue()
-			case routerHeld, routerInFlight:
-				s.measured[name] += m.GetGauge().GetValue()
-			case routerDuration, workerRuns:
+			n := m.GetCounter().GetValue() + m.GetGauge().GetValue() // one of them is 0
+			s.sums[name] += n
+			if name == routerRequests && slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "code" && l.GetValue() == "5xx" }) {
+				s.failed += n
+			}
+			if name == routerDuration || name == workerRuns {
 				s.ended += float64(m.GetHistogram().GetSampleCount())
 				s.spread(m.GetHistogram().GetBucket())
 			}
 		}
 	}
-}
-
-func labelled(m *dto.Metric, name, value string) bool {
-	return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == name && l.GetValue() == value })
 }
 
 // spread adds a histogram, whose buckets are those of the ones before.
@@ -109,20 +101,20 @@ func (s *sample) spread(buckets []*dto.Bucket) {
 func (h *history) traffic() *liveTraffic {
 	first, last := &h.samples[0], &h.samples[len(h.samples)-1]
 	t, total := &liveTraffic{Of: "requests"}, routerRequests
-	_, routes := last.measured[routerInFlight]
-	_, works := last.measured[workerCount]
+	_, routes := last.sums[routerInFlight]
+	_, works := last.sums[workerCount]
 	switch {
 	case works && !routes:
 		t.Of, total = "executions", workerCount
 	case !routes:
 		return nil
 	}
-	t.Held, t.InFlight = int(last.measured[routerHeld]), int(last.measured[routerInFlight])
+	t.Held, t.InFlight = int(last.sums[routerHeld]), int(last.sums[routerInFlight])
 	span := last.at.Sub(first.at).Seconds()
 	if span <= 0 {
 		return t
 	}
-	t.PerSecond = new((last.measured[total] - first.measured[total]) / span)
+	t.PerSecond = new((last.sums[total] - first.sums[total]) / span)
 	if routes {
 		t.FailedPerSecond = new((last.failed - first.failed) / span)
 	}

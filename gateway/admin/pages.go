@@ -71,20 +71,12 @@ func (a *admin) locks(r *http.Request) (any, error) {
 	return a.cfg.Operator.Locks(r.Context(), after), nil
 }
 
-func (a *admin) unlock(r *http.Request) (any, error) {
-	key, err := keyFromQuery(r, "key")
-	if err != nil {
-		return nil, badRequest("%w (use /unlock?key=KEY)", err)
-	}
+func (a *admin) unlock(r *http.Request, key string) (any, error) {
 	rows, err := a.cfg.Operator.Unlock(r.Context(), key, askedBy(r))
 	return rows, orNotFound(err, status.ErrNotLocked)
 }
 
-func (a *admin) release(r *http.Request) (any, error) {
-	key, err := keyFromQuery(r, "key")
-	if err != nil {
-		return nil, badRequest("%w (use /release?key=KEY)", err)
-	}
+func (a *admin) release(r *http.Request, key string) (any, error) {
 	return nil, orNotFound(a.cfg.Operator.Release(r.Context(), key, askedBy(r)), status.ErrNotQuarantined)
 }
 

@@ -310,22 +310,22 @@ func (o *Operator) find(name string) (ring.Member, error) {
 
 // Drain makes the worker of a name leave the ring, see worker.Worker.LeaveRing.
 func (o *Operator) Drain(ctx context.Context, name string) error {
-	m, err := o.find(name)
-	if err != nil {
-		return err
-	}
-	return o.order(ctx, m, calls.Drain, "", nil)
+	return o.orderNamed(ctx, name, calls.Drain)
 }
 
 // Undrain makes it return.
 func (o *Operator) Undrain(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return o.orderNamed(ctx, name, calls.Undrain)
+}
+
+func (o *Operator) orderNamed(ctx context.Context, name, method string) error {
 	m, err := o.find(name)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	return o.order(ctx, m, calls.Undrain, "", nil)
+	return o.order(ctx, m, method, "", nil)
 }
 
 // Place makes a partition belong to the worker of a name, in place of the one by the ring, or with
