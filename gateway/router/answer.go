@@ -16,7 +16,6 @@ type answer struct {
 	send.Answer // without a body if it is the router's own
 
 	failure string // in place of body
-	problem string // its kind; "" for a worker's answer
 	close   bool   // the rest of the request's body will not be read
 }
 

@@ -47,21 +47,23 @@ func (x *upstreamRequest) failed(err error) answer {
 	requestlog.Failure(ctx, rt.log, warning, "partition", x.Partition, "method", x.Request.Method, "error", err)
 	if gone {
 		rt.counters.clientGone.Add(1)
-		return answer{Answer: send.Answer{Status: send.StatusClientGone}, problem: "client-gone"}
+		x.problem = "client-gone"
+		return answer{Answer: send.Answer{Status: send.StatusClientGone}}
 	}
-	rt.counters.refused(kind)
 	own := problem.Of(kind)
 	if isRate && kind == problem.RouteRate {
 		own.RetryAfter = int((rate.after + time.Second - 1) / time.Second)
 	}
-	return ownAnswer(own, x.KeyHeader("Accept"))
+	return x.own(own)
 }
 
-// ownAnswer returns the router's own answer to a request with these values of the
-// field Accept. One to a body that did not arrive, or is not taken, ends the connection.
-func ownAnswer(p problem.Problem, accept []string) answer {
-	contentType, body := p.Body(accept)
-	a := answer{Answer: send.Answer{Status: p.Status(), Length: int64(len(body))}, failure: body, problem: p.Kind.String()}
+// own returns the router's own answer, and counts it. One to a body that did not arrive, or is not
+// taken, ends the connection.
+func (x *upstreamRequest) own(p problem.Problem) answer {
+	x.router.counters.problems[p.Kind].Add(1)
+	x.problem = p.Kind.String()
+	contentType, body := p.Body(x.KeyHeader("Accept"))
+	a := answer{Answer: send.Answer{Status: p.Status(), Length: int64(len(body))}, failure: body}
 	a.close = p.Kind == problem.BodyTooSlow || p.Kind == problem.BodyBroken || p.Kind == problem.BodyTooLarge
 	for name, value := range p.Fields(contentType) {
 		a.Fields = link.AppendField(a.Fields, name, value)

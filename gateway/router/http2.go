@@ -91,7 +91,7 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	}
 	switch {
 	case !s.heading.Reserve(stream.Size):
-		c.server.router.counters.refused(problem.BodiesFull)
+		c.server.router.counters.problems[problem.BodiesFull].Add(1)
 		stream.Reset(h2.RefusedStream)
 	case stream.Path == "*":
 		s.start(http.StatusOK)

@@ -3,10 +3,8 @@ package router
 import (
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/proxyheader"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
@@ -48,15 +46,13 @@ func (c arriving) EndUnused()              { c.close() }
 
 // readProxyHeader reads what a proxy says of a connection, which is served then.
 func (s *Server) readProxyHeader(c arriving, conn *conns.Admitted, p protocol) {
-	_ = conn.SetReadDeadline(time.Now().Add(hop.ReadHeaderTimeout))
-	client, read, err := proxyheader.Parse(conn)
-	defer s.forget(c) // when it is known as what it becomes
+	client, read, err := proxyheader.Parse(conn) // which the server's clock bounds
+	defer s.forget(c)                            // when it is known as what it becomes
 	if err != nil {
 		s.router.log.Warn("a connection is closed: its peer is among --proxy-protocol, but sent no PROXY header", "peer", conn.RemoteAddr(), "error", err)
 		c.close()
 		return
 	}
-	_ = conn.SetReadDeadline(time.Time{})
 	if client != nil {
 		conn.IsOf(client)
 	}

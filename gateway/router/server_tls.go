@@ -1,12 +1,10 @@
 package router
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
 
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/tickets"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
@@ -40,9 +38,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 
 func (s *Server) shake(c arriving, t *tls.Conn) {
 	defer s.forget(c)
-	ctx, cancel := context.WithTimeout(context.Background(), hop.ReadHeaderTimeout)
-	defer cancel()
-	switch err := t.HandshakeContext(ctx); {
+	switch err := t.Handshake(); { // which the server's clock bounds
 	case err != nil:
 		s.router.cfg.Logger.Debug("TLS handshake failed", "client", t.RemoteAddr(), "error", err)
 		c.close()

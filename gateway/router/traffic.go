@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
@@ -26,8 +25,6 @@ func (rt *Router) trafficOf(name string) *traffic {
 }
 
 func (rt *Router) now() time.Duration { return time.Since(rt.base) }
-
-func (c *counters) refused(k problem.Kind) { c.problems[k].Add(1) }
 
 // record is what is counted and noted of a request.
 type record struct {

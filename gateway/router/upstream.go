@@ -283,19 +283,15 @@ func (x *upstreamRequest) refuse(err error, unread bool) {
 	}
 	a := x.failed(err)
 	a.close = a.close || unread
-	x.give(&a)
+	x.Answer = a.Answer
+	x.reply(&a)
 }
 
 // answerOwn answers the request in place of an app.
 func (x *upstreamRequest) answerOwn(p problem.Problem) {
-	x.router.counters.refused(p.Kind)
-	a := ownAnswer(p, x.KeyHeader("Accept"))
-	x.give(&a)
-}
-
-func (x *upstreamRequest) give(a *answer) {
-	x.Answer, x.problem = a.Answer, a.problem
-	x.reply(a)
+	a := x.own(p)
+	x.Answer = a.Answer
+	x.reply(&a)
 }
 
 // attempt sends the request to a worker, unless its client has given up too much.
