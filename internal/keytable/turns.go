@@ -11,29 +11,8 @@ type clientLine struct {
 // lines finds the lines of clients at one key.
 type lines struct {
 	first map[uint64]*waiter // by client
-	long  []int              // how many lines have at least 2, 3, … callers; no zeros
+	most  int                // no line of several callers has more
 	big   bool               // the map has outgrown what is worth keeping
-}
-
-// grown records that a line has grown to n callers.
-func (l *lines) grown(n int) {
-	switch {
-	case n < 2:
-	case n-2 < len(l.long):
-		l.long[n-2]++
-	default:
-		l.long = append(l.long, 1)
-	}
-}
-
-// shrunk records that a line had n callers and has one less.
-func (l *lines) shrunk(n int) {
-	if n < 2 {
-		return
-	}
-	if l.long[n-2]--; l.long[n-2] == 0 {
-		l.long = l.long[:n-2]
-	}
 }
 
 // line returns the first caller of a client's line, nil for none.
@@ -71,7 +50,7 @@ func (e *entry) push(w *waiter) {
 	last.next, w.prev = w, last
 	first.line.last = w
 	first.line.len++
-	e.lines.grown(first.line.len)
+	e.lines.most = max(e.lines.most, first.line.len)
 }
 
 // pushFirst puts w before all others, its client's and the other clients'.
@@ -83,7 +62,7 @@ func (e *entry) pushFirst(w *waiter) {
 		e.part(first)
 		w.line.last, w.line.len = first.line.last, first.line.len+1
 		w.next, first.prev, first.line = first, w, clientLine{}
-		e.lines.grown(w.line.len)
+		e.lines.most = max(e.lines.most, w.line.len)
 	}
 	e.join(w, nil)
 	e.carry(w)
@@ -112,12 +91,10 @@ func (e *entry) remove(w *waiter) {
 		} else {
 			first.line.last = w.prev
 		}
-		e.lines.shrunk(first.line.len)
 		first.line.len--
 	case w.next != nil:
 		next := w.next
 		next.prev, next.line = nil, w.line
-		e.lines.shrunk(next.line.len)
 		next.line.len--
 		ahead := w.line.ahead
 		e.part(w)
@@ -166,20 +143,21 @@ func (e *entry) part(w *waiter) {
 // givesWay returns the last waiter of the client with the longest line, if that is longer than
 // another client's line would be with one more caller; nil otherwise.
 func (e *entry) givesWay(client uint64) *waiter {
-	if e.lines == nil {
-		return nil
-	}
 	own := 0
 	if first := e.line(client); first != nil {
 		own = first.line.len
 	}
-	longest := len(e.lines.long) + 1
-	if longest <= own+1 {
+	if e.lines == nil || e.lines.most <= own+1 {
 		return nil
 	}
-	first := e.last
-	for first.line.len != longest {
-		first = first.line.ahead
+	longest := e.last
+	for first := e.last; first != nil; first = first.line.ahead {
+		if first.line.len > longest.line.len {
+			longest = first
+		}
 	}
-	return first.line.last
+	if e.lines.most = longest.line.len; e.lines.most <= own+1 {
+		return nil
+	}
+	return longest.line.last
 }
