@@ -185,21 +185,17 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 	}
 	ctx, end := k.WaitAlong(ctx, key)
 	defer end()
-	wait, limit, waited := how.wait(), time.Now().Add(k.MaxWait(how)), false
-	for ; ; waited = true {
+	wait, limit := how.wait(), time.Now().Add(k.MaxWait(how))
+	for {
 		switch {
 		case errors.Is(err, keytable.ErrClosed):
-			waited = true
 			if err := p.awaitOwnership(ctx, key, how, limit); err != nil {
 				return 0, 0, err
 			}
 		case !k.Admits(time.Now()):
 			return 0, 0, k.unconfirmed(key)
 		}
-		if waited {
-			wait.MaxWait = max(time.Until(limit), 1)
-		}
-		wait.Came = k.Now()
+		wait.MaxWait, wait.Came = max(time.Until(limit), 1), k.Now()
 		cancels = p.Cancels.Load()
 		token, err = p.Table.LockWait(ctx, key, wait)
 		if token != 0 {

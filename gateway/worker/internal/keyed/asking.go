@@ -70,9 +70,9 @@ var ErrAlong = errors.New("worker: the key is held along the context")
 var ErrLinkFull = fmt.Errorf("%w: waiting calls have reached half of what their link carries", gateway.ErrBusy)
 
 func (how *Asking) wait() keytable.Wait {
-	wait := keytable.Wait{Client: how.Client, MaxWait: how.MaxWait, Shared: how.Shared, Item: how.Item}
+	wait := keytable.Wait{Client: how.Client, Shared: how.Shared, Item: how.Item}
 	if how.Policy != nil {
-		wait.PerKey, wait.MaxWait = how.Policy.QueuePerKey, how.Policy.MaxWait
+		wait.PerKey = how.Policy.QueuePerKey
 	}
 	return wait
 }
