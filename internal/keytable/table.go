@@ -204,24 +204,6 @@ func (t *Table) Unblock(key string) {
 	}
 }
 
-// Exhausted reports whether the table is open and has no token left, and which
-// was the last: callers wait for an Advance beyond that.
-func (t *Table) Exhausted() (last int64, exhausted bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.minted, !t.closed && t.exhaustedLocked()
-}
-
-// Queued returns how many callers wait for key.
-func (t *Table) Queued(key string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.keys.find(key); e != nil {
-		return int(e.waiters)
-	}
-	return 0
-}
-
 // Reserve mints up to n tokens for a caller that holds a key here and passes it on to others
 // without an Unlock in between. The tokens are above all that the table has minted, and below all
 // that it will mint. Reserve returns the first token and their number; the others follow the first.
@@ -239,13 +221,6 @@ func (t *Table) Reserve(n int) (first int64, reserved int) {
 	t.minted += int64(n)
 	t.skipped += int64(n)
 	return first, n
-}
-
-// Len returns how many keys are held, blocked or waited for.
-func (t *Table) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.keys.len()
 }
 
 // unlock unlocks mu, and wakes the waiters that have left their queues meanwhile.
