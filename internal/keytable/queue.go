@@ -73,23 +73,15 @@ func (q *Queue) join(perKey int, how Wait) error {
 	if perKey >= cmp.Or(how.PerKey, q.PerKey, DefaultPerKey) {
 		return ErrQueueFull
 	}
-	total, share := int64(cmp.Or(q.Total, DefaultTotal)), q.share(how.Client)
-	if share != nil && share.Add(1) > (total+1)/2 {
-		share.Add(-1)
+	total, own := int64(cmp.Or(q.Total, DefaultTotal)), int64(0)
+	if share := q.share(how.Client); share != nil {
+		own = share.Add(1)
+	}
+	if q.waiting.Add(1) > total || own > total-total/2 {
+		q.leaveShare(how.Client)
 		return ErrQueueFull
 	}
-	for {
-		n := q.waiting.Load()
-		if n >= total {
-			if share != nil {
-				share.Add(-1)
-			}
-			return ErrQueueFull
-		}
-		if q.waiting.CompareAndSwap(n, n+1) {
-			return nil
-		}
-	}
+	return nil
 }
 
 // leaveShare counts a waiter of that client less.
