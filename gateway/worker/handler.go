@@ -90,15 +90,14 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := &appWriter{handler: h, held: x, collapse: c}
-	out := h.worker.answers.NewPlain(how.Client, rw, asTiming(how.Trace).tellHTTP)
+	x.Carry(baggage)
+	out := h.worker.answers.NewPlain(x.Context(), how.Client, rw, asTiming(how.Trace).tellHTTP)
 	defer out.Finish() // after the key is free
 	defer a.release()
-	x.Carry(baggage)
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
 	a.upgrade = h.worker.fields.Clean(r.Header, true)
 	setAppHeader(r.Header, x, baggage)
-	out.RunsIn(r.Context())
 	a.ServeHTTP(out, r)
 	out.Returned()
 }

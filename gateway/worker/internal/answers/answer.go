@@ -47,10 +47,10 @@ const smallAnswer = 16 << 10
 
 var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
-// NewPlain returns a Plain for the answer to a client's request. last adds to the header of an answer that is sent when the
+// NewPlain returns a Plain for the answer to a client's request, whose execution has the context ctx. last adds to the header of an answer that is sent when the
 // key is free.
-func (k *Room) NewPlain(client uint64, rw http.ResponseWriter, last func(http.Header)) *Plain {
-	return &Plain{rw: rw, room: k, client: client, header: rw.Header().Clone(), declared: -1, last: last}
+func (k *Room) NewPlain(ctx context.Context, client uint64, rw http.ResponseWriter, last func(http.Header)) *Plain {
+	return &Plain{rw: rw, ctx: ctx, room: k, client: client, header: rw.Header().Clone(), declared: -1, last: last}
 }
 
 // Header implements [http.ResponseWriter].
@@ -214,9 +214,6 @@ func (a *Plain) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (a *Plain) Unwrap() http.ResponseWriter { return a.rw }
-
-// RunsIn says that the execution's context is ctx.
-func (a *Plain) RunsIn(ctx context.Context) { a.ctx = ctx }
 
 // Returned records that the handler has returned.
 func (a *Plain) Returned() { a.whole = true }

@@ -17,8 +17,8 @@ type backlog struct {
 	spool  *spool.Spool
 	taken  atomic.Int64
 	sent   atomic.Int64
-	failed atomic.Pointer[error] // why sending has ended
-	done   chan struct{}         // closed when it has
+	done   chan struct{} // closed when sending has ended
+	failed error         // why it has, nil for all was sent; set before
 }
 
 // answerShare is the part of what a worker has for answers that one client may use: a quarter.
@@ -50,62 +50,55 @@ func (k *Room) Take(ctx context.Context, rw *link.ResponseWriter) {
 // backlog returns one for a client that is sent with send, after begin, which may be nil.
 func (k *Room) backlog(client uint64, begin func() error, send func([]byte) error) *backlog {
 	b := &backlog{spool: k.pool.Of(client).NewSpool(), done: make(chan struct{})}
-	go b.drain(b.spool.NewReader(), begin, send)
+	go func() {
+		defer close(b.done)
+		if b.failed = b.drain(begin, send); b.failed != nil {
+			_ = b.spool.Close() // whose error would be of a file that is no more
+		}
+	}()
 	return b
 }
 
 var drainBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // drain sends what comes, at the client's speed.
-func (b *backlog) drain(r *spool.Reader, begin func() error, send func([]byte) error) {
+func (b *backlog) drain(begin func() error, send func([]byte) error) error {
+	r := b.spool.NewReader()
+	defer r.Close()
 	buf := drainBuffers.Get().(*[32 << 10]byte)
 	defer drainBuffers.Put(buf)
-	defer close(b.done)
-	defer r.Close()
 	if begin != nil {
 		if err := begin(); err != nil {
-			b.fail(err)
-			return
+			return err
 		}
 	}
 	for {
 		n, err := r.Read(buf[:])
 		if n > 0 {
 			if err := send(buf[:n]); err != nil {
-				b.fail(err)
-				return
+				return err
 			}
 			b.sent.Add(int64(n))
 		}
-		if err != nil {
-			if err != io.EOF {
-				b.fail(err)
-			}
-			return
+		switch err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return err
 		}
 	}
-}
-
-func (b *backlog) fail(err error) {
-	b.failed.Store(&err)
-	_ = b.spool.Close() // whose error would be of a file that is no more
-}
-
-func (b *backlog) error() error {
-	if err := b.failed.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 func (b *backlog) Write(p []byte) (int, error) {
 	n, err := b.spool.Write(p)
 	b.taken.Add(int64(n))
-	if errors.Is(err, spool.ErrFull) {
+	switch {
+	case errors.Is(err, spool.ErrFull):
 		return n, nil
-	}
-	if failed := b.error(); failed != nil {
-		return n, failed
+	case errors.Is(err, spool.ErrClosed):
+		<-b.done
+		return n, b.failed
 	}
 	return n, err
 }
@@ -116,5 +109,5 @@ func (b *backlog) End() error {
 	b.spool.CloseWrite(nil)
 	<-b.done
 	_ = b.spool.Close() // nobody reads it any more
-	return b.error()
+	return b.failed
 }
