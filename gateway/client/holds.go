@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,15 +30,14 @@ type holdings struct {
 	closing chan struct{}  // closed by close
 	wg      sync.WaitGroup // goroutines
 
-	mu        sync.Mutex // guards what follows, and the holds' own
-	closed    bool
-	all       map[*held]struct{}
-	byKey     map[string]*held        // the one taken last of each key, while it is in all
-	timer     *time.Timer             // of tick; nil while there is nothing to do
-	pause     time.Duration           // until the timer runs tick again
-	lines     map[lineKey]*callerLine // those with a call under way
-	following map[int]struct{}        // partitions whose owner is asked for, to renew holds there
-	releasing map[callee][]*held      // holds to release; with a goroutine each
+	mu     sync.Mutex // guards what follows, and the holds' own
+	closed bool
+	all    map[*held]struct{}
+	byKey  map[string]*held        // the one taken last of each key, while it is in all
+	timer  *time.Timer             // of tick; nil while there is nothing to do
+	pause  time.Duration           // until the timer runs tick again
+	lines  map[lineKey]*callerLine // those with a call under way
+	asking map[callee][]*held      // holds to ask about; each callee has a goroutine
 }
 
 // held is a key that is held at another member. The state machine lock decides whether it is
@@ -68,7 +66,7 @@ func (hs *holdings) init(c *Client, ttl time.Duration) {
 	hs.client, hs.base, hs.ttl, hs.policy = c, time.Now(), ttl, holder.Policy{TTL: ttl, TurnsFor: holder.Never}
 	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*callerLine)
 	hs.all, hs.byKey = make(map[*held]struct{}), make(map[string]*held)
-	hs.following, hs.releasing = make(map[int]struct{}), make(map[callee][]*held)
+	hs.asking = make(map[callee][]*held)
 	hs.ctx, hs.stop = context.WithCancel(context.Background())
 }
 
@@ -284,33 +282,17 @@ func (hs *holdings) tick() {
 		return
 	}
 	now := hs.now()
-	due, moved := make(map[*send.Peer][]*held), make(map[int][]*held)
 	hs.pause = hs.every()
 	for h := range hs.all {
 		hs.pause = min(hs.pause, h.lock.Pause())
-		_, following := hs.following[h.ref.Partition]
-		switch h.obeyLocked(h.lock.Tick(now, following)) {
+		owner := callee{method: holds.Renew, partition: h.ref.Partition}
+		_, busy := hs.asking[owner]
+		switch h.obeyLocked(h.lock.Tick(now, busy)) {
 		case holder.Renew:
-			due[h.peer] = append(due[h.peer], h)
+			hs.askLocked(callee{method: holds.Renew, peer: h.peer}, h)
 		case holder.Seek:
-			moved[h.ref.Partition] = append(moved[h.ref.Partition], h)
+			hs.askLocked(owner, h)
 		}
-	}
-	for p, list := range due {
-		for part := range slices.Chunk(list, holds.MaxRefs) {
-			hs.wg.Go(func() { hs.renew(callee{peer: p}, part) })
-		}
-	}
-	for partition, list := range moved {
-		hs.following[partition] = struct{}{}
-		hs.wg.Go(func() {
-			for part := range slices.Chunk(list, holds.MaxRefs) {
-				hs.renew(callee{partition: partition}, part)
-			}
-			hs.mu.Lock()
-			defer hs.mu.Unlock()
-			delete(hs.following, partition)
-		})
 	}
 	hs.timer.Reset(hs.pause)
 }

@@ -199,7 +199,7 @@ func (a *acquisition) confirmed() bool {
 	hs, h := &a.client.holder, a.held
 	for began, asked := hs.now(), false; ; asked = true {
 		hs.mu.Lock()
-		to, d := callee{partition: h.ref.Partition}, h.lock.Confirm(hs.now())
+		to, d := callee{method: holds.Renew, partition: h.ref.Partition}, h.lock.Confirm(hs.now())
 		hs.mu.Unlock()
 		switch {
 		case d == holder.Begin || d == holder.CancelGone:

@@ -21,33 +21,61 @@ func (hs *holdings) isAway(partition int, p *send.Peer) bool {
 	return ok && hs.client.workers.Peer(t.Member) != p
 }
 
-// callee is where calls about holds go: to a worker, or without one to the owner of a partition.
+// callee is where a call about holds goes: to a worker, or without one to the owner of a partition.
 type callee struct {
+	method    string // Renew or Release
 	peer      *send.Peer
 	partition int
 }
 
-// send makes a call about holds, Renew or Release, and takes the answer. Without one, repeated says that the call may have
-// had its effect.
-func (hs *holdings) send(ctx context.Context, method string, to callee, list []*held) (repeated bool, err error) {
+// askLocked has a call made about h, together with others that are to be asked about there.
+func (hs *holdings) askLocked(to callee, h *held) {
+	list, asks := hs.asking[to]
+	if hs.asking[to] = append(list, h); !asks || len(list)%holds.MaxRefs == holds.MaxRefs-1 {
+		hs.wg.Go(func() { hs.ask(to) })
+	}
+}
+
+// ask makes calls until there is nothing more to ask about.
+func (hs *holdings) ask(to callee) {
+	for {
+		hs.mu.Lock()
+		list := hs.asking[to]
+		n := min(len(list), holds.MaxRefs)
+		if hs.asking[to] = list[n:]; n == 0 {
+			delete(hs.asking, to)
+			hs.mu.Unlock()
+			return
+		}
+		hs.mu.Unlock()
+		if to.method == holds.Renew {
+			hs.renew(to, list[:n:n])
+		} else {
+			hs.release(to, list[:n:n])
+		}
+	}
+}
+
+// send makes a call about holds, and takes the answer. Without one, repeated says that the call may have had its effect.
+func (hs *holdings) send(ctx context.Context, to callee, list []*held) (repeated bool, err error) {
 	refs := make([]holds.Ref, 0, len(list))
 	for _, h := range list {
 		refs = append(refs, h.ref)
 	}
 	body := holds.AppendRefs(nil, refs)
 	if to.peer == nil {
-		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.takeAnswer(method, list, a) })
+		return hs.askOwner(ctx, to.method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.takeAnswer(to.method, list, a) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, hs.ttl/5) // the age at which a hold of the session TTL is renewed
 	defer cancel()
 	a := send.OwnerAnswer{Sent: time.Now()}
-	a.Status, a.Body, err = to.peer.Call(ctx, &link.Request{Method: method}, body)
+	a.Status, a.Body, err = to.peer.Call(ctx, &link.Request{Method: to.method}, body)
 	switch {
 	case err != nil:
 	case a.Status != http.StatusOK:
-		err = fmt.Errorf("client: %s of holds: %d %s", method, a.Status, a.Body)
+		err = fmt.Errorf("client: %s of holds: %d %s", to.method, a.Status, a.Body)
 	default:
-		err = hs.takeAnswer(method, list, a)
+		err = hs.takeAnswer(to.method, list, a)
 	}
 	return !errors.Is(err, link.ErrNotStarted), err
 }
@@ -72,7 +100,7 @@ func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) 
 func (hs *holdings) renew(to callee, list []*held) {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
-	if _, err := hs.send(ctx, holds.Renew, to, list); err == nil {
+	if _, err := hs.send(ctx, to, list); err == nil {
 		return
 	}
 	hs.mu.Lock()

@@ -33,48 +33,30 @@ var errUnlockClosed error = closed("client: the client was closed before: the ke
 
 // releaseLocked does what was decided about the release of h, whose last call has had that error.
 func (hs *holdings) releaseLocked(h *held, d holder.Decision, err error) {
-	to := callee{partition: h.ref.Partition}
 	switch d {
 	case holder.Release:
-		to = callee{peer: h.peer}
+		hs.askLocked(callee{method: holds.Release, peer: h.peer}, h)
 	case holder.ReleaseAtOwner:
+		hs.askLocked(callee{method: holds.Release, partition: h.ref.Partition}, h)
 	default:
 		h.tell(d, err)
-		return
-	}
-	list, sending := hs.releasing[to]
-	if hs.releasing[to] = append(list, h); !sending {
-		hs.wg.Go(func() { hs.sendReleases(to) })
 	}
 }
 
-// sendReleases releases what there is to release at a worker or owner. Each hold that is released at a worker ends one use of it.
-func (hs *holdings) sendReleases(to callee) {
-	for {
-		hs.mu.Lock()
-		list := hs.releasing[to]
-		n := min(len(list), holds.MaxRefs)
-		if hs.releasing[to] = list[n:]; n == 0 {
-			delete(hs.releasing, to)
-			hs.mu.Unlock()
-			return
-		}
-		hs.mu.Unlock()
-		hs.sendRelease(to, list[:n:n])
-		if to.peer != nil {
+// release asks a worker to release holds for as long as it may still hold the keys, or an owner once, which takes as long.
+// Each hold that is released at a worker ends one use of it.
+func (hs *holdings) release(to callee, list []*held) {
+	if to.peer != nil {
+		defer func(n int) {
 			for range n {
 				to.peer.Leave()
 			}
-		}
+		}(len(list))
 	}
-}
-
-// sendRelease asks a worker for as long as it may still hold the keys, or an owner once, which takes as long.
-func (hs *holdings) sendRelease(to callee, list []*held) {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
 	for {
-		repeated, err := hs.send(ctx, holds.Release, to, list)
+		repeated, err := hs.send(ctx, to, list)
 		if err == nil {
 			return
 		}
