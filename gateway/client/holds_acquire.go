@@ -40,6 +40,25 @@ type acquisition struct {
 	unsure []*send.Peer // owners that may hold the key for id without having said so; in use
 }
 
+// acquire asks for the key. A done context always loses.
+func (a *acquisition) acquire() error {
+	workers := a.client.workers
+	forOwner := workers.Routes.Patience
+	if a.try {
+		forOwner = min(forOwner, a.client.holder.ttl/5)
+	}
+	err := workers.Routes.Route(a.ctx, workers.Ring.Partition(a.key), forOwner, a.attempt)
+	a.settleUnsure()
+	switch {
+	case err != nil:
+		return err
+	case a.confirmed() && a.ctx.Err() == nil:
+		return nil
+	}
+	a.giveBack()
+	return errAskAgain
+}
+
 func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	c := a.client
 	switch {

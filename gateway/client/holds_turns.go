@@ -145,13 +145,7 @@ var (
 // of them the key.
 func (hs *holdings) askTogether(ctx, traced context.Context, l *callerLine, together *list.List, turns int) {
 	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
-	workers := hs.client.workers
-	err := workers.Routes.Route(ctx, workers.Ring.Partition(l.key), workers.Routes.Patience, a.attempt)
-	a.settleUnsure()
-	if err == nil && !a.confirmed() {
-		a.giveBack()
-		err = errAskAgain
-	}
+	err := a.acquire()
 	hs.mu.Lock()
 	leftAll := err == nil && together.Len() == 0
 	switch {

@@ -216,20 +216,10 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		}
 	}
 	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
-	forOwner := c.workers.Routes.Patience
-	if w.try {
-		forOwner = min(forOwner, c.holder.ttl/5)
-	}
-	err = c.workers.Routes.Route(wait, c.workers.Ring.Partition(key), forOwner, a.attempt)
-	a.settleUnsure()
-	switch {
-	case err != nil:
+	if err := a.acquire(); err != nil {
 		return nil, err
-	case a.confirmed() && wait.Err() == nil:
-		return a.lock(), nil
 	}
-	a.giveBack()
-	return nil, errAskAgain
+	return a.lock(), nil
 }
 
 // lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
