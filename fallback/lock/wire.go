@@ -22,6 +22,7 @@ var errLockTimeout = errors.New("no answer in time")
 
 // wireCall is one run of a script. done is closed at its end.
 type wireCall struct {
+	ctx    context.Context // ends when its caller does not wait any more
 	script *lockScript
 	args   []any // of EVALSHA, the first two of which command sets
 	done   chan struct{}
@@ -34,24 +35,22 @@ type onceCmd struct{ *redis.Cmd }
 func (onceCmd) NoRetry() bool { return true }
 
 // run runs a script, and returns its reply or error. The latter comes soon after ctx ends, and otherwise within the
-// timeout; the call continues. No call is sent twice: its caller must repeat it. takes is the claim whose locks the script
-// may take, nil for none: it learns that a call without an answer may still be carried out.
+// timeout; a call that was sent continues. No call is sent twice: its caller must repeat it. takes is the claim whose locks
+// the script may take, nil for none: it learns that a call without an answer may still be carried out.
 func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, keys []string, args ...any) (reply *redis.Cmd) {
-	c := &wireCall{script: s, args: append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys)), done: make(chan struct{})}
+	ctx, cancel := context.WithTimeoutCause(ctx, n.cfg.Timeout+wireGrace, errLockTimeout)
+	defer cancel()
+	c := &wireCall{ctx: ctx, script: s, args: append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys)), done: make(chan struct{})}
 	for _, key := range keys {
 		c.args = append(c.args, key)
 	}
 	c.args = append(c.args, args...)
 	n.submit(c)
-	late := time.NewTimer(n.cfg.Timeout + wireGrace)
-	defer late.Stop()
 	select {
 	case <-c.done:
 		reply = c.cmd
 	case <-ctx.Done():
 		reply = redis.NewCmdResult(nil, context.Cause(ctx))
-	case <-late.C:
-		reply = redis.NewCmdResult(nil, errLockTimeout)
 	}
 	if takes != nil && unanswered(reply.Err()) {
 		takes.unsettled.Store(true)
@@ -91,10 +90,11 @@ func (n *lockNode) lane() {
 	}
 }
 
-// next takes the next batch out of the queue. Without one the lane has ended.
+// next takes the next batch out of the queue. Without one the lane has ended. Calls whose callers have left are dropped.
 func (n *lockNode) next() []*wireCall {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.queue = slices.DeleteFunc(n.queue, func(c *wireCall) bool { return c.ctx.Err() != nil })
 	size := min(len(n.queue), n.batch)
 	if size == 0 {
 		n.lanes--
