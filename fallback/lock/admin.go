@@ -46,8 +46,8 @@ func (l *Locker) repeat(ctx context.Context, call func() error) error {
 }
 
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {
-	keys := []string{n.cfg.key("", name), n.cfg.key("fence:", name), n.cfg.key("waiting:", name)}
-	values, err := n.run(ctx, nil, &scripts.state, keys, n.cfg.FIFO).Slice()
+	keys := []string{n.l.cfg.key("", name), n.l.cfg.key("fence:", name), n.l.cfg.key("waiting:", name)}
+	values, err := n.run(ctx, nil, &scripts.state, keys, n.l.cfg.FIFO).Slice()
 	if err != nil || len(values) != 6 {
 		return State{}, cmp.Or(err, fmt.Errorf("%w: %v, want six values", errUnexpected, values))
 	}

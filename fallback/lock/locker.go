@@ -54,15 +54,16 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := newLockNode(client, cfg)
-	n.l = newLocker(n, cfg)
-	n.l.hubs = n.hubs
-	return n.l, nil
+	l := newLocker(cfg)
+	n := newLockNode(l, client)
+	l.server, l.hubs = n, n.hubs
+	return l, nil
 }
 
-func newLocker(server lockServer, cfg Config) *Locker {
+// newLocker returns a Locker but for its server.
+func newLocker(cfg Config) *Locker {
 	l := &Locker{
-		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
+		cfg: cfg, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
 		passed: map[string]*heldClaim{}, holds: map[*heldClaim]struct{}{},
 	}
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}

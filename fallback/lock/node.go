@@ -59,7 +59,6 @@ type freeing struct {
 type lockNode struct {
 	l       *Locker // whose locks they are; its Close waits for all calls
 	client  redis.UniversalClient
-	cfg     Config
 	publish string
 	hubs    *lockHubs // nil if waiters are to poll
 	batch   int       // calls in one pipeline
@@ -69,8 +68,8 @@ type lockNode struct {
 	lanes int
 }
 
-func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
-	n := &lockNode{client: client, cfg: cfg, publish: "PUBLISH", batch: 1}
+func newLockNode(l *Locker, client redis.UniversalClient) *lockNode {
+	n := &lockNode{l: l, client: client, publish: "PUBLISH", batch: 1}
 	cluster, sharded := client.(*redis.ClusterClient)
 	if sharded {
 		n.publish = "SPUBLISH"
@@ -78,7 +77,7 @@ func newLockNode(client redis.UniversalClient, cfg Config) *lockNode {
 	if _, one := client.(*redis.Client); one {
 		n.batch = wireBatch
 	}
-	if !cfg.Poll {
+	if !l.cfg.Poll {
 		n.hubs = &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
 		n.hubs.ctx, n.hubs.stop = context.WithCancel(context.Background())
 	}

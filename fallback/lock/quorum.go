@@ -36,15 +36,13 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	cfg.Poll, cfg.servers = true, len(clients)
-	q := &quorum{need: cfg.servers/2 + 1}
+	l := newLocker(cfg)
+	q := &quorum{l: l, need: cfg.servers/2 + 1}
 	for _, client := range clients {
-		q.nodes = append(q.nodes, newLockNode(client, cfg))
+		q.nodes = append(q.nodes, newLockNode(l, client))
 	}
-	q.l = newLocker(q, cfg)
-	for _, n := range q.nodes {
-		n.l = q.l
-	}
-	return q.l, nil
+	l.server = q
+	return l, nil
 }
 
 // quorum keeps locks in the majority of independent servers. It does not change.

@@ -38,7 +38,7 @@ func (onceCmd) NoRetry() bool { return true }
 // timeout; a call that was sent continues. No call is sent twice: its caller must repeat it. takes is the claim whose locks
 // the script may take, nil for none: it learns that a call without an answer may still be carried out.
 func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, keys []string, args ...any) (reply *redis.Cmd) {
-	ctx, cancel := context.WithTimeoutCause(ctx, n.cfg.Timeout+wireGrace, errLockTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, n.l.cfg.Timeout+wireGrace, errLockTimeout)
 	defer cancel()
 	c := &wireCall{ctx: ctx, script: s, args: append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys)), done: make(chan struct{})}
 	for _, key := range keys {
@@ -80,7 +80,7 @@ func (n *lockNode) submit(c *wireCall) {
 func (n *lockNode) lane() {
 	runtime.Gosched() // to those who are about to call, so that they share the batch
 	for batch := n.next(); len(batch) > 0; batch = n.next() {
-		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), n.l.cfg.Timeout)
 		n.exec(ctx, batch)
 		cancel()
 		for _, c := range batch {
