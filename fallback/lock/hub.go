@@ -169,14 +169,9 @@ func (h *lockHub) hears(channel string) bool {
 	return t != nil && t.heard
 }
 
-// run has a connection from the first topic on. When it ends, go-redis makes another and subscribes again, and the
-// server then confirms each channel anew.
+// run has a connection. When it ends, go-redis makes another and subscribes again, and the server then confirms each
+// channel anew.
 func (h *lockHub) run() {
-	select {
-	case <-h.changed:
-	case <-h.ctx.Done():
-		return
-	}
 	ps := h.open(h.ctx)
 	defer ps.Close()
 	messages := ps.ChannelWithSubscriptions()
