@@ -35,7 +35,6 @@ type Locker struct {
 	turns  keytable.Table // by key: those of the callers of this process
 
 	closing chan struct{} // closed by Close
-	shut    sync.Once     // the server's close
 
 	mu     sync.Mutex
 	passed map[string]*heldClaim   // by key: that the next caller of this process takes over
@@ -89,7 +88,9 @@ func (l *Locker) Close() error {
 	}
 	l.mu.Unlock()
 	l.endAll() // those that were renewing or being granted
-	l.shut.Do(l.server.close)
+	if l.hubs != nil {
+		l.hubs.close()
+	}
 	return nil
 }
 

@@ -31,8 +31,6 @@ type lockServer interface {
 
 	// state says who has a lock. It knows waiters only with FIFO.
 	state(ctx context.Context, name string) (State, error)
-
-	close()
 }
 
 // asking is a question to one node. The answer is above 0 for yes; else 0 if the claim's lock is gone,
@@ -55,9 +53,9 @@ type freeing struct {
 	others bool // other clients listen for the lock
 }
 
-// lockNode keeps locks in one Redis server or cluster. mu guards its calls under way (wire.go).
+// lockNode keeps locks in one Redis server or cluster. mu guards its calls under way (scripts.go).
 type lockNode struct {
-	l       *Locker // whose locks they are; its Close waits for all calls
+	l       *Locker // whose locks they are; its Close waits for all calls, and closes hubs
 	client  redis.UniversalClient
 	publish string
 	hubs    *lockHubs // nil if waiters are to poll
@@ -183,12 +181,6 @@ func (n *lockNode) others(c *claim, told int64) bool {
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
 	keys := []string{c.gone(c.owner), c.locks[0]}
 	return n.run(ctx, c, &scripts.downgrade, keys, c.owner, "r"+c.owner[1:], c.opts.TTL.Milliseconds(), n.publish).Int64()
-}
-
-func (n *lockNode) close() {
-	if n.hubs != nil {
-		n.hubs.close()
-	}
 }
 
 // pair returns the two integers that a script has replied.

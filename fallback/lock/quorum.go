@@ -218,9 +218,3 @@ func (q *quorum) verdict(ctx context.Context, ask asking) (holder.Answer, error)
 	}
 	return answer(verdict), nil
 }
-
-func (q *quorum) close() {
-	for _, n := range q.nodes {
-		n.close()
-	}
-}
