@@ -11,8 +11,7 @@
 // The lock is lost when the owner says so, or when its lease has passed, counted from before the
 // last confirmed renewal was sent. Its context ends then, before another caller can get the key.
 // The machine in internal/holder decides all this. lock.go has the calls, holds_acquire.go takes a
-// key, and holds.go keeps it. holds_calls.go and holds_release.go ask its owner.
-// holds_turns.go passes it on among callers of the Client.
+// key, and holds.go keeps it. holds_calls.go asks its owner. holds_turns.go passes it on among callers of the Client.
 package client
 
 import (
