@@ -71,10 +71,10 @@ skew: ## measure what placement by load gains for workers with a tenth of a core
 	go -C loadtest run ./skew $(ARGS)
 
 .PHONY: soak
-soak: T = 10m
-soak: ## load routers and sidecars with 10,000 connections for T and look whether they grow (make soak T=10m)
+soak: T = 60
+soak: ## load routers, doors and sidecars for T seconds in each of some ways and look whether they grow (make soak T=600)
 	scripts/deps redis-server
-	go -C loadtest run ./hop soak -t $(T) $(ARGS)
+	go -C loadtest run ./hop -scenarios 1000,tls,h2,sidecar,doors -rounds 1 -seconds $(T) $(ARGS)
 
 .PHONY: loadtest
 loadtest: ## compare Keyway with Redis locks in less than 4 minutes (make loadtest ARGS=--help; see docs/benchmarks.md)

@@ -159,7 +159,7 @@ func (h *hop) run() error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	return nil
+	return h.grows
 }
 
 // choosePlace gives the proxies a core of their own, if there are two. This process, which makes the load, and
@@ -258,9 +258,18 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	}
 	cfg := h.config(s, p)
 	cfg.Begin, cfg.End = sample(-1), sample(1)
+	stop := func() report.Series { return nil }
+	if h.time >= longTurn {
+		stop = p.watch(h.time / samples)
+	}
 	r, err := load.Run(h.ctx, cfg)
+	memory := stop()
 	if err := errors.Join(err, h.stage.Check()); err != nil {
 		return err
+	}
+	if before, after, grows := grown(memory); grows {
+		fmt.Fprintf(h.out, "%s GROWS: from %s to %s\n", name, megabytes(before), megabytes(after))
+		h.grows = errGrows
 	}
 	if r.Answered == 0 {
 		return fmt.Errorf("no request was answered with 200: %s", r.Failures)

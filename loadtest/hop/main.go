@@ -5,16 +5,14 @@
 //
 //	go run ./hop
 //
-// Its command soak loads all of Keyway for long, and looks whether anything grows:
-//
-//	go run ./hop soak -t 10m
+// If turns take a minute or more, it fails if a proxy needs more and more memory.
 //
 // Absolute figures move from machine to machine and with whatever else runs on
 // it; the ratios are what counts, and of these only differences that rounds
 // agree on.
 //
 // Files, from the command inwards: main.go, hop.go with the scenarios, proxies.go, upstreams.go, features.go,
-// soak.go.
+// growth.go.
 package main
 
 import (
@@ -22,7 +20,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -35,15 +32,14 @@ func main() { os.Exit(cli.Main("hop", run)) }
 
 // run runs the measurement, or one of the programs that it consists of.
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	roles := map[string]func(context.Context, []string, io.Writer) error{"upstreams": runUpstreams, "soak": runSoak}
-	if len(args) > 0 && roles[args[0]] != nil {
-		return roles[args[0]](ctx, args[1:], stdout)
+	if len(args) > 0 && args[0] == "upstreams" {
+		return runUpstreams(ctx, args[1:], stdout)
 	}
 	f, err := parseFlags(args, stdout)
 	if err != nil {
 		return err
 	}
-	h, err := newHop(ctx, stdout, f, "haproxy", "nginx", "redis-server")
+	h, err := newHop(ctx, stdout, f)
 	if err != nil {
 		return err
 	}
@@ -63,6 +59,7 @@ type hop struct {
 	redis          string // host:port
 	with           features
 	clients        []*keyway.Client
+	grows          error                         // of a proxy that does
 	maxConnections uint64                        // of a proxy
 	running        map[string][]*proxy           // by contestant, for different fronts
 	origins        map[string]*upstreams         // by kind
@@ -73,11 +70,11 @@ type hop struct {
 type place struct{ proxy, others []int }
 
 // newHop makes a directory and builds the programs that were not given. The
-// caller must call close. needed are programs of others.
-func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (*hop, error) {
-	for _, program := range needed {
+// caller must call close.
+func newHop(ctx context.Context, out io.Writer, f flags) (*hop, error) {
+	for _, program := range []string{"haproxy", "nginx", "redis-server"} {
 		if proc.Find(program) == "" {
-			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps %s (Debian's packages)", program, strings.Join(needed, " "))
+			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps haproxy nginx redis-server (Debian's packages)", program)
 		}
 	}
 	if f.programsDir == "" {
@@ -111,9 +108,9 @@ func (h *hop) prepare() (err error) {
 	return nil
 }
 
-// close stops everything. The logs stay if there was an error, or if they are to be kept.
+// close stops everything. The logs stay if there was an error.
 func (h *hop) close(err error) {
-	if h.stage.Keep = (err != nil || h.stage.Keep) && h.ctx.Err() == nil; h.stage.Keep {
+	if h.stage.Keep = err != nil && h.ctx.Err() == nil; h.stage.Keep {
 		fmt.Fprintln(h.out, "logs:", h.stage.Dir)
 	}
 	for _, c := range h.clients {
