@@ -95,8 +95,6 @@ func (c *Client) Close() error {
 		c.unstore()
 	}
 	err := c.Client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	_ = c.members.Leave(ctx) // the others find out
+	_ = c.members.Leave(context.Background()) // the others find out
 	return err
 }

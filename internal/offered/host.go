@@ -19,7 +19,6 @@ import (
 const (
 	hostInterval = time.Second     // between two attempts to become the host, give or take a quarter
 	beginTimeout = 5 * time.Second // for the store's first call
-	leaveTimeout = time.Second
 )
 
 // HostConfig configures a [Host].
@@ -40,9 +39,8 @@ type Host struct {
 	cfg     HostConfig
 	retire  context.CancelFunc
 	retired context.Context // ends when the Host must not begin any more
-	running sync.WaitGroup
+	running sync.WaitGroup  // until then, becomeHost owns what follows
 
-	mu      sync.Mutex // guards what follows
 	members *gossip.Cluster
 	store   *store.Embedded
 }
@@ -97,9 +95,7 @@ func (h *Host) becomeHost(ctx context.Context, newCluster bool) (hosts bool, err
 		return false, err
 	}
 	h.cfg.Logger.Warn("without Redis this process keeps ownership in its own memory, for the processes of this machine only; when it ends, another one starts with an empty store", "store", embedded.Addr(), "gossip", members.Addr())
-	h.mu.Lock()
 	h.members, h.store = members, embedded
-	h.mu.Unlock()
 	return true, nil
 }
 
@@ -142,15 +138,11 @@ func (h *Host) Retire() {
 // again.
 func (h *Host) Close() {
 	h.Retire()
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.store == nil {
 		return
 	}
 	h.store.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	_ = h.members.Leave(ctx) // the others find out
+	_ = h.members.Leave(context.Background()) // the others find out
 	h.members, h.store = nil, nil
 }
 

@@ -15,14 +15,9 @@ import (
 	"time"
 )
 
-// leaveTimeout bounds how long Leave takes.
-const leaveTimeout = 2 * time.Second
-
 // Leave tells the other members of a cluster that this process is gone.
 func Leave(members interface{ Leave(context.Context) error }, logger *slog.Logger) {
-	end, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	if err := members.Leave(end); err != nil {
+	if err := members.Leave(context.Background()); err != nil {
 		logger.Warn("cannot leave gossip: the others will notice", "error", err)
 	}
 }

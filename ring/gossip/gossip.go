@@ -124,6 +124,7 @@ type Cluster struct {
 	news     *newsroom
 	meta     atomic.Pointer[[]byte]
 	current  atomic.Pointer[publication]
+	changed  wake.Round // ends when current has changed
 	requests chan request
 	stirred  chan struct{} // has one element when there is something to pass on
 	listed   atomic.Bool   // and memberlist knows what
@@ -184,16 +185,11 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	if err := c.askOwner((*owner).settleKeys); err != nil {
-		ctx, cancel := context.WithTimeout(ctx, leaveAtStart)
-		defer cancel()
 		_ = c.Leave(ctx) // else the others notice
 		return nil, err
 	}
 	return c, nil
 }
-
-// leaveAtStart bounds leaving a cluster that this member does not belong to.
-const leaveAtStart = time.Second
 
 // open listens and creates the memberlist node.
 func (c *Cluster) open(ctx context.Context, cfg *Config) error {
@@ -338,7 +334,7 @@ func (c *Cluster) Secrets(purpose string) [][]byte {
 //	}
 //
 // A closed Cluster's view does not change any more.
-func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
+func (c *Cluster) Changed() <-chan struct{} { return c.changed.Over() }
 
 // Addr returns the host:port at which peers reach this member's gossip. Others can use it as a
 // seed.

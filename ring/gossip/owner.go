@@ -30,13 +30,11 @@ const (
 	duplicateAge = 10 * time.Second
 )
 
-// publication is a view, this member in it, its keys in force, and the channel that is closed when it
-// is replaced.
+// publication is a view, this member in it, and its keys in force.
 type publication struct {
-	self     ring.Member
-	source   string
-	view     *ring.View
-	replaced chan struct{}
+	self   ring.Member
+	source string
+	view   *ring.View
 }
 
 // request asks the owner to do something, once it has taken the news into the view.
@@ -257,10 +255,10 @@ func (o *owner) publish() {
 		slices.Equal(old.view.Refused, refused) && fmt.Sprint(old.view.KeyConflict) == fmt.Sprint(view.KeyConflict) {
 		return
 	}
-	o.c.current.Store(&publication{o.self, o.inForce.source, view, make(chan struct{})})
+	o.c.current.Store(&publication{o.self, o.inForce.source, view})
 	if old != nil {
 		o.c.views.Add(1)
-		close(old.replaced)
+		o.c.changed.End()
 	}
 	o.warnOfKeys(time.Now())
 }
