@@ -112,7 +112,7 @@ type Config struct {
 
 // Cluster is this process's membership in a cluster. Any number of goroutines may call its methods.
 // The owner's goroutine publishes current, the joiner's joins missing members, stirAll passes changes on, and
-// memberlist's goroutines deliver news. Leave and Close end them, and set ended, under ending.
+// memberlist's goroutines deliver news. Leave and Close end them.
 type Cluster struct {
 	log      *slog.Logger
 	settings ring.Settings // without Store and KeySource
@@ -138,8 +138,7 @@ type Cluster struct {
 
 	views, lost atomic.Int64 // changes of the view, and members that did not answer any more
 
-	ending sync.Mutex // held by Leave and Close, so that they follow each other
-	ended  bool
+	ending sync.Once // by Leave or Close
 }
 
 // Start makes this process a member and joins the seeds. It waits for them for up to two seconds.
@@ -397,19 +396,16 @@ func (c *Cluster) AddSeeds(addrs []string) { c.joiner.add(addrs) }
 // Leave tells the peers that this member leaves, so that they need not detect it, and closes the
 // Cluster. It takes at most two seconds, less if ctx ends. Its error says that the peers may not
 // know; the Cluster is closed in any case. Leaving a closed Cluster does nothing.
-func (c *Cluster) Leave(ctx context.Context) error {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if c.ended {
-		return nil
-	}
-	err := c.Announce(func(m *ring.Member) { m.State = ring.StateLeaving })
-	wait := passOn + time.Duration(len(c.View().Members))*stirEach
-	wake.Sleep(min(wait, passOnMost), ctx.Done()) // all should learn of it before they learn that it is gone
-	if left := c.list.Leave(patience(ctx, time.Second)); err == nil && left != nil {
-		err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)
-	}
-	c.endLocked()
+func (c *Cluster) Leave(ctx context.Context) (err error) {
+	c.ending.Do(func() {
+		err = c.Announce(func(m *ring.Member) { m.State = ring.StateLeaving })
+		wait := passOn + time.Duration(len(c.View().Members))*stirEach
+		wake.Sleep(min(wait, passOnMost), ctx.Done()) // all should learn of it before they learn that it is gone
+		if left := c.list.Leave(patience(ctx, time.Second)); err == nil && left != nil {
+			err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)
+		}
+		c.end()
+	})
 	return err
 }
 
@@ -435,16 +431,11 @@ func patience(ctx context.Context, most time.Duration) time.Duration {
 // seconds. Closing twice, or after Leave, does nothing. memberlist's last probes may run for some
 // seconds more.
 func (c *Cluster) Close() error {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if !c.ended {
-		c.endLocked()
-	}
+	c.ending.Do(c.end)
 	return nil
 }
 
-func (c *Cluster) endLocked() {
-	c.ended = true
+func (c *Cluster) end() {
 	c.stop()
 	c.list.Shutdown() // only logs what goes wrong; it ends the streams of joins
 	c.tasks.Wait()
