@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/internal/tracing"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -107,14 +109,12 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
 	logger = c.log.logger(w)
 	fallback.LogRedis(logger, slog.LevelDebug)
-	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	var following sync.WaitGroup
-	following.Go(func() { c.follow(ended, hangups, logger) })
+	unfollow := wake.Background(func(ctx context.Context) { c.follow(ctx, hangups, logger) })
 	return logger, func() {
 		signal.Stop(hangups)
-		close(ended)
-		following.Wait()
+		unfollow()
 	}
 }
 

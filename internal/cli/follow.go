@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -48,14 +49,14 @@ func (f *Files) changed() bool {
 	return !same
 }
 
-// follow calls the looks every second, and with hangup set on SIGHUP, until ended is closed.
-func (c *Common) follow(ended <-chan struct{}, hangups <-chan os.Signal, logger *slog.Logger) {
+// follow calls the looks every second, and with hangup set on SIGHUP, until ctx ends.
+func (c *Common) follow(ctx context.Context, hangups <-chan os.Signal, logger *slog.Logger) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		hangup := false
 		select {
-		case <-ended:
+		case <-ctx.Done():
 			return
 		case <-hangups:
 			hangup = true

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -45,27 +45,17 @@ type Asked interface {
 // Follow compares in the background: every second until the store is known and no member uses
 // another one, and then every 10 s. The caller must call stop.
 func (f *Follower) Follow() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		ticks := time.NewTicker(unsureInterval)
-		defer ticks.Stop()
+	return wake.Background(func(ctx context.Context) {
 		var known bool
 		var asked time.Time
-		for {
+		for again := true; again; again = wake.Sleep(unsureInterval, ctx.Done()) {
 			differ := len(ring.ActiveWorkers(f.Members.View().Refused)) > 0
 			if !known || differ || time.Since(asked) >= sureInterval {
 				asked = time.Now()
 				known = f.compare(ctx)
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticks.C:
-			}
 		}
 	})
-	return func() { cancel(); running.Wait() }
 }
 
 // compare announces the identity of the store, and reports whether it is known. Before an active

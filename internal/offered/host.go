@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
@@ -37,10 +36,7 @@ type HostConfig struct {
 // the address is bound, and so after the former store has ended.
 type Host struct {
 	cfg     HostConfig
-	retire  context.CancelFunc
-	retired context.Context // ends when the Host must not begin any more
-	running sync.WaitGroup  // until then, becomeHost owns what follows
-
+	retire  func() // ends run, which owns what follows until then
 	members *gossip.Cluster
 	store   *store.Embedded
 }
@@ -54,21 +50,22 @@ func StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.retired, h.retire = context.WithCancel(context.Background())
-	if !hosts {
-		h.running.Go(h.run)
-	}
+	h.retire = wake.Background(func(ctx context.Context) {
+		if !hosts {
+			h.run(ctx)
+		}
+	})
 	return h, nil
 }
 
 // run tries to become the host.
-func (h *Host) run() {
-	for wake.Sleep(hostInterval*3/4+mathrand.N(hostInterval/2), h.retired.Done()) {
-		hosts, err := h.becomeHost(h.retired, false)
+func (h *Host) run(ctx context.Context) {
+	for wake.Sleep(hostInterval*3/4+mathrand.N(hostInterval/2), ctx.Done()) {
+		hosts, err := h.becomeHost(ctx, false)
 		switch {
 		case hosts:
 			return
-		case err != nil && h.retired.Err() == nil:
+		case err != nil && ctx.Err() == nil:
 			h.cfg.Logger.Error("cannot run the store that the processes of this machine use", "addr", h.cfg.Addr, "error", err)
 		}
 	}
@@ -129,10 +126,7 @@ func beginGeneration(ctx context.Context, url string, cfg store.Config) error {
 }
 
 // Retire makes the Host begin no further store. A running store continues.
-func (h *Host) Retire() {
-	h.retire()
-	h.running.Wait()
-}
+func (h *Host) Retire() { h.retire() }
 
 // Close ends the store, and only then gives the address free. It may be called
 // again.

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -30,8 +31,7 @@ type Store struct {
 	members Members
 	config  store.Config
 	logger  *slog.Logger
-	stop    context.CancelFunc
-	done    sync.WaitGroup
+	stop    func() // ends follow
 	raw     string // URL of the present store; follow owns it
 	warned  bool   // of workers whose store nobody offers; follow owns it
 
@@ -57,16 +57,13 @@ func Open(ctx context.Context, m Members, config store.Config) (*Store, error) {
 	if err := s.follow(ctx, func() bool { return s.Store != nil }); err != nil {
 		return nil, err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop = stop
-	s.done.Go(func() { _ = s.follow(run, func() bool { return false }) })
+	s.stop = wake.Background(func(ctx context.Context) { _ = s.follow(ctx, func() bool { return false }) })
 	return s, nil
 }
 
 // Close ends the connections to the store.
 func (s *Store) Close() error {
 	s.stop()
-	s.done.Wait()
 	s.at().end()
 	return s.Store.Close()
 }

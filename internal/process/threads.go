@@ -1,10 +1,12 @@
 package process
 
 import (
+	"context"
 	"os"
 	"runtime"
-	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 // How SpareThreads decides, by the share of a core's time that the process takes between two looks, and by how
@@ -30,25 +32,15 @@ func SpareThreads() (stop func()) {
 	if os.Getenv("GOMAXPROCS") != "" || cpuTime == nil || runtime.GOMAXPROCS(0) == 1 {
 		return func() {}
 	}
-	done := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() { spareThreads(done) })
-	return func() { close(done); running.Wait() }
+	return wake.Background(spareThreads)
 }
 
-func spareThreads(done <-chan struct{}) {
+func spareThreads(ctx context.Context) {
 	runtime.GOMAXPROCS(1)
 	defer runtime.SetDefaultGOMAXPROCS()
 	wait := threadsLook
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	one, calm := true, 0
-	for at, took := time.Now(), cpuTime(); ; {
-		select {
-		case <-done:
-			return
-		case <-timer.C:
-		}
+	for at, took := time.Now(), cpuTime(); wake.Sleep(wait, ctx.Done()); {
 		lastAt, lastTook := at, took
 		at, took = time.Now(), cpuTime()
 		late := at.Sub(lastAt) > wait+threadsLate
@@ -73,6 +65,5 @@ func spareThreads(done <-chan struct{}) {
 		if one && share < idleOne {
 			wait = threadsIdle
 		}
-		timer.Reset(wait)
 	}
 }

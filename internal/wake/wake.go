@@ -1,10 +1,19 @@
-// Package wake has goroutines wake each other by channels, and sleep.
+// Package wake has goroutines wake each other by channels, sleep, and run until they are stopped.
 package wake
 
 import (
+	"context"
 	"sync"
 	"time"
 )
+
+// Background runs f on a goroutine. stop ends f's context and waits for f; it may be called again.
+func Background(f func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() { cancel(); running.Wait() }
+}
 
 // Up wakes the receiver of ch: now, or when it receives next. Several calls before that count as
 // one. A nil channel is ignored.
