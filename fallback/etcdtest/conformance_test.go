@@ -66,7 +66,10 @@ func harness(t *testing.T, url string, raw *clientv3.Client) storetest.Harness {
 
 // otherCluster changes the id of the etcd cluster in a value of meta, which is its fourth field.
 func otherCluster(value string) string {
-	fields, _ := stores.Split(value)
+	var fields []string
+	for f := stores.Read(value); f.More(); {
+		fields = append(fields, f.Text())
+	}
 	fields[3] = "1"
 	return stores.Join(fields...)
 }

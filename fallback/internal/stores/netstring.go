@@ -21,20 +21,6 @@ func Join(list ...string) string {
 	return b.String()
 }
 
-// Split takes netstrings apart, and reports whether s is a list of them.
-func Split(s string) (list []string, ok bool) {
-	for len(s) > 0 {
-		length, rest, ok := strings.Cut(s, ":")
-		n, err := strconv.Atoi(length)
-		if !ok || err != nil || n < 0 || n >= len(rest) || rest[n] != ',' {
-			return nil, false
-		}
-		list = append(list, rest[:n])
-		s = rest[n+1:]
-	}
-	return list, true
-}
-
 // ErrFields means that what a store has or replies is not what was expected.
 var ErrFields = errors.New("store: a text or a reply of the store cannot be decoded")
 
@@ -49,13 +35,15 @@ func Values(list []any) *Fields { return &Fields{list: list} }
 
 // Read returns the fields of a list of netstrings.
 func Read(text string) *Fields {
-	list, ok := Split(text)
-	f := &Fields{list: make([]any, len(list))}
-	for i, s := range list {
-		f.list[i] = s
-	}
-	if !ok {
-		f.fail()
+	f := &Fields{list: make([]any, 0, 4)}
+	for len(text) > 0 {
+		length, rest, ok := strings.Cut(text, ":")
+		n, err := strconv.Atoi(length)
+		if !ok || err != nil || n < 0 || n >= len(rest) || rest[n] != ',' {
+			return &Fields{Err: ErrFields}
+		}
+		f.list = append(f.list, rest[:n])
+		text = rest[n+1:]
 	}
 	return f
 }
