@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -103,14 +104,26 @@ func (p *Pool) Usable() error {
 // InUse returns how much of a resource is taken.
 func (p *Pool) InUse(r Resource) int64 { return p.used[r].Load() }
 
-// create makes a file that other processes cannot open, and that ends with its last user.
+// named says that files have a name for as long as they are open: the system takes away none of an open
+// file.
+const named = runtime.GOOS == "windows"
+
+// create makes a file that ends with its descriptor. Other processes cannot open it, unless it is named.
 func create(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "keyway-*")
-	if err == nil {
-		err = unlink(f)
+	if err != nil || named {
+		return f, err
 	}
-	if err != nil {
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+func remove(f *os.File) {
+	f.Close()
+	if named {
+		_ = os.Remove(f.Name()) // should that fail, it is left to whoever cleans the directory
+	}
 }
