@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -183,13 +182,4 @@ func (st *clientStream) giveUp(err error, code Code) {
 		st.cc.control(kindReset, st.id, uint64(code))
 	}
 	st.stop(err)
-}
-
-func (st *clientStream) endWithTrailers(f Fields) error {
-	if int64(len(f)) > st.c.peer.Header {
-		err := fmt.Errorf("%w: %d bytes of trailers, the peer takes %d", ErrHeaderTooLarge, len(f), st.c.peer.Header)
-		st.abandon(err)
-		return err
-	}
-	return st.writeTrailers(f)
 }

@@ -146,6 +146,11 @@ func (c *conn) watch() {
 	defer tick.Stop()
 	const patience, giveUp = int(pingTimeout / pingInterval), int(giveUpTimeout / pingInterval)
 	silent, stuck := 0, 0
+	count := func(ticks *int, on bool) {
+		if *ticks++; !on {
+			*ticks = 0
+		}
+	}
 	var last uint64
 	for {
 		select {
@@ -154,18 +159,10 @@ func (c *conn) watch() {
 		case <-tick.C:
 		}
 		now := c.out.progress()
-		if now == last && now%2 == 1 {
-			stuck++
-		} else {
-			stuck = 0
-		}
+		count(&stuck, now == last && now%2 == 1)
 		last = now
 		heard := c.heard.Swap(false)
-		if heard {
-			silent = 0
-		} else {
-			silent++
-		}
+		count(&silent, !heard)
 		stalled := silent > patience || stuck > patience
 		c.stalled.Store(stalled)
 		if silent > giveUp || stuck > giveUp {

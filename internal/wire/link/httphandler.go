@@ -24,7 +24,9 @@ func HTTPHandler(h http.Handler) Handler {
 func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header http.Header, h http.Handler) {
 	u, err := url.ParseRequestURI(r.Target)
 	if err != nil || IsCall(r.Method) {
-		u, h = new(url.URL), http.HandlerFunc(badRequest)
+		u, h = new(url.URL), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "400 Bad Request", http.StatusBadRequest)
+		})
 	}
 	req := (&http.Request{
 		Method:        r.Method,
@@ -53,10 +55,6 @@ func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header 
 	defer pool.put(x.memory)
 	h.ServeHTTP(&x.Writer, req)
 	x.Finish()
-}
-
-func badRequest(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "400 Bad Request", http.StatusBadRequest)
 }
 
 // httpStream implements [httphandler.Stream].

@@ -84,17 +84,17 @@ func (r *Request) copy(st *clientStream) error {
 	}
 }
 
-// finish ends the body on st. Body is at its end.
+// finish ends the body on st with its trailers. Body is at its end.
 func (r *Request) finish(st *clientStream) {
-	var trailers Fields
-	if r.Trailer != nil {
-		trailers = r.Trailer()
-	}
-	if len(trailers) == 0 {
+	trailers := r.Trailer()
+	switch most := st.c.peer.Header; {
+	case len(trailers) == 0:
 		st.write(nil, true)
-		return
+	case int64(len(trailers)) > most:
+		st.abandon(fmt.Errorf("%w: %d bytes of trailers, the peer takes %d", ErrHeaderTooLarge, len(trailers), most))
+	default:
+		st.writeTrailers(trailers)
 	}
-	st.endWithTrailers(trailers)
 }
 
 // replay is Body as one attempt sends it: what is kept, and then what is read on.

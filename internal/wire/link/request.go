@@ -219,17 +219,16 @@ func (r *Request) detach(err error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	again := errors.Is(err, ErrNotStarted)
-	if again && !u.admitted && !u.settled {
+	if again && !u.admitted {
 		u.stream = nil
 		return err
 	}
-	dropped := u.unkept && !u.settled
 	u.settled = true
 	u.freeLocked()
 	switch {
 	case !again:
 		return err
-	case dropped:
+	case u.unkept:
 		return notStarted(fmt.Errorf("%w: %w", ErrNotKept, err))
 	}
 	return tooLate(err)
