@@ -22,6 +22,8 @@ func (q *queue) flush(ctx context.Context, end int64) error {
 	defer q.mu.Unlock()
 	if q.written < end && q.err == nil {
 		q.writeNowLocked()
+		q.unlock()
+		q.mu.Lock()
 	}
 	if q.written < end {
 		q.awaitKernelLocked(ctx, end)
@@ -57,7 +59,6 @@ func (q *queue) awaitKernelLocked(ctx context.Context, end int64) {
 // writeNowLocked writes as much of the queue as the kernel takes at once, unless a write is under
 // way. Its caller thus need not wait for the writer, which writes the rest.
 func (q *queue) writeNowLocked() {
-	defer q.wakeLocked()
 	if q.now == nil || q.held {
 		return
 	}

@@ -45,10 +45,8 @@ func newQueue() *queue {
 // which they end: until written is there, the peer cannot have all of them.
 func (q *queue) add(frames []byte) (end int64, err error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	end, err = q.stageLocked(frames)
-	q.wakeLocked()
-	return end, err
+	defer q.unlock()
+	return q.stageLocked(frames)
 }
 
 // stage is add for a caller that then calls flush, which sends the frames.
@@ -74,7 +72,7 @@ func (q *queue) stageLocked(frames []byte) (end int64, err error) {
 // there is none now.
 func (q *queue) push(a, b []byte, wait bool) (ok bool, err error) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock()
 	for q.err == nil && len(q.buf) > highWater {
 		if !wait {
 			return false, nil
@@ -89,14 +87,17 @@ func (q *queue) push(a, b []byte, wait bool) (ok bool, err error) {
 	}
 	q.buf = append(append(q.buf, a...), b...)
 	q.added += int64(len(a) + len(b))
-	q.wakeLocked()
 	return true, nil
 }
 
-// wakeLocked wakes the writer if there is something for it.
-func (q *queue) wakeLocked() {
-	if len(q.buf) > 0 && q.idle {
+// unlock releases mu, and then wakes the writer if there is something for it.
+func (q *queue) unlock() {
+	wake := len(q.buf) > 0 && q.idle
+	if wake {
 		q.idle = false
+	}
+	q.mu.Unlock()
+	if wake {
 		q.wake <- struct{}{}
 	}
 }
