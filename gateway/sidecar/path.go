@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"encoding/hex"
 	"errors"
 	"strings"
 	"unicode"
@@ -22,11 +23,11 @@ func foldPath(target string) (p foldedPath, err error) {
 	for i := range len(target) {
 		text = append(text, target[i])
 		for n := len(text) - 3; n >= 0 && text[n] == '%'; n = len(text) - 3 {
-			c, ok := unhex(text[n+1], text[n+2])
-			if !ok {
+			shorter, err := hex.AppendDecode(text[:n], text[n+1:])
+			if err != nil {
 				break
 			}
-			text = append(text[:n], c)
+			text = shorter
 		}
 	}
 	decoded := string(text)
@@ -47,12 +48,6 @@ func foldPath(target string) (p foldedPath, err error) {
 		}
 	}
 	return p, nil
-}
-
-func unhex(high, low byte) (c byte, ok bool) {
-	const digits = "0123456789abcdef"
-	h, l := strings.IndexByte(digits, high|0x20), strings.IndexByte(digits, low|0x20)
-	return byte(h<<4 | l), h >= 0 && l >= 0
 }
 
 // ownPath is the folded path that batches are sent to. Only Keyway's own requests may reach the app

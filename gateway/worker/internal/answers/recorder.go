@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"maps"
@@ -59,13 +60,10 @@ func (r *Recorder) Write(p []byte) (n int, err error) {
 		_, full := r.body.Write(p)
 		r.failed = full != nil
 	}
-	switch {
-	case !r.failed:
-		return len(p), nil
-	case r.gone && err == nil:
-		err = errClientLeft
+	if r.failed && r.gone {
+		return n, cmp.Or(err, errClientLeft)
 	}
-	return n, err
+	return len(p), nil
 }
 
 // FlushError is for [http.ResponseController].
