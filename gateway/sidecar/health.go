@@ -74,20 +74,17 @@ func probePath(u *url.URL, h2 bool, dial func(context.Context) (net.Conn, error)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!h2)
 	protocols.SetUnencryptedHTTP2(h2)
-	client := &http.Client{
-		Transport: &http.Transport{
-			Protocols:         protocols,
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-			DisableKeepAlives: true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	transport := &http.Transport{
+		Protocols:         protocols,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DisableKeepAlives: true,
 	}
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 		if err != nil {
 			return err
 		}
-		res, err := client.Do(req)
+		res, err := transport.RoundTrip(req)
 		if err != nil {
 			return err
 		}
