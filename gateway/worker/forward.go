@@ -158,7 +158,7 @@ func (h Held) Begin(w *link.ResponseWriter, status int, fields []http1.Field) (e
 	h.CheckClaim(fields)
 	if kind, _ := valueOf(fields, "Content-Type"); isEventStream(kind) {
 		if open := detachStream(h.Context.Execution()); open != nil {
-			return open.End
+			return open.EndStream
 		}
 	}
 	h.worker.answers.Take(h.Context, w)

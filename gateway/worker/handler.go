@@ -285,13 +285,13 @@ type appWriter struct {
 
 	held     keyed.Execution // of the request; zero once it is released
 	collapse *alike          // whose answer others wait for; nil for none
-	stream   *keyed.Stream   // as which the answer goes on without its key; nil for none
+	stream   *keyed.Context  // as which the answer goes on without its key; nil for none
 	link     linkWriter      // of a request that came over the link, without its ResponseWriter
 	unsent   error           // see Unsent
 }
 
 func (a *appWriter) release() {
-	a.stream.End()
+	a.stream.EndStream()
 	if x := a.held; !x.IsNone() {
 		a.held = keyed.Execution{}
 		a.handler.worker.keys.Release(x)
@@ -457,7 +457,7 @@ func isEventStream(contentType string) bool {
 }
 
 // detachStream is [keyed.Execution.LetGo], and ends the execution's span.
-func detachStream(x keyed.Execution) *keyed.Stream {
+func detachStream(x keyed.Execution) *keyed.Context {
 	t := timingOf(x)
 	s := x.LetGo()
 	if s != nil {

@@ -245,6 +245,7 @@ type Context struct {
 	born      uint64          // order among the contexts of the worker
 	streams   atomic.Bool     // the answer continues as a stream
 	usesOuter atomic.Bool     // see Execution.UsesOuter
+	unhook    func() bool     // ends a stream's watch of its client; nil for none
 	gone      *time.Timer     // ends a stream whose client has left, nil if it has not; guarded by part.mu
 
 	mu     sync.Mutex // guards what follows
