@@ -185,7 +185,10 @@ func (k *Keys) admitSlowly(ctx context.Context, p *Partition, key string, how As
 	}
 	ctx, end := k.WaitAlong(ctx, key)
 	defer end()
-	wait, limit := how.wait(), time.Now().Add(k.MaxWait(how))
+	wait, limit := keytable.Wait{Client: how.Client, Shared: how.Shared, Item: how.Item}, time.Now().Add(k.MaxWait(how))
+	if how.Policy != nil {
+		wait.PerKey = how.Policy.QueuePerKey
+	}
 	for {
 		switch {
 		case errors.Is(err, keytable.ErrClosed):

@@ -69,14 +69,6 @@ var ErrAlong = errors.New("worker: the key is held along the context")
 // ErrLinkFull means that the link that a request came over carries many that wait.
 var ErrLinkFull = fmt.Errorf("%w: waiting calls have reached half of what their link carries", gateway.ErrBusy)
 
-func (how *Asking) wait() keytable.Wait {
-	wait := keytable.Wait{Client: how.Client, Shared: how.Shared, Item: how.Item}
-	if how.Policy != nil {
-		wait.PerKey = how.Policy.QueuePerKey
-	}
-	return wait
-}
-
 func (how *Asking) limited() bool { return how.Policy != nil && how.Policy.Rate != policy.Rate{} }
 
 func (how *Asking) keyless() bool {

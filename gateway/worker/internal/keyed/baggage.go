@@ -56,21 +56,13 @@ func Baggage(ctx context.Context, baggage []string) []string {
 		return baggage
 	}
 	rest, held := SplitBaggage(baggage)
-	add := func(hash string) {
-		if !slices.Contains(held, hash) {
-			held = append(held, hash)
-		}
-	}
 	for _, c := range slices.Backward(chain) {
 		_, carried := SplitBaggage([]string{c.baggage})
 		own, holds := HashOf(c.key), c.holds()
-		for _, hash := range carried {
-			if hash != own || holds {
-				add(hash)
+		for _, hash := range append(carried, own) {
+			if (hash != own || holds) && !slices.Contains(held, hash) {
+				held = append(held, hash)
 			}
-		}
-		if holds {
-			add(own)
 		}
 	}
 	return []string{joinBaggage(rest, held)}
