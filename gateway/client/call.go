@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -211,7 +212,10 @@ func (x *call) respond() (*http.Response, error) {
 		Header: h, Trailer: announced(h["Trailer"]), ContentLength: a.Length, Body: http.NoBody, Request: x.in,
 	}
 	delete(h, "Trailer")
-	cleanHeader(h)
+	maps.DeleteFunc(h, func(name string, _ []string) bool {
+		_, ok := fields.ToClient(name, "")
+		return !ok
+	})
 	if framing.Declares() {
 		h["Content-Length"] = []string{strconv.FormatInt(a.Length, 10)}
 	}
@@ -249,15 +253,6 @@ func announced(values []string) http.Header {
 		h[http.CanonicalHeaderKey(name)] = nil
 	}
 	return h
-}
-
-// cleanHeader removes from the head of an answer what is not for the caller.
-func cleanHeader(h http.Header) {
-	for name := range h {
-		if _, ok := fields.ToClient(name, ""); !ok {
-			delete(h, name)
-		}
-	}
 }
 
 // setTrailer adds the trailers of an answer that has come to its end.

@@ -89,13 +89,17 @@ func (r *reply) Close() error {
 // abandon gives up an answer whose context has ended.
 func (r *reply) abandon() { r.giveUp(r.failure(context.Cause(r.call.Ctx))) }
 
-// giveUp ends the use of an answer that may not have come to its end; err is what a
-// Read returns from now on.
+// giveUp ends the use of an answer that may not have come to its end, and makes a Read that is under way fail. err is what
+// a Read returns from now on.
 func (r *reply) giveUp(err error) {
 	r.mu.Lock()
 	if !r.over {
 		r.over = true
-		r.interrupt()
+		if plain, ok := r.body.(send.PlainBody); ok {
+			plain.Interrupt()
+		} else {
+			r.body.Close()
+		}
 	}
 	r.mu.Unlock()
 	r.reading.Lock()
@@ -108,15 +112,6 @@ func (r *reply) giveUp(err error) {
 // failure is the error of an answer that has begun.
 func (r *reply) failure(err error) error {
 	return r.call.failure(fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err))
-}
-
-// interrupt makes a Read that is under way fail.
-func (r *reply) interrupt() {
-	if plain, ok := r.body.(send.PlainBody); ok {
-		plain.Interrupt()
-		return
-	}
-	r.body.Close()
 }
 
 // callError is the error of a [Client]'s call.
