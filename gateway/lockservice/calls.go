@@ -40,14 +40,6 @@ func (s *Service) ttl() time.Duration {
 // waits for an answer.
 func (s *Service) grace() time.Duration { return s.ttl() / 5 }
 
-// untilOwner returns until when a request waits for a key to have an owner.
-func (q *lockRequest) untilOwner(grace time.Duration) time.Time {
-	if q.wait == 0 {
-		return q.until.Add(grace)
-	}
-	return q.until
-}
-
 // lockGrant is a key that is held at its owner.
 type lockGrant struct {
 	token int64
@@ -64,10 +56,14 @@ func (s *Service) acquire(ctx context.Context, q *lockRequest, key string) (lock
 	for _, value := range q.baggage {
 		fields = link.AppendField(fields, "Baggage", value)
 	}
-	patience := max(time.Until(q.untilOwner(s.grace())), 0) + s.grace()
+	ownerBy := q.until
+	if q.wait == 0 {
+		ownerBy = ownerBy.Add(s.grace())
+	}
+	patience := max(time.Until(ownerBy), 0) + s.grace()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
 	defer cancel()
-	call := &send.OwnerCall{Method: holds.Acquire, Key: key, Fields: fields, Client: q.client, OwnerBy: q.untilOwner(s.grace())}
+	call := &send.OwnerCall{Method: holds.Acquire, Key: key, Fields: fields, Client: q.client, OwnerBy: ownerBy}
 	call.Before = func() {
 		q.asked = max(q.asked, slices.Index(q.keys, key)+1)
 		call.Wait = max(time.Until(q.until), 0)
