@@ -1,13 +1,13 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
@@ -199,7 +199,9 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
 	came := ls.cfg.Keys.Now()
-	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: ls.lockLease(req.Lease), Shared: req.Shared}
+	ttl := ls.cfg.Settings.TTL
+	lease := cmp.Or(min(req.Lease, ttl), ttl) // a longer one starts once the store keeps the lock
+	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: lease, Shared: req.Shared}
 	l, gaveUp, err := ls.Get(ctx, p, own, how)
 	if err != nil {
 		return holds.Grant{}, err
@@ -231,15 +233,6 @@ func (t *lockTable) reserveTurns(l *remote.Lock, turns int) (next int64, reserve
 		return 0, 0
 	}
 	return t.part.Reserve(turns)
-}
-
-// lockLease returns the first lease of a lock. A wanted lease beyond the session TTL starts once
-// the store keeps the lock.
-func (ls *Locks) lockLease(wanted time.Duration) time.Duration {
-	if ttl := ls.cfg.Settings.TTL; wanted == 0 || wanted > ttl {
-		return ttl
-	}
-	return wanted
 }
 
 // Get returns the lock with the id of l: an existing one, or l once its key is won. gaveUp reports
