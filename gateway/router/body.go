@@ -42,6 +42,7 @@ func (x *upstreamRequest) beginBody(d *decision, upgrades bool) error {
 		}
 		x.Body.Reader = &send.Limited{Reader: x.Body.Reader, Left: limit}
 		if x.Stream {
+			x.Body.Count = &x.part.received // it may last
 			break
 		}
 		if trailed {

@@ -21,8 +21,8 @@ import (
 // Server is an HTTP server for a [Router]; make one with [NewServer]. It serves simple HTTP/1.1
 // requests, and HTTP/2 by prior knowledge, at a fraction of net/http's cost. When anything else
 // arrives on an HTTP/1.1 connection (an upgrade, a chunked or large body, anything unusual or
-// wrong), an [http.Server] takes the connection over with the bytes read so far. Over HTTP/2,
-// requests of this kind go to the router as an [http.Handler]. Both ways have the same effect.
+// wrong), an [http.Server] takes the connection over with the bytes read so far. Both ways have the
+// same effect.
 //
 // A Server goes through the phases below, which Leave, Shutdown, Close and the end of the last
 // connection change under mu. mu also guards the listeners and connections.

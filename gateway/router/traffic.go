@@ -50,7 +50,7 @@ func (x *upstreamRequest) account() {
 	took := x.router.now() - x.began
 	x.part.answered[x.By()][send.ClassOf(x.Answer.Status)].Add(1)
 	x.part.took.Observe(took)
-	if received := x.Body.Received.Load(); received > 0 {
+	if received := x.Body.Received.Load(); received > 0 && x.Body.Count == nil {
 		x.part.received.Add(received)
 	}
 	if x.observed != nil {

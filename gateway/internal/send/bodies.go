@@ -8,14 +8,18 @@ import (
 // Body counts the client's body, and remembers what went wrong with reading it.
 type Body struct {
 	Reader   io.Reader
-	Received atomic.Int64 // bytes
-	Ended    atomic.Bool  // at its end
+	Received atomic.Int64  // bytes
+	Count    *atomic.Int64 // counts them too, as they come; nil for nothing
+	Ended    atomic.Bool   // at its end
 	Failed   atomic.Pointer[error]
 }
 
 func (b *Body) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	b.Received.Add(int64(n))
+	if b.Count != nil {
+		b.Count.Add(int64(n))
+	}
 	switch err {
 	case nil:
 	case io.EOF:

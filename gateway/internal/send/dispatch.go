@@ -109,9 +109,10 @@ func (d *Dispatch) Keep() error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrBodiesFull, err)
 	}
-	d.kept.CloseWrite(nil)
-	r.Body, r.ContentLength = nil, d.kept.Len()
-	r.Open = func() (io.ReadCloser, error) { return d.kept.NewReader(), nil }
+	kept := d.kept
+	kept.CloseWrite(nil)
+	r.Body, r.ContentLength = nil, kept.Len()
+	r.Open = func() (io.ReadCloser, error) { return kept.NewReader(), nil }
 	if r.Trailer != nil {
 		r.ContentLength = -1 // in HTTP/1.1 no body of known length has trailers
 	}

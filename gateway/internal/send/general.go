@@ -101,12 +101,12 @@ func (d *Dispatch) exchange(server *hop1.Pool, addr string, header http.Header) 
 	if req.Body != nil {
 		req.ContentLength = r.ContentLength
 	}
-	if req.Body != nil && r.Trailer != nil {
+	if trailer := r.Trailer; req.Body != nil && trailer != nil { // which may be asked for when r is used again
 		req.Trailer = make(http.Header)
 		for name := range grammar.Items(r.Fields.Values("Trailer")) {
 			req.Trailer[http.CanonicalHeaderKey(name)] = nil
 		}
-		req.Body, req.ContentLength = &trailedBody{req.Body, func() { maps.Copy(req.Trailer, r.Trailer().Header()) }}, -1
+		req.Body, req.ContentLength = &trailedBody{req.Body, func() { maps.Copy(req.Trailer, trailer().Header()) }}, -1
 	}
 	ctx := httptrace.WithClientTrace(d.Ctx, &httptrace.ClientTrace{
 		Got100Continue: func() { asked = true },
