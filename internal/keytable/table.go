@@ -42,7 +42,7 @@ type Held struct {
 // as Open and Close say; mu guards that, the keys and their waiters.
 //
 // The zero Table is open, has no blocked keys and mints the tokens 1, 2, 3, …. An idle Table takes
-// 208 bytes, and at most about a kilobyte more once callers have had to wait.
+// 200 bytes, and at most about a kilobyte more once callers have had to wait.
 type Table struct {
 	// Queue bounds the waiters. It may be shared with other tables, and must not be changed after
 	// the first use. Nil means one of the table's own, with the defaults.
