@@ -40,8 +40,8 @@ func circle(set []string, replicas int, hash func([]byte) uint64) []point {
 	return slices.CompactFunc(points, func(a, b point) bool { return a.hash == b.hash })
 }
 
-// owners returns the owner of each partition, as an index of the sorted set: the member of the first point
-// behind the partition's own hash that does not have its share yet. cfg has its defaults.
+// owners returns the owner of each partition, as an index of the sorted set. From the partition's own
+// hash on, it is the member of the first point whose share is not full. cfg has its defaults.
 func owners(cfg Config, set []string, hash func([]byte) uint64) ([]uint16, error) {
 	points := circle(set, cfg.ReplicationFactor, hash)
 	share := math.Ceil(float64(cfg.Partitions) / float64(len(set)) * cfg.Load)

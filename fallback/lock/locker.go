@@ -59,7 +59,7 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 	return l, nil
 }
 
-// newLocker returns a Locker but for its server.
+// newLocker returns a Locker without its server.
 func newLocker(cfg Config) *Locker {
 	l := &Locker{
 		cfg: cfg, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),

@@ -67,7 +67,7 @@ func (onceCmd) NoRetry() bool { return true }
 
 // run runs a script, and returns its reply or error. The latter comes soon after ctx ends, and otherwise within the
 // timeout; a call that was sent continues. No call is sent twice: its caller must repeat it. takes is the claim whose locks
-// the script may take, nil for none: it learns that a call without an answer may still be carried out.
+// the script may take, nil for none. If a call has no answer, it is noted there, since it may still be carried out.
 func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, keys []string, args ...any) (reply *redis.Cmd) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.l.cfg.Timeout+wireGrace, errLockTimeout)
 	defer cancel()

@@ -30,7 +30,7 @@ type callee struct {
 	partition int
 }
 
-// askLocked has a call made about h, together with others that are to be asked about there.
+// askLocked has a call made about h, together with other holds that wait for a call there.
 func (hs *holdings) askLocked(to callee, h *held) {
 	list, asks := hs.asking[to]
 	if hs.asking[to] = append(list, h); !asks || len(list)%holds.MaxRefs == holds.MaxRefs-1 {

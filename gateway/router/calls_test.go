@@ -40,7 +40,7 @@ func TestTrapNoClientMakesACall(t *testing.T) {
 	linked, _ := throughLink(t, app)
 	for name, rt := range map[string]http.Handler{"link": linked, "plain": site.NewRouter(t, router.Config{Members: hub.Of(site.NewFake(t, "a", app).Member)})} {
 		r := httptest.NewRequest("GET", "/", nil)
-		r.Method = ":acquire"
+		r.Method = ":ACQUIRE" // which no rule about the case of methods refuses
 		r.Header.Set("X-Key", "k")
 		rec := httptest.NewRecorder()
 		rt.ServeHTTP(rec, r)

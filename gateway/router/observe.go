@@ -20,7 +20,7 @@ type observation struct {
 	trace, path, route string
 }
 
-// observe begins what is noted of the request, of which d has been decided as far as that is possible.
+// observe begins what is noted of the request. d has been decided as far as that is possible.
 func (x *upstreamRequest) observe(d *decision) {
 	method, path, cfg := x.Request.Method, x.KeyPath(), &x.router.cfg
 	o := &observation{Progress: send.Progress{Method: method}, path: path}

@@ -34,8 +34,8 @@ type upstreamRequest struct {
 	header http.Header // likewise, with those; nil where there is no change of protocols
 	pace   *paced.Body // bounds the wait for the body; nil if something else does
 
-	// trailers returns the fields that may stand behind the body, those that have come with their
-	// values; nil if there are none.
+	// trailers returns the fields that may stand behind the body, with the values that have come; nil
+	// if there are none.
 	trailers func() http.Header
 
 	record
@@ -144,9 +144,9 @@ func (x *upstreamRequest) refuseForm(path, target string) bool {
 	return bad
 }
 
-// serve answers a request. If only simple ones are to be answered here, it may report false before
-// anything was answered: the request then has to go by way of net/http, and Taken returns its body
-// if that has been read. A simple request has a key and a small body, and needs nothing of net/http.
+// serve answers a request. If only simple ones are answered here, it may report false before anything
+// was answered. The request then has to go by way of net/http, and Taken returns its body if that has
+// been read. A simple request has a key and a small body, and needs nothing of net/http.
 func (x *upstreamRequest) serve() bool {
 	rt, r := x.router, &x.Request
 	x.began = rt.now()
@@ -169,7 +169,7 @@ func (x *upstreamRequest) serve() bool {
 	return true
 }
 
-// begin counts the request, of which d has been decided as far as that is possible.
+// begin counts the request. d has been decided as far as that is possible.
 func (x *upstreamRequest) begin(d *decision) {
 	rt, t := x.router, x.router.other
 	rt.counters.requests.Add(x.stripe, 1)

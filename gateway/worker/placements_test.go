@@ -134,6 +134,7 @@ func TestRequestWaitsForTheMove(t *testing.T) {
 				for a.Serving() == serving {
 					time.Sleep(time.Millisecond)
 				}
+				synctest.Wait() // the other tables close, too
 				began, next := time.Now(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request ran at its former owner") })
 				rec := site.Ask(t, a.Handler(next), "/", key)
 				want := ""

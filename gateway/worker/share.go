@@ -58,7 +58,7 @@ func newAlike(form any) *alike {
 	return a
 }
 
-// takeWaiting offers accept those that wait for the result of a, see [keytable.Table.Take].
+// takeWaiting offers accept the waiters for the result of a, see [keytable.Table.Take].
 func (a *alike) takeWaiting(x keyed.Execution, accept func(*alike) (take, more bool)) {
 	x.Take(func(i *keytable.Item) (take, more bool) {
 		other, ok := i.Value.(*alike)

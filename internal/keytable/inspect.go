@@ -91,8 +91,8 @@ type Slow struct {
 	Waiters int           // that wait now
 }
 
-// Slow looks at all keys at now, by the caller's clock, which must not read 0. It returns those that were held or waited for
-// as long as long, at most limit of them, and whether any key is busy. An execution counts from the first
+// Slow looks at all keys at now, by the caller's clock, which must not read 0. It returns at most limit keys that were held
+// or waited for as long as long, and whether any key is busy. An execution counts from the first
 // look that finds it, a waiting caller from its [Wait.Came]. Slow reports each execution once, unless it is remote
 // ([Table.SetRemote]), and each key that is waited for once as long as it is busy.
 func (t *Table) Slow(now, long time.Duration, limit int) (found []Slow, busy bool) {

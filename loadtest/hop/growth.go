@@ -43,9 +43,9 @@ func (p *proxy) watch(every time.Duration) (stop func() report.Series) {
 	}
 }
 
-// grown returns the medians of the second third of a series and of the last, and whether they differ by more than noise: by a
-// tenth, by what the middle half of the former's values differ, or by 16 MB, whichever is most. In the first third
-// what each connection needs grows, such as its tables of HTTP/2.
+// grown returns the medians of the second third of a series and of the last, and whether they differ by more than noise.
+// That is a tenth, the spread of the former's middle half, or 16 MB, whichever is most. In the first third the memory of
+// each connection grows, such as its tables of HTTP/2.
 func grown(s report.Series) (before, after float64, grows bool) {
 	third := len(s) / 3
 	if third == 0 {

@@ -330,8 +330,8 @@ func (h *hop) startSidecar(name, program, clusterName, gossip string, args ...st
 	return h.startMember(servers.Worker(name, program, clusterName, h.redis, gossip, args...))
 }
 
-// sidecarProxy starts a sidecar, alone in a cluster, to which the load generator speaks
-// over the link, as a client of the library.
+// sidecarProxy starts a sidecar, alone in a cluster. The load generator speaks to it over the link, as
+// a client of the library.
 func (h *hop) sidecarProxy(program, name string) (*proxy, error) {
 	s, err := h.startSidecar("worker-"+name, program, name, "")
 	if err != nil {

@@ -36,7 +36,7 @@ func (s *stack) askPanels(ctx context.Context) error {
 	return nil
 }
 
-// ask sends the queries of a dashboard. Its error names those that failed, or got no data and should have.
+// ask sends the queries of a dashboard. Its error names the queries that failed, or wrongly got no data.
 func (s *stack) ask(ctx context.Context, d *dashboards.Dashboard) error {
 	var empty []error
 	for _, p := range d.Panels {

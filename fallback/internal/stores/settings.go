@@ -27,8 +27,8 @@ func SettingsText(s ring.Settings) string {
 	return fmt.Sprintf(settingsForm, s.Ring.Partitions, s.Ring.ReplicationFactor, s.Ring.Load, s.TTL, s.Digest())
 }
 
-// Differ returns a [ring.ErrSettings] that says in which setting ours differ from what a store keeps of
-// others, and [ErrFields] if text is not of SettingsText.
+// Differ returns a [ring.ErrSettings] that names the setting by which ours differ from those in the store, and
+// [ErrFields] if text is not of SettingsText.
 func Differ(ours ring.Settings, text string) error {
 	theirs := ring.Settings{Cluster: ours.Cluster}
 	var digest uint64

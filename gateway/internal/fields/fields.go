@@ -283,9 +283,9 @@ func CleanTrailers(h http.Header) {
 	})
 }
 
-// BadForm reports whether no app may get a request, with any key: one that would make the app a
-// proxy or a mirror, or whose target has no path, no host, or a #. kind is its answer. Servers answer
-// OPTIONS * themselves, so it does not arrive here.
+// BadForm reports whether no app may get a request, with any key. It would make the app a proxy or a
+// mirror, or its target has no path, no host, or a #. kind is its answer. Servers answer OPTIONS *
+// themselves, so it does not arrive here.
 func BadForm(method, path, target, host string) (kind problem.Kind, bad bool) {
 	switch {
 	case method == http.MethodConnect:

@@ -60,7 +60,7 @@ func (d *Dispatch) appendMessage(b []byte, t routing.Target) []byte {
 	return r.AppendKept(b)
 }
 
-// appendHop appends the fields by which a worker learns over HTTP/1.1 what the link has places for.
+// appendHop appends fields that tell a worker over HTTP/1.1 what the link has places for.
 func (d *Dispatch) appendHop(f link.Fields, t routing.Target) link.Fields {
 	r := &d.Request
 	var memory [20]byte

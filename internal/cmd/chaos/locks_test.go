@@ -55,6 +55,15 @@ func (p *lockPlay) loses(s *said) {
 	p.unlocks(s)
 }
 
+// losesAfter has a caller lose a lock of a second that has come to it so long after it was free.
+func (p *lockPlay) losesAfter(took time.Duration) {
+	time.Sleep(50 * time.Second)
+	x, next := p.takes(7), p.asks("lives", time.Second)
+	p.unlocks(x)
+	time.Sleep(took)
+	p.loses(p.has(next, 8))
+}
+
 // What may not be with locks is found, and what may be is not.
 func TestLockJudge(t *testing.T) {
 	const ttl = 4 * time.Second
@@ -141,20 +150,8 @@ func TestLockJudge(t *testing.T) {
 			time.Sleep(50 * time.Second)
 			p.loses(p.takes(7))
 		}},
-		{"lost while a free key came late", "", func(p *lockPlay) {
-			time.Sleep(50 * time.Second)
-			x, next := p.takes(7), p.asks("lives", time.Second)
-			p.unlocks(x)
-			time.Sleep(250 * time.Millisecond)
-			p.loses(p.has(next, 8))
-		}},
-		{"lost after a free key came in time", "was lost though nothing that kept it was", func(p *lockPlay) {
-			time.Sleep(50 * time.Second)
-			x, next := p.takes(7), p.asks("lives", time.Second)
-			p.unlocks(x)
-			time.Sleep(150 * time.Millisecond)
-			p.loses(p.has(next, 8))
-		}},
+		{"lost while a free key came late", "", func(p *lockPlay) { p.losesAfter(250 * time.Millisecond) }},
+		{"lost after a free key came in time", "was lost though nothing that kept it was", func(p *lockPlay) { p.losesAfter(150 * time.Millisecond) }},
 		{"refused for a lost lock while a free key came late", "", func(p *lockPlay) {
 			time.Sleep(50 * time.Second)
 			x, next := p.takes(7), p.asks("lives", time.Second)

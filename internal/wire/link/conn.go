@@ -195,8 +195,8 @@ func (c *conn) queue(frames []byte) {
 	}
 }
 
-// readFrames takes every frame, until one of them fails. It hands those that only one end gets to
-// handle, which must consume the payload.
+// readFrames takes every frame, until one of them fails. Kinds that only one end gets go to handle,
+// which must consume the payload.
 func (c *conn) readFrames(handle func(header) error) error {
 	for {
 		h, err := c.in.header()

@@ -37,7 +37,7 @@ func (r *Request) appendHead(b []byte, timeout time.Duration) []byte {
 	return append(b, r.Fields...)
 }
 
-// decoder reads a payload. What it returns shares the payload's memory.
+// decoder reads a payload. Its results share the payload's memory.
 type decoder struct{ packed.Reader }
 
 func decode(p []byte) decoder { return decoder{packed.Reader{Rest: p}} }

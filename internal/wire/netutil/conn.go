@@ -42,7 +42,9 @@ type until struct {
 }
 
 func (c until) Close() error {
-	c.forget()
+	if !c.forget() {
+		return nil // it is closed with ctx, or was before
+	}
 	return c.Conn.Close()
 }
 

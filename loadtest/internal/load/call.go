@@ -11,7 +11,7 @@ import (
 // maxFailed is when the streams of calls give up.
 const maxFailed = 100_000
 
-// runCalls makes a closed loop of Config.Call, in which each stream has a goroutine.
+// runCalls makes a closed loop of Config.Call, with a goroutine for each stream.
 func (c *course) runCalls(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package load makes requests and measures the answers: in a closed loop, where
-// each of N clients sends a request when it has the answer to the one before,
-// or in an open one, where requests are due at times of their own and wait when
-// the system is slow. One thread drives all connections over epoll; calls
+// Package load makes requests and measures the answers. In a closed loop each of
+// N clients sends a request when it has the answer to the one before. In an open
+// loop requests are due at times of their own, and wait when the system is slow.
+// One thread drives all connections over epoll; calls
 // in place of connections have goroutines. Requests are made up in advance, and answers
 // are parsed no further than to their end.
 package load
@@ -36,8 +36,7 @@ func fields(key string) [][2]string {
 	return [][2]string{{"User-Agent", "keyway-load"}, {"Accept", "*/*"}, {HeaderKey, key}}
 }
 
-// requests is the requests of a mix and the order in which they come, which
-// is the same each time.
+// requests is the requests of a mix, and their order, the same each time.
 type requests struct {
 	raw      [][]byte // by key; only the key for calls
 	sequence []uint32

@@ -40,7 +40,7 @@ func (s *Site) AddRouter(name string, args ...string) {
 	s.Routers = append(s.Routers, s.member(name, s.Programs.Router, func(string, int) ([]string, error) { return args, nil }))
 }
 
-// AddWorker adds a worker that does not run yet. more returns further arguments of a process of it.
+// AddWorker adds a worker, which does not run so far. more returns further arguments of a process of it.
 func (s *Site) AddWorker(name string, more func(label string) ([]string, error)) {
 	s.Workers = append(s.Workers, s.member(name, s.Programs.Worker, func(label string, life int) ([]string, error) {
 		network, addr := "unix", filepath.Join(s.Stage.Dir, fmt.Sprintf("%s-%d.sock", name, life))
