@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/buraksezer/consistent"
 	"github.com/cespare/xxhash/v2"
 )
 
@@ -16,71 +15,70 @@ type smallHash uint64
 
 func (n smallHash) Sum64(b []byte) uint64 { return xxhash.Sum64(b) % uint64(n) }
 
-// member is one of the library's.
-type member string
-
-func (m member) String() string { return string(m) }
-
-// byLibrary returns the owners as consistent.Consistent has them, to which the members of the sorted set
-// come one after the other.
-func byLibrary(cfg Config, set []string, hash consistent.Hasher) []uint16 {
-	members := make([]consistent.Member, len(set))
-	for i, name := range set {
-		members[i] = member(name)
-	}
-	c := consistent.New(members, consistent.Config{
-		Hasher: hash, PartitionCount: cfg.Partitions, ReplicationFactor: cfg.ReplicationFactor, Load: cfg.Load,
-	})
-	owners := make([]uint16, cfg.Partitions)
-	for p := range owners {
-		i, _ := slices.BinarySearch(set, c.GetPartitionOwner(p).String())
-		owners[p] = uint16(i)
-	}
-	return owners
-}
-
-// A table is the one that the library makes of the sorted members, also where points coincide.
-func TestOwnersAreTheLibrarys(t *testing.T) {
+// The library lets the last member have a point that two share, and loses it
+// (with a nil dereference later on) when either leaves.
+func TestCoincidingPoints(t *testing.T) {
+	cfg := Config{Partitions: 61, ReplicationFactor: 4}.withDefaults()
 	random := rand.New(rand.NewPCG(1, 2))
-	for i := range 600 {
-		cfg := Config{Partitions: 1 + random.IntN(300), ReplicationFactor: 1 + random.IntN(20), Load: 1 + random.Float64()}
-		hash := smallHash(400)
-		if i%3 == 0 {
-			cfg, hash = Config{Load: 1e9 * random.Float64()}, 1<<63
+	kept := &Builder{cfg: cfg, hasher: smallHash(400)}
+	var members []string
+	coincided := 0
+	for range 400 {
+		name := fmt.Sprintf("worker-%d", random.IntN(12))
+		if i := slices.Index(members, name); i >= 0 {
+			members = slices.Delete(members, i, i+1)
+		} else {
+			members = append(members, name)
 		}
-		cfg = cfg.withDefaults()
-		if cfg.validate() != nil {
-			continue
+		got, err := kept.Table(members)
+		if err != nil {
+			t.Fatalf("members %v: %v", members, err)
 		}
-		var set []string
-		for range 1 + random.IntN(12) {
-			set = append(set, fmt.Sprintf("worker-%d", random.IntN(30)))
+		if len(members) > 0 && kept.circle == nil {
+			coincided++
 		}
-		slices.Sort(set)
-		set = slices.Compact(set)
-		got, err := owners(cfg, set, hash.Sum64)
-		var want []uint16
-		func() {
-			defer func() {
-				if no := recover(); (no != nil) != (err != nil) {
-					t.Errorf("%+v, members %v: %v, and the library says %v", cfg, set, err, no)
-				}
-			}()
-			want = byLibrary(cfg, set, hash)
-		}()
-		if err == nil && !slices.Equal(got, want) {
-			t.Errorf("%+v, members %v: the library has other owners", cfg, set)
+		fresh := &Builder{cfg: cfg, hasher: smallHash(400)}
+		want, err := fresh.Table(members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if moves := Diff(want, got); len(moves) != 0 {
+			t.Fatalf("members %v: the table depends on how they came: %v", members, moves)
+		}
+	}
+	if coincided == 0 || coincided == 400 {
+		t.Errorf("points coincided in %d of 400 sets, so one of the ways was not taken", coincided)
+	}
+}
+
+// A Builder applies a change to the circle that it has.
+func TestBuilderKeepsItsCircle(t *testing.T) {
+	b, err := NewBuilder(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Table([]string{"a", "b", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	circle := b.circle
+	for _, members := range [][]string{{"a", "c"}, {"a", "b", "c"}, {"d", "a", "b", "c"}, {"a", "b", "c"}} {
+		if _, err := b.Table(members); err != nil {
+			t.Fatal(err)
+		}
+		if b.circle != circle {
+			t.Errorf("built anew for %v", members)
 		}
 	}
 }
 
-// Members whose points all coincide leave no room.
+// Members whose points all coincide leave no room; the library panics then.
 func TestNoRoom(t *testing.T) {
 	cfg := Config{Partitions: 61, ReplicationFactor: 4}.withDefaults()
-	if _, err := owners(cfg, []string{"a", "b"}, smallHash(1).Sum64); !errors.Is(err, errNoRoom) {
+	b := &Builder{cfg: cfg, hasher: smallHash(1)}
+	if _, err := b.Table([]string{"a", "b"}); !errors.Is(err, errNoRoom) {
 		t.Fatalf("got %v, want %v", err, errNoRoom)
 	}
-	if got, err := owners(cfg, []string{"a"}, smallHash(1).Sum64); err != nil || len(got) != 61 {
-		t.Errorf("one member: %v", err)
+	if table, err := b.Table([]string{"a"}); err != nil || len(table.owners) != 61 {
+		t.Errorf("one member after the error: %v", err)
 	}
 }

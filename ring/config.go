@@ -3,12 +3,13 @@
 //
 // A key belongs to a partition: xxhash64(key) mod P, with P fixed for the cluster. A partition
 // belongs to a member, by consistent hashing with bounded loads (Mirrokni, Thorup and
-// Zadimoghaddam, 2016, with the outcome of github.com/buraksezer/consistent). No member has much more
+// Zadimoghaddam, 2016, as implemented by github.com/buraksezer/consistent). No member has much more
 // than its share of the partitions, and a change of the members moves few more than necessary.
 //
 // A [Table] holds the outcome. It is immutable and a pure function of the [Config] and the set of
 // members. Since neither the order of joining nor former members affect it, processes that see the
-// same members agree without asking each other. [New] computes a table.
+// same members agree without asking each other. [New] computes a table once; a [Builder] follows a
+// changing membership.
 //
 // A [View] joins a table to the members that one process sees.
 //

@@ -46,3 +46,31 @@ func ExampleNew() {
 	// partition 10: bob -> cid
 	// partition 11: bob -> cid
 }
+
+func ExampleBuilder() {
+	builder, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	owners := make(map[int]string)
+	for _, members := range [][]string{{"ann", "bob", "cid"}, {"bob", "cid"}, {"cid", "ann", "bob"}} {
+		table, err := builder.Table(members)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		moves := 0
+		for p := range table.Partitions() {
+			if owner, _ := table.Owner(p); owner != owners[p] {
+				owners[p] = owner
+				moves++
+			}
+		}
+		fmt.Println(table.Members(), "after", moves, "moves")
+	}
+	// Output:
+	// [ann bob cid] after 4096 moves
+	// [bob cid] after 1437 moves
+	// [ann bob cid] after 1437 moves
+}

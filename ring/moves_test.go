@@ -21,13 +21,18 @@ const (
 // follower applies one change after another and measures each.
 type follower struct {
 	*testing.T
+	builder *ring.Builder
 	members []string
 	table   *ring.Table
 }
 
 func follow(t *testing.T, members []string) *follower {
 	t.Helper()
-	f := &follower{T: t}
+	builder, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{T: t, builder: builder}
 	f.become(members)
 	return f
 }
@@ -36,7 +41,7 @@ func follow(t *testing.T, members []string) *follower {
 // members that were there before and after.
 func (f *follower) become(members []string) (moved, stirred int) {
 	f.Helper()
-	table, err := ring.New(ring.Config{}, members)
+	table, err := f.builder.Table(members)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -76,7 +81,7 @@ func (r *ratios) mean() float64 { return r.sum / r.n }
 func TestMovesAndBalance(t *testing.T) {
 	t.Log("moved partitions as multiples of the ideal (P / larger size); of these, between members that stay")
 	t.Log("members | join mean  max  stay | leave mean  max  stay | max/mean load")
-	for _, n := range []int{1, 3, 10, 100, 1000} {
+	for _, n := range sizes {
 		var join, leave ratios
 		balance := 0.0
 		for set := range sets(n) {

@@ -1,12 +1,9 @@
 package ring
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // Table says which member owns each partition. It is immutable, so it may be
@@ -23,27 +20,16 @@ type Table struct {
 // New computes the table of a set of members; their order and repeated names do not matter. Without
 // members no partition has an owner. It fails with [ErrConfig] if a setting is out of range, a name
 // is empty or there are more than 65,536, and with another error if the members cannot take all
-// partitions. With the default settings it takes less than a millisecond for 10 members, and tens of
-// milliseconds for 1000.
+// partitions.
+//
+// The cost grows with the square of the number of members, up to seconds for 1000 of them. Use a
+// [Builder] for a changing set of members.
 func New(cfg Config, members []string) (*Table, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	b, err := NewBuilder(cfg)
+	if err != nil {
 		return nil, err
 	}
-	t := &Table{cfg: cfg, members: slices.Compact(slices.Sorted(slices.Values(members)))}
-	switch {
-	case len(t.members) > maxMembers:
-		return nil, fmt.Errorf("%w: %d members, want at most %d", ErrConfig, len(t.members), maxMembers)
-	case len(t.members) == 0:
-		return t, nil
-	case t.members[0] == "":
-		return nil, fmt.Errorf("%w: a member without a name", ErrConfig)
-	}
-	var err error
-	if t.owners, err = owners(cfg, t.members, xxhash.Sum64); err != nil {
-		return nil, fmt.Errorf("%w: %d partitions, %d members", err, cfg.Partitions, len(t.members))
-	}
-	return t, nil
+	return b.Table(members)
 }
 
 // Place returns the table with other exceptions: the partitions of placed belong to the members that it names,

@@ -37,6 +37,10 @@ type outcome struct {
 func chaos(t *testing.T, seed uint64, rounds int) []outcome {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
+	builder, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	planner := placement.New(placement.Config{Capacity: capacity, Tolerance: tight})
 	var placed []placement.Placement
 	var owners []string
@@ -48,7 +52,7 @@ func chaos(t *testing.T, seed uint64, rounds int) []outcome {
 		for i, w := range random.Perm(pool)[:len(names)] {
 			names[i] = fmt.Sprintf("worker-%d", w)
 		}
-		table, err := ring.New(ring.Config{}, names)
+		table, err := builder.Table(names)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,6 +151,10 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	builder, err := ring.NewBuilder(cfg.Settings.Ring)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	c := &Cluster{
 		log:      cfg.Logger.With("component", "gossip"),
 		settings: withoutKeys(cfg.Settings),
@@ -168,13 +172,13 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	c.joiner = newJoiner(c, cfg.Seeds)
 	c.joiner.guessed = cfg.Guessed
-	o := newOwner(c, c.identity, keys{cfg.Settings.KeySource, notInForce})
+	o := newOwner(c, builder, c.identity, keys{cfg.Settings.KeySource, notInForce})
 	o.publish()
 	c.tasks.Go(o.run)
 	c.tasks.Go(c.stirAll)
 	c.tasks.Go(c.joiner.run)
 
-	err := c.joiner.awaitFirstRound(ctx)
+	err = c.joiner.awaitFirstRound(ctx)
 	if cfg.Guessed && errors.Is(err, ErrRefused) {
 		c.log.Warn("a member at the default address of --join (Config.Join) refuses this one: if it is of another cluster, set --join to the addresses of this one's members", "error", err)
 		err = nil

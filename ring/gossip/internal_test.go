@@ -204,7 +204,11 @@ func startNode(t *testing.T, n *Network, addr string, logger *slog.Logger) *Clus
 }
 
 func TestNoNewsNoView(t *testing.T) {
-	o := newOwner(&Cluster{}, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive}, keys{})
+	b, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive}, keys{})
 	o.publish()
 	before := o.c.current.Load()
 	o.publish()
@@ -216,7 +220,11 @@ func TestNoNewsNoView(t *testing.T) {
 // A ring that cannot be computed must not stop the owner.
 func TestRingThatCannotBe(t *testing.T) {
 	var out bytes.Buffer
-	o := newOwner(&Cluster{log: slog.New(slog.NewTextHandler(&out, nil))}, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive}, keys{})
+	b, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOwner(&Cluster{log: slog.New(slog.NewTextHandler(&out, nil))}, b, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive}, keys{})
 	o.publish()
 	o.peers["x"] = peer{Member: ring.Member{Role: ring.RoleWorker, State: ring.StateActive}} // without a name
 	o.publish()
@@ -228,7 +236,11 @@ func TestRingThatCannotBe(t *testing.T) {
 
 // The highest epoch that any member told of outlives that member.
 func TestTheHighestEpochIsKept(t *testing.T) {
-	o := newOwner(&Cluster{}, ring.Member{Name: "a", Role: ring.RoleRouter, State: ring.StateActive}, keys{})
+	b, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleRouter, State: ring.StateActive}, keys{})
 	o.peers["x"] = peer{Member: ring.Member{Name: "x", Role: ring.RoleWorker, State: ring.StateActive, Epoch: 9}}
 	o.publish()
 	if o.self.Epoch != 0 {

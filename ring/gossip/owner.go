@@ -58,6 +58,7 @@ func (c *Cluster) askOwner(do func(*owner) error) error {
 // requests and announcements, and publishes views.
 type owner struct {
 	c          *Cluster
+	builder    *ring.Builder
 	self       ring.Member
 	version    uint64          // of the status that the peers were told last
 	told       ring.Member     // self, likewise
@@ -80,10 +81,11 @@ type peer struct {
 	keys keys
 }
 
-func newOwner(c *Cluster, self ring.Member, k keys) *owner {
+func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owner {
 	return &owner{
 		c:          c,
 		lasting:    newMetadata(self, k, c.settings, 0).lasting(),
+		builder:    builder,
 		self:       self,
 		inForce:    k,
 		announced:  k,
@@ -316,7 +318,7 @@ func (o *owner) retable(workers []ring.Member) {
 	if o.table != nil && slices.Equal(names, o.active) {
 		return
 	}
-	table, err := ring.New(o.c.settings.Ring, names)
+	table, err := o.builder.Table(names)
 	if err != nil {
 		o.c.log.Error("the ring keeps its former members", "error", err)
 		return

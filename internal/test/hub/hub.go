@@ -22,6 +22,7 @@ type Hub struct {
 
 	mu       sync.Mutex // guards what follows
 	delayed  bool       // a view comes soon
+	builder  *ring.Builder
 	members  map[*Handle]ring.Member
 	apart    map[*Handle]bool // members that see only themselves
 	text     string           // of the placements
@@ -42,9 +43,13 @@ type Handle struct {
 
 // New returns a hub without members. It panics if the settings are not those of a ring.
 func New(settings ring.Settings) *Hub {
+	builder, err := ring.NewBuilder(settings.Ring)
+	if err != nil {
+		panic(fmt.Errorf("hub: %w", err))
+	}
 	h := &Hub{
-		settings: settings.WithDefaults(),
-		members:  make(map[*Handle]ring.Member), apart: make(map[*Handle]bool), changed: make(chan struct{}),
+		settings: settings.WithDefaults(), builder: builder,
+		members: make(map[*Handle]ring.Member), apart: make(map[*Handle]bool), changed: make(chan struct{}),
 	}
 	h.rebuildLocked()
 	return h
@@ -217,7 +222,7 @@ func (h *Hub) viewOf(self ring.Member, members []ring.Member) *ring.View {
 	for _, m := range ring.ActiveWorkers(members) {
 		names = append(names, m.Name)
 	}
-	table, err := ring.New(h.settings.Ring, names)
+	table, err := h.builder.Table(names)
 	if err != nil {
 		panic(fmt.Errorf("hub: %w", err))
 	}
