@@ -33,8 +33,8 @@ type member struct {
 	stamp   int64 // if its session ran out
 }
 
-// fullEvery is how long a handle adds to its incarnations. Then it reads all, and so forgets those for which the store
-// has no tombstone any more.
+// fullEvery is how long a handle adds to its incarnations. Then it reads all, and so forgets what the store has
+// forgotten.
 const fullEvery = time.Hour
 
 // Observe returns the sessions, the tombstones, and the partitions that changed after a version;

@@ -19,7 +19,7 @@
 //
 // Files, from the client inwards: server.go, server_tls.go, proxyheader.go and perclient.go accept
 // connections. http1.go, http2.go and net_http.go are the client's side of a request, in three forms.
-// What they share is in upstream.go. It asks table.go for the destination, sends the request with the
+// The rest of a request is in upstream.go. It asks table.go for the destination, sends the request with the
 // body of body.go, and answers by answer.go, failure.go or proxy.go.
 // observe.go, traffic.go and metrics.go record the outcome.
 package router

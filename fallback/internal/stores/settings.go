@@ -27,7 +27,7 @@ func SettingsText(s ring.Settings) string {
 	return fmt.Sprintf(settingsForm, s.Ring.Partitions, s.Ring.ReplicationFactor, s.Ring.Load, s.TTL, s.Digest())
 }
 
-// Differ returns a [ring.ErrSettings] that names the setting by which ours differ from those in the store, and
+// Differ returns a [ring.ErrSettings] that names a setting of ours that is another one in the store, and
 // [ErrFields] if text is not of SettingsText.
 func Differ(ours ring.Settings, text string) error {
 	theirs := ring.Settings{Cluster: ours.Cluster}

@@ -35,7 +35,7 @@ type Holder struct {
 	Waiting int    `json:"waiting"`
 }
 
-// Of returns the answer of a kind.
+// Of makes the answer of a kind.
 func Of(k Kind) Problem {
 	p := Problem{Kind: k}
 	if table[k].retry() {
