@@ -124,6 +124,7 @@ func parse(t *testing.T, args ...string) *options {
 
 // TestSmoke runs a little of everything on real processes.
 func TestSmoke(t *testing.T) {
+	t.Parallel()
 	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,lock+local,hash,keyway,sidecar,none-router,none", "--workloads", "hot,hot-wait,zipf,zipf-wait",
 		"--rounds", "1", "--time", "300ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
 	if err != nil {
@@ -180,6 +181,7 @@ func TestStores(t *testing.T) {
 
 // TestStock: a stock decrement that is not protected shows in the stock.
 func TestStock(t *testing.T) {
+	t.Parallel()
 	o := parse(t, "--contenders", "none", "--workloads", "hot-stock-postgres", "--keys", "5")
 	g, err := newStage(t.Context(), o)
 	if err != nil {
@@ -218,6 +220,7 @@ func TestStock(t *testing.T) {
 // TestBlind: a contender that does not exclude is caught, and the command
 // fails for one that ought to.
 func TestBlind(t *testing.T) {
+	t.Parallel()
 	o := parse(t, "--contenders", "none", "--workloads", "hot", "--rounds", "1", "--time", "50ms")
 	o.chosen[0].wrong = false
 	r, err := measure(t.Context(), o, t.Output(), t.Output())
