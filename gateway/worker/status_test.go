@@ -97,6 +97,32 @@ func TestExplainACall(t *testing.T) {
 	})
 }
 
+// Calls within an execution have its token, and leave its limit in time the holder's.
+func TestExplainAnExecutionAroundOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := site.New(t, 16).StartReady()
+		var nest func(ctx context.Context, depth int) error
+		nest = func(ctx context.Context, depth int) error {
+			_ = ctx.Done()
+			if x := explain(t, w, "k").Holder; x == nil || x.AtLeast || x.LimitSeconds != 60 {
+				return fmt.Errorf("%d executions around: %+v", depth, x)
+			}
+			if depth == 16 {
+				return nil
+			}
+			return w.Do(ctx, "k", func(x gateway.Execution) error { return nest(x.Context(), depth+1) })
+		}
+		h := w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if err := nest(r.Context(), 0); err != nil {
+				t.Error(err)
+			}
+		}))
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+		r.Header.Set(gateway.HeaderKey, "k")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	})
+}
+
 // Explain names the former owner where a key runs, and what a partition waits for that
 // nobody serves.
 func TestExplainResidueAndAbsence(t *testing.T) {

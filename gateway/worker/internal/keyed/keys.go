@@ -381,7 +381,7 @@ func (p *Partition) Running(token int64) (gone bool, ran, limit time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.live {
-		if c.token == token && !c.streams.Load() {
+		if c.token == token && c.outer == nil && !c.streams.Load() {
 			return c.left != 0, p.keys.Now() - c.began, c.timeout
 		}
 	}
