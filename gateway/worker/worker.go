@@ -137,7 +137,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	})
 	w.shell, err = ownership.Start(ctx, ownership.Config{
 		Name: self.Name, Settings: settings, Members: cfg.Members, Store: cfg.Store, Keys: w.keys, Locks: w.locks, Health: w.appTrouble, Logger: cfg.Logger, Log: w.log,
-		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, OnPlacements: cfg.OnPlacements, SlowKey: cfg.SlowKey,
+		NewCluster: cfg.NewCluster, ServeWithoutStore: cfg.ServeWithoutStore, Previous: cfg.Previous, OnIncarnation: cfg.OnIncarnation, OnPeers: cfg.OnPeers, OnPlacements: cfg.OnPlacements,
 	})
 	if err != nil {
 		return nil, err

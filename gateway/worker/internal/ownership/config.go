@@ -33,7 +33,6 @@ type Config struct {
 	OnIncarnation     func(id string) error
 	OnPeers           func(gossip []string)
 	OnPlacements      func(text string, version int64) error
-	SlowKey           time.Duration
 }
 
 // Store keeps the sessions and records that determine ownership. Every method is safe for concurrent use, and

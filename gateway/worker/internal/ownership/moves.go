@@ -30,8 +30,6 @@ type Moves struct {
 	bursts    []*burst               // the oldest first
 	inherited map[int][]lingering
 	left      map[int][]lingering
-	alarms    map[string]time.Duration // by holder: the age of its residue that is logged next
-	lookAt    time.Time                // when residue is looked at next
 
 	counts [directions][reasons]atomic.Int64 // of partitions
 	took   [directions]metrics.Latencies
@@ -60,7 +58,6 @@ type seenMember struct {
 func (m *Moves) init(cfg *Config) {
 	m.cfg, m.parts, m.members = cfg, make([]movingPartition, len(cfg.Keys.Parts)), make(map[string]*seenMember)
 	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
-	m.alarms = make(map[string]time.Duration)
 }
 
 // now returns the time since the worker's start, which is not 0.
@@ -353,65 +350,24 @@ func (m *Moves) OldestResidue() (age time.Duration) {
 	return age
 }
 
-// residueOf is the residue of one holder.
-type residueOf struct {
-	keys   int
-	oldest time.Time
-}
-
-// residueLocked returns, by holder, the residue of this worker and the residue that it waits for.
-func (m *Moves) residueLocked() map[string]residueOf {
-	held := make(map[string]residueOf)
+// Residue returns the residue of this worker and the residue that it waits for, by holder, that of the most keys first.
+func (m *Moves) Residue(now time.Time) (list []status.ResidueStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := make(map[string]status.ResidueStatus)
 	for _, lists := range []map[int][]lingering{m.inherited, m.left} {
 		for _, list := range lists {
 			for i := range list {
 				h := held[list[i].Holder]
-				if h.keys++; h.oldest.IsZero() || list[i].since.Before(h.oldest) {
-					h.oldest = list[i].since
-				}
+				h.Keys++
+				h.OldestSeconds = max(h.OldestSeconds, now.Sub(list[i].since).Seconds())
 				held[list[i].Holder] = h
 			}
 		}
 	}
-	return held
-}
-
-// warnLocked logs residue that is older than Limits.SlowKey, of each holder when it is twice as old
-// as before, and when it is no more. It returns after how long it wants to be called again.
-func (m *Moves) warnLocked(now time.Time) time.Duration {
-	switch {
-	case len(m.inherited)+len(m.left)+len(m.alarms) == 0:
-		return time.Hour
-	case len(m.alarms) == 0 && now.Before(m.lookAt):
-		return m.lookAt.Sub(now)
-	}
-	held, wait := m.residueLocked(), m.cfg.SlowKey
 	for holder, h := range held {
-		after, age := cmp.Or(m.alarms[holder], m.cfg.SlowKey), now.Sub(h.oldest)
-		if age >= after {
-			m.cfg.Logger.Warn("executions at a former owner of partitions still run: requests for their keys wait at the new one",
-				"worker", m.nameLocked(holder), "keys", h.keys, "oldest", age.Round(time.Millisecond))
-			after = 2 * age
-			m.alarms[holder] = after
-		}
-		wait = min(wait, after-age)
-	}
-	m.lookAt = now.Add(wait)
-	for holder := range m.alarms {
-		if held[holder].keys == 0 {
-			delete(m.alarms, holder)
-			m.cfg.Logger.Info("the executions at the former owner of partitions have ended", "worker", m.nameLocked(holder))
-		}
-	}
-	return wait
-}
-
-// Residue returns the residue by holder, that of the most keys first.
-func (m *Moves) Residue(now time.Time) (list []status.ResidueStatus) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for holder, h := range m.residueLocked() {
-		list = append(list, status.ResidueStatus{Worker: m.nameLocked(holder), Keys: h.keys, OldestSeconds: now.Sub(h.oldest).Seconds()})
+		h.Worker = m.nameLocked(holder)
+		list = append(list, h)
 	}
 	slices.SortFunc(list, func(a, b status.ResidueStatus) int {
 		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Worker, b.Worker))

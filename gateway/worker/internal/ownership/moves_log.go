@@ -53,13 +53,11 @@ func (m *Moves) noteLocked(d direction, why reason, peer string, took time.Durat
 	return b
 }
 
-// flush logs the bursts that are over, and residue that lasts. It returns after how
-// long it wants to be called again.
+// flush logs the bursts that are over. It returns after how long it wants to be called again.
 func (m *Moves) flush() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	wait := m.warnLocked(now)
+	now, wait := time.Now(), time.Hour
 	for _, b := range m.bursts {
 		if b.logged {
 			continue
