@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"sync"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -33,7 +32,7 @@ type Plain struct {
 	head     http.Header   // as it was then
 	declared int64         // length of the body, -1 if it is not known
 	written  int64         // bytes of the body so far
-	small    *[]byte       // the body until there is a backlog; nil while it is empty
+	small    []byte        // the body until there is a backlog
 	over     *backlog      // gets the body; nil until small is full, or the handler flushes
 	interim  chan struct{} // closed when the interim answers so far are sent; nil for none
 	hijacked bool
@@ -44,8 +43,6 @@ type Plain struct {
 
 // smallAnswer is how much of a body is kept before it goes to a backlog.
 const smallAnswer = 16 << 10
-
-var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
 // NewPlain returns a Plain for the answer to a client's request, whose execution has the context ctx. last adds to the header of an answer that is sent when the
 // key is free.
@@ -105,11 +102,8 @@ func (a *Plain) Write(p []byte) (int, error) {
 	}
 	a.written += int64(len(p))
 	if a.over == nil {
-		if a.small == nil {
-			a.small = smallAnswers.Get().(*[]byte)
-		}
-		if len(*a.small)+len(p) <= cap(*a.small) {
-			*a.small = append(*a.small, p...)
+		if a.written <= smallAnswer {
+			a.small = append(a.small, p...)
 			return len(p), nil
 		}
 		a.beginSending()
@@ -122,18 +116,8 @@ func (a *Plain) Write(p []byte) (int, error) {
 
 func (a *Plain) beginSending() {
 	a.over = a.room.backlog(a.client, a.sendHead, a.send)
-	if a.small != nil {
-		a.put(*a.small)
-		a.freeSmall()
-	}
-}
-
-func (a *Plain) freeSmall() {
-	if a.small != nil {
-		*a.small = (*a.small)[:0]
-		smallAnswers.Put(a.small)
-		a.small = nil
-	}
+	a.put(a.small)
+	a.small = nil
 }
 
 // backlogTurn is how much a backlog has taken, in bytes, when it is ended as soon as
@@ -142,23 +126,25 @@ const backlogTurn = 64 << 10
 
 // put gives p to the backlog. If that is full it waits, for as long as the execution may continue.
 func (a *Plain) put(p []byte) {
-	n, err := 0, a.failed
-	if err == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
-		err = a.over.End()
-		a.over = a.room.backlog(a.client, nil, a.send)
+	if a.failed == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
+		a.turn()
 	}
-	if err == nil {
-		n, err = a.over.Write(p)
+	if a.failed != nil {
+		return
 	}
-	if err == nil && n < len(p) {
-		stop := context.AfterFunc(a.ctx, func() { _ = http.NewResponseController(a.rw).SetWriteDeadline(netutil.Past) })
-		defer stop()
-		if err = a.over.End(); err == nil {
-			err = a.send(p[n:])
+	n, err := a.over.Write(p)
+	if a.failed = err; err == nil && n < len(p) {
+		defer context.AfterFunc(a.ctx, func() { _ = http.NewResponseController(a.rw).SetWriteDeadline(netutil.Past) })()
+		if a.turn(); a.failed == nil {
+			a.failed = a.send(p[n:])
 		}
-		a.over = a.room.backlog(a.client, nil, a.send)
 	}
-	a.failed = err
+}
+
+// turn waits until the backlog is sent, and begins another one.
+func (a *Plain) turn() {
+	a.failed = a.over.End()
+	a.over = a.room.backlog(a.client, nil, a.send)
 }
 
 func (a *Plain) sendHead() error {
@@ -221,7 +207,6 @@ func (a *Plain) Returned() { a.whole = true }
 // Finish sends what is left of the answer. The key must be free by then. If the
 // handler has not returned but panicked, the server breaks the answer off.
 func (a *Plain) Finish() {
-	defer a.freeSmall()
 	began := a.over != nil
 	if began {
 		a.failed = cmp.Or(a.over.End(), a.failed)
@@ -249,7 +234,7 @@ func (a *Plain) finishSmall() {
 	maps.Copy(a.rw.Header(), a.head)
 	a.last(a.rw.Header())
 	a.rw.WriteHeader(a.status)
-	if a.small != nil {
-		_, _ = a.rw.Write(*a.small) // should it fail, nobody is there
+	if len(a.small) > 0 {
+		_, _ = a.rw.Write(a.small) // should it fail, nobody is there
 	}
 }
