@@ -209,8 +209,7 @@ func (w *Worker) Queued(key string) int { return w.keys.Queued(key) }
 // HotKeys returns the n keys that this worker was asked for most in the last 10 to 20 seconds, at
 // most 512. It includes keys that callers have waited for since before. A key that is asked for
 // more than once a second on average is missing only if hundreds of others are asked for as often.
-// Executions that need not wait are sampled, 1 in 127, and a key needs two samples. Executions that
-// wait are all counted up to 4096 in 10 seconds, and then 1 in 8.
+// Executions that need not wait are sampled, 1 in 127, and a key needs two samples.
 func (w *Worker) HotKeys(n int) []status.HotKey { return w.keys.HotKeys(n) }
 
 // ErrAppDown means that the app behind a sidecar does not answer, so

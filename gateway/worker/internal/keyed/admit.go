@@ -93,7 +93,7 @@ func (k *Keys) Win(ctx context.Context, p *Partition, key string, how Asking) (t
 	if waited := err != nil; waited {
 		token, cancels, err = k.awaitKey(ctx, p, key, how, err)
 	} else if p.sampled(token) {
-		k.hot.looked(key, k.Now())
+		k.hot.add(key, sampleEvery, k.Now())
 	}
 	if err == nil {
 		k.won(p, token)
@@ -115,7 +115,7 @@ func (k *Keys) tryKey(p *Partition, key string, shared bool) (token int64, cance
 // key.
 func (k *Keys) awaitKey(ctx context.Context, p *Partition, key string, how Asking, err error) (token int64, cancels uint64, _ error) {
 	came := k.Now()
-	k.hot.taken(key, came)
+	k.hot.add(key, 1, came)
 	if how.Try {
 		return 0, 0, k.refuseTry(p, key, err)
 	}

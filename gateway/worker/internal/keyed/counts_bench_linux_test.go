@@ -34,7 +34,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 					key := names[token%c.keys]
 					if c.waited {
 						came := k.Now()
-						k.hot.taken(key, came)
+						k.hot.add(key, 1, came)
 						p.Waited(k.Now() - came)
 					}
 					if p.sampled(token) {

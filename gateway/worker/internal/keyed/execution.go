@@ -164,7 +164,7 @@ func (r *run) noteStart(key string, waited bool) {
 	k := r.part.keys
 	r.began = k.Now()
 	if !waited {
-		k.hot.looked(key, r.began)
+		k.hot.add(key, sampleEvery, r.began)
 	}
 }
 

@@ -2,11 +2,9 @@ package keyed
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/status"
@@ -16,11 +14,6 @@ const (
 	hotSize   = 512              // how many keys are counted at one time
 	hotWindow = 10 * time.Second // how long counts rise until others take their place
 )
-
-// A window counts each of the first hotExact executions that have to wait. Later it counts
-// one in hotThinned, as so many. Hundreds a second wait then, and counting takes a mutex of the
-// whole worker.
-const hotExact, hotThinned = 4096, 8
 
 // sampleEvery is of how many executions that need not wait one is looked at: to look costs
 // about as much as a call of Worker.Do. It is a prime, so that keys that take turns in a
@@ -33,7 +26,6 @@ const sampleEvery = 127
 // two windows, the present one and the one before. Times are since the worker's start.
 type hot struct {
 	queued func(key string) int // how many wait for it
-	thin   atomic.Int64         // until when one of hotThinned counts
 
 	mu            sync.Mutex // guards what follows
 	counts        []hotCount
@@ -41,7 +33,6 @@ type hot struct {
 	floor         int64          // no count is lower; counts only rise until the next window
 	next          int            // of counts: those before are higher
 	began, former time.Duration  // when the windows began
-	came          int            // callers that found their key taken and were counted in this window
 }
 
 // hotCount says how often a key has come in the present window, and in the one before.
@@ -56,34 +47,14 @@ type hotTimes struct{ most, error int64 }
 func (c hotCount) most() int64  { return c.now.most + c.before.most }
 func (c hotCount) error() int64 { return c.now.error + c.before.error }
 
-// taken counts a request or call that has found its key taken.
-func (h *hot) taken(key string, at time.Duration) {
-	n := int64(1)
-	if at < time.Duration(h.thin.Load()) {
-		if rand.Uint32()%hotThinned != 0 {
-			return
-		}
-		n = hotThinned
-	}
+// add counts a request or call n times: once if it has found its key taken, or sampleEvery times.
+func (h *hot) add(key string, n int64, at time.Duration) {
 	if IsKeyless(key) {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.addLocked(key, n, at)
-	if h.came++; h.came == hotExact {
-		h.thin.Store(int64(h.began + hotWindow))
-	}
-}
-
-// looked counts one of sampleEvery executions that have found their keys free.
-func (h *hot) looked(key string, at time.Duration) {
-	if IsKeyless(key) {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.addLocked(key, sampleEvery, at)
 }
 
 // addLocked counts a key n times. The memory of key may be used again.
@@ -131,7 +102,7 @@ func (h *hot) turnLocked(at time.Duration) {
 		h.former = at - hotWindow
 	}
 	old := h.counts
-	h.counts, h.known, h.floor, h.next, h.came = nil, make(map[string]int), 0, 0, 0
+	h.counts, h.known, h.floor, h.next = nil, make(map[string]int), 0, 0
 	for _, c := range old {
 		if c.now, c.before = (hotTimes{}), c.now; idle {
 			c.before = hotTimes{}
