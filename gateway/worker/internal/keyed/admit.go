@@ -62,20 +62,15 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 		}
 	}
 	k.won(p, token)
-	var guard *Guard
-	if g := k.Guard.Load(); g != nil && !how.Lock {
-		watched, err := g.Begin(KeyOf(key))
-		if err != nil {
+	watched := false
+	if k.Guard != nil && !how.Lock {
+		if watched, err = k.Guard.Begin(KeyOf(key)); err != nil {
 			p.Unlock(key, token)
 			return Execution{}, err
 		}
-		if watched {
-			guard = g
-		}
 	}
 	r := runs.Get().(*run)
-	r.guard = guard
-	r.part, r.parent, r.token, r.cancels = p, ctx, token, cancels
+	r.part, r.parent, r.token, r.cancels, r.watched = p, ctx, token, cancels, watched
 	if p.sampled(token) {
 		r.noteStart(key, waited)
 	}

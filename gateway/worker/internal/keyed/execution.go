@@ -133,10 +133,10 @@ type admission struct {
 // executions that used one apart, and whether a context was asked for; mu guards ctx.
 type run struct {
 	admission
-	policy *policy.Policy  // of the request's route; nil for none
-	trace  Trace           // nil for none
-	guard  *Guard          // that wants to know of the end; nil for none
-	atApp  *appwork.Record // that counts the execution until its key is free; nil for none
+	policy  *policy.Policy  // of the request's route; nil for none
+	trace   Trace           // nil for none
+	watched bool            // Keys.Guard wants to know of the end
+	atApp   *appwork.Record // that counts the execution until its key is free; nil for none
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -170,14 +170,14 @@ func (r *run) noteStart(key string, waited bool) {
 
 // reset counts the execution of key, which has ended, tells its guard, and gives r back for another one.
 func (r *run) reset(key string) {
-	if r.guard != nil {
-		r.guard.End(KeyOf(key))
+	if r.watched {
+		r.part.keys.Guard.End(KeyOf(key))
 	}
 	if r.began != 0 {
 		r.part.keys.Counts.ran(r)
 	}
 	r.atApp.End()
-	r.admission, r.policy, r.trace, r.guard, r.atApp = admission{}, nil, nil, nil, nil
+	r.admission, r.policy, r.trace, r.watched, r.atApp = admission{}, nil, nil, false, nil
 	runs.Put(r)
 }
 

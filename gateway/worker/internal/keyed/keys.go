@@ -45,17 +45,18 @@ type Owner interface {
 	Waiting(partition int, record *records.Record) (wait time.Duration, what string)
 }
 
-// Guard is asked when an execution is about to begin.
-type Guard struct {
-	// Begin returns why the execution may not begin, or whether End wants to know of its end.
-	Begin func(key string) (watched bool, err error)
-	End   func(key string)
+// Guard may keep executions from beginning.
+type Guard interface {
+	// Begin returns why an execution of key may not begin, or whether to call End when it has ended.
+	Begin(key string) (watched bool, err error)
+	End(key string)
 }
 
 // Keys are the keys of all partitions at one worker. The ownership shell changes Lease, incarnation
 // and Draining; callers change the counters, and each partition has locks of its own.
 type Keys struct {
-	Owner Owner // set before the first use
+	Owner Owner // set before the first use, as Guard
+	Guard Guard // nil for none
 
 	cfg         Config
 	Parts       []Partition
@@ -75,7 +76,6 @@ type Keys struct {
 	unkeyed     Partition // of requests without a key: only its tally is used
 	loads       loads
 	Counts      Counts
-	Guard       atomic.Pointer[Guard] // nil while every key may have executions
 
 	Confirming func() // called between the two comparisons of confirm; nil but in tests
 }

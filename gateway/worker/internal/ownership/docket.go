@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker/internal/keyed"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/status"
 	"github.com/keyway-go/keyway/internal/suspects"
@@ -81,27 +80,26 @@ func (d *Docket) see(text string, sessions []records.SessionState) {
 		next.hashes[suspects.Hash(c.Key)] = true
 	}
 	d.known.Store(next)
-	var guard *keyed.Guard
-	if len(next.hashes) > 0 {
-		guard = &keyed.Guard{Begin: d.begin, End: d.end}
-	}
-	d.shell.cfg.Keys.Guard.Store(guard)
 	wake.Up(d.wake) // to look when it is over
 }
 
 // find returns what is known of a key.
 func (d *Docket) find(key string) (c suspects.Case, quarantined, suspect bool) {
-	known, now := d.known.Load(), time.Now()
+	known := d.known.Load()
 	if !known.hashes[suspects.Hash(key)] {
 		return c, false, false
 	}
+	now := time.Now()
 	return known.book.After(now).Find(key, now, func(worker string) bool {
 		return slices.ContainsFunc(known.sessions, func(s records.SessionState) bool { return s.Incarnation == worker })
 	})
 }
 
-// begin is [keyed.Guard.Begin].
-func (d *Docket) begin(key string) (watched bool, err error) {
+// Begin implements [keyed.Guard].
+func (d *Docket) Begin(key string) (watched bool, err error) {
+	if len(d.known.Load().hashes) == 0 {
+		return false, nil
+	}
 	c, quarantined, suspect := d.find(key)
 	if !quarantined {
 		return suspect, nil
@@ -118,8 +116,8 @@ func (d *Docket) names(c suspects.Case) []string {
 	return []string{d.shell.Moves.NameOf(c.Workers[0]), d.shell.Moves.NameOf(c.Workers[1])}
 }
 
-// end is [keyed.Guard.End].
-func (d *Docket) end(key string) {
+// End implements [keyed.Guard].
+func (d *Docket) End(key string) {
 	key = strings.Clone(key)
 	d.change(nil, func(b suspects.Book) suspects.Book { return b.Clear(key) })
 }

@@ -22,6 +22,7 @@ func Start(ctx context.Context, cfg Config) (*Shell, error) {
 	cfg.Keys.Owner = s
 	s.agree.rivals = make(map[string]time.Time)
 	s.Docket = newDocket(s)
+	cfg.Keys.Guard = s.Docket
 	s.Moves.init(&s.cfg)
 	s.appless = cfg.Health(false)
 	s.timeout = handoff.Config{TTL: cfg.Settings.TTL}.CallTimeout()
