@@ -10,7 +10,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/handoff"
-	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -29,15 +28,14 @@ type pinger interface{ Ping(m ring.Member) bool }
 // answer, since a dead worker is active too until gossip notices. Then the smaller group stops, or on
 // a tie the group without the lowest incarnation.
 type agreement struct {
-	rivals   map[string]time.Time // by incarnation: when one before which we stop was last seen at work
-	blocked  bool                 // there are rivals
-	lease    handoff.Lease        // what the worker's would be if it were not blocked
-	sessions map[string]bool      // incarnations in the last snapshot; nil for none
-	missing  map[string]*absence  // active workers that are not among them
-	trouble  error                // why the worker may not begin; nil for no reason
-	since    time.Time            // when trouble began
-	began    bool                 // a session was confirmed
-	warned   bool                 // of workers that should stop
+	rivals  map[string]time.Time // by incarnation: when one before which we stop was last seen at work
+	blocked bool                 // there are rivals
+	lease   handoff.Lease        // what the worker's would be if it were not blocked
+	missing map[string]*absence  // active workers that have no session in the latest snapshot
+	trouble error                // why the worker may not begin; nil for no reason
+	since   time.Time            // when trouble began
+	began   bool                 // a session was confirmed
+	warned  bool                 // of workers that should stop
 }
 
 // absence is that of an active worker from our store.
@@ -123,31 +121,23 @@ func (s *Shell) olderStore(now time.Time) (why error) {
 	return why
 }
 
-// observed takes the sessions that the store shows.
-func (s *Shell) observed(sessions []records.SessionState) {
-	s.agree.sessions = make(map[string]bool, len(sessions))
-	for _, session := range sessions {
-		s.agree.sessions[session.Incarnation] = true
-		s.Moves.session(session.Incarnation, session.Name)
-	}
-}
-
 // copiedStore adds active workers that have had no session in our store for long enough to the
 // rivals, if this worker must stop before them.
 func (s *Shell) copiedStore(now time.Time) (why error) {
 	a := &s.agree
-	if a.sessions == nil {
+	if s.sessions == nil {
 		return nil
+	}
+	shown := make(map[string]bool, len(s.sessions))
+	for _, session := range s.sessions {
+		shown[session.Incarnation] = true
 	}
 	var elsewhere []ring.Member
 	before := a.missing
-	a.missing = nil
+	a.missing = make(map[string]*absence)
 	for _, m := range s.view.Workers() {
-		if a.sessions[m.Incarnation] || m.Incarnation == s.current.incarnation {
+		if shown[m.Incarnation] || m.Incarnation == s.current.incarnation {
 			continue
-		}
-		if a.missing == nil {
-			a.missing = make(map[string]*absence)
 		}
 		a.missing[m.Incarnation] = cmp.Or(before[m.Incarnation], &absence{since: now})
 		s.ask(m, a.missing[m.Incarnation], now)
