@@ -253,19 +253,15 @@ func (s *speech) moving() {
 // residue reports keys that still run at former owners.
 func (s *speech) residue() {
 	type lingering struct {
-		name        string // of the former owner
-		own, others int    // keys, as the former owner and as the present ones tell
-		oldest      float64
+		name   string // of the former owner
+		keys   int
+		oldest float64
 	}
 	var all []lingering
 	for _, w := range s.told {
 		for _, r := range w.Status.Residue {
 			l := entry(&all, func(l lingering) bool { return l.name == r.Worker }, lingering{name: r.Worker})
-			if r.Worker == w.Name {
-				l.own += r.Keys
-			} else {
-				l.others += r.Keys
-			}
+			l.keys += r.Keys
 			l.oldest = max(l.oldest, r.OldestSeconds)
 		}
 	}
@@ -274,9 +270,8 @@ func (s *speech) residue() {
 		if l.oldest >= longResidue {
 			urgency = levelWarn
 		}
-		n := max(l.own, l.others)
 		s.say(urgency, "residue "+l.name, "%s of partitions that have moved still %s at %s, for %.0f s: requests for %s wait.",
-			plural(n, "key"), form(n, "runs", "run"), l.name, l.oldest, form(n, "it", "them"))
+			plural(l.keys, "key"), form(l.keys, "runs", "run"), l.name, l.oldest, form(l.keys, "it", "them"))
 	}
 }
 

@@ -32,7 +32,7 @@ type WorkerStatus struct {
 	SessionSlackSeconds float64     `json:"session_slack_seconds"` // until nothing may start, if the store does not confirm the session
 	Store               StoreStatus `json:"store"`
 
-	Residue     []ResidueStatus `json:"residue,omitempty"`     // keys of moved partitions that run on at a former owner
+	Residue     []ResidueStatus `json:"residue,omitempty"`     // keys of its partitions that run on at a former owner
 	Moves       []Move          `json:"moves,omitempty"`       // the latest first
 	Quarantined []Quarantine    `json:"quarantined,omitempty"` // keys of the cluster's
 	Hot         []HotKey        `json:"hot,omitempty"`         // the 20 keys that it was asked for most lately

@@ -28,8 +28,7 @@ type Moves struct {
 	mu        sync.Mutex             // guards what follows
 	members   map[string]*seenMember // by incarnation; the shell's goroutine alone changes them, and reads them without mu
 	bursts    []*burst               // the oldest first
-	inherited map[int][]lingering
-	left      map[int][]lingering
+	inherited map[int][]lingering    // by partition
 
 	counts [directions][reasons]atomic.Int64 // of partitions
 	took   [directions]metrics.Latencies
@@ -57,7 +56,7 @@ type seenMember struct {
 
 func (m *Moves) init(cfg *Config) {
 	m.cfg, m.parts, m.members = cfg, make([]movingPartition, len(cfg.Keys.Parts)), make(map[string]*seenMember)
-	m.inherited, m.left = make(map[int][]lingering), make(map[int][]lingering)
+	m.inherited = make(map[int][]lingering)
 }
 
 // now returns the time since the worker's start, which is not 0.
@@ -224,13 +223,6 @@ func (m *Moves) closed(self string, c handoff.Closed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.inherited, c.Partition) // it goes along
-	since := time.Now()
-	for _, e := range c.Running {
-		r := records.Residue{Key: e.Key, Holder: self, Token: e.Token}
-		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
-			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
-		}
-	}
 	if part.owner != self {
 		m.endLocked(c.Partition, moveLost, moveClaimed, part.owner)
 	}
@@ -306,34 +298,21 @@ func (m *Moves) whyRing(part *movingPartition) reason {
 type lingering struct {
 	records.Residue
 	since time.Time
-	burst *burst // with which the key's partition came; nil for residue of this worker's own
+	burst *burst // with which the key's partition came; nil if it came back
 }
 
 // unblocked records that a key no longer runs at the former owner of its partition.
 func (m *Moves) unblocked(p int, key string) {
-	m.remove(m.inherited, p, func(l *lingering) bool { return l.Key == key })
-}
-
-// finished records the end of an execution whose partition this worker has closed.
-func (m *Moves) finished(in handoff.Finished) {
-	m.remove(m.left, in.Partition, func(l *lingering) bool { return l.Key == in.Key && l.Token == in.Token })
-}
-
-// remove removes residue of a partition from a list.
-func (m *Moves) remove(list map[int][]lingering, p int, over func(*lingering) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	rest := slices.DeleteFunc(list[p], func(l lingering) bool {
-		if !over(&l) {
-			return false
-		}
-		if l.burst != nil {
+	rest := slices.DeleteFunc(m.inherited[p], func(l lingering) bool {
+		if l.Key == key && l.burst != nil {
 			l.burst.running--
 		}
-		return true
+		return l.Key == key
 	})
-	if list[p] = rest; len(rest) == 0 {
-		delete(list, p)
+	if m.inherited[p] = rest; len(rest) == 0 {
+		delete(m.inherited, p)
 	}
 }
 
@@ -350,19 +329,17 @@ func (m *Moves) OldestResidue() (age time.Duration) {
 	return age
 }
 
-// Residue returns the residue of this worker and the residue that it waits for, by holder, that of the most keys first.
+// Residue returns the residue that this worker waits for, by holder, that of the most keys first.
 func (m *Moves) Residue(now time.Time) (list []status.ResidueStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	held := make(map[string]status.ResidueStatus)
-	for _, lists := range []map[int][]lingering{m.inherited, m.left} {
-		for _, list := range lists {
-			for i := range list {
-				h := held[list[i].Holder]
-				h.Keys++
-				h.OldestSeconds = max(h.OldestSeconds, now.Sub(list[i].since).Seconds())
-				held[list[i].Holder] = h
-			}
+	for _, lists := range m.inherited {
+		for _, l := range lists {
+			h := held[l.Holder]
+			h.Keys++
+			h.OldestSeconds = max(h.OldestSeconds, now.Sub(l.since).Seconds())
+			held[l.Holder] = h
 		}
 	}
 	for holder, h := range held {

@@ -125,8 +125,6 @@ func (s *Shell) handle(e event) {
 		if s.cfg.Locks.Lingers(in.Partition) {
 			return // it was served again meanwhile, and closed with other locks
 		}
-	case handoff.Finished:
-		s.Moves.finished(in)
 	case handoff.Reply:
 		if e.life == s.current {
 			s.renewals.answered(s.cfg.Keys.Now(), in, s.timeout)
