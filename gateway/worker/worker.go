@@ -226,7 +226,6 @@ type apps struct {
 type app struct {
 	state atomic.Pointer[appstate.State]
 	asked chan struct{} // closed when watch has told of it for the first time
-	first sync.Once     // closes asked
 }
 
 // WatchApp keeps the worker off the ring while an app in another process does not answer. It begins
@@ -239,12 +238,13 @@ func (w *Worker) WatchApp(state appstate.State, watch func(ctx context.Context, 
 	w.apps.list = append(w.apps.list, a)
 	w.apps.mu.Unlock()
 	w.shell.Poke()
+	asked := sync.OnceFunc(func() { close(a.asked) })
 	w.shell.Go(func(ctx context.Context) {
 		watch(ctx, func(s appstate.State) {
 			if old := a.state.Swap(&s); (old.Down == nil) != (s.Down == nil) || (old.Delay == nil) != (s.Delay == nil) {
 				w.shell.Poke()
 			}
-			a.first.Do(func() { close(a.asked) })
+			asked()
 		})
 	})
 }
@@ -286,10 +286,7 @@ func (w *Worker) askApps(ctx context.Context) error {
 
 func (w *Worker) appUp() (up, watched bool) {
 	w.apps.mu.Lock()
-	defer w.apps.mu.Unlock()
-	up = true
-	for _, a := range w.apps.list {
-		up = up && a.state.Load().Down == nil
-	}
-	return up, len(w.apps.list) > 0
+	watched = len(w.apps.list) > 0
+	w.apps.mu.Unlock()
+	return w.appTrouble(true) == nil, watched
 }

@@ -229,10 +229,10 @@ func (k *Keys) Release(x Execution) {
 	if !ok {
 		return
 	}
-	p, token, outer, trace := r.part, r.token, r.outer, r.trace
+	held, trace := r.admission, r.trace
 	r.reset(x.Key)
 	if ctx == nil || !ctx.endExecution() {
-		p.freeKey(x.Key, token, outer)
+		held.freeKey(x.Key)
 	}
 	cancelled := ""
 	if ctx != nil {

@@ -28,17 +28,16 @@ func (x Execution) LetGo() *Context {
 		return nil
 	}
 	c.make()
-	p, token, outer := r.part, r.token, r.outer
 	r.reset(x.Key)
 	c.streams.Store(true)
-	if !p.Open.Load() { // which is said before EndStreams looks
+	if !c.part.Open.Load() { // which is said before EndStreams looks
 		c.Cancel(appstate.ErrStreamEnds)
 	}
 	if c.client != nil {
 		c.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })
 	}
 	if !c.endExecution() {
-		p.freeKey(x.Key, token, outer)
+		c.freeKey(x.Key)
 	}
 	return c
 }
