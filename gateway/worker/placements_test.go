@@ -89,6 +89,37 @@ func TestPlaceReplacesGarbage(t *testing.T) {
 	})
 }
 
+// silentNotes is a store that never answers who would replace a note.
+type silentNotes struct{ worker.Store }
+
+func (s silentNotes) Replace(ctx context.Context, _ records.Note, _, _ string) (string, error) {
+	<-ctx.Done()
+	return "", context.Cause(ctx)
+}
+
+// That an operator has left is no failure of the store; that this has not answered in time is one.
+func TestPlaceWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 64)
+		a := c.Start(func(cfg *worker.Config) { cfg.Store = silentNotes{c.Store} })
+		a.AwaitServing(t, 64)
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		if err := a.Place(left, 3, a.Member.Self().Name); !errors.Is(err, context.Canceled) {
+			t.Errorf("the operator has left: %v", err)
+		}
+		if s := a.Status().Store; s.LastError != "" {
+			t.Errorf("the operator has left, and the store has failed: %q", s.LastError)
+		}
+		if err := a.Place(t.Context(), 3, a.Member.Self().Name); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the store does not answer: %v", err)
+		}
+		if s := a.Status().Store; s.LastError == "" {
+			t.Error("the store has not answered, and has not failed")
+		}
+	})
+}
+
 // slowMoves is a store that takes its time to write who owns what.
 type slowMoves struct {
 	worker.Store

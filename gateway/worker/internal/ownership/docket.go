@@ -19,8 +19,8 @@ import (
 )
 
 // Docket has executions of suspects watched, and refuses those of quarantined keys. It knows the cluster's
-// book of them as the store last showed it. While the book is empty it costs nothing. run writes changes
-// to the store; mu guards pending.
+// book of them as the store last showed it. While the book is empty it costs nothing. run writes the changes
+// that nobody waits for to the store; mu guards pending.
 type Docket struct {
 	shell *Shell
 	known atomic.Pointer[evidence]
@@ -30,7 +30,7 @@ type Docket struct {
 	pending []change
 }
 
-// maxPending is how many changes wait to be written at which nobody waits.
+// maxPending is how many changes wait to be written.
 const maxPending = 1024
 
 // evidence is a book, and what helps to read it.
@@ -41,11 +41,8 @@ type evidence struct {
 	sessions []records.SessionState
 }
 
-// change is a change of the book, and where to tell how its writing ended; nil for nowhere.
-type change struct {
-	by   func(suspects.Book) suspects.Book
-	done chan<- error
-}
+// change is a change of the book.
+type change func(suspects.Book) suspects.Book
 
 func newDocket(s *Shell) *Docket {
 	d := &Docket{shell: s, wake: make(chan struct{}, 1)}
@@ -67,7 +64,7 @@ func (d *Docket) see(text string, sessions []records.SessionState) {
 		m := d.shell.Moves.members[death.Worker]
 		if m != nil && (m.state == ring.StateLeaving || m.own && death.Worker != d.shell.current.incarnation) { // it has left, or lost its session
 			book = book.Acquit(death.Worker)
-			d.change(nil, func(b suspects.Book) suspects.Book { return b.Acquit(death.Worker) })
+			d.change(func(b suspects.Book) suspects.Book { return b.Acquit(death.Worker) })
 		}
 	}
 	next := &evidence{text, book.After(time.Now()), make(map[uint64]bool), sessions}
@@ -106,7 +103,7 @@ func (d *Docket) Begin(key string) (watched bool, err error) {
 	}
 	key = strings.Clone(key)
 	if c.Key = key; !slices.Contains(d.known.Load().book.Cases, c) {
-		d.change(nil, func(b suspects.Book) suspects.Book { return b.Quarantine(c) })
+		d.change(func(b suspects.Book) suspects.Book { return b.Quarantine(c) })
 	}
 	return false, &gateway.QuarantinedError{Key: key, Workers: d.names(c), Until: c.Until()}
 }
@@ -119,7 +116,7 @@ func (d *Docket) names(c suspects.Case) []string {
 // End implements [keyed.Guard].
 func (d *Docket) End(key string) {
 	key = strings.Clone(key)
-	d.change(nil, func(b suspects.Book) suspects.Book { return b.Clear(key) })
+	d.change(func(b suspects.Book) suspects.Book { return b.Clear(key) })
 }
 
 // Accuse notes keys that were under way at a worker that has died. A text of [suspects.Book.String] has them.
@@ -128,7 +125,7 @@ func (d *Docket) Accuse(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	return d.await(ctx, func(b suspects.Book) suspects.Book {
+	return d.write(ctx, func(b suspects.Book) suspects.Book {
 		for _, death := range said.Deaths {
 			b = b.Accuse(death.Worker, time.Now(), death.Keys)
 		}
@@ -141,7 +138,7 @@ func (d *Docket) Release(ctx context.Context, key, by string) error {
 	if _, quarantined, _ := d.find(key); !quarantined {
 		return fmt.Errorf("%w: %q", status.ErrNotQuarantined, key)
 	}
-	err := d.await(ctx, func(b suspects.Book) suspects.Book { return b.Release(key) })
+	err := d.write(ctx, func(b suspects.Book) suspects.Book { return b.Release(key) })
 	if err == nil {
 		d.shell.cfg.Logger.Warn("a key is quarantined no more", "key", key, "by", by)
 	}
@@ -170,25 +167,11 @@ func (d *Docket) tell(c suspects.Case, now time.Time) status.Quarantine {
 	return status.Quarantine{Key: c.Key, Workers: d.names(c), Seconds: c.Until().Sub(now).Seconds()}
 }
 
-// await makes a change and waits until the store has it.
-func (d *Docket) await(ctx context.Context, by func(suspects.Book) suspects.Book) error {
-	done := make(chan error, 1)
-	d.change(done, by)
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-d.shell.ctx.Done():
-		return gateway.ErrUnavailable
-	}
-}
-
-// change has a change made. Nobody need wait for it: it may be left out if too many others are.
-func (d *Docket) change(done chan<- error, by func(suspects.Book) suspects.Book) {
+// change has a change made later. It may be left out if too many others are.
+func (d *Docket) change(by change) {
 	d.mu.Lock()
-	if done != nil || len(d.pending) < maxPending {
-		d.pending = append(d.pending, change{by, done})
+	if len(d.pending) < maxPending {
+		d.pending = append(d.pending, by)
 	}
 	d.mu.Unlock()
 	wake.Up(d.wake)
@@ -204,7 +187,7 @@ func (d *Docket) run(ctx context.Context) {
 		select {
 		case <-d.wake:
 		case <-over:
-			d.change(nil, func(b suspects.Book) suspects.Book { return b })
+			d.change(func(b suspects.Book) suspects.Book { return b })
 		case <-ctx.Done():
 			return
 		}
@@ -215,27 +198,21 @@ func (d *Docket) run(ctx context.Context) {
 		if len(changes) == 0 {
 			continue
 		}
-		err := d.write(ctx, changes)
-		if err != nil {
+		if err := d.write(ctx, changes...); err != nil {
 			d.shell.cfg.Log.Warn("cannot write to the store which keys are suspects", "error", err)
-		}
-		for _, c := range changes {
-			if c.done != nil {
-				c.done <- err
-			}
 		}
 	}
 }
 
 // write makes changes to the book in the store, one after the other.
-func (d *Docket) write(ctx context.Context, changes []change) error {
+func (d *Docket) write(ctx context.Context, changes ...change) error {
 	var begun []suspects.Case
 	err := d.shell.editNote(ctx, records.Suspects, d.known.Load().text, func(text string) (string, error) {
 		book, err := suspects.Parse(text)
 		book = book.After(time.Now())
 		before := len(book.Cases)
 		for _, c := range changes {
-			book = c.by(book)
+			book = c(book)
 		}
 		begun = book.Cases[min(before, len(book.Cases)):]
 		return book.String(), err

@@ -56,7 +56,7 @@ func (s *Shell) Place(ctx context.Context, partition int, name string) error {
 // editNote makes edit's result of a note's text the note in the store. The text is known at first, and afterwards what
 // others have made of it meanwhile.
 func (s *Shell) editNote(ctx context.Context, note records.Note, known string, edit func(text string) (string, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for range noteTries {
 		to, err := edit(known)
@@ -64,8 +64,10 @@ func (s *Shell) editNote(ctx context.Context, note records.Note, known string, e
 			return err
 		}
 		began, from := s.cfg.Keys.Now(), known
-		known, err = s.cfg.Store.Replace(ctx, note, from, to)
-		s.calls.count(callReplace, s.cfg.Keys.Now()-began, err)
+		known, err = s.cfg.Store.Replace(bounded, note, from, to)
+		if ctx.Err() == nil { // or else the caller has left, which says nothing of the store
+			s.calls.count(callReplace, s.cfg.Keys.Now()-began, err)
+		}
 		if err != nil || known == to {
 			return err
 		}
