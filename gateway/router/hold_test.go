@@ -168,6 +168,36 @@ func testSlowBodies(t *testing.T, rate int, piece int64, goes, stalls time.Durat
 	})
 }
 
+// A request whose body turns out to be empty may have an answer that takes its time.
+func TestALongAnswerToAnEmptyBody(t *testing.T) {
+	for _, source := range []string{"header:X-Key", "json:/id, header:X-Key"} {
+		inBubble(t, router.Config{Keys: kit.KeySources(t, strings.Split(source, ", ")...)}, func(t *testing.T, rt *router.Router, c *hub.Handle, n *site.Network) {
+			n.Serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+				io.WriteString(w, "begins ")
+				http.NewResponseController(w).Flush()
+				time.Sleep(10 * time.Second)
+				fmt.Fprint(w, r.Context().Err())
+			})
+			n.Serve(t, "front:1", rt.ServeHTTP)
+			c.Set(site.Member("a", "a:1"))
+			client := &http.Transport{DialContext: n.Dial}
+			defer client.CloseIdleConnections()
+			body, w := io.Pipe()
+			w.Close()
+			req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://front:1/", body)
+			req.Header = http.Header{"X-Key": {"k"}, "Content-Type": {"application/json"}}
+			res, err := client.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if text, err := io.ReadAll(res.Body); string(text) != "begins <nil>" || err != nil {
+				t.Errorf("%s: %d %q %v", source, res.StatusCode, text, err)
+			}
+		})
+	}
+}
+
 // A call of gRPC without a key may be silent both ways for as long as it likes, while its client
 // is there. Other bodies have their least rate, also if they are streamed: they hold a key.
 func TestStreamsHaveALeastRate(t *testing.T) {

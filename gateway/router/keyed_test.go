@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -78,6 +79,24 @@ func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
 		req.Header.Set("X-Forwarded-For", "192.0.2.7, 192.0.2.8, 10.0.0.1")
 		if _, got := kit.Do(t, s.HTTP, req); got != "192.0.2.8 0 <nil>" {
 			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A body that holds a key and is longer than any may be is refused, also where there is no memory for all of it.
+func TestABodyWithAKeyThatIsTooLong(t *testing.T) {
+	site.EachWay(t, func(t *testing.T, front site.Way) {
+		w := site.NewFake(t, "w", echoKey)
+		s := front(t, site.NewRouter(t, router.Config{
+			Members: hub.Of(w.Member), Keys: kit.KeySources(t, "json:/id"),
+			Limits: gateway.Limits{ReplayBytes: 8 << 10, MaxBody: 10_000, BodyDir: t.TempDir()},
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		req := kit.Must(http.NewRequestWithContext(ctx, "POST", s.URL, strings.NewReader(`{"id": 1}`+strings.Repeat(" ", 50_000))))
+		req.Header.Set("Content-Type", "application/json")
+		if res, text := kit.Do(t, s.HTTP, req); res.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%d %s", res.StatusCode, text)
 		}
 	})
 }

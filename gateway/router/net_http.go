@@ -123,7 +123,7 @@ func (x *netHTTPRequest) head(f http1.Framing) {
 	if f.Declares() {
 		h["Content-Length"] = []string{strconv.FormatInt(f.Length, 10)}
 	}
-	if f.Close || x.pace != nil && !x.HasBody() {
+	if f.Close || x.pace != nil && !x.HasBody() && !x.Body.Ended.Load() {
 		_ = x.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
 	}
 	if f.Close || x.server != nil && !x.streams && x.server.is(leaving) {

@@ -112,7 +112,8 @@ func (x *upstreamRequest) KeyClient() string {
 
 // KeyBody implements [keysource.Keyed]. It waits for the client as for any small body, and keeps it for all attempts.
 func (x *upstreamRequest) KeyBody() ([]byte, error) {
-	switch n := x.Request.ContentLength; {
+	n := x.Request.ContentLength
+	switch {
 	case n == 0 && !x.HasBody():
 		return nil, nil
 	case n > keysource.MaxBody:
@@ -124,7 +125,7 @@ func (x *upstreamRequest) KeyBody() ([]byte, error) {
 	if !x.HasBody() {
 		x.Request.Body = &x.Body
 	}
-	if err := x.Keep(); errors.Is(err, send.ErrBodyTooLarge) {
+	if err := x.Keep(); n < 0 && errors.Is(err, send.ErrBodyTooLarge) {
 		return nil, keysource.ErrBody
 	} else if err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (x *upstreamRequest) serve() bool {
 	rt, r := x.router, &x.Request
 	x.began = rt.now()
 	d, err := rt.decide(r.Method, x, &x.memory.key)
-	broken := errors.Is(err, send.ErrClientBody) || errors.Is(err, send.ErrBodiesFull)
+	broken := errors.Is(err, send.ErrClientBody) || errors.Is(err, send.ErrBodiesFull) || errors.Is(err, send.ErrBodyTooLarge)
 	if x.simple && !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
 		return false
 	}
