@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -37,9 +38,8 @@ type Stream interface {
 	// fail, so does the answer.
 	SendInterim(status int)
 	// SendHead sends the head of the answer and the beginning of its body. The
-	// length is for a Content-Length, -1 for none. With end set nothing but
-	// SendEnd follows, and there are no trailers.
-	SendHead(status int, length int64, body []byte, end bool) error
+	// length is for a Content-Length, -1 for none.
+	SendHead(status int, length int64, body []byte) error
 	// SendBody sends more of the body.
 	SendBody(p []byte) error
 	// SendPending sends what SendHead and SendBody have collected.
@@ -125,23 +125,12 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.stream.ReadBody(p)
 	if err == io.EOF && !b.merged {
 		b.merged = true
-		b.mergeTrailer()
-	}
-	return n, err
-}
-
-// mergeTrailer adds the trailers to the request. As net/http does, it takes
-// those of HTTP/2 only if they were announced.
-func (b *body) mergeTrailer() {
-	for name, values := range b.stream.Trailer() {
-		if _, announced := b.req.Trailer[name]; !announced && b.req.ProtoMajor > 1 {
-			continue
-		}
 		if b.req.Trailer == nil {
 			b.req.Trailer = make(http.Header)
 		}
-		b.req.Trailer[name] = values
+		maps.Copy(b.req.Trailer, b.stream.Trailer())
 	}
+	return n, err
 }
 
 func (b *body) Close() error {
@@ -182,7 +171,9 @@ func (w *Writer) WriteHeader(status int) {
 	_, w.typed = w.header["Content-Type"]
 	w.typed = w.typed || isSet(w.header["Content-Encoding"])
 	_, w.trailing = w.header["Trailer"]
-	w.trailing = w.trailing || w.hasPrefixed()
+	for name := range w.header {
+		w.trailing = w.trailing || strings.HasPrefix(name, http.TrailerPrefix)
+	}
 	for name := range announced(w.header["Trailer"]) {
 		w.trailers = append(w.trailers, name)
 	}
@@ -190,15 +181,6 @@ func (w *Writer) WriteHeader(status int) {
 }
 
 func isSet(values []string) bool { return len(values) > 0 && values[0] != "" }
-
-func (w *Writer) hasPrefixed() bool {
-	for name := range w.header {
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			return true
-		}
-	}
-	return false
-}
 
 func (w *Writer) addHeader() {
 	for name, values := range w.header {
@@ -220,8 +202,6 @@ func (w *Writer) addField(name string, values []string) {
 
 func (w *Writer) hasBody() bool { return grammar.HasBody(w.req.Method, w.status) }
 
-func (w *Writer) isWhole() bool { return !w.hasBody() || w.length < 0 || w.length == w.written }
-
 // sendHead sends the head and the held part of the body.
 func (w *Writer) sendHead() error {
 	w.sent = true
@@ -241,7 +221,7 @@ func (w *Writer) sendHead() error {
 	}
 	err := errUpgrade
 	if w.status >= 200 {
-		err = w.stream.SendHead(w.status, length, body, w.done && w.isWhole() && !(w.trailing && w.hasBody()))
+		err = w.stream.SendHead(w.status, length, body)
 	}
 	if err != nil {
 		w.stream.Abort(err)
@@ -334,8 +314,6 @@ func (w *Writer) Finish() {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	streams := w.req.ProtoMajor > 1 // trailers need no chunks
-	w.trailing = w.trailing || streams && w.hasPrefixed()
 	if !w.sent && w.sendHead() != nil {
 		return
 	}
@@ -343,11 +321,11 @@ func (w *Writer) Finish() {
 		held.Put((*[holdSize]byte)(w.held[:holdSize]))
 		w.held = nil
 	}
-	if !w.isWhole() {
+	if w.hasBody() && w.length >= 0 && w.length != w.written {
 		w.stream.Abort(http.ErrContentLength)
 		return
 	}
-	if w.hasBody() && (streams || !w.sized) {
+	if w.hasBody() && !w.sized {
 		w.addTrailers()
 	}
 	w.stream.SendEnd()

@@ -36,13 +36,12 @@ func (s *script) SendPending() error             { s.say("flush"); return nil }
 func (s *script) SendEnd()                       { s.say("end") }
 func (s *script) Abort(err error)                { s.say("abort") }
 
-func (s *script) SendHead(status int, length int64, body []byte, end bool) error {
-	s.say("%d, length %d, %d bytes, end %v", status, length, len(body), end)
+func (s *script) SendHead(status int, length int64, body []byte) error {
+	s.say("%d, length %d, %d bytes", status, length, len(body))
 	return nil
 }
 
-// What differs between the versions of HTTP, and what a net/http client does not
-// show. The rest of what a handler may do is tested over the link, beside net/http.
+// What a net/http client does not show. The rest of what a handler may do is tested over the link, beside net/http.
 func TestWriter(t *testing.T) {
 	text := func(w http.ResponseWriter) { io.WriteString(w, "text") }
 	lateTrailer := func(w http.ResponseWriter) {
@@ -64,38 +63,35 @@ func TestWriter(t *testing.T) {
 	const typed = " Content-Type:text/plain; charset=utf-8"
 	for name, tt := range map[string]struct {
 		method  string
-		major   int
 		handler func(http.ResponseWriter)
 		want    string
 	}{
-		"text":                          {"GET", 1, text, "200, length 4, 4 bytes, end true" + typed + "; end"},
-		"HEAD":                          {"HEAD", 2, text, "200, length 4, 0 bytes, end true" + typed + "; end"},
-		"HEAD, nothing written":         {"HEAD", 1, func(http.ResponseWriter) {}, "200, length -1, 0 bytes, end true; end"},
-		"late trailer":                  {"GET", 1, lateTrailer, "200, length 4, 4 bytes, end true" + typed + "; end"},
-		"late trailer, HTTP/2":          {"GET", 2, lateTrailer, "200, length -1, 4 bytes, end false" + typed + "; end Sum:1"},
-		"declared":                      {"GET", 1, declared, "200, length -1, 4 bytes, end false Trailer:Sum, Content-Length; end Sum:1"},
-		"declared, with length":         {"GET", 1, sized("4", declared), "200, length 4, 4 bytes, end false Trailer:Sum, Content-Length; end"},
-		"declared, with length, HTTP/2": {"GET", 2, sized("4", declared), "200, length 4, 4 bytes, end false Trailer:Sum, Content-Length; end Sum:1"},
-		"too short":                     {"GET", 2, sized("5", text), "200, length 5, 4 bytes, end false" + typed + "; abort"},
-		"too long":                      {"GET", 2, sized("3", text), "200, length 3, 0 bytes, end false; abort"},
-		"bad length":                    {"GET", 2, sized("x", text), "200, length 4, 4 bytes, end true" + typed + "; end"},
-		"interim": {"GET", 2, func(w http.ResponseWriter) {
+		"text":                  {"GET", text, "200, length 4, 4 bytes" + typed + "; end"},
+		"HEAD":                  {"HEAD", text, "200, length 4, 0 bytes" + typed + "; end"},
+		"HEAD, nothing written": {"HEAD", func(http.ResponseWriter) {}, "200, length -1, 0 bytes; end"},
+		"late trailer":          {"GET", lateTrailer, "200, length 4, 4 bytes" + typed + "; end"},
+		"declared":              {"GET", declared, "200, length -1, 4 bytes Trailer:Sum, Content-Length; end Sum:1"},
+		"declared, with length": {"GET", sized("4", declared), "200, length 4, 4 bytes Trailer:Sum, Content-Length; end"},
+		"too short":             {"GET", sized("5", text), "200, length 5, 4 bytes" + typed + "; abort"},
+		"too long":              {"GET", sized("3", text), "200, length 3, 0 bytes; abort"},
+		"bad length":            {"GET", sized("x", text), "200, length 4, 4 bytes" + typed + "; end"},
+		"interim": {"GET", func(w http.ResponseWriter) {
 			w.Header().Set("Link", "a")
 			w.Header().Set("Trailer", "Sum")
 			w.WriteHeader(100)
 			w.WriteHeader(103)
 			w.Header().Del("Trailer")
 			w.WriteHeader(204)
-		}, "103 Link:a; 204, length -1, 0 bytes, end true Link:a; end"},
-		"flush": {"GET", 2, func(w http.ResponseWriter) {
+		}, "103 Link:a; 204, length -1, 0 bytes Link:a; end"},
+		"flush": {"GET", func(w http.ResponseWriter) {
 			w.(http.Flusher).Flush()
 			text(w)
-		}, "200, length -1, 0 bytes, end false; flush; 4 bytes; end"},
-		"101": {"GET", 1, func(w http.ResponseWriter) { w.WriteHeader(101) }, "abort"},
+		}, "200, length -1, 0 bytes; flush; 4 bytes; end"},
+		"101": {"GET", func(w http.ResponseWriter) { w.WriteHeader(101) }, "abort"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := new(script)
-			s.Begin(s, &http.Request{Method: tt.method, ProtoMajor: tt.major}, false)
+			s.Begin(s, &http.Request{Method: tt.method}, false)
 			tt.handler(s)
 			s.Finish()
 			if got := strings.Join(s.said, "; "); got != tt.want {
@@ -106,22 +102,20 @@ func TestWriter(t *testing.T) {
 }
 
 func TestRequestTrailer(t *testing.T) {
-	for major, want := range map[int]string{1: "map[More:[2] Sum:[1]]", 2: "map[Sum:[1]]"} {
-		s := &script{body: strings.NewReader("text"), trailer: http.Header{"Sum": {"1"}, "More": {"2"}}}
-		r := &http.Request{Method: "PUT", ProtoMajor: major, Header: http.Header{"Trailer": {"sum, Content-Length"}}}
-		s.Begin(s, r, true)
-		if got := fmt.Sprint(r.Trailer, r.Header); got != "map[Sum:[]] map[]" {
-			t.Errorf("announced as %s", got)
-		}
-		if b, err := io.ReadAll(r.Body); string(b) != "text" || err != nil {
-			t.Errorf("%q, %v", b, err)
-		}
-		if got := fmt.Sprint(r.Trailer); got != want {
-			t.Errorf("HTTP/%d: trailers %s, want %s", major, got, want)
-		}
-		s.Finish()
-		if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, http.ErrBodyReadAfterClose) {
-			t.Errorf("after the handler: %v", err)
-		}
+	s := &script{body: strings.NewReader("text"), trailer: http.Header{"Sum": {"1"}, "More": {"2"}}}
+	r := &http.Request{Method: "PUT", Header: http.Header{"Trailer": {"sum, Content-Length"}}}
+	s.Begin(s, r, true)
+	if got := fmt.Sprint(r.Trailer, r.Header); got != "map[Sum:[]] map[]" {
+		t.Errorf("announced as %s", got)
+	}
+	if b, err := io.ReadAll(r.Body); string(b) != "text" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if got := fmt.Sprint(r.Trailer); got != "map[More:[2] Sum:[1]]" {
+		t.Errorf("trailers %s", got)
+	}
+	s.Finish()
+	if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, http.ErrBodyReadAfterClose) {
+		t.Errorf("after the handler: %v", err)
 	}
 }

@@ -78,7 +78,7 @@ func (x *httpStream) SendInterim(status int) {
 	x.fields = x.fields[:0]
 }
 
-func (x *httpStream) SendHead(status int, length int64, body []byte, _ bool) error {
+func (x *httpStream) SendHead(status int, length int64, body []byte) error {
 	err := x.w.WriteHead(status, length, x.fields)
 	x.fields = nil
 	if err != nil || len(body) == 0 {
