@@ -192,7 +192,7 @@ func (s *h2Stream) wait() { s.stream.Wait() }
 
 func (s *h2Stream) endBody() {
 	if s.Stream {
-		s.awaitBody(func() { s.stream.Interrupt(true) })
+		s.awaitBody(s.stream.Interrupt)
 	}
 }
 

@@ -196,25 +196,24 @@ func testKeep(t *testing.T, r room) {
 func TestRead(t *testing.T) {
 	got := make(chan error, 3)
 	c := greet(t, func(s *Stream) {
-		switch s.Path {
-		case "/":
-			s.Interrupt(true)
-			_, err := s.Read(make([]byte, 1))
-			s.Interrupt(false)
-			got <- err
+		if s.Path == "/interrupted" {
+			s.Interrupt()
 		}
 		_, err := io.ReadAll(s)
 		got <- err
 	})
-	c.send(open(1, false, post()))
+	to := func(path string, more ...string) string {
+		return list(append([]string{":method", "POST", ":scheme", "http", ":authority", "h", ":path", path}, more...)...)
+	}
+	c.send(open(1, false, to("/interrupted")))
 	if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("interrupted: %v", err)
 	}
-	c.send(raw(frameReset, 0, 1, word(uint32(Cancel))))
+	c.send(open(3, false, to("/")), raw(frameReset, 0, 3, word(uint32(Cancel))))
 	if err := <-got; err != errReset {
 		t.Errorf("reset by the client: %v", err)
 	}
-	c.send(open(3, false, list(":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/b", "content-length", "5")), data(3, true, "ab"))
+	c.send(open(5, false, to("/", "content-length", "5")), data(5, true, "ab"))
 	if err := <-got; err != errBroken {
 		t.Errorf("short: %v", err)
 	}

@@ -225,14 +225,12 @@ func (s *Stream) Wait() {
 	s.patient = true
 }
 
-// Interrupt makes Read fail when it would have to wait, or lets it wait again.
-func (s *Stream) Interrupt(on bool) {
+// Interrupt makes Read fail when it would have to wait.
+func (s *Stream) Interrupt() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.interrupted = on
-	if on {
-		s.wakeLocked()
-	}
+	s.interrupted = true
+	s.wakeLocked()
 }
 
 // Trailer returns the fields after the body, once Read has returned io.EOF.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,11 +23,11 @@ const redialAfter = 50 * time.Millisecond
 // one takes its place when it ends, drains or is stalled, and it finishes what it carries. Its
 // fields must not change after the first use, and it must not be copied. Close ends it for good.
 type Client struct {
-	Addr   string      // host:port, or unix:/path
+	Addr   string      // host:port
 	TLS    *tls.Config // nil for none. ServerName defaults to Addr's host
 	Config Config
 
-	// Dial connects to Addr; nil means a net.Dialer. TLS comes on top.
+	// Dial connects to Addr; nil means TCP by a net.Dialer. TLS comes on top.
 	Dial func(ctx context.Context) (net.Conn, error)
 
 	setup  sync.Once
@@ -215,21 +214,15 @@ func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
 }
 
 func (c *Client) dialNet(ctx context.Context) (net.Conn, error) {
-	network, addr := "tcp", c.Addr
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		network, addr = "unix", path
+	dial := c.Dial
+	if dial == nil {
+		dial = func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", c.Addr) }
 	}
-	var nc net.Conn
-	var err error
-	if c.Dial != nil {
-		nc, err = c.Dial(ctx)
-	} else {
-		nc, err = new(net.Dialer).DialContext(ctx, network, addr)
-	}
+	nc, err := dial(ctx)
 	if err != nil || c.TLS == nil {
 		return nc, err
 	}
-	return c.secure(ctx, nc, addr)
+	return c.secure(ctx, nc)
 }
 
 // Close ends all connections; requests under way fail. It waits for the

@@ -150,27 +150,17 @@ const (
 )
 
 // Keep reads a body of at most 64 KiB, as far as there is memory for it, and reports
-// whether it now has all of it: each attempt then sends that. It reads what Open returns too.
+// whether it now has all of it: each attempt then sends that.
 // It does nothing about another body, nor once Do has sent of this one.
 func (r *Request) Keep() (whole bool, err error) {
-	u, body := &r.up, r.Body
+	u := &r.up
 	switch {
 	case !r.hasBody():
 		return true, nil
-	case r.ContentLength < 0 || r.ContentLength > initialWindow || u.streams:
+	case !r.small():
 		return false, nil
 	case u.err == io.EOF:
 		return u.kept != nil, nil
-	case r.Open != nil:
-		opened, err := r.Open()
-		if err != nil {
-			return false, err
-		}
-		defer opened.Close()
-		body, u.total = opened, 0
-		if u.kept != nil { // of an attempt whose reading failed
-			u.kept.b = u.kept.b[:0]
-		}
 	}
 	if u.kept == nil {
 		u.kept = pool.get(int(min(r.ContentLength, firstRead)))
@@ -185,7 +175,7 @@ func (r *Request) Keep() (whole bool, err error) {
 		if cap(u.kept.b) < room {
 			u.enlarge(room)
 		}
-		n, err := io.ReadAtLeast(body, u.kept.b[have:room], 1)
+		n, err := io.ReadAtLeast(r.Body, u.kept.b[have:room], 1)
 		u.kept.b = u.kept.b[:have+n]
 		u.total += int64(n)
 		if err != nil {

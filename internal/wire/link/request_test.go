@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -80,17 +79,12 @@ func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, echo, Config{})
 		body := strings.Repeat("0123456789abcdef", initialWindow/16)
-		again := func(r *Request) *Request {
-			r.Body, r.Open = nil, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(body)), nil }
-			return r
-		}
 		for name, tt := range map[string]struct {
 			req  *Request
 			room room
 			kept int
 		}{
 			"once":           {post(body), initialWindow, len(body)},
-			"opened":         {again(post(body)), initialWindow, len(body)},
 			"no room":        {post(body), 0, 0},
 			"some room":      {post(body), firstRead, firstRead},
 			"unknown length": {chunked(strings.NewReader(body)), initialWindow, 0},
@@ -108,21 +102,6 @@ func TestKeep(t *testing.T) {
 			<-tt.req.BodyDone()
 		}
 	})
-}
-
-// A body that is opened again is kept from its start, whatever was read of it before.
-func TestKeepAfterAFailure(t *testing.T) {
-	body := strings.Repeat("0123456789abcdef", initialWindow/16)
-	req := post(body)
-	broken := io.MultiReader(strings.NewReader(body[:10_001]), iotest.ErrReader(errors.New("broken")))
-	req.Body, req.Open = nil, func() (io.ReadCloser, error) { return io.NopCloser(broken), nil }
-	if whole, err := req.Keep(); whole || err == nil {
-		t.Fatalf("a broken body: %v, %v", whole, err)
-	}
-	req.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(body)), nil }
-	if whole, err := req.Keep(); !whole || err != nil || string(req.AppendKept(nil)) != body {
-		t.Errorf("opened again: %v, %v", whole, err)
-	}
 }
 
 // iotestOneKiB reads at most 1 KiB at a time.

@@ -27,12 +27,12 @@ func tlsDiffers(here, there string) error {
 	return &MismatchError{"TLS between members", here, there, "give all members --peer-cert, --peer-key and --peer-ca (PeerTLS), or none"}
 }
 
-// secure makes a connection to addr one of TLS.
-func (c *Client) secure(ctx context.Context, nc net.Conn, addr string) (net.Conn, error) {
+// secure makes a connection one of TLS.
+func (c *Client) secure(ctx context.Context, nc net.Conn) (net.Conn, error) {
 	cfg := c.TLS.Clone()
 	cfg.NextProtos = []string{ALPN, "http/1.1"} // the latter to get an answer from a server without the link
 	if cfg.ServerName == "" {
-		if host, _, err := net.SplitHostPort(addr); err == nil {
+		if host, _, err := net.SplitHostPort(c.Addr); err == nil {
 			cfg.ServerName = host
 		}
 	}

@@ -39,11 +39,9 @@ func TestSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 			network, addr := tc.network, ln.Addr().String()
-			c := &Client{Addr: addr}
+			dial := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, addr) }
+			c := &Client{Addr: addr, Dial: dial}
 			defer c.Close()
-			if network == "unix" {
-				c.Addr = "unix:" + addr
-			}
 			scheme := "http"
 			if tc.tls {
 				scheme = "https"
@@ -67,9 +65,7 @@ func TestSplit(t *testing.T) {
 			if got, err := fetch(t.Context(), c, via); got != "hello" || err != nil {
 				t.Errorf("link: got %q, %v", got, err)
 			}
-			tr := &http.Transport{TLSClientConfig: trust, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}}
+			tr := &http.Transport{TLSClientConfig: trust, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
 			defer tr.CloseIdleConnections()
 			resp, err := (&http.Client{Transport: tr}).Get(scheme + "://example.com/")
 			if err != nil {
