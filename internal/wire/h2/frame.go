@@ -1,9 +1,6 @@
 package h2
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "encoding/binary"
 
 // preface is what a client sends first (RFC 9113, section 3.4).
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -70,25 +67,13 @@ const (
 	EnhanceYourCalm
 )
 
-var codeNames = [...]string{
-	"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED",
-	"FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM",
-}
-
-func (c Code) String() string {
-	if int(c) < len(codeNames) {
-		return codeNames[c]
-	}
-	return fmt.Sprintf("code %d", uint32(c))
-}
-
 // connError ends a connection.
 type connError struct {
 	code Code
 	why  string // goes to the client
 }
 
-func (e *connError) Error() string { return fmt.Sprintf("h2: %v: %s", e.code, e.why) }
+func (e *connError) Error() string { return "h2: " + e.why }
 
 func fatal(code Code, why string) error { return &connError{code, why} }
 

@@ -335,3 +335,5 @@ func BenchmarkPieces(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(head)), "ns/byte")
 }
+
+func (v Verdict) String() string { return [...]string{"none", "more", "done", "hand over"}[v] }

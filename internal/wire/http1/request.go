@@ -2,7 +2,6 @@ package http1
 
 import (
 	"bytes"
-	"fmt"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -16,18 +15,6 @@ const (
 	Done                        // a whole head of a simple request
 	HandOver                    // something that net/http has to judge
 )
-
-func (v Verdict) String() string {
-	switch v {
-	case More:
-		return "more"
-	case Done:
-		return "done"
-	case HandOver:
-		return "hand over"
-	}
-	return fmt.Sprintf("verdict(%d)", uint8(v))
-}
 
 // maxFields is how many fields a simple request has at most.
 const maxFields = 100

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -58,10 +57,7 @@ var errUpgrade = errors.New("httphandler: status 101 where there is no change of
 // net/http: a shorter body gets a Content-Length.
 const holdSize = 2 << 10
 
-var (
-	held   = sync.Pool{New: func() any { return new([holdSize]byte) }}
-	copied = sync.Pool{New: func() any { return new([16 << 10]byte) }} // of ReadFrom
-)
+var held = sync.Pool{New: func() any { return new([holdSize]byte) }}
 
 // Writer is the [http.ResponseWriter] of a request, used in this order: Begin, the handler, Finish.
 // sent is set when the head is sent and done when the handler has returned. The reader of the
@@ -270,23 +266,6 @@ func (w *Writer) send(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
-
-// WriteString implements [io.StringWriter].
-func (w *Writer) WriteString(s string) (int, error) {
-	return w.Write(unsafe.Slice(unsafe.StringData(s), len(s))) // which Write does not change
-}
-
-// ReadFrom implements [io.ReaderFrom].
-func (w *Writer) ReadFrom(src io.Reader) (int64, error) {
-	buf := copied.Get().(*[16 << 10]byte)
-	defer copied.Put(buf)
-	return io.CopyBuffer((*bodyWriter)(w), src, buf[:])
-}
-
-// bodyWriter is a Writer without ReadFrom.
-type bodyWriter Writer
-
-func (w *bodyWriter) Write(p []byte) (int, error) { return (*Writer)(w).Write(p) }
 
 // Flush implements [http.Flusher].
 func (w *Writer) Flush() { _ = w.FlushError() }
