@@ -420,7 +420,7 @@ func TestTrapSidecarSendsNothingOfALostOwnership(t *testing.T) {
 		wg.Go(func() {
 			res, err := s.links.Do(t.Context(), &link.Request{
 				Method: "POST", Target: "/", Host: "x", Key: "k", ContentLength: 5,
-				Open: func() (io.ReadCloser, error) { return body, nil },
+				Open: func() io.ReadCloser { return body },
 			})
 			if err == nil {
 				res.Body.Close()

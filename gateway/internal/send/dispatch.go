@@ -112,7 +112,7 @@ func (d *Dispatch) Keep() error {
 	kept := d.kept
 	kept.CloseWrite(nil)
 	r.Body, r.ContentLength = nil, kept.Len()
-	r.Open = func() (io.ReadCloser, error) { return kept.NewReader(), nil }
+	r.Open = func() io.ReadCloser { return kept.NewReader() }
 	if r.Trailer != nil {
 		r.ContentLength = -1 // in HTTP/1.1 no body of known length has trailers
 	}

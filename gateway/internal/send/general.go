@@ -90,9 +90,7 @@ func (d *Dispatch) exchange(server *hop1.Pool, addr string, header http.Header) 
 	req := &http.Request{Method: r.Method, URL: target, Host: r.Host, Header: header}
 	switch {
 	case r.Open != nil:
-		if req.Body, err = r.Open(); err != nil {
-			return nil, false, fmt.Errorf("%w: %w", ErrClientBody, err)
-		}
+		req.Body = r.Open()
 	case r.Body != nil && d.Stream:
 		req.Body = io.NopCloser(r.Body)
 	case r.Body != nil:

@@ -47,10 +47,7 @@ func (u *upload) freeLocked() {
 func (r *Request) copy(st *clientStream) error {
 	next := (&replay{Request: r, st: st}).next
 	if r.Open != nil {
-		body, err := r.Open()
-		if err != nil {
-			return err
-		}
+		body := r.Open()
 		defer body.Close()
 		buf := pool.get(maxData)
 		defer pool.put(buf)

@@ -33,7 +33,7 @@ type Request struct {
 	// Open, if set, returns the body from its start and replaces Body. Each attempt calls it; a
 	// goroutine reads the result and closes it. Since nothing is kept, a request of any length can
 	// be sent again. Neither Open nor the reader that it returns may wait for the body's sender.
-	Open func() (io.ReadCloser, error)
+	Open func() io.ReadCloser
 
 	// Memory bounds what is kept of Body; nil for no bound. A body that does not fit is sent as it
 	// arrives.
