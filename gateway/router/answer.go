@@ -56,6 +56,7 @@ func addFields(c downstream, list link.Fields) (dated bool) {
 // reply passes the answer on to the client.
 func (x *upstreamRequest) reply(a *answer) {
 	c := x.client
+	x.Answer = a.Answer
 	if a.Status == send.StatusClientGone {
 		c.abort()
 		return

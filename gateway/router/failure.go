@@ -14,7 +14,7 @@ import (
 
 // failed counts and logs err, which kept the request from getting a worker's answer. It returns the
 // answer for the client, in a content type that its Accept allows.
-func (x *upstreamRequest) failed(err error) answer {
+func (x *upstreamRequest) failed(err error) *answer {
 	ctx, rt := x.Ctx, x.router
 	var kind problem.Kind
 	warning, gone := "", false
@@ -48,7 +48,7 @@ func (x *upstreamRequest) failed(err error) answer {
 	if gone {
 		rt.counters.clientGone.Add(1)
 		x.problem = "client-gone"
-		return answer{Answer: send.Answer{Status: send.StatusClientGone}}
+		return &answer{Answer: send.Answer{Status: send.StatusClientGone}}
 	}
 	own := problem.Of(kind)
 	if isRate && kind == problem.RouteRate {
@@ -59,11 +59,11 @@ func (x *upstreamRequest) failed(err error) answer {
 
 // own returns the router's own answer, and counts it. One to a body that did not arrive, or is not
 // taken, ends the connection.
-func (x *upstreamRequest) own(p problem.Problem) answer {
+func (x *upstreamRequest) own(p problem.Problem) *answer {
 	x.router.counters.problems[p.Kind].Add(1)
 	x.problem = p.Kind.String()
 	contentType, body := p.Body(x.KeyHeader("Accept"))
-	a := answer{Answer: send.Answer{Status: p.Status(), Length: int64(len(body))}, failure: body}
+	a := &answer{Answer: send.Answer{Status: p.Status(), Length: int64(len(body))}, failure: body}
 	a.close = p.Kind == problem.BodyTooSlow || p.Kind == problem.BodyBroken || p.Kind == problem.BodyTooLarge
 	for name, value := range p.Fields(contentType) {
 		a.Fields = link.AppendField(a.Fields, name, value)

@@ -139,7 +139,7 @@ func (x *upstreamRequest) refuseForm(path, target string) bool {
 	if bad {
 		x.began = x.router.now()
 		x.begin(&decision{})
-		x.answerOwn(problem.Of(kind))
+		x.reply(x.own(problem.Of(kind)))
 		x.account()
 	}
 	return bad
@@ -161,7 +161,7 @@ func (x *upstreamRequest) serve() bool {
 	case broken:
 		x.refuse(err, x.pace != nil)
 	case err != nil:
-		x.answerOwn(problemOf(err, d.route, x.KeyPath()))
+		x.reply(x.own(problemOf(err, d.route, x.KeyPath())))
 	default:
 		x.forward(&d)
 	}
@@ -284,15 +284,7 @@ func (x *upstreamRequest) refuse(err error, unread bool) {
 	}
 	a := x.failed(err)
 	a.close = a.close || unread
-	x.Answer = a.Answer
-	x.reply(&a)
-}
-
-// answerOwn answers the request in place of an app.
-func (x *upstreamRequest) answerOwn(p problem.Problem) {
-	a := x.own(p)
-	x.Answer = a.Answer
-	x.reply(&a)
+	x.reply(a)
 }
 
 // attempt sends the request to a worker, unless its client has given up too much.
