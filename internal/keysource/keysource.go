@@ -430,10 +430,10 @@ func keyFromClient(addr string) string {
 // HostName returns the name of a host as a key source has it: in lower case, without
 // its port, brackets, and a dot at its end. Its error wraps [ErrBadKey].
 func HostName(host string) (string, error) {
-	name, _, err := net.SplitHostPort(host)
-	if err != nil {
-		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-		if strings.Contains(host, ":") && len(name) != len(host)-2 {
+	name := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.Contains(host, ":") && len(name) != len(host)-2 {
+		var err error
+		if name, _, err = net.SplitHostPort(host); err != nil {
 			return "", fmt.Errorf("%w: some apps cut the host at its first colon: send a name with one port, or an IPv6 address in brackets", ErrBadKey)
 		}
 	}

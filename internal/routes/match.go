@@ -43,7 +43,7 @@ func (t *Table) Match(host, method, path string) (*Route, error) {
 func (t *Table) match(host, method, other, path string) (*Route, error) {
 	if t.hosts {
 		var err error
-		if host, err = hostName(host); err != nil {
+		if host, err = keysource.HostName(host); err != nil {
 			return nil, err
 		}
 	}
@@ -105,21 +105,6 @@ func (t *Table) keyedBeside(q *query, r *Route) *Route {
 		return other
 	}
 	return nil
-}
-
-// hostName is [keysource.HostName], faster for a plain name with or without a port.
-func hostName(host string) (string, error) {
-	name := host
-	for i := range len(host) {
-		switch c := host[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '.' && i < len(host)-1 && host[i+1] != ':':
-		case c == ':' && i > 0 && name == host:
-			name = host[:i]
-		default:
-			return keysource.HostName(host)
-		}
-	}
-	return name, nil
 }
 
 func (r *Route) takesMethod(method string) bool {
