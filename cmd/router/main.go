@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,24 +149,13 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 		return fmt.Errorf("the server ended: %w", err)
 	case <-ctx.Done():
 	}
-	return p.leaveCluster(context.WithoutCancel(ctx), requests, locksServer)
-}
-
-func (p *running) leaveCluster(ctx context.Context, requests *door.Door, locks *lockservice.Server) error {
-	requests.Leave() // from which on p.ready fails
-	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
 		p.logger.Debug("cannot announce leaving", "error", err)
 	}
-	drain, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
-	defer cancel()
-	requests.Announce(drain)
-	locksEnded := make(chan error, 1)
-	go func() { locksEnded <- locks.Shutdown(drain) }()
-	err := cmp.Or(requests.Shutdown(drain), <-locksEnded)
+	err := requests.End(p.o.DrainTimeout, p.logger, locksServer.Shutdown) // from now on p.ready fails
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.DrainTimeout)
-		err = nil
+		return nil
 	}
 	return err
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/internal/door"
 )
 
 // serve serves the node until ctx ends, and the listeners of --public with it. The door leaves first: its requests for the
@@ -44,7 +43,10 @@ func (o *options) serve(ctx context.Context, node *keyway.Node, public []net.Lis
 		case err := <-failed:
 			end(fmt.Errorf("the server of --public ended: %w", err))
 		case <-ctx.Done():
-			o.leave(d, logger)
+			_, grace := o.graces()
+			if err := d.End(grace, logger); err != nil {
+				logger.Warn("requests of clients still run; the keys are handed over meanwhile", "error", err)
+			}
 			end(nil)
 		case <-serving.Done():
 		}
@@ -54,18 +56,6 @@ func (o *options) serve(ctx context.Context, node *keyway.Node, public []net.Lis
 		err = cause
 	}
 	return err
-}
-
-// leave ends the door. Requests that still run after its grace go on while the keys are handed over.
-func (o *options) leave(d *door.Door, logger *slog.Logger) {
-	_, grace := o.graces()
-	logger.Info("leaving: finishing the requests that run", "grace", grace)
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	d.Announce(ctx)
-	if err := d.Shutdown(ctx); err != nil {
-		logger.Warn("requests of clients still run; the keys are handed over meanwhile", "error", err)
-	}
 }
 
 // graces divides --drain-timeout between the node and the door, which leaves before it.

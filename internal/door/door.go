@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/accesslog"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -113,9 +115,17 @@ func (o *Options) followRoutes(c *cli.Common, rt *router.Router, logger *slog.Lo
 	})
 }
 
-// Announce tells clients to connect anew. It returns after --drain-notice, or when ctx ends.
-// Requests are still taken meanwhile, until load balancers have noticed.
-func (d *Door) Announce(ctx context.Context) {
+// End ends the door, and runs what else ends with it, within the grace. Clients are told to connect anew, and
+// requests are still taken for --drain-notice, until load balancers have noticed. Then End waits for those that run.
+func (d *Door) End(grace time.Duration, logger *slog.Logger, others ...func(context.Context) error) error {
 	d.Leave()
+	logger.Info("leaving: finishing the requests that run", "grace", grace)
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
 	wake.Sleep(d.notice, ctx.Done())
+	var ending errgroup.Group
+	for _, end := range append(others, d.Shutdown) {
+		ending.Go(func() error { return end(ctx) })
+	}
+	return ending.Wait()
 }
