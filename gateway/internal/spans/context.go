@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"iter"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/trace"
@@ -28,13 +29,10 @@ func IsField(name string) bool {
 // Parse returns the span whose process has sent a request, as its fields say; not valid if there is
 // no good one. values returns the values of a field, whose memory Parse does not keep.
 func Parse(values func(name string) []string) trace.SpanContext {
-	id, span, flags, ok := parseParent(values(parentField))
+	cfg, ok := parseParent(values(parentField))
 	if !ok {
 		return trace.SpanContext{}
 	}
-	cfg := trace.SpanContextConfig{TraceFlags: trace.TraceFlags(flags[0]) & trace.FlagsSampled, Remote: true}
-	copy(cfg.TraceID[:], id[:])
-	copy(cfg.SpanID[:], span[:])
 	if list := values(stateField); len(list) > 0 {
 		if state, err := trace.ParseTraceState(strings.Clone(strings.Join(list, ","))); err == nil {
 			cfg.TraceState = state
@@ -46,28 +44,26 @@ func Parse(values func(name string) []string) trace.SpanContext {
 // TraceID returns the trace of a request with these values of the field Traceparent, as a part of
 // them; "" if there is no good one.
 func TraceID(values []string) string {
-	if _, _, _, ok := parseParent(values); !ok {
+	if _, ok := parseParent(values); !ok {
 		return ""
 	}
 	return values[0][3:35]
 }
 
-// parseParent returns what a Traceparent with these values says.
-func parseParent(values []string) (id [16]byte, span [8]byte, flags [1]byte, ok bool) {
-	if len(values) != 1 {
-		return id, span, flags, false
+// parseParent returns what a Traceparent with these values says. Later versions than 00 may have more behind it.
+func parseParent(values []string) (cfg trace.SpanContextConfig, ok bool) {
+	const length = len("00-") + 2*16 + len("-") + 2*8 + len("-00")
+	if len(values) != 1 || len(values[0]) < length {
+		return cfg, false
 	}
-	var version [1]byte
-	rest, more := values[0], true
-	for _, into := range [...][]byte{version[:], id[:], span[:], flags[:]} {
-		var text string
-		if text, rest, more = strings.Cut(rest, "-"); len(text) != 2*len(into) || strings.Trim(text, "0123456789abcdef") != "" {
-			return id, span, flags, false
-		}
-		_, _ = hex.Decode(into, []byte(text)) // it is of digits
-	}
-	good := version[0] != 0xff && (version[0] != 0 || !more)
-	return id, span, flags, good && id != [16]byte{} && span != [8]byte{}
+	text, more := values[0][:length], values[0][length:]
+	version, flags := text[:2], text[length-2:]
+	id, badID := trace.TraceIDFromHex(text[3:35])
+	span, badSpan := trace.SpanIDFromHex(text[36:52])
+	bits, _ := strconv.ParseUint(flags, 16, 8)
+	ok = text[2] == '-' && text[35] == '-' && text[52] == '-' && badID == nil && badSpan == nil &&
+		version != "ff" && strings.Trim(version+flags, "0123456789abcdef") == "" && (more == "" || version != "00" && more[0] == '-')
+	return trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.TraceFlags(bits) & trace.FlagsSampled, Remote: true}, ok
 }
 
 // Fields yields the fields that carry sc in a request.
