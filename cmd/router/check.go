@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -121,17 +120,10 @@ func keyText(r *routes.Route) string {
 
 // showRequest writes what becomes of a request.
 func showRequest(w io.Writer, table *routes.Table, request string, headers []string, partitions int) error {
-	method, target, ok := strings.Cut(request, " ")
-	r, err := http.NewRequest(method, target, nil)
-	if !ok || err != nil || strings.Contains(target, "#") {
-		return cli.Usagef("--request: want a method and a URL without a #, such as 'POST http://shop.example/orders/42'")
-	}
-	for _, h := range headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok {
-			return cli.Usagef("--header: %q is not a name, a colon and a value", h)
-		}
-		r.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	method, target, _ := strings.Cut(request, " ")
+	r, err := keysource.Describe(method, strings.TrimSpace(target), "", headers)
+	if err != nil {
+		return cli.Usagef("--request: want a method and a URL, such as 'POST http://shop.example/orders/42': %v", err)
 	}
 	req := keysource.Of(r)
 	route, preflight, err := table.Find(r.Method, req)

@@ -152,6 +152,8 @@ func TestRoutesFlags(t *testing.T) {
 		{[]string{"check", good, "more"}, "unexpected argument"},
 		{[]string{"check", good, "--header", "X-Key: 7"}, "--header has no effect without --request"},
 		{[]string{"check", good, "--request", "GET http://h/a#b"}, "without a #"},
+		{[]string{"check", good, "--request", "GET shop.example/a"}, "neither a URL"}, // which has no host
+		{[]string{"check", good, "--request", "GET http://h/a", "--header", "X-Key"}, "NAME: VALUE"},
 	} {
 		err := run(t.Context(), tt.args, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || cli.ExitCode(err) != 2 {

@@ -15,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -23,6 +22,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/access"
 	"github.com/keyway-go/keyway/gateway/internal/live"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/status"
 )
 
@@ -318,20 +318,12 @@ func (a *admin) explanation(r *http.Request) (*status.Explanation, error) {
 // explainedRequest returns the request that the parameters of r describe.
 func explainedRequest(r *http.Request) (*http.Request, error) {
 	q := r.URL.Query()
-	target := q.Get("url")
-	if target == "" {
+	if q.Get("url") == "" {
 		return nil, errors.New("gateway: there is neither a key nor a url to explain")
 	}
-	asked, err := http.NewRequestWithContext(r.Context(), cmp.Or(q.Get("method"), http.MethodGet), target, strings.NewReader(q.Get("body")))
+	asked, err := keysource.Describe(cmp.Or(q.Get("method"), http.MethodGet), q.Get("url"), q.Get("body"), q["header"])
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
-	}
-	for _, field := range q["header"] {
-		name, value, ok := strings.Cut(field, ":")
-		if !ok {
-			return nil, fmt.Errorf("gateway: %q is not NAME: VALUE", field)
-		}
-		asked.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	asked.RemoteAddr = net.JoinHostPort(cmp.Or(q.Get("client"), "127.0.0.1"), "0")
 	return asked, nil

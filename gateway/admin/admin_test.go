@@ -157,6 +157,7 @@ func TestExplainRequests(t *testing.T) {
 		{"key=1&key=2", 400, "key"},
 		{"url=/x", 400, "header:X-Key"},
 		{"url=/x&header=X-Key", 400, "NAME: VALUE"},
+		{"url=shop.example/orders/42&method=POST", 400, "neither a URL"},
 		{"url=%3A", 400, "missing protocol scheme"},
 		{"url=/x&method=%20", 400, "method"},
 	} {

@@ -7,6 +7,7 @@ package keysource
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -146,6 +147,26 @@ type Keyed interface {
 
 // Of returns the part of a request of net/http in which key sources look.
 func Of(r *http.Request) Keyed { return (*httpRequest)(r) }
+
+// Describe returns a request as an operator describes it. target is a URL or a path, and a header is NAME: VALUE.
+func Describe(method, target, body string, headers []string) (*http.Request, error) {
+	r, err := http.NewRequest(method, target, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if r.URL.Host == "" && !strings.HasPrefix(target, "/") || strings.Contains(target, "#") {
+		return nil, fmt.Errorf("%q is neither a URL such as http://shop.example/orders/42 nor a path such as /orders/42, without a #", target)
+	}
+	r.URL.Path = cmp.Or(r.URL.Path, "/")
+	for _, header := range headers {
+		name, value, ok := strings.Cut(header, ":")
+		if !ok {
+			return nil, fmt.Errorf("the header %q is not NAME: VALUE", header)
+		}
+		r.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return r, nil
+}
 
 type httpRequest http.Request
 
