@@ -36,9 +36,9 @@ func check(args []string, stdout io.Writer) error {
 	}
 	switch {
 	case len(f.Words) == 0:
-		return cli.Usagef("router check needs a file: router check FILE")
+		return cli.Usagef("check needs a file: router check FILE")
 	case len(f.Words) > 1:
-		return cli.Usagef("unexpected argument %q: router check takes one file", f.Words[1])
+		return cli.Usagef("unexpected argument %q: check takes one file", f.Words[1])
 	}
 	table, err := routes.Load(f.Words[0])
 	if err != nil {

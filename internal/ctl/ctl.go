@@ -133,11 +133,11 @@ func (a *question) dispatch(words []string) error {
 		names = append(names, c.name)
 	}
 	if len(words) == 0 {
-		return cli.Usagef("%s needs a command: %s (%s --help says more)", a.name, strings.Join(names, ", "), a.name)
+		return cli.Usagef("ctl needs a command: %s (%s --help says more)", strings.Join(names, ", "), a.name)
 	}
 	i := slices.Index(names, words[0])
 	if i < 0 {
-		return cli.Usagef("%s has no command %q; the nearest one is %s (%s --help lists them)", a.name, words[0], nearest.Name(words[0], names), a.name)
+		return cli.Usagef("ctl has no command %q; the nearest one is %s (%s --help lists them)", words[0], nearest.Name(words[0], names), a.name)
 	}
 	c, args := commands()[i], words[1:]
 	if c.name == "explain" && a.request != "" {
@@ -145,11 +145,11 @@ func (a *question) dispatch(words []string) error {
 	}
 	switch want := strings.Fields(c.args); {
 	case len(args) < len(want):
-		return cli.Usagef("%s %s needs %s: call it as %s %s %s", a.name, c.name, want[len(args)], a.name, c.name, c.args)
+		return cli.Usagef("ctl %s needs %s: call it as %s %s %s", c.name, want[len(args)], a.name, c.name, c.args)
 	case len(args) > len(want):
-		return cli.Usagef("%s %s does not take %q (%s --help says what it takes)", a.name, c.name, args[len(want)], a.name)
+		return cli.Usagef("ctl %s does not take %q (%s --help says what it takes)", c.name, args[len(want)], a.name)
 	case slices.Contains(args, ""):
-		return cli.Usagef("%s %s has an empty argument: call it as %s %s %s", a.name, c.name, a.name, c.name, c.args)
+		return cli.Usagef("ctl %s has an empty argument: call it as %s %s %s", c.name, a.name, c.name, c.args)
 	}
 	return c.run(a, args)
 }
