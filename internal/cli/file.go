@@ -40,7 +40,7 @@ func (f *Flags) readFile() error {
 	return nil
 }
 
-// separated is a flag's value that a file may have as a list.
+// separated is a flag's value that a file may have as a list, unless the separator is "".
 type separated interface{ separator() string }
 
 // setFromFile sets a flag. Errors are recorded at the setting.
@@ -68,7 +68,8 @@ func (f *Flags) setFromFile(s yamlfile.Field) {
 	separator := ""
 	if list, ok := def.Value.(separated); ok {
 		separator = list.separator()
-	} else if s.Value.IsList() {
+	}
+	if separator == "" && s.Value.IsList() {
 		s.Key.Errorf("%s takes one value, not a list", s.Name)
 		return
 	}

@@ -222,7 +222,21 @@ func (f *Flags) List(p *[]string, name, separators string, def []string, usage s
 // characters in separators. parse reads an item. Given values replace the default.
 func AddList[T any](f *Flags, p *[]T, name, separators string, def []T, usage string, parse func(string) (T, error)) {
 	*p = def
-	f.Var(&list[T]{p: p, separators: separators, parse: parse}, name, usage)
+	var given []T
+	f.Var(&flagValue[[]T]{p, separators[:1], func(s string) ([]T, error) {
+		items := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(separators, r) })
+		if len(items) == 0 {
+			return nil, errors.New("empty list")
+		}
+		for _, item := range items {
+			v, err := parse(strings.TrimSpace(item))
+			if err != nil {
+				return nil, err
+			}
+			given = append(given, v)
+		}
+		return given, nil
+	}}, name, usage)
 }
 
 // Parse reads the arguments, which must all be flags unless the command takes others, then the environment, and
@@ -347,9 +361,10 @@ func (f *Flags) help(w io.Writer) {
 	}
 }
 
-// flagValue is the value of a flag that is not a list.
+// flagValue is the value of a flag.
 type flagValue[T any] struct {
 	p     *T
+	items string // what stands between the items of a list; "" if it is none
 	parse func(string) (T, error)
 }
 
@@ -357,10 +372,18 @@ type flagValue[T any] struct {
 // it was given.
 func addFlag[T any](f *Flags, p *T, name string, def T, usage string, parse func(string) (T, error)) {
 	*p = def
-	f.Var(&flagValue[T]{p, parse}, name, usage)
+	f.Var(&flagValue[T]{p, "", parse}, name, usage)
 }
 
-func (v *flagValue[T]) String() string { return fmt.Sprint(*v.p) }
+func (v *flagValue[T]) separator() string { return v.items }
+
+func (v *flagValue[T]) String() string {
+	text := fmt.Sprint(*v.p)
+	if v.items != "" {
+		text = strings.ReplaceAll(strings.Trim(text, "[]"), " ", v.items)
+	}
+	return text
+}
 
 func (v *flagValue[T]) Set(s string) error {
 	parsed, err := v.parse(s)
@@ -382,41 +405,4 @@ func atLeast[T cmp.Ordered](min T, parse func(string) (T, error), kind string) f
 		}
 		return v, nil
 	}
-}
-
-// list is the value of a flag that holds a list.
-type list[T any] struct {
-	p          *[]T
-	separators string
-	stated     bool // the default counts no more
-	parse      func(string) (T, error)
-}
-
-func (l *list[T]) String() string {
-	var items []string
-	for _, v := range *l.p {
-		items = append(items, fmt.Sprint(v))
-	}
-	return strings.Join(items, l.separator())
-}
-
-func (l *list[T]) separator() string { return l.separators[:1] }
-
-func (l *list[T]) Set(s string) error {
-	items := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(l.separators, r) })
-	if len(items) == 0 {
-		return errors.New("empty list")
-	}
-	if !l.stated {
-		*l.p = nil
-	}
-	l.stated = true
-	for _, item := range items {
-		v, err := l.parse(strings.TrimSpace(item))
-		if err != nil {
-			return err
-		}
-		*l.p = append(*l.p, v)
-	}
-	return nil
 }
