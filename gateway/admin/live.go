@@ -118,7 +118,7 @@ func (c *collector) collect(ctx context.Context) []byte {
 	for _, row := range rows {
 		w := liveWorker{WorkerRow: row, Wanted: shares[row.Name], Placed: placed[row.Name]}
 		if row.Status != nil {
-			w.PerSecond = c.history.executions(row.Status.Incarnation)
+			w.PerSecond = c.history.rate(row.Status.Incarnation)
 			status := *row.Status
 			status.Hot, status.Moves = nil, nil
 			w.Status = &status

@@ -30,12 +30,10 @@ type history struct {
 
 // sample is what was counted until a moment.
 type sample struct {
-	at         time.Time
-	sums       map[string]float64 // of counters and gauges by name, all labels together; nil if nothing is measured
-	failed     float64            // of requests
-	took       []bucket           // of requests or executions, without the last bucket
-	ended      float64            // of these, in all buckets
-	executions map[string]int64   // of workers, by incarnation
+	at    time.Time
+	sums  map[string]float64 // of counters and gauges by name, all labels together; and executions of workers by incarnation
+	took  []bucket           // of requests or executions, without the last bucket
+	ended float64            // of these, in all buckets
 }
 
 // bucket is how many took that long at most.
@@ -51,18 +49,20 @@ const (
 	routerInFlight = "keyway_router_requests_in_flight"
 	workerRuns     = "keyway_worker_run_seconds"
 	workerCount    = "keyway_worker_executions_total"
+
+	routerFailed = routerRequests + " 5xx" // of these, the answers with 5xx
 )
 
 // add adds a sample of the process's metrics, if it has any, and of the workers' rows.
 func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []status.WorkerRow) {
-	s := sample{at: now, executions: make(map[string]int64)}
+	s := sample{at: now, sums: map[string]float64{routerRequests: 0, routerFailed: 0}}
 	if metrics != nil {
 		families, _ := metrics.Gather() // what one part cannot tell is missing
 		s.read(families)
 	}
 	for _, row := range rows {
 		if row.Status != nil {
-			s.executions[row.Status.Incarnation] = row.Status.Executions
+			s.sums[row.Status.Incarnation] = float64(row.Status.Executions)
 		}
 	}
 	h.samples = append(slices.DeleteFunc(h.samples, func(s sample) bool { return now.Sub(s.at) > sampleSpan }), s)
@@ -70,14 +70,13 @@ func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []status.
 
 // read adds up what the metrics of families are.
 func (s *sample) read(families []*dto.MetricFamily) {
-	s.sums = make(map[string]float64)
 	for _, f := range families {
 		name := f.GetName()
 		for _, m := range f.GetMetric() {
 			n := m.GetCounter().GetValue() + m.GetGauge().GetValue() // one of them is 0
 			s.sums[name] += n
 			if name == routerRequests && slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "code" && l.GetValue() == "5xx" }) {
-				s.failed += n
+				s.sums[routerFailed] += n
 			}
 			if name == routerDuration || name == workerRuns {
 				s.ended += float64(m.GetHistogram().GetSampleCount())
@@ -110,13 +109,9 @@ func (h *history) traffic() *liveTraffic {
 		return nil
 	}
 	t.Held, t.InFlight = int(last.sums[routerHeld]), int(last.sums[routerInFlight])
-	span := last.at.Sub(first.at).Seconds()
-	if span <= 0 {
-		return t
-	}
-	t.PerSecond = new((last.sums[total] - first.sums[total]) / span)
+	t.PerSecond = h.rate(total)
 	if routes {
-		t.FailedPerSecond = new((last.failed - first.failed) / span)
+		t.FailedPerSecond = h.rate(routerFailed)
 	}
 	t.P99Seconds, t.Beyond = quantile(0.99, first, last)
 	return t
@@ -143,14 +138,13 @@ func quantile(share float64, first, last *sample) (seconds *float64, beyond bool
 	return new(lower.seconds), true
 }
 
-// executions returns how many a worker begins in a second, nil if that is not known.
-func (h *history) executions(incarnation string) *float64 {
+// rate returns by how much a sum rises in a second, nil if that is not known.
+func (h *history) rate(of string) *float64 {
 	last := &h.samples[len(h.samples)-1]
-	for i := range h.samples {
-		s := &h.samples[i]
-		n, ok := s.executions[incarnation]
+	for _, s := range h.samples {
+		n, ok := s.sums[of]
 		if span := last.at.Sub(s.at).Seconds(); ok && span > 0 {
-			return new(float64(last.executions[incarnation]-n) / span)
+			return new((last.sums[of] - n) / span)
 		}
 	}
 	return nil
