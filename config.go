@@ -21,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -255,18 +256,10 @@ func (c *Config) oneMachine() bool {
 		!slices.ContainsFunc(c.Join, func(addr string) bool { return !isLoopback(addr) })
 }
 
-// hostOf returns the host of a host:port, or the address itself if it has no port.
-func hostOf(addr string) string {
-	if host, _, err := net.SplitHostPort(addr); err == nil {
-		return host
-	}
-	return addr
-}
-
 // isLoopback reports whether a host or host:port is of this machine alone.
 func isLoopback(addr string) bool {
-	ip := net.ParseIP(hostOf(addr))
-	return hostOf(addr) == "localhost" || ip != nil && ip.IsLoopback()
+	ip := net.ParseIP(keysource.HostOf(addr))
+	return keysource.HostOf(addr) == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // hostAt returns the gossip address at which a node without a store keeps one if no other process
@@ -297,7 +290,7 @@ func (c *Config) advertised(listen net.Addr) (string, error) {
 		}
 		return net.JoinHostPort(h, p), nil
 	}
-	switch ip, gossip := net.ParseIP(host), hostOf(cmp.Or(c.GossipAdvertise, c.Gossip)); {
+	switch ip, gossip := net.ParseIP(host), keysource.HostOf(cmp.Or(c.GossipAdvertise, c.Gossip)); {
 	case ip.IsLoopback() && !isLoopback(gossip):
 		return "", bad("Config.Listen (--listen) %s is of this machine alone, but gossip (%s) is not: listen where other machines reach this one, or say where they do with Config.Advertise (--advertise)", listen, gossip)
 	case ip != nil && !ip.IsUnspecified():

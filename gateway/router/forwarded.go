@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -30,20 +31,13 @@ type source struct {
 // init makes s a source at that address, which speaks that version of HTTP.
 func (s *source) init(rt *Router, server *Server, addr, version string) {
 	s.server, s.addr, s.trusted, s.version = server, addr, rt.trusts(addr), version
-	s.id = hop.ClientID(addrOf(addr))
-}
-
-func addrOf(addr string) string {
-	if host, _, err := net.SplitHostPort(addr); err == nil {
-		return host
-	}
-	return addr
+	s.id = hop.ClientID(keysource.HostOf(addr))
 }
 
 // origin returns the client's address: the one that trusted proxies have added to X-Forwarded-For.
 // forwarded is the value of that field for the worker.
 func (s *source) origin(rt *Router, forwarded string) string {
-	origin := addrOf(s.addr)
+	origin := keysource.HostOf(s.addr)
 	for s.trusted {
 		last := strings.LastIndexByte(forwarded, ',')
 		origin = strings.TrimSpace(forwarded[last+1:])
@@ -73,9 +67,9 @@ func (s *source) account(rt *Router, forwarded []string) spool.Account {
 // trusted proxies have said in fields of the name forwardedFor.
 func (s *source) keyClient(rt *Router, forwarded []string) string {
 	if !s.trusted {
-		return addrOf(s.addr)
+		return keysource.HostOf(s.addr)
 	}
-	return strings.Clone(s.origin(rt, strings.Join(append(forwarded[:len(forwarded):len(forwarded)], addrOf(s.addr)), ",")))
+	return strings.Clone(s.origin(rt, strings.Join(append(forwarded[:len(forwarded):len(forwarded)], keysource.HostOf(s.addr)), ",")))
 }
 
 // forwardedTo is the description of this hop in requests for a host.

@@ -174,14 +174,7 @@ func (r *httpRequest) KeyHeader(name string) []string { return r.Header[name] }
 func (r *httpRequest) KeyQuery() string               { return r.URL.RawQuery }
 func (r *httpRequest) KeyPath() string                { return r.URL.EscapedPath() }
 func (r *httpRequest) KeyHost() string                { return r.Host }
-
-func (r *httpRequest) KeyClient() string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
+func (r *httpRequest) KeyClient() string              { return HostOf(r.RemoteAddr) }
 
 func (r *httpRequest) KeyBody() ([]byte, error) {
 	switch {
@@ -446,6 +439,14 @@ func keyFromClient(addr string) string {
 		return addr
 	}
 	return ip.Unmap().WithZone("").String()
+}
+
+// HostOf returns the host of a host:port, or the address itself if it has no port.
+func HostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
 }
 
 // HostName returns the name of a host as a key source has it: in lower case, without

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/keyway-go/keyway/internal/keysource"
 )
 
 // Verdict says whether a request is accepted, or why not.
@@ -78,11 +80,7 @@ func (c Rules) knows(r *http.Request) bool {
 	if _, err := netip.ParseAddrPort(r.RemoteAddr); err != nil {
 		return true // over a Unix socket, which no browser uses
 	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.Trim(host, "[]")
+	host := strings.Trim(keysource.HostOf(r.Host), "[]")
 	addr, _ := netip.ParseAddr(host)
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	switch addr = addr.Unmap().WithZone(""); {
