@@ -48,8 +48,6 @@ type Node struct {
 	pages    adminPages
 	ends     []func() // of what start has begun, see onRelease
 
-	ctx     context.Context // of witness
-	stop    context.CancelFunc
 	serving sync.WaitGroup
 
 	balancing     context.Context
@@ -78,8 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, log: cfg.Logger, closing: make(chan struct{})}
 	n.closeOnce = sync.OnceValue(n.close)
 	n.failed, n.fail = context.WithCancelCause(context.Background())
-	n.ctx, n.stop = context.WithCancel(context.Background())
-	n.balancing, n.stopBalancing = context.WithCancel(n.ctx)
+	n.balancing, n.stopBalancing = context.WithCancel(context.Background())
 	if err := n.start(ctx); err != nil {
 		n.release()
 		return nil, err

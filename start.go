@@ -24,6 +24,7 @@ import (
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/internal/records"
+	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -61,7 +62,7 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	if n.cfg.Witness != "" {
-		n.serving.Go(n.witness)
+		n.onRelease(wake.Background(n.witness))
 	}
 	if !n.cfg.NoPlacement {
 		n.balancer.Go(n.balance)
@@ -332,7 +333,7 @@ func (n *Node) onRelease(end func()) { n.ends = append(n.ends, end) }
 
 // release closes what is open, in the opposite order of start.
 func (n *Node) release() {
-	n.stop()
+	n.stopBalancing()
 	if door := n.door.Load(); door != nil {
 		door.Close()
 	}

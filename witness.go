@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/lockfile"
+	"github.com/keyway-go/keyway/internal/wake"
 )
 
 const (
@@ -17,22 +18,15 @@ const (
 	maxDead      = 3  // of a process's latest incarnations: each but the last has lost its session
 )
 
-// witness looks at the lock files of Config.Witness until the node closes. Only the
+// witness looks at the lock files of Config.Witness until ctx ends. Only the
 // kernel's word counts: a lock that is free. The incarnations of its file are taken off
 // the ring at once, and released when their app has had its grace, or has ended. A dead process
 // stays dead, so the lock need not be held meanwhile.
-func (n *Node) witness() {
+func (n *Node) witness(ctx context.Context) {
 	boot := lockfile.BootID()
 	dying := make(map[string]*death)
 	var paths []string
-	ticker := time.NewTicker(witnessEvery)
-	defer ticker.Stop()
-	for look := 0; ; look++ {
-		select {
-		case <-n.ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for look := 0; wake.Sleep(witnessEvery, ctx.Done()); look++ {
 		if look%globEvery == 0 {
 			paths = n.neighbours()
 		}
@@ -45,7 +39,7 @@ func (n *Node) witness() {
 				if dying[d.ID] == nil {
 					dying[d.ID] = n.bury(path, d)
 				}
-				n.testify(d, dying[d.ID])
+				n.testify(ctx, d, dying[d.ID])
 			}
 		}
 	}
@@ -82,11 +76,11 @@ func (n *Node) bury(path string, d lockfile.Dead) *death {
 }
 
 // testify has the keys of a dead incarnation taken over once its app has ended.
-func (n *Node) testify(d lockfile.Dead, at *death) {
+func (n *Node) testify(ctx context.Context, d lockfile.Dead, at *death) {
 	if at.released || time.Since(at.found) < d.Grace || time.Since(at.tried) < globEvery*witnessEvery {
 		return
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, n.members.Settings().TTL/5)
+	ctx, cancel := context.WithTimeout(ctx, n.members.Settings().TTL/5)
 	defer cancel()
 	at.tried = time.Now()
 	at.released = n.store.Release(ctx, d.ID) == nil
