@@ -193,9 +193,6 @@ func (p *Pattern) value(n int, rest string, slash bool, name string) (raw string
 
 // equalDecoded reports whether a segment of a path is the literal.
 func equalDecoded(part, text string) bool {
-	if strings.IndexByte(part, '%') < 0 {
-		return part == text
-	}
 	decoded, err := url.PathUnescape(part)
 	return err == nil && decoded == text
 }

@@ -24,7 +24,6 @@ type node struct {
 type query struct {
 	host, method, other string // other is a second method of which one is enough
 	path                string
-	encoded             bool // the path has a percent sign
 }
 
 // add adds a route that stands behind all others in the table.
@@ -91,7 +90,7 @@ func (n *node) first(q *query, best *Route) *Route {
 			return best
 		}
 		segment, tail, more := strings.Cut(rest, "/")
-		if n = n.next[decoded(segment, q.encoded)]; n == nil {
+		if n = n.next[decoded(segment)]; n == nil {
 			return best
 		}
 		rest, slash = tail, more
@@ -99,13 +98,7 @@ func (n *node) first(q *query, best *Route) *Route {
 }
 
 // decoded returns a segment of a path in the form of patterns; "" if no pattern can have it.
-func decoded(segment string, encoded bool) string {
-	if !encoded {
-		return segment
-	}
-	text, err := url.PathUnescape(segment)
-	if err != nil {
-		return ""
-	}
+func decoded(segment string) string {
+	text, _ := url.PathUnescape(segment) // "" with an error
 	return text
 }

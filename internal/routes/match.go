@@ -57,7 +57,7 @@ func (t *Table) match(host, method, other, path string) (*Route, error) {
 			return nil, keysource.ErrBadPath
 		}
 	}
-	q := query{host: host, method: method, other: other, path: path, encoded: marks&pattern.Escaped != 0}
+	q := query{host: host, method: method, other: other, path: path}
 	r := t.index.first(&q)
 	if r == nil {
 		return nil, ErrNoRoute
@@ -84,7 +84,6 @@ func (t *Table) misread(q query, r *Route, marks pattern.Marks) *Route {
 		q.path = grammar.Text(memory[:len(q.path)])
 		return t.keyedBeside(&q, r)
 	}
-	q.encoded = true
 	for _, q.path = range pattern.Readings(q.path, marks) {
 		if other := t.keyedBeside(&q, r); other != nil {
 			return other
