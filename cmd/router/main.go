@@ -149,10 +149,11 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 		return fmt.Errorf("the server ended: %w", err)
 	case <-ctx.Done():
 	}
+	requests.Leave() // from which on p.ready fails
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
 		p.logger.Debug("cannot announce leaving", "error", err)
 	}
-	err := requests.End(p.o.DrainTimeout, p.logger, locksServer.Shutdown) // from now on p.ready fails
+	err := requests.End(p.o.DrainTimeout, p.logger, locksServer.Shutdown)
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.DrainTimeout)
 		return nil
