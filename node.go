@@ -48,17 +48,13 @@ type Node struct {
 	pages    adminPages
 	ends     []func() // of what start has begun, see onRelease
 
-	serving sync.WaitGroup
+	serving  sync.WaitGroup
+	balancer sync.WaitGroup
 
-	balancing     context.Context
-	stopBalancing context.CancelFunc
-	balancer      sync.WaitGroup
+	over   context.Context // ends when Close begins, or when a server has ended, which is its cause then
+	finish context.CancelCauseFunc
 
-	failed context.Context // ends, with its cause, when a server has ended
-	fail   context.CancelCauseFunc
-
-	leaving   sync.Once     // guards that it is logged
-	closing   chan struct{} // closed when Close begins
+	leaving   sync.Once // guards that it is logged
 	closeOnce func() error
 }
 
@@ -73,10 +69,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, closing: make(chan struct{})}
+	n := &Node{cfg: cfg, log: cfg.Logger}
 	n.closeOnce = sync.OnceValue(n.close)
-	n.failed, n.fail = context.WithCancelCause(context.Background())
-	n.balancing, n.stopBalancing = context.WithCancel(context.Background())
+	n.over, n.finish = context.WithCancelCause(context.Background())
 	if err := n.start(ctx); err != nil {
 		n.release()
 		return nil, err
@@ -102,9 +97,10 @@ func (n *Node) Serve(ctx context.Context, h http.Handler) error {
 		n.handler.set(n.worker, h)
 	}
 	select {
-	case <-n.failed.Done():
-		return context.Cause(n.failed)
-	case <-n.closing:
+	case <-n.over.Done():
+		if cause := context.Cause(n.over); cause != context.Canceled {
+			return cause
+		}
 	case <-ctx.Done():
 	}
 	return n.Close()
@@ -188,6 +184,6 @@ func (n *Node) GossipAddr() string { return n.members.Addr() }
 // ended notes the end of a server, which is a failure unless it was closed.
 func (n *Node) ended(l net.Listener, err error) {
 	if !errors.Is(err, http.ErrServerClosed) {
-		n.fail(fmt.Errorf("keyway: the server on %s ended: %w", l.Addr(), err))
+		n.finish(fmt.Errorf("keyway: the server on %s ended: %w", l.Addr(), err))
 	}
 }

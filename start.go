@@ -268,7 +268,7 @@ func (n *Node) setPages() error {
 
 // balance balances the load of the cluster whenever that is this node's turn.
 func (n *Node) balance() {
-	balancer.Run(n.balancing, balancer.Config{
+	balancer.Run(n.over, balancer.Config{
 		Name: n.cfg.Name, Members: n.members, Locks: locking.Of(n.Client.Client), Loads: n.Client.Operator().Loads, Logger: n.log,
 		Place: func(ctx context.Context, from, to string) (string, error) {
 			return n.store.Replace(ctx, records.Placements, from, to)
@@ -310,11 +310,10 @@ func (n *Node) await(ctx context.Context) error {
 
 // close does what Close says.
 func (n *Node) close() error {
-	close(n.closing)
+	n.finish(nil)
 	if n.host != nil {
 		n.host.Retire()
 	}
-	n.stopBalancing()
 	err := n.Drain(context.Background())
 	end, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -333,7 +332,7 @@ func (n *Node) onRelease(end func()) { n.ends = append(n.ends, end) }
 
 // release closes what is open, in the opposite order of start.
 func (n *Node) release() {
-	n.stopBalancing()
+	n.finish(nil)
 	if door := n.door.Load(); door != nil {
 		door.Close()
 	}
