@@ -5,12 +5,13 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // Accept takes a connection from l. After an error that will pass, most likely
-// for want of file descriptors, it warns and tries again: after 5 ms at first, 1 s
-// at last, as net/http does.
+// for want of file descriptors or of memory, it warns and tries again: after 5 ms at first, 1 s
+// at last.
 func Accept(l net.Listener, log *slog.Logger) (net.Conn, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		conn, err := l.Accept()
@@ -18,7 +19,8 @@ func Accept(l net.Listener, log *slog.Logger) (net.Conn, error) {
 			error
 			Temporary() bool
 		}](err)
-		if !ok || !temporary.Temporary() {
+		wanting := errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM) // of which Go does not say that they pass
+		if !wanting && (!ok || !temporary.Temporary()) {
 			return conn, err
 		}
 		log.Warn("cannot accept a connection, trying again", "error", err, "in", pause)

@@ -36,8 +36,8 @@ func TestAcceptTriesAgain(t *testing.T) {
 		defer near.Close()
 		defer far.Close()
 		start := time.Now()
-		l := &failing{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.EMFILE}, conn: near}
-		if conn, err := netutil.Accept(l, slog.New(slog.DiscardHandler)); conn != near || err != nil || time.Since(start) != (5+10+20)*time.Millisecond {
+		l := &failing{errs: []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, conn: near}
+		if conn, err := netutil.Accept(l, slog.New(slog.DiscardHandler)); conn != near || err != nil || time.Since(start) != (5+10+20+40)*time.Millisecond {
 			t.Errorf("%v, %v after %v", conn, err, time.Since(start))
 		}
 		for _, lasting := range []error{net.ErrClosed, syscall.EINVAL, io.EOF} {
