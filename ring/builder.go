@@ -3,9 +3,7 @@ package ring
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
-	"strconv"
 
 	"github.com/buraksezer/consistent"
 	"github.com/cespare/xxhash/v2"
@@ -17,15 +15,14 @@ var errNoRoom = errors.New("ring: not enough room for the partitions")
 
 // A Builder computes the tables of a changing membership. It keeps the hash circle and applies only
 // the differences: with 1000 members and the default settings, adding or removing one costs about
-// 20 ms, while [New] takes seconds. Its tables equal those of New. A Builder is not safe for
+// 20 ms, while [New] takes seconds. Its tables equal those of New, unless the hashes of two points on
+// the circle collide, which are of 64 bits. A Builder is not safe for
 // concurrent use; keep it on one goroutine, off the path of requests.
 type Builder struct {
-	cfg    Config
-	hasher consistent.Hasher
-
+	cfg     Config
+	hasher  consistent.Hasher
 	circle  *consistent.Consistent // nil: build anew
 	members []string               // on the circle; sorted
-	points  map[uint64]struct{}    // hashes of the members' points on the circle
 }
 
 // NewBuilder returns a Builder without members. It fails with [ErrConfig] if a
@@ -50,21 +47,20 @@ func (b *Builder) Table(members []string) (*Table, error) {
 	}
 	t := &Table{cfg: b.cfg, members: set}
 	if len(set) == 0 {
-		b.reset()
+		b.circle = nil
 		return t, nil
 	}
-	circle, err := b.become(set)
-	if err != nil {
-		b.reset() // the library stopped in the middle of a change
+	if err := b.become(set); err != nil {
+		b.circle = nil // the library stopped in the middle of a change
 		return nil, err
 	}
-	t.owners = owners(circle, set, b.cfg.Partitions)
+	t.owners = owners(b.circle, set, b.cfg.Partitions)
 	return t, nil
 }
 
-// become returns a circle that has the members of the sorted set and no others.
-func (b *Builder) become(set []string) (circle *consistent.Consistent, err error) {
-	defer func() { // the library panics when it finds no room
+// become makes the circle have the members of the sorted set and no others.
+func (b *Builder) become(set []string) (err error) {
+	defer func() { // the library panics when it finds no room, as hashes that collide may have it
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %d partitions, %d members: %v", errNoRoom, b.cfg.Partitions, len(set), r)
 		}
@@ -73,78 +69,26 @@ func (b *Builder) become(set []string) (circle *consistent.Consistent, err error
 	// A change sorts the circle and places every partition; building it anew
 	// sorts it once for each member, when it is half full on average.
 	if b.circle == nil || len(joined)+len(left) > len(set)/4+1 {
-		return b.rebuild(set), nil
+		all := make([]consistent.Member, len(set))
+		for i, name := range set {
+			all[i] = member(name)
+		}
+		b.circle = consistent.New(all, consistent.Config{
+			Hasher:            b.hasher,
+			PartitionCount:    b.cfg.Partitions,
+			ReplicationFactor: b.cfg.ReplicationFactor,
+			Load:              b.cfg.Load,
+		})
+		joined, left = nil, nil
 	}
 	for _, name := range left {
-		b.forget(name)
 		b.circle.Remove(name)
 	}
 	for _, name := range joined {
-		if !b.notePoints(name) {
-			return b.rebuild(set), nil
-		}
 		b.circle.Add(member(name))
 	}
 	b.members = set
-	return b.circle, nil
-}
-
-// rebuild makes a circle of the sorted set and keeps it for later changes, unless points of two
-// members coincide. The library gives such a point to the last member added, and loses it when
-// either leaves. The circle is then rebuilt each time, with the members in sorted order.
-func (b *Builder) rebuild(set []string) *consistent.Consistent {
-	b.reset()
-	distinct := true
-	all := make([]consistent.Member, len(set))
-	for i, name := range set {
-		all[i] = member(name)
-		distinct = b.notePoints(name) && distinct
-	}
-	circle := consistent.New(all, consistent.Config{
-		Hasher:            b.hasher,
-		PartitionCount:    b.cfg.Partitions,
-		ReplicationFactor: b.cfg.ReplicationFactor,
-		Load:              b.cfg.Load,
-		ReplicaKey:        replicaKey,
-	})
-	if !distinct {
-		b.reset()
-		return circle
-	}
-	b.circle, b.members = circle, set
-	return circle
-}
-
-func (b *Builder) reset() {
-	b.circle, b.members, b.points = nil, nil, make(map[uint64]struct{})
-}
-
-// notePoints records the points of a member. It reports false if one is taken.
-func (b *Builder) notePoints(name string) bool {
-	distinct := true
-	for h := range b.hashes(name) {
-		if _, taken := b.points[h]; taken {
-			distinct = false
-		}
-		b.points[h] = struct{}{}
-	}
-	return distinct
-}
-
-func (b *Builder) forget(name string) {
-	for h := range b.hashes(name) {
-		delete(b.points, h)
-	}
-}
-
-func (b *Builder) hashes(name string) iter.Seq[uint64] {
-	return func(yield func(uint64) bool) {
-		for i := range b.cfg.ReplicationFactor {
-			if !yield(b.hasher.Sum64(replicaKey(name, i))) {
-				return
-			}
-		}
-	}
+	return nil
 }
 
 // owners reads the owner of each partition, as an index of the sorted set.
@@ -180,11 +124,3 @@ func (m member) String() string { return string(m) }
 type xxHasher struct{}
 
 func (xxHasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
-
-// replicaKey names a member's i-th point, as consistent.DefaultReplicaKey does.
-func replicaKey(name string, i int) []byte {
-	b := make([]byte, 0, len(name)+8)
-	b = strconv.AppendInt(b, int64(i), 10)
-	b = append(b, ':')
-	return append(b, name...)
-}
