@@ -71,12 +71,17 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 	if o.MasterName != "" {
 		return newSentinelClient(o), nil
 	}
-	client := redis.NewUniversalClient(o)
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		cluster.AddHook(reloadHook{cluster})
+	if o.IsClusterMode {
+		cluster := o.Cluster()
+		cluster.ClusterStateReloadInterval = slotsReload
+		return redis.NewClusterClient(cluster), nil
 	}
-	return client, nil
+	return redis.NewUniversalClient(o), nil
 }
+
+// slotsReload is how often a client of a Cluster that is in use asks who has which slots: a dead master, which it would
+// dial otherwise, answers no MOVED.
+const slotsReload = time.Second
 
 // dialer connects to servers. A connection to a server that has vanished without a word ends within 20 s, if nothing is
 // sent over it: what is sent, TCP tries to deliver for a quarter of an hour.
@@ -91,37 +96,6 @@ func dialer(o *redis.UniversalOptions) func(ctx context.Context, network, addr s
 
 // silence turns go-redis' log off, unless a program has said where it goes.
 var silence sync.Once
-
-// reloadHook makes a cluster client look for a slot's new master when the old one cannot be
-// reached. go-redis by itself dials a dead master for up to a minute, since a dead master cannot
-// answer MOVED.
-type reloadHook struct{ cluster *redis.ClusterClient }
-
-func (h reloadHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h reloadHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		h.heed(ctx, err)
-		return err
-	}
-}
-
-func (h reloadHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		h.heed(ctx, err)
-		return err
-	}
-}
-
-func (h reloadHook) heed(ctx context.Context, err error) {
-	answer, ok := errors.AsType[redis.Error](err)
-	if err == nil || ok && !strings.HasPrefix(answer.Error(), "CLUSTERDOWN") {
-		return
-	}
-	h.cluster.ReloadState(ctx) // in the background, one at a time
-}
 
 // LogRedis sends what go-redis logs by itself, such as lost connections, to
 // a logger instead of stderr. It is for main: it changes the whole process.
