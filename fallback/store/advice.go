@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"strings"
-
-	"github.com/keyway-go/keyway/fallback/internal/stores"
 )
 
 // advise warns, once, about a server whose configuration may lose what the
@@ -13,11 +11,10 @@ func (s *Store) advise(ctx context.Context) {
 	if s.advised.Load() {
 		return
 	}
-	values, err := s.run(ctx, s.client, "advice", "")
+	f, err := s.run(ctx, s.client, "advice", "")
 	if err != nil || !s.advised.CompareAndSwap(false, true) {
 		return
 	}
-	f := stores.Values(values)
 	for _, w := range warnings(f.Text(), f.Text(), f.Text(), f.Text()) {
 		s.handle.Logger.Warn(w)
 	}

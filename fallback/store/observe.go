@@ -30,7 +30,7 @@ type content struct {
 // member is an incarnation that has a session, or whose session ran out or was released.
 type member struct {
 	session *records.SessionState
-	stamp   int64 // if its session ran out
+	stamp   int64 // of its latest renewal; 0 if it was released
 }
 
 // fullEvery is how long a handle adds to its incarnations. Then it reads all, and so forgets what the store has
@@ -177,17 +177,13 @@ func readMoment(f *stores.Fields) (s records.Snapshot) {
 	return s
 }
 
-// readMember reads the details of a session, if there is one, and its stamp, unless it is released.
+// readMember reads the details of a session, if there is one, and its stamp, 0 if it is released.
 func readMember(f *stores.Fields, inc string) (m member) {
-	details, stamp := f.Text(), f.Text()
-	if details != "" {
+	details := f.Text()
+	if m.stamp = f.Number(); details != "" {
 		session, err := stores.ReadSession(inc, details)
 		m.session = &session
 		f.Err = cmp.Or(f.Err, err)
-	} else if stamp != "" {
-		beat := stores.Values([]any{stamp})
-		m.stamp = beat.Number()
-		f.Err = cmp.Or(f.Err, beat.Err)
 	}
 	return m
 }

@@ -68,11 +68,10 @@ func (s *Store) Begin(ctx context.Context) error {
 // The error wraps ring.ErrSettings if the sessions in the store have other settings. When none of
 // them lives, the settings can be replaced, except the number of partitions.
 func (s *Store) Generation(ctx context.Context) (string, error) {
-	values, err := s.run(ctx, s.client, "generation", "")
+	f, err := s.run(ctx, s.client, "generation", "")
 	if err != nil {
 		return "", err
 	}
-	f := stores.Values(values)
 	gen, id := f.Text(), f.ID()
 	wait, owned, server, uptime := f.Number(), f.Number(), f.Text(), f.Number()
 	if err := f.End(); err != nil {
@@ -112,7 +111,7 @@ var errUnsettled = errors.New("store: a generation or a session has ended")
 // does not.
 func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) (records.Snapshot, error) {
 	for {
-		values, err := s.guarded(ctx, s.renewal, "renew", gen, incarnation, milliseconds(ttl))
+		f, err := s.guarded(ctx, s.renewal, "renew", gen, incarnation, milliseconds(ttl))
 		if errors.Is(err, errUnsettled) {
 			if _, err := s.run(ctx, s.renewal, "settle", gen); err != nil {
 				return records.Snapshot{}, err
@@ -121,7 +120,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Dur
 		}
 		shown := records.Snapshot{}
 		if err == nil {
-			shown, err = decode(values, readMoment)
+			shown, err = readMoment(f), f.End()
 		}
 		return shown, s.handle.Failed("renew", err)
 	}
@@ -192,14 +191,15 @@ func (s *Store) Replace(ctx context.Context, note records.Note, from, to string)
 
 // ask runs a script as [Store.run] does, and takes its reply apart with read.
 func ask[T any](ctx context.Context, s *Store, client redis.UniversalClient, script, gen string, args []any, read func(*stores.Fields) T) (value T, err error) {
-	values, err := s.run(ctx, client, script, gen, args...)
+	f, err := s.run(ctx, client, script, gen, args...)
 	if err != nil {
 		return value, err
 	}
-	if value, err = decode(values, read); err != nil {
-		err = s.handle.Failed(script, err)
+	all := read(f)
+	if err := f.End(); err != nil {
+		return value, s.handle.Failed(script, err)
 	}
-	return value, err
+	return all, nil
 }
 
 func appendResidue(args []any, residue []records.Residue) []any {

@@ -7,16 +7,6 @@ import (
 	"github.com/keyway-go/keyway/internal/records"
 )
 
-// decode takes all values of a reply apart with read.
-func decode[T any](values []any, read func(*stores.Fields) T) (value T, err error) {
-	f := stores.Values(values)
-	all := read(f)
-	if err := f.End(); err != nil {
-		return value, err
-	}
-	return all, nil
-}
-
 // readPartitions reads groups of four: a partition, what the store keeps for it, the locks of a move,
 // and the locks that the store keeps.
 func readPartitions(f *stores.Fields) []records.PartitionState {

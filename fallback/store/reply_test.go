@@ -27,16 +27,23 @@ func TestOpenReply(t *testing.T) {
 	}
 }
 
+// decode reads a reply.
+func decode(values []any) (changes, error) {
+	f := stores.Values(values)
+	c := readChanges(f)
+	return c, f.End()
+}
+
 func TestDecodeChanges(t *testing.T) {
 	reply := func() []any {
 		return []any{"gen", "1500", "42", "9", "1000",
-			[]any{"a", "1:n,1:h,1:g,4:3000,", "7", "e", "", "8", "r", "", ""},
+			[]any{"a", "1:n,1:h,1:g,4:3000,", "7", "e", "", "8", "r", "", "0"},
 			[]any{"a", "7"},
 			[]any{"placed"},
 			[]any{},
 			[]any{"3", "1:9,1:a,1:8,1:k,1:b,2:12,", "text", []any{"id", "lock"}}}
 	}
-	s, err := decode(reply(), readChanges)
+	s, err := decode(reply())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +72,15 @@ func TestDecodeChanges(t *testing.T) {
 		for _, bad := range broken {
 			values := reply()
 			values[i] = bad
-			if _, err := decode(values, readChanges); !errors.Is(err, stores.ErrFields) {
+			if _, err := decode(values); !errors.Is(err, stores.ErrFields) {
 				t.Errorf("with value %d replaced by %v got error %v", i, bad, err)
 			}
 		}
-		if _, err := decode(reply()[:i], readChanges); !errors.Is(err, stores.ErrFields) {
+		if _, err := decode(reply()[:i]); !errors.Is(err, stores.ErrFields) {
 			t.Errorf("cut after %d values got error %v", i, err)
 		}
 	}
-	if _, err := decode(append(reply(), "more"), readChanges); !errors.Is(err, stores.ErrFields) {
+	if _, err := decode(append(reply(), "more")); !errors.Is(err, stores.ErrFields) {
 		t.Errorf("a value left over got error %v", err)
 	}
 }
@@ -115,7 +122,7 @@ func FuzzDecodePartition(f *testing.F) {
 func FuzzDecodeChanges(f *testing.F) {
 	f.Add("gen", "0", "1", "7", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,1:0,", "text")
 	f.Fuzz(func(t *testing.T, gen, quarantine, version, beat, now, inc, stamp, details, p, value, locks string) {
-		c, err := decode([]any{gen, quarantine, version, beat, now, []any{inc, details, stamp}, []any{inc, stamp}, []any{p, value, locks, []any{p, value}}}, readChanges)
+		c, err := decode([]any{gen, quarantine, version, beat, now, []any{inc, details, stamp}, []any{inc, stamp}, []any{p, value, locks, []any{p, value}}})
 		if err == nil && (len(c.members) != 1 || len(c.Stamps) != 1 || len(c.Partitions) != 1 || c.Generation != gen) {
 			t.Errorf("got %+v without an error", c)
 		}

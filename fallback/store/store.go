@@ -153,12 +153,12 @@ func (s *Store) Close() error { return s.handle.Close(s.client, s.renewal) }
 
 // run carries out a script under the generation that the caller knows ("" for any) and returns what follows the
 // reply's status.
-func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
+func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) (*stores.Fields, error) {
 	return s.runAs(ctx, client, s.handle.Identity().String(), name, gen, args...)
 }
 
 // runAs is run with the identity for a store that has none; "" leaves it without.
-func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) ([]any, error) {
+func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) (*stores.Fields, error) {
 	publish, newCluster := "PUBLISH", "0"
 	if s.sharded {
 		publish = "SPUBLISH"
@@ -168,12 +168,12 @@ func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identit
 	}
 	given := s.handle.Given
 	common := []any{rand.Text(), given.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(given)}
-	values, err := s.guarded(ctx, client, name, gen, append(common, args...)...)
-	return values, s.handle.Failed(name, err)
+	reply, err := s.guarded(ctx, client, name, gen, append(common, args...)...)
+	return reply, s.handle.Failed(name, err)
 }
 
 // guarded carries out a script, which begins with guard.lua.
-func (s *Store) guarded(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
+func (s *Store) guarded(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) (*stores.Fields, error) {
 	version := int64(0)
 	if known := s.content.Load(); known.generation == gen {
 		version = known.version
@@ -187,11 +187,11 @@ func (s *Store) guarded(ctx context.Context, client redis.UniversalClient, name,
 }
 
 // openReply turns a reply's status into an error.
-func (s *Store) openReply(values []any) ([]any, error) {
+func (s *Store) openReply(values []any) (*stores.Fields, error) {
 	f := stores.Values(values)
 	switch status := f.Text(); status {
 	case "ok":
-		return values[1:], nil
+		return f, nil
 	case "generation":
 		return nil, records.ErrGeneration
 	case "gone":

@@ -8,12 +8,12 @@ if known == 0 then
   forget()
 end
 
--- Of each incarnation: the details of its session, if it has one; its stamp, unless it is released.
+-- Of each incarnation: the details of its session, if it has one; its stamp, 0 if it is released.
 local members = {}
 local incarnations = redis.call('ZRANGEBYSCORE', MEMBERS, known == 0 and 0 or '(' .. int(known), '+inf')
 local details, beats = read(DETAILS, incarnations), read(STAMPS, incarnations)
 for i, incarnation in ipairs(incarnations) do
-  members[3 * i - 2], members[3 * i - 1], members[3 * i] = incarnation, details[i] or '', beats[i] or ''
+  members[3 * i - 2], members[3 * i - 1], members[3 * i] = incarnation, details[i] or '', beats[i] or 0
 end
 
 local stamps = {}
