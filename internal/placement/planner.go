@@ -11,7 +11,7 @@ import (
 const Round = 5 * time.Second
 
 const (
-	window   = time.Minute // Config.Churn bounds the moves of this time
+	window   = time.Minute // Config.Churn bounds the moves of this time, in which a partition moves once
 	rising   = 1.2         // growth of a partition's load in a round above which it waits until the average is true
 	patience = 12          // rounds without need before placements end
 	none     = -1          // no worker, or no partition
@@ -29,9 +29,6 @@ type Config struct {
 	// Churn is the largest part of the load that the Planner moves in a minute. As much comes on top as others moved in
 	// that minute, such as the ring when a worker joined or left. A partition with more load never moves. 0 means 0.085.
 	Churn float64
-
-	// Rest is the least time between two moves of a partition by the Planner. 0 means a minute.
-	Rest time.Duration
 
 	// Placements is the largest number of placements, pinned ones included. 0 means Most.
 	Placements int
@@ -92,7 +89,7 @@ type Move struct {
 // Planner is the memory of a balancer between rounds. It is for one goroutine.
 type Planner struct {
 	cfg  Config
-	past []change // younger than window or Config.Rest
+	past []change // younger than window
 	last *balance // the round before, if there was one
 }
 
@@ -106,7 +103,7 @@ type change struct {
 // New returns a Planner that has seen nothing.
 func New(cfg Config) *Planner {
 	return &Planner{cfg: Config{
-		cfg.Capacity, cmp.Or(cfg.Tolerance, 0.1), cmp.Or(cfg.Churn, 0.085), cmp.Or(cfg.Rest, time.Minute), cmp.Or(cfg.Placements, Most),
+		cfg.Capacity, cmp.Or(cfg.Tolerance, 0.1), cmp.Or(cfg.Churn, 0.085), cmp.Or(cfg.Placements, Most),
 	}}
 }
 
@@ -137,7 +134,7 @@ func (p *Planner) Plan(now time.Duration, c Cluster) (next []Placement, why Repo
 
 // observe tells a round how much it may move, and which partitions rest.
 func (p *Planner) observe(now time.Duration, b *balance) {
-	p.past = slices.DeleteFunc(p.past, func(c change) bool { return now-c.at >= max(window, p.cfg.Rest) })
+	p.past = slices.DeleteFunc(p.past, func(c change) bool { return now-c.at >= window })
 	others := 0.0
 	if b.quiet = patience; p.last != nil {
 		b.quiet = p.last.quiet
@@ -159,10 +156,8 @@ func (p *Planner) observe(now time.Duration, b *balance) {
 	for i, c := range p.past {
 		if c.partition != none && c.partition < len(b.ring) {
 			p.past[i].share = max(c.share, b.share(c.partition)) // the average may have risen since
-			b.fixed[c.partition] = b.fixed[c.partition] || now-c.at < p.cfg.Rest
+			b.fixed[c.partition] = true
 		}
-		if now-c.at < window {
-			b.budget -= p.past[i].share
-		}
+		b.budget -= p.past[i].share
 	}
 }
