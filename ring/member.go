@@ -63,24 +63,14 @@ type View struct {
 	incarnations map[string]int // incarnation -> index of Members
 }
 
-func (r Role) String() string {
-	switch r {
-	case RoleWorker:
-		return "worker"
-	case RoleRouter:
-		return "router"
-	}
-	return fmt.Sprintf("role(%d)", uint8(r))
-}
+func (r Role) String() string { return nameOf("role", int(r), "", "worker", "router") }
 
-func (s State) String() string {
-	switch s {
-	case StateJoining:
-		return "joining"
-	case StateActive:
-		return "active"
-	case StateLeaving:
-		return "leaving"
+func (s State) String() string { return nameOf("state", int(s), "", "joining", "active", "leaving") }
+
+// nameOf returns the name of a value; values without a name are of another version, or wrong.
+func nameOf(kind string, value int, names ...string) string {
+	if value < len(names) && names[value] != "" {
+		return names[value]
 	}
-	return fmt.Sprintf("state(%d)", uint8(s))
+	return fmt.Sprintf("%s(%d)", kind, value)
 }
