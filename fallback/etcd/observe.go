@@ -30,7 +30,7 @@ type view struct {
 	partitions map[string]*mvccpb.KeyValue // and the key complete, as this handle has seen them last; shared by all views of a generation
 }
 
-// maxKnown bounds a partition, in bytes, that is kept in a view.
+// maxKnown bounds a partition, in bytes, whose value is kept in a view.
 const maxKnown = 4096
 
 // learn keeps partitions that etcd has shown in a generation, and how often partitions had changed. It reports whether
@@ -45,7 +45,7 @@ func (s *Store) learn(generation string, moves int64, partitions ...*mvccpb.KeyV
 	for _, kv := range partitions {
 		switch key := string(kv.Key); {
 		case len(kv.Value) > maxKnown:
-			delete(s.view.partitions, key)
+			s.view.partitions[key] = nil // it has a record
 		case s.view.partitions[key].GetModRevision() < kv.ModRevision:
 			s.view.partitions[key] = kv
 		}

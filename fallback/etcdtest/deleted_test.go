@@ -2,6 +2,7 @@ package etcdtest
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ func TestTrapDeletedPartition(t *testing.T) {
 		return states[0].Record, nil
 	}
 	owner, newcomer := open(), open()
+	large := []records.Residue{{Key: strings.Repeat("k", 5000), Holder: "a", Token: 1}} // a handle does not keep it
 	var record records.Record
 	calls := map[string]func(gen string) error{
 		"a claim of one that does not know the owner": func(gen string) error {
@@ -47,7 +49,7 @@ func TestTrapDeletedPartition(t *testing.T) {
 	}
 	for name, call := range calls {
 		gen := kit.Must(owner.Generation(t.Context()))
-		held := []records.Holding{{Partition: 0, Epoch: record.Epoch + 1}, {Partition: 1, Epoch: record.Epoch + 1}}
+		held := []records.Holding{{Partition: 0, Epoch: record.Epoch + 1, Residue: large}, {Partition: 1, Epoch: record.Epoch + 1}}
 		record = kit.Must(owner.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, held))[1].Record
 		if record.Owner != "a" {
 			t.Fatalf("the record %v was asserted before %s", record, name)
