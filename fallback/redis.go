@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,9 +64,6 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 	for _, opt := range opts {
 		opt(o)
 	}
-	if o.Dialer == nil {
-		o.Dialer = dialer(o)
-	}
 	if o.MasterName != "" {
 		return newSentinelClient(o), nil
 	}
@@ -82,17 +78,6 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 // slotsReload is how often a client of a Cluster that is in use asks who has which slots: a dead master, which it would
 // dial otherwise, answers no MOVED.
 const slotsReload = time.Second
-
-// dialer connects to servers. A connection to a server that has vanished without a word ends within 20 s, if nothing is
-// sent over it: what is sent, TCP tries to deliver for a quarter of an hour.
-func dialer(o *redis.UniversalOptions) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
-	plain := &net.Dialer{Timeout: o.DialTimeout, KeepAliveConfig: keepAlive}
-	if o.TLSConfig != nil {
-		return (&tls.Dialer{NetDialer: plain, Config: o.TLSConfig}).DialContext
-	}
-	return plain.DialContext
-}
 
 // silence turns go-redis' log off, unless a program has said where it goes.
 var silence sync.Once

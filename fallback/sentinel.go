@@ -41,6 +41,9 @@ type checkedConn struct {
 func newSentinelClient(o *redis.UniversalOptions) *redis.Client {
 	s := &sentinels{options: o, conns: make(map[*primaryConn]struct{})}
 	simple := o.Simple()
+	if s.options.Dialer == nil {
+		s.options.Dialer = redis.NewDialer(o.Simple())
+	}
 	simple.Dialer = s.dial
 	return redis.NewClient(simple)
 }
