@@ -106,16 +106,25 @@ func TestTrapPartlyWritten(t *testing.T) {
 	}
 }
 
-// A session whose details somebody has deleted is over: it cannot be renewed.
+// A session is over when its lease is, or when somebody has deleted its details: it cannot be renewed, and its latest
+// renewal remains the one before.
 func TestTrapDeletedSession(t *testing.T) {
 	t.Parallel()
 	server := startMembers(t, 1, nil)
 	raw := rawClient(t, server[0])
 	s := openStore(t, storeURL(server))
 	gen := kit.Must(s.Generation(t.Context()))
-	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
-	kit.Must(raw.Delete(t.Context(), "{keyway:keyway}/session/a"))
-	if _, err := s.Renew(t.Context(), gen, "a", time.Minute); !errors.Is(err, records.ErrSessionGone) || s.Trouble() != nil {
-		t.Errorf("the renewal gave %v, want ErrSessionGone; trouble: %v", err, s.Trouble())
+	for _, key := range []string{"alive/", "session/"} {
+		incarnation := "without " + key
+		kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: incarnation}, time.Minute, nil))
+		kit.Must(raw.Delete(t.Context(), "{keyway:keyway}/"+key+incarnation))
+		before := kit.Must(raw.Get(t.Context(), "{keyway:keyway}/session/"+incarnation)).Kvs
+		if _, err := s.Renew(t.Context(), gen, incarnation, time.Minute); !errors.Is(err, records.ErrSessionGone) || s.Trouble() != nil {
+			t.Errorf("the renewal of a session %s gave %v, want ErrSessionGone; trouble: %v", incarnation, err, s.Trouble())
+		}
+		after := kit.Must(raw.Get(t.Context(), "{keyway:keyway}/session/"+incarnation)).Kvs
+		if len(after) != len(before) || len(after) > 0 && after[0].ModRevision != before[0].ModRevision {
+			t.Errorf("the session %s was renewed: %v before, %v after", incarnation, before, after)
+		}
 	}
 }
