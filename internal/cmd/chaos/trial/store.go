@@ -11,6 +11,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,12 +157,9 @@ func (s *Store) URL() string {
 // IsLed reports whether one of the nodes leads the others.
 func (s *Store) IsLed() bool { return len(s.Nodes) > 1 }
 
-// Programs are the node's.
+// Programs are the node's. A store that could not be made has none.
 func (n *Node) Programs() []*Program {
-	if n.Sentinel == nil {
-		return []*Program{n.Server}
-	}
-	return []*Program{n.Server, n.Sentinel}
+	return slices.DeleteFunc([]*Program{n.Server, n.Sentinel}, func(p *Program) bool { return p == nil })
 }
 
 // Start starts the node's programs.
