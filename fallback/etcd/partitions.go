@@ -122,6 +122,9 @@ func told(partitions []*partition, incarnation string) []records.PartitionState 
 // Apply makes each change whose conditions hold, and returns the resulting state of each partition,
 // in order. ErrSessionGone means that the caller has no session.
 func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []records.Change) ([]records.PartitionState, error) {
+	if incarnation == "" {
+		return nil, s.handle.Failed("apply", records.ErrSessionGone)
+	}
 	var jobs []job
 	for _, c := range changes {
 		j := job{partition: c.Partition, do: func(st *step, p *partition) {
@@ -165,6 +168,9 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []records.Move
 // returns the number of each partition's latest write that was made, in order. ErrSessionGone means
 // that the caller has no session.
 func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []records.LockWrite) (wrote []records.WriteNumber, err error) {
+	if incarnation == "" {
+		return nil, s.handle.Failed("write locks", records.ErrSessionGone)
+	}
 	var jobs []job
 	for _, w := range writes {
 		jobs = append(jobs, job{partition: w.Partition, do: func(_ *step, p *partition) { p.Write(incarnation, w) }})

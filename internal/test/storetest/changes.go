@@ -201,12 +201,7 @@ var changeTests = []test{
 	}},
 	{"TwoClaimAtOnce", func(r *run) {
 		const workers, partitions = 4, 25
-		r.begin()
-		stores := make([]Store, workers)
-		for i := range stores {
-			stores[i] = r.h.Open(r.T, false)
-			r.register(fmt.Sprint("w", i))
-		}
+		stores := r.begin().several(workers)
 		told := make([][]records.PartitionState, workers)
 		each(workers, func(i int) {
 			for p := range partitions {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ var generationTests = []test{
 		entry := records.Residue{Key: "k", Holder: "z", Token: 1}
 		r.begin().register("a", records.Holding{Partition: 1, Epoch: 1, Residue: []records.Residue{entry}})
 		before := r.observe(0)
-		for name, call := range r.calls("other") {
+		for name, call := range r.calls(r.Context(), "other", "a") {
 			r.wantErr(name, call(), records.ErrGeneration)
 		}
 		after := r.observe(0)
@@ -66,7 +67,7 @@ var restartTests = []test{
 			mine := r.register("a-"+key, records.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
 			other := r.register("b-"+key, records.Holding{Partition: 2, Epoch: r.h.Now().Unix() * 2})[0].Record
 			r.must(r.store.Release(r.Context(), "c-"+key))
-			for name, call := range r.calls(r.gen) {
+			for name, call := range r.calls(r.Context(), r.gen, "a") {
 				old := r.gen
 				r.h.LoseKey(key)
 				r.wantErr(name+" after "+key+" was lost", call(), records.ErrGeneration)
@@ -131,8 +132,7 @@ var restartTests = []test{
 		r.h.Restart()
 		r.refresh()
 		r.register("a")
-		_, err := r.store.Register(r.Context(), r.gen, session("b"), long, nil)
-		r.wantErr("Register of a released incarnation", err, records.ErrSessionGone)
+		r.wantGone("b")
 	}},
 	{"TrapEpochsRiseFromAnEmptyStore", func(r *run) {
 		r.begin().register("a")
@@ -190,30 +190,34 @@ var restartTests = []test{
 	}},
 }
 
-// calls are all calls that name a generation, and what each would change.
-func (r *run) calls(gen string) map[string]func() error {
-	ctx := r.Context()
+// calls are all calls that name a generation, by an incarnation where they name one, and what each would change.
+func (r *run) calls(ctx context.Context, gen, inc string) map[string]func() error {
+	s := r.store
 	entry := []records.Residue{{Key: "k", Holder: "z", Token: 1}}
 	return map[string]func() error{
 		"Register": func() error {
-			_, err := r.store.Register(ctx, gen, session("new"), long, []records.Holding{{Partition: 9, Epoch: 1}})
-			return err
+			return only(s.Register(ctx, gen, session(inc), long, []records.Holding{{Partition: 9, Epoch: 1}}))
 		},
-		"Renew": func() error { _, err := r.store.Renew(ctx, gen, "a", long); return err },
-		"Apply": func() error {
-			_, err := r.store.Apply(ctx, gen, "a", []records.Change{claim(8, records.Record{})})
-			return err
-		},
-		"Clear":      func() error { return r.store.Clear(ctx, gen, 1, entry) },
-		"ClearLocks": func() error { return r.store.ClearLocks(ctx, gen, []records.Move{{Partition: 1, Epoch: 1}}) },
+		"Renew":      func() error { return only(s.Renew(ctx, gen, inc, long)) },
+		"Apply":      func() error { return only(s.Apply(ctx, gen, inc, []records.Change{claim(8, records.Record{})})) },
+		"Clear":      func() error { return s.Clear(ctx, gen, 1, entry) },
+		"ClearLocks": func() error { return s.ClearLocks(ctx, gen, []records.Move{{Partition: 1, Epoch: 1}}) },
 		"WriteLocks": func() error {
-			_, err := r.store.WriteLocks(ctx, gen, "a", []records.LockWrite{lockWrite(1, 1, 1, "id", "text")})
-			return err
+			return only(s.WriteLocks(ctx, gen, inc, []records.LockWrite{lockWrite(1, 1, 1, "id", "text")}))
 		},
-		"Observe": func() error {
-			_, err := r.store.Observe(ctx, gen, "", 0, nil)
-			return err
-		},
+		"Observe": func() error { return only(s.Observe(ctx, gen, "", 0, nil)) },
+	}
+}
+
+// only is the error of a call.
+func only[T any](_ T, err error) error { return err }
+
+// wantGone wants what an incarnation calls to be refused for want of its session.
+func (r *run) wantGone(inc string) {
+	r.Helper()
+	calls := r.calls(r.Context(), r.gen, inc)
+	for _, name := range []string{"Register", "Renew", "Apply", "WriteLocks"} {
+		r.wantErr(name, calls[name](), records.ErrSessionGone)
 	}
 }
 
@@ -244,7 +248,7 @@ func (r *run) isSeen(event func()) {
 		r.register("a-" + name)
 		old := r.gen
 		event()
-		r.wantErr(name+" as the first call", r.eventually(r.calls(old)[name]), records.ErrGeneration)
+		r.wantErr(name+" as the first call", r.eventually(r.calls(r.Context(), old, "a")[name]), records.ErrGeneration)
 		r.refresh()
 		if r.gen == old {
 			r.Errorf("the generation is the same as before")
@@ -252,7 +256,7 @@ func (r *run) isSeen(event func()) {
 		if left := r.observe(0).Quarantine; left <= 0 {
 			r.Error("there is no quarantine")
 		}
-		for again, call := range r.calls(old) {
+		for again, call := range r.calls(r.Context(), old, "a") {
 			r.wantErr(again+" after "+name, call(), records.ErrGeneration)
 		}
 	}

@@ -1,10 +1,6 @@
 package storetest
 
-import (
-	"strings"
-
-	"github.com/keyway-go/keyway/internal/records"
-)
+import "github.com/keyway-go/keyway/internal/records"
 
 var lockTests = []test{
 	{"LocksMove", func(r *run) {
@@ -94,32 +90,6 @@ var lockTests = []test{
 		second := r.applied("b", moveLocks(1, first, "a", "second"), "a")
 		r.must(r.store.ClearLocks(r.Context(), r.gen, []records.Move{{Partition: 1, Epoch: first.Epoch}}))
 		r.wantLocks(1, "a", second.Epoch, "second")
-	}},
-	// More partitions move than one command reads, half of them
-	// with long locks.
-	{"LocksOfManyPartitions", func(r *run) {
-		const partitions = 1100
-		r.begin().register("b")
-		long := strings.Repeat("x", 1000)
-		var changes []records.Change
-		for _, s := range r.registerMany("a", partitions) {
-			c := moveLocks(s.Partition, s.Record, "b", "")
-			if s.Partition%2 == 0 {
-				c.Locks = long
-			}
-			changes = append(changes, c)
-		}
-		r.apply("a", changes...)
-		s, err := r.store.Observe(r.Context(), r.gen, "b", 0, nil)
-		r.must(err)
-		if len(s.Partitions) != partitions {
-			r.Fatalf("%d partitions, want %d", len(s.Partitions), partitions)
-		}
-		for _, state := range s.Partitions {
-			if want := changes[state.Partition].Locks; state.Locks != want || state.Moved != state.Record.Epoch {
-				r.Fatalf("partition %d of %v has locks %.20q of epoch %d, want %.20q", state.Partition, state.Record, state.Locks, state.Moved, want)
-			}
-		}
 	}},
 }
 

@@ -43,12 +43,7 @@ var observeTests = []test{
 	// it adds up must be what is there in the end.
 	{"ObserveMissesNothing", func(r *run) {
 		const writers, rounds = 3, 40
-		r.begin()
-		stores := make([]Store, writers)
-		for i := range stores {
-			stores[i] = r.h.Open(r.T, false)
-			r.register(fmt.Sprint("w", i))
-		}
+		stores := r.begin().several(writers)
 		known := map[int]records.PartitionState{}
 		var version int64
 		look := func() {

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/keyway-go/keyway/internal/records"
 )
@@ -49,21 +48,15 @@ var placeTests = []test{
 	}},
 	{"OneOfManyPlacesFirst", func(r *run) {
 		const writers = 4
-		r.begin()
-		var all sync.WaitGroup
-		won := make([]bool, writers)
-		for i := range writers {
-			store := r.h.Open(r.T, false)
-			all.Go(func() {
-				mine := fmt.Sprint("of ", i)
-				now, err := store.Replace(r.Context(), records.Placements, "", mine)
-				if err != nil {
-					r.Error(err)
-				}
-				won[i] = now == mine
-			})
-		}
-		all.Wait()
+		stores, won := r.begin().several(writers), make([]bool, writers)
+		each(writers, func(i int) {
+			mine := fmt.Sprint("of ", i)
+			now, err := stores[i].Replace(r.Context(), records.Placements, "", mine)
+			if err != nil {
+				r.Error(err)
+			}
+			won[i] = now == mine
+		})
 		n := 0
 		for i, mine := range won {
 			if mine {

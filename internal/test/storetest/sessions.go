@@ -169,16 +169,11 @@ var sessionTests = []test{
 	}},
 	{"TrapRenewNeverResurrects", func(r *run) {
 		r.begin().dead("a", 1)
-		ctx := r.Context()
-		r.wantErr("Renew", r.renew("a", long), records.ErrSessionGone)
-		_, err := r.store.Register(ctx, r.gen, session("a"), long, nil)
-		r.wantErr("Register", err, records.ErrSessionGone)
-		_, err = r.store.Apply(ctx, r.gen, "a", []records.Change{{Op: records.OpClaim, Partition: 2}})
-		r.wantErr("Apply", err, records.ErrSessionGone)
+		r.wantGone("a")
 		if r.hasSession("a") {
 			r.Error("the session is back")
 		}
-		r.wantRecord(2, records.Record{})
+		r.wantRecord(8, records.Record{})
 	}},
 	{"ReleaseLeavesATombstone", func(r *run) {
 		r.begin().register("a", records.Holding{Partition: 1, Epoch: 1})
@@ -190,11 +185,7 @@ var sessionTests = []test{
 				r.Errorf("got sessions %v and tombstones %q, want b and a", s.Sessions, s.Released)
 			}
 		}
-		r.wantErr("Renew", r.renew("a", long), records.ErrSessionGone)
-		_, err := r.store.Register(r.Context(), r.gen, session("a"), long, nil)
-		r.wantErr("Register", err, records.ErrSessionGone)
-		_, err = r.store.Apply(r.Context(), r.gen, "a", nil)
-		r.wantErr("Apply", err, records.ErrSessionGone)
+		r.wantGone("a")
 	}},
 	{"ReleaseOfTheUnknown", func(r *run) {
 		r.begin()
@@ -233,9 +224,7 @@ var sessionTests = []test{
 	}},
 	{"NoIncarnation", func(r *run) {
 		record := r.begin().register("a", records.Holding{Partition: 1, Epoch: 1})[0].Record
-		_, err := r.store.Register(r.Context(), r.gen, session(""), long, nil)
-		r.wantErr("Register", err, records.ErrSessionGone)
-		r.wantErr("Renew", r.renew("", long), records.ErrSessionGone)
+		r.wantGone("")
 		r.must(r.store.Release(r.Context(), ""))
 		r.refused("a", move(1, record, ""))
 		if s := r.observe(0); len(s.Sessions) != 1 || len(s.Released) > 0 {
@@ -265,13 +254,10 @@ var sessionTests = []test{
 		r.begin().register("a")
 		ctx, cancel := context.WithCancel(r.Context())
 		cancel()
-		_, err := r.store.Apply(ctx, r.gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}})
-		r.wantErr("Apply", err, context.Canceled)
-		_, err = r.store.Renew(ctx, r.gen, "a", long)
-		r.wantErr("Renew", err, context.Canceled)
-		_, err = r.store.Observe(ctx, r.gen, "", 0, nil)
-		r.wantErr("Observe", err, context.Canceled)
-		r.wantRecord(1, records.Record{})
+		for name, call := range r.calls(ctx, r.gen, "a") {
+			r.wantErr(name, call(), context.Canceled)
+		}
+		r.wantRecord(8, records.Record{})
 	}},
 }
 
@@ -296,6 +282,16 @@ func (r *run) wait(inc string) time.Duration {
 	}
 	r.Fatalf("%s has no session", inc)
 	return 0
+}
+
+// several opens handles for the workers w0, w1 and so on, and registers these.
+func (r *run) several(n int) (stores []Store) {
+	r.Helper()
+	for i := range n {
+		stores = append(stores, r.h.Open(r.T, false))
+		r.register(fmt.Sprint("w", i))
+	}
+	return stores
 }
 
 // each runs f for n workers at once.

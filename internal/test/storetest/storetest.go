@@ -190,8 +190,7 @@ func (r *run) registerMany(inc string, n int) []records.PartitionState {
 }
 
 func (r *run) renew(inc string, ttl time.Duration) error {
-	_, err := r.store.Renew(r.Context(), r.gen, inc, ttl)
-	return err
+	return only(r.store.Renew(r.Context(), r.gen, inc, ttl))
 }
 
 // dead registers a session that holds a partition and waits until it is over.

@@ -80,28 +80,34 @@ var writeTests = []test{
 		}
 		r.wantWritten(1, "c", "x 1")
 	}},
-	// There are more partitions than one command reads, and many locks of one.
-	{"WriteLocksOfManyPartitions", func(r *run) {
+	// There are more partitions than one command reads. Some have many locks, and half of them move with long ones.
+	{"LocksOfManyPartitions", func(r *run) {
 		const partitions = 1100
-		r.begin()
+		r.begin().register("b")
 		var writes []records.LockWrite
+		var changes []records.Change
 		for _, s := range r.registerMany("a", partitions) {
 			w := records.LockWrite{Partition: s.Partition, Number: records.WriteNumber{Epoch: s.Record.Epoch, Number: 1}}
 			for i := range s.Partition % 4 {
 				w.Locks = append(w.Locks, records.WrittenLock{ID: fmt.Sprint(s.Partition, i), Text: strings.Repeat("x", 500)})
 			}
 			writes = append(writes, w)
+			changes = append(changes, moveLocks(s.Partition, s.Record, "b", strings.Repeat("x", s.Partition%2*1000)))
 		}
 		r.write("a", writes...)
-		s, err := r.store.Observe(r.Context(), r.gen, "a", 0, nil)
+		r.apply("a", changes...)
+		s, err := r.store.Observe(r.Context(), r.gen, "b", 0, nil)
 		r.must(err)
 		if len(s.Partitions) != partitions {
 			r.Fatalf("%d partitions, want %d", len(s.Partitions), partitions)
 		}
 		for _, state := range s.Partitions {
 			slices.SortFunc(state.Written, func(a, b records.WrittenLock) int { return strings.Compare(a.ID, b.ID) })
-			if !slices.Equal(state.Written, writes[state.Partition].Locks) {
-				r.Fatalf("partition %d has the locks %.60v, want %.60v", state.Partition, state.Written, writes[state.Partition].Locks)
+			if want := writes[state.Partition].Locks; !slices.Equal(state.Written, want) {
+				r.Fatalf("partition %d has the locks %.60v, want %.60v", state.Partition, state.Written, want)
+			}
+			if want := changes[state.Partition].Locks; state.Locks != want || state.Moved != state.Record.Epoch {
+				r.Fatalf("partition %d of %v has locks %.20q of epoch %d, want %.20q", state.Partition, state.Record, state.Locks, state.Moved, want)
 			}
 		}
 	}},
