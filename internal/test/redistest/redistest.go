@@ -16,7 +16,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -203,7 +202,9 @@ func (s *Server) Restart() {
 func (s *Server) RestartEmpty() {
 	s.t.Helper()
 	s.Kill()
-	s.Erase()
+	if err := errors.Join(os.RemoveAll(s.dir), os.Mkdir(s.dir, 0o700)); err != nil {
+		s.t.Fatal(err)
+	}
 	s.Again()
 }
 
@@ -212,20 +213,6 @@ func (s *Server) Again() {
 	s.t.Helper()
 	if err := s.start(); err != nil {
 		s.t.Fatal(err)
-	}
-}
-
-// Erase deletes the data of a server that has ended.
-func (s *Server) Erase() {
-	s.t.Helper()
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
-			s.t.Fatal(err)
-		}
 	}
 }
 
