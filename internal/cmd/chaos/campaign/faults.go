@@ -191,6 +191,22 @@ func (c *cast) during(ctx context.Context, f *trial.Fault, all []fabric.Way, r f
 	return nil
 }
 
+// ways returns those from near to far hosts and back, as far as a direction
+// says.
+func ways(near, far []string, direction trial.Direction) (all []fabric.Way) {
+	for _, a := range near {
+		for _, b := range far {
+			if direction != trial.Inward {
+				all = append(all, fabric.Way{From: a, To: b})
+			}
+			if direction != trial.Outward {
+				all = append(all, fabric.Way{From: b, To: a})
+			}
+		}
+	}
+	return all
+}
+
 // worst is how bad the network of a host becomes.
 var worst = map[string]fabric.Rule{
 	"delay": {Delay: 30 * time.Millisecond, Jitter: 20 * time.Millisecond},
