@@ -191,11 +191,6 @@ func (a *app) do(ctx context.Context, j job) error {
 }
 
 func (a *app) wait(ctx context.Context) error {
-	t := time.NewTimer(a.Wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	sleep(ctx, a.Wait)
 	return context.Cause(ctx)
 }

@@ -89,7 +89,7 @@ func parseEvent(words []string) (e event, err error) {
 // ends. They happen one after the other, so that one may come late.
 func (s *stack) play(ctx context.Context, begin time.Time, events []event) (marks []report.Mark, err error) {
 	for _, e := range events {
-		if !until(ctx, begin.Add(e.at)) {
+		if !sleep(ctx, time.Until(begin.Add(e.at))) {
 			return marks, nil
 		}
 		at := time.Since(begin)
@@ -103,9 +103,9 @@ func (s *stack) play(ctx context.Context, begin time.Time, events []event) (mark
 	return marks, nil
 }
 
-// until waits for a moment; false if ctx ended first.
-func until(ctx context.Context, moment time.Time) bool {
-	t := time.NewTimer(time.Until(moment))
+// sleep waits; false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -138,7 +138,7 @@ func (s *stack) happen(ctx context.Context, e event) error {
 		if err := m.process.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
-		until(ctx, time.Now().Add(e.length))
+		sleep(ctx, e.length)
 		return m.process.Signal(syscall.SIGCONT)
 	}
 	return s.drain(ctx, m)
@@ -154,7 +154,7 @@ func (s *stack) drain(ctx context.Context, m *member) error {
 		if err := s.reload(others); err != nil {
 			return err
 		}
-		until(ctx, time.Now().Add(reloadTime))
+		sleep(ctx, reloadTime)
 	}
 	s.Forget(m.process)
 	patience, cancel := context.WithTimeout(ctx, 2*drainTime)

@@ -127,9 +127,7 @@ func (a *app) plain() enter {
 				leave := func() { _ = release.Run(context.WithoutCancel(ctx), client, []string{name}, owner).Err() }
 				return ctx, 0, leave, nil
 			}
-			select {
-			case <-time.After(lockers.Poll/2 + mathrand.N(lockers.Poll)):
-			case <-ctx.Done():
+			if !sleep(ctx, lockers.Poll/2+mathrand.N(lockers.Poll)) {
 				return nil, 0, nil, context.Cause(ctx)
 			}
 		}

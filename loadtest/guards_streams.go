@@ -97,10 +97,7 @@ func (q *queue) read(ctx context.Context, stream string, handle func(context.Con
 	for ctx.Err() == nil {
 		found, err := q.client.XRead(ctx, &redis.XReadArgs{Streams: []string{stream, last}, Count: entriesAtOnce, Block: readWait}).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			select {
-			case <-time.After(readWait):
-			case <-ctx.Done():
-			}
+			sleep(ctx, readWait)
 			continue
 		}
 		for _, s := range found {

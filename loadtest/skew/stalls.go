@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -65,7 +64,7 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 	defer cancel()
 	owner := func() (name string, err error) {
 		var e struct{ Worker struct{ Worker string } }
-		body, _, err := ask(ctx, http.MethodGet, "http://"+of.Admin+"/explain?key="+key, "")
+		body, _, err := servers.Ask(ctx, http.MethodGet, "http://"+of.Admin+"/explain?key="+key, "")
 		if err == nil {
 			err = json.Unmarshal(body, &e)
 		}
@@ -84,7 +83,7 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 	placed := make(chan error, 1)
 	go func() {
 		time.Sleep(50 * time.Millisecond) // of requests before the move
-		_, status, err := ask(ctx, http.MethodPost, "http://"+of.Admin+"/place?"+url.Values{"partition": {fmt.Sprint(partition)}, "worker": {to}}.Encode(), "")
+		_, status, err := servers.Ask(ctx, http.MethodPost, "http://"+of.Admin+"/place?"+url.Values{"partition": {fmt.Sprint(partition)}, "worker": {to}}.Encode(), "")
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("/place answers %d", status)
 		}
@@ -95,7 +94,7 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 	}()
 	for {
 		began := time.Now()
-		body, status, err := ask(ctx, http.MethodGet, "http://"+of.Listen+"/", key)
+		body, status, err := servers.Ask(ctx, http.MethodGet, "http://"+of.Listen+"/", key)
 		took := time.Since(began)
 		var answer struct{ Worker string }
 		if err != nil || status != http.StatusOK || json.Unmarshal(body, &answer) != nil {
@@ -116,19 +115,4 @@ func (s *site) move(ctx context.Context, of *cluster.Process, partition int, key
 			time.Sleep(time.Millisecond)
 		}
 	}
-}
-
-func ask(ctx context.Context, method, at, key string) (body []byte, status int, err error) {
-	req, err := http.NewRequestWithContext(ctx, method, at, nil)
-	if err != nil {
-		return nil, 0, err
-	}
-	req.Header.Set("X-Key", key)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer res.Body.Close()
-	body, err = io.ReadAll(res.Body)
-	return body, res.StatusCode, err
 }
