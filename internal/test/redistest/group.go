@@ -1,7 +1,10 @@
 package redistest
 
 import (
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -121,6 +124,23 @@ func StartSentinel(t testing.TB) *Sentinel {
 	s.Watcher.CLI("sentinel", "debug", "info-period", "200") // instead of 10 s
 	eventually(t, "the sentinel knows the replica", func() bool {
 		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", masterName), strconv.Itoa(replica.port))
+	})
+	return s
+}
+
+// startSentinelProcess needs a configuration file that it may write to.
+func startSentinelProcess(t testing.TB, master *Server) *Server {
+	t.Helper()
+	s := &Server{t: t, dir: t.TempDir()}
+	s.startOnFreePort(func(port int) []string {
+		file := filepath.Join(s.dir, "sentinel.conf")
+		config := fmt.Sprintf("port %d\nbind 127.0.0.1\nsentinel monitor %[2]s 127.0.0.1 %[3]d 1\n"+
+			"sentinel down-after-milliseconds %[2]s 1000\nsentinel failover-timeout %[2]s 3000\n",
+			port, masterName, master.port)
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{file, "--sentinel"}
 	})
 	return s
 }

@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster/proc"
+	"github.com/keyway-go/keyway/internal/test/certs"
 )
 
 // How long a server may take to start, and a group of them to do something:
@@ -241,4 +243,39 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		}
 	}
 	t.Fatalf("redistest: waited %v in vain until %s", patience, what)
+}
+
+// StartTLS starts a server that takes TLS alone, and returns the file of the
+// certificate authority that its certificate is from.
+func StartTLS(t testing.TB, config ...string) (s *Server, caFile string) {
+	t.Helper()
+	Require(t)
+	certDir := t.TempDir()
+	ca, err := certs.NewCA(certDir, "redistest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile, err := ca.Issue(certDir, "redis", certs.Loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = &Server{t: t, dir: t.TempDir(), args: config, tls: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
+	s.startOnFreePort(func(port int) []string {
+		return s.basics("--port", "0", "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
+			"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", ca.File)
+	})
+	return s, ca.File
+}
+
+// StartUnix starts a server that also listens on a unix socket.
+func StartUnix(t testing.TB, config ...string) (s *Server, socket string) {
+	t.Helper()
+	// A socket's path may have about 100 bytes; t.TempDir's can be longer.
+	dir, err := os.MkdirTemp("", "kw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket = filepath.Join(dir, "redis.sock")
+	return Start(t, append([]string{"--unixsocket", socket}, config...)...), socket
 }

@@ -1,8 +1,8 @@
 // Package report holds what a load test found out, and shows it: as a table, as
-// JSON, as a page with charts, and beside another one.
+// JSON, and as a page with charts.
 //
 // Files: series.go has what the other measurements share with it, plot.go a plot for them; report.go the
-// results, check.go whether they are right; then summary.go, overview.go, table.go, html.go with chart.go.
+// results, check.go whether they are right; then summary.go, table.go, html.go with chart.go.
 package report
 
 import (

@@ -37,6 +37,29 @@ func (r *Report) Text(w io.Writer, color bool) {
 	}
 }
 
+// matrix writes what each contender answered in each workload as a table.
+func (r *Report) matrix(w io.Writer, paint func(code, s string) string) {
+	lines := [][]string{{"requests/s, × the first"}}
+	for _, s := range r.Scenes {
+		lines[0] = append(lines[0], s.Name+"      ")
+	}
+	for _, c := range r.Checks {
+		line := []string{c.Contender}
+		for _, s := range r.Scenes {
+			var text string
+			if row := s.Row(c.Contender); row != nil {
+				text = fmt.Sprintf("%s %8s      ", Count(row.Median(PerSecond)), factor(row.Over(s.Rows[0], PerSecond)))
+				if row.Judged.Faults() > 0 {
+					text = strings.TrimRight(text, " ") + " WRONG"
+				}
+			}
+			line = append(line, text)
+		}
+		lines = append(lines, line)
+	}
+	fmt.Fprintln(w, strings.ReplaceAll(columns(lines), "WRONG", paint(red, "WRONG")))
+}
+
 func (r *Report) checks(w io.Writer, paint func(code, s string) string) {
 	lines := [][]string{{"correctness", "answered", "executed", "overlaps", "lost updates", "token regressions", "overtaken", "not executed", ""}}
 	codes := []string{""}
