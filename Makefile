@@ -94,7 +94,7 @@ chaos: ## try the promises on real processes for T (make chaos T=5m ARGS=-doors;
 .PHONY: campaign
 campaign: T = 10m
 campaign: ## try the promises on hosts of a network with every fault for T, as root on Linux (make campaign T=1h ARGS=--help; default 10m)
-	scripts/deps gcc libc6-dev redis-sentinel redis-server $(if $(findstring etcd,$(ARGS)),etcd-server)
+	scripts/deps gcc iproute2 libc6-dev redis-sentinel redis-server $(if $(findstring etcd,$(ARGS)),etcd-server)
 	cd internal/cmd/chaos && go run ./campaign -t $(T) $(ARGS)
 
 .PHONY: faults

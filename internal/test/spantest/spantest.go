@@ -2,12 +2,14 @@
 package spantest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -95,12 +97,8 @@ func titles(spans []Span) string {
 
 // ParentOf returns what the fields of a request say that its sender's span is.
 func ParentOf(traceparent string) trace.SpanContext {
-	var cfg trace.SpanContextConfig
-	if len(traceparent) == 55 {
-		cfg.TraceID, _ = trace.TraceIDFromHex(traceparent[3:35])
-		cfg.SpanID, _ = trace.SpanIDFromHex(traceparent[36:52])
-	}
-	return trace.NewSpanContext(cfg)
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
+	return trace.SpanContextFromContext(ctx)
 }
 
 // Expect compares attributes of a span; nil stands for none.

@@ -12,7 +12,7 @@
 //
 // It prints what was broken when and what clients saw, and exits with 1 if a
 // promise was broken. Which failures a fault allows stands in one table, [cast.kinds].
-// It needs root on Linux, redis-server and redis-sentinel, or etcd, and a C compiler.
+// It needs root on Linux, iproute2, redis-server and redis-sentinel, or etcd, and a C compiler.
 // All that it makes lives in namespaces of its own, and is gone with it however it ends.
 package main
 

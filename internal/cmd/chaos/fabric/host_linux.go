@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -116,30 +117,13 @@ func setUp(fd int, name string, addr netip.Addr) error {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		return err
 	}
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	for _, set := range []struct {
-		what  uint
-		value netip.Addr
-	}{{unix.SIOCSIFADDR, addr}, {unix.SIOCSIFNETMASK, netip.AddrFrom4([4]byte{255, 255, 255, 0})}} {
-		if err := request.SetInet4Addr(set.value.AsSlice()); err != nil {
-			return err
-		}
-		if err := unix.IoctlIfreq(s, set.what, request); err != nil {
-			return err
-		}
-	}
-	for _, device := range []string{"lo", name} {
-		up, err := unix.NewIfreq(device)
-		if err != nil {
-			return err
-		}
-		up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-		if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, up); err != nil {
-			return err
+	for _, args := range [][]string{
+		{"address", "add", netip.PrefixFrom(addr, 24).String(), "dev", name},
+		{"link", "set", name, "up"},
+		{"link", "set", "lo", "up"},
+	} {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil { // it is in the thread's namespace, too
+			return fmt.Errorf("ip %v: %w\n%s", args, err, out)
 		}
 	}
 	return nil
