@@ -1,6 +1,7 @@
 package test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -9,8 +10,8 @@ import (
 )
 
 // Dashboards are such as Grafana draws, of the data source that is provisioned, and
-// ask for metrics that docs/metrics.md has. That Prometheus takes their queries,
-// and those of requests get data, is seen by make deploy-test.
+// ask for metrics, labels and values that docs/metrics.md has. That Prometheus takes
+// their queries, and those of requests get data, is seen by make deploy-test.
 func TestDashboards(t *testing.T) {
 	all, err := dashboards.Load("../grafana/dashboards")
 	if err != nil {
@@ -51,13 +52,29 @@ func TestDashboards(t *testing.T) {
 				if target.LegendFormat == "" || target.Datasource != source {
 					t.Errorf("%s has a query without a legend, or to another source", at)
 				}
-				if name := metric(target.Expr); strings.HasPrefix(name, "keyway_") && !strings.Contains(documented, "`"+name+"`") {
+				name := metric(target.Expr)
+				if name == "" {
+					continue
+				}
+				_, row, found := strings.Cut(documented, "| `"+name+"` |")
+				if row, _, _ = strings.Cut(row, "\n"); !found {
 					t.Errorf("%s asks for %s, which docs/metrics.md does not have", at, name)
+				}
+				for _, used := range labels.FindAllStringSubmatch(target.Expr, -1) {
+					for label := range strings.SplitSeq(used[1]+used[2], ", ") {
+						_, values, listed := strings.Cut(row, "`"+label+"`:")
+						if label != "instance" && label != "le" && (!strings.Contains(row, "`"+label+"`") || listed && !strings.Contains(values, used[3])) {
+							t.Errorf("%s asks for the label %s %q of %s, which docs/metrics.md does not have", at, label, used[3], name)
+						}
+					}
 				}
 			}
 		}
 	}
 }
+
+// labels finds the labels that a query sums by, or whose value it wants.
+var labels = regexp.MustCompile(`by \(([\w, ]+)\)|(\w+)="(\w[\w-]*)"`)
 
 // metric returns the name of the metric of a query that has one of Keyway.
 func metric(expr string) string {
