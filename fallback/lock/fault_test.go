@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -123,6 +125,25 @@ func TestContextEndsInMidAcquireAndTheKeyIsFreeAtOnce(t *testing.T) {
 			eventually(t, time.Minute, "the key is free", func() bool { return !held(server, name) })
 		})
 	}
+}
+
+// A group of goroutines ends its context with the error of the first that failed, which may be an answer of Redis.
+func TestContextThatEndsWithAnAnswerOfRedisLeavesNothingLocked(t *testing.T) {
+	server, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{TTL: 5 * time.Minute, Timeout: time.Minute})
+	warm(t, l)
+	proxy.Set(netproxy.ToClient, netproxy.Fault{Stall: true})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := l.Lock(ctx, "key")
+		failed <- err
+	}()
+	eventually(t, time.Minute, "the key is locked", func() bool { return held(server, "key") })
+	cancel(fmt.Errorf("reading the stock: %w", redis.Nil))
+	wantErr(t, <-failed, redis.Nil)
+	proxy.Heal()
+	eventually(t, time.Minute, "the key is free", func() bool { return !held(server, "key") })
 }
 
 func TestDoneContextLosesAgainstAGrant(t *testing.T) {

@@ -77,13 +77,14 @@ func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, keys []
 	}
 	c.args = append(c.args, args...)
 	n.submit(c)
+	answered := false
 	select {
 	case <-c.done:
-		reply = c.cmd
-	case <-ctx.Done():
+		reply, answered = c.cmd, !unanswered(c.cmd.Err())
+	case <-ctx.Done(): // the cause may be an answer to something else
 		reply = redis.NewCmdResult(nil, context.Cause(ctx))
 	}
-	if takes != nil && unanswered(reply.Err()) {
+	if takes != nil && !answered {
 		takes.unsettled.Store(true)
 	}
 	return reply
