@@ -54,6 +54,7 @@ type held struct {
 	lock      holder.Lock
 	cancel    context.CancelCauseFunc           // of its caller's work
 	turns     *list.List                        // callers that get it next; may be nil
+	gather    *time.Timer                       // makes the next call for the line; nil if the turns do not delay it
 	within    map[*Lock]context.CancelCauseFunc // of calls within that work
 	ended     bool                              // the work is over, and the last of those calls ends the hold
 	extending chan struct{}                     // full while the owner is asked for another lease; nil if it never was

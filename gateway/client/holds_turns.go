@@ -20,9 +20,7 @@ import (
 // overtakes no caller that asked before them.
 type callerLine struct {
 	lineKey
-	waiting list.List   // of *turn
-	after   *held       // whose turns are waited for before the next call; nil while one is under way
-	gather  *time.Timer // of that wait
+	waiting list.List // of *callerTurn
 }
 
 // gather is for how long a call waits for more callers while others have the key. It is longer than a call to an owner
@@ -157,7 +155,11 @@ func (hs *holdings) askTogether(ctx, traced context.Context, l *callerLine, toge
 		a.held.giveLocked()
 	}
 	if err == nil && together.Len() > 0 {
-		hs.gatherLocked(l, a.held)
+		a.held.gather = time.AfterFunc(gather, func() {
+			hs.mu.Lock()
+			defer hs.mu.Unlock()
+			hs.leaveLocked(l, nil)
+		})
 	} else {
 		hs.leaveLocked(l, err)
 	}
@@ -167,25 +169,11 @@ func (hs *holdings) askTogether(ctx, traced context.Context, l *callerLine, toge
 	}
 }
 
-// gatherLocked has the next call for l made when the last turn of h begins, or soon.
-func (hs *holdings) gatherLocked(l *callerLine, h *held) {
-	l.after = h
-	l.gather = time.AfterFunc(gather, func() {
-		hs.mu.Lock()
-		defer hs.mu.Unlock()
-		hs.gatheredLocked(h)
-	})
-}
-
 // gatheredLocked has the call made that waits for the turns of h, if there is one.
 func (hs *holdings) gatheredLocked(h *held) {
-	l := h.line
-	if l == nil || l.after != h {
-		return
+	if h.gather != nil && h.gather.Stop() {
+		hs.leaveLocked(h.line, nil)
 	}
-	l.gather.Stop()
-	l.after, l.gather = nil, nil
-	hs.leaveLocked(l, nil)
 }
 
 // giveLocked gives the key to the first that waits for a turn of h.
