@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -171,47 +170,43 @@ func (l *Locker) endHandle(t *tenure) (r unlocking, last, local bool) {
 	return r, true, false
 }
 
-// send frees the lock in Redis. It reports whether other processes are known to wait for the lock.
+// send frees the lock in Redis. It reports whether other processes are known to wait for the lock. Without an answer it
+// continues in the background.
 func (r unlocking) send(ctx context.Context) (bool, error) {
-	l := r.t.hold.l
-	f, err := l.server.release(ctx, r.claim)
-	if err == nil {
-		l.yield(r.t.hold.names[0], r.turn, f.others, r.began)
-		return f.others, r.answered(l.at(r.began), f.freed, false, nil)
+	h := r.t.hold
+	l := h.l
+	f, unanswered := l.server.release(ctx, r.claim)
+	if unanswered == nil {
+		l.yield(h.names[0], r.turn, f.others, r.began)
+		return f.others, r.answered(f.freed, nil)
 	}
 	result := make(chan error, 1)
 	l.spawn(func() {
-		result <- r.repeat(err)
-		l.next(r.t.hold.names[0], r.turn)
+		h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
+		freed, err := l.cfg.repeatRelease(l.server, r.claim, r.until, l.closing)
+		if err != nil {
+			result <- r.told(h.decide(nil, func() holder.Decision { return h.lock.GiveUp(l.now(), true) }), err)
+		} else {
+			result <- r.answered(freed, unanswered)
+		}
+		l.next(h.names[0], r.turn)
 	})
 	select {
 	case told := <-result:
 		return false, told
 	case <-ctx.Done():
-		return false, fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, r.t.hold.names, context.Cause(ctx))
+		return false, fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, context.Cause(ctx))
 	}
-}
-
-// repeat continues a release whose first try got no answer.
-func (r unlocking) repeat(first error) error {
-	h := r.t.hold
-	h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
-	held, err := h.l.cfg.repeatRelease(h.l.server, r.claim, r.until, h.l.closing)
-	if err != nil {
-		return r.told(h.decide(nil, func() holder.Decision { return h.lock.GiveUp(h.l.now(), true) }), err)
-	}
-	return r.answered(h.l.now(), held, true, first)
 }
 
 // answered takes what a server says of a release: whether it has freed the lock. unknown is the error if that does not say
 // enough.
-func (r unlocking) answered(now lease.Instant, freed, repeated bool, unknown error) error {
+func (r unlocking) answered(freed bool, unknown error) error {
 	h, a := r.t.hold, holder.Gone
 	if freed {
 		a = holder.Held
 	}
-	d := h.decide(nil, func() holder.Decision { return h.lock.Answered(now, a, repeated) })
-	return r.told(d, unknown)
+	return r.told(h.decide(nil, func() holder.Decision { return h.lock.Answered(h.l.now(), a, false) }), unknown)
 }
 
 // told returns the error that describes the lock's end. err is the reason if that is unknown.
