@@ -50,17 +50,18 @@ type held struct {
 	holder *holdings
 	line   *callerLine // of the callers that have it in turn; nil if one caller asked alone
 
+	extending chan struct{} // full while the owner is asked for another lease
+
 	// Guarded by holder.mu.
-	lock      holder.Lock
-	cancel    context.CancelCauseFunc           // of its caller's work
-	turns     *list.List                        // callers that get it next; may be nil
-	gather    *time.Timer                       // makes the next call for the line; nil if the turns do not delay it
-	within    map[*Lock]context.CancelCauseFunc // of calls within that work
-	ended     bool                              // the work is over, and the last of those calls ends the hold
-	extending chan struct{}                     // full while the owner is asked for another lease; nil if it never was
-	owner     ring.Member
-	peer      *send.Peer   // the owner, in use by this hold
-	told      chan<- error // gets the result of [Lock.Unlock]; nil without a waiter
+	lock   holder.Lock
+	cancel context.CancelCauseFunc           // of its caller's work
+	turns  *list.List                        // callers that get it next; may be nil
+	gather *time.Timer                       // makes the next call for the line; nil if the turns do not delay it
+	within map[*Lock]context.CancelCauseFunc // of calls within that work
+	ended  bool                              // the work is over, and the last of those calls ends the hold
+	owner  ring.Member
+	peer   *send.Peer   // the owner, in use by this hold
+	told   chan<- error // gets the result of [Lock.Unlock]; nil without a waiter
 }
 
 func (hs *holdings) init(c *Client, ttl time.Duration) {

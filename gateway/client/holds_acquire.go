@@ -107,7 +107,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 func (a *acquisition) hold(p *send.Peer, owner ring.Member, l holder.Lock) *held {
 	return &held{
 		ref: holds.Ref{ID: a.id, Partition: a.client.workers.Ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
-		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {},
+		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {}, extending: make(chan struct{}, 1),
 	}
 }
 

@@ -143,15 +143,9 @@ func (hs *holdings) askOwner(ctx context.Context, method, key string, partition 
 
 // extend asks the owner of h for a lease of ttl from now on, 0 for that which h has.
 func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.Duration) error {
-	hs.mu.Lock()
-	if h.extending == nil {
-		h.extending = make(chan struct{}, 1)
-	}
-	one := h.extending
-	hs.mu.Unlock()
 	select {
-	case one <- struct{}{}:
-		defer func() { <-one }()
+	case h.extending <- struct{}{}:
+		defer func() { <-h.extending }()
 	case <-ctx.Done():
 		return fmt.Errorf("client: extending the lock of %q: %w", h.key, context.Cause(ctx))
 	}
