@@ -223,6 +223,42 @@ func (r unlocking) told(d holder.Decision, err error) error {
 	return fmt.Errorf("%w: %q", locking.ErrNotOwner, names)
 }
 
+// Downgrade turns a lock that Lock or TryLock took into one for reading, without letting another
+// caller in between; its token stays. It returns locking.ErrNotOwner if the lock is gone or
+// another's. After any other error the lock is still held, but its mode is unknown until Downgrade
+// is repeated. It must not run at the same time as the lock's Unlock.
+func (k *Lock) Downgrade(ctx context.Context) error {
+	t := k.tenure
+	h := t.hold
+	return t.alone(ctx, func(c *claim, nested bool) error {
+		switch {
+		case c.read:
+			return nil
+		case nested, len(h.names) > 1:
+			return fmt.Errorf("%w: only a lock of one key that is not held reentrantly can be downgraded", ErrNested)
+		}
+		h.mu.Lock()
+		turn := h.turn
+		h.turn = 0 // from now on it may be a reader's lock, which is passed on to nobody
+		h.mu.Unlock()
+		h.l.next(h.names[0], turn)
+		sent := h.l.now()
+		said, err := h.l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
+		if err != nil {
+			return fmt.Errorf("lock: downgrading %q: %w", h.names, err)
+		}
+		h.decide(ErrLost, func() holder.Decision {
+			if said != holder.Held {
+				return h.lock.Lose()
+			}
+			h.lock.Retaken(sent, holder.Grant{Lease: c.opts.TTL, Next: t.token + 1})
+			h.claim = c.reader()
+			return holder.Wait
+		})
+		return t.ended()
+	})
+}
+
 // reenter returns a lock on what ctx already holds, or nil if it holds none
 // of it.
 func (l *Locker) reenter(ctx context.Context, names []string, read bool) (*Lock, error) {

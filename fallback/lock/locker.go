@@ -165,6 +165,34 @@ func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (
 	return l.acquireNames(ctx, []string{key}, false, true, opts)
 }
 
+// TryRLock takes the lock of a key for reading, shared with other readers, or returns
+// locking.ErrLocked if a writer holds it or waits for it.
+func (l *Locker) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return l.acquireNames(ctx, []string{key}, true, false, opts)
+}
+
+// RLock takes the lock of a key for reading, as Lock does for writing. A waiting writer keeps out
+// readers that come later.
+func (l *Locker) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return l.acquireNames(ctx, []string{key}, true, true, opts)
+}
+
+// TryLockAll takes the locks of several keys if all are free, and otherwise returns
+// locking.ErrLocked. See LockAll.
+func (l *Locker) TryLockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
+	return l.acquireNames(ctx, distinct(keys), false, false, opts)
+}
+
+// LockAll takes the locks of several keys in one step, all or none, so callers with overlapping
+// sets cannot deadlock. It also excludes callers that lock one of the keys alone. Order and
+// repetitions do not matter. The options are those of Lock, for all keys together.
+//
+// In a cluster all keys must be in one slot. Redis derives the slot from the part in braces: with a
+// Prefix like "{orders}:" all keys of a Locker are in one.
+func (l *Locker) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
+	return l.acquireNames(ctx, distinct(keys), false, true, opts)
+}
+
 // acquireNames is every way to acquire: names are sorted and distinct.
 func (l *Locker) acquireNames(ctx context.Context, names []string, read, wait bool, opts []locking.Option) (*Lock, error) {
 	began := time.Now()
@@ -340,6 +368,39 @@ func (cfg *Config) repeatRelease(s lockServer, c *claim, until time.Time, closin
 		pause := cfg.backOff(failures)
 		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, closing) {
 			return f.freed, err
+		}
+	}
+}
+
+// State is who has the lock of a key.
+type State struct {
+	Held    bool
+	Readers int           // who share it; 0 if it is held exclusively, or free
+	Label   string        // of the holder, or of one of the readers; "" if it has none, or is another program
+	Left    time.Duration // until the lock is free if nobody renews or unlocks it
+	Token   int64         // the highest fencing token that a holder up to now can have; 0 if none is known
+	Waiting int           // with FIFO: callers that wait, of all processes
+}
+
+// State says who has the lock of a key, in either mode.
+func (l *Locker) State(ctx context.Context, key string) (State, error) {
+	var s State
+	err := l.repeat(ctx, func() (err error) {
+		s, err = l.server.state(ctx, key)
+		return err
+	})
+	if err != nil {
+		return State{}, fmt.Errorf("lock: asking for the state of %q: %w", key, err)
+	}
+	return s, nil
+}
+
+// repeat makes a call that may be repeated, up to three times.
+func (l *Locker) repeat(ctx context.Context, call func() error) error {
+	for failures := 1; ; failures++ {
+		err := call()
+		if err == nil || failures == 3 || !passing(err) || l.wait(ctx, new(lockBell), l.cfg.backOff(failures)) != nil {
+			return err
 		}
 	}
 }

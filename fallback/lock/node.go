@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -198,4 +199,30 @@ func passing(err error) bool {
 	return unanswered(err) || slices.ContainsFunc(
 		[]string{"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "NOSCRIPT", "BUSY"},
 		func(state string) bool { return redis.HasErrorPrefix(err, state) })
+}
+
+func (n *lockNode) state(ctx context.Context, name string) (State, error) {
+	keys := []string{n.l.cfg.key("", name), n.l.cfg.key("fence:", name), n.l.cfg.key("waiting:", name)}
+	values, err := n.run(ctx, nil, &scripts.state, keys, n.l.cfg.FIFO).Slice()
+	if err != nil || len(values) != 6 {
+		return State{}, cmp.Or(err, fmt.Errorf("%w: %v, want six values", errUnexpected, values))
+	}
+	numbers, err := redis.NewCmdResult(values[1:], nil).Int64Slice()
+	owner, isOwner := values[0].(string)
+	if err != nil || !isOwner {
+		return State{}, fmt.Errorf("%w: %v, want integers after an owner", errUnexpected, values)
+	}
+	s := State{Held: numbers[0] == 1, Label: labelOf(owner), Token: numbers[3], Waiting: int(numbers[4])}
+	if s.Held {
+		s.Readers, s.Left = int(numbers[1]), time.Duration(max(numbers[2], 0))*time.Millisecond
+	}
+	return s, nil
+}
+
+// labelOf is the label in an owner; "" if it has none or is another program's.
+func labelOf(owner string) string {
+	if len(owner) <= ownerLen || owner[0] != 'w' && owner[0] != 'r' || owner[ownerLen] != ':' {
+		return ""
+	}
+	return strings.ToValidUTF8(owner[ownerLen+1:], "?")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -217,4 +218,35 @@ func (q *quorum) verdict(ctx context.Context, ask asking) (holder.Answer, error)
 		verdict = min(verdict, v.value) // another's
 	}
 	return answer(verdict), nil
+}
+
+// state is that of a majority: for how long it has the lock held, and the
+// highest token that any has seen.
+func (q *quorum) state(ctx context.Context, name string) (State, error) {
+	var mu sync.Mutex
+	var held []State
+	token := int64(0)
+	t, err := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
+		s, err := n.state(ctx, name)
+		mu.Lock()
+		defer mu.Unlock()
+		token = max(token, s.Token)
+		if !s.Held {
+			return 0, err
+		}
+		held = append(held, s)
+		return 1, err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	switch {
+	case err != nil:
+		return State{}, err
+	case t.yes < q.need:
+		return State{Token: token}, nil
+	}
+	slices.SortFunc(held, func(a, b State) int { return int(a.Left - b.Left) })
+	s := held[len(held)-q.need]
+	s.Token = token
+	return s, nil
 }
