@@ -271,7 +271,7 @@ func (l *Locker) queue(w want) (*Lock, error) {
 	case err == nil && h != nil:
 		return l.follow(w, turn, h)
 	case err == nil:
-		return l.lead(w, turn)
+		return l.contend(w, turn)
 	case h != nil:
 		k, _ := h.beginTenure(w, 0)
 		l.decline(k)
@@ -322,7 +322,7 @@ func (l *Locker) follow(w want, turn int64, h *heldClaim) (*Lock, error) {
 		l.next(w.names[0], turn)
 		return nil, err
 	}
-	return l.lead(w, turn)
+	return l.contend(w, turn)
 }
 
 // beginTenure begins the work of the next caller, if the hold is what it wants and others cannot have the lock. Otherwise the
@@ -341,15 +341,6 @@ func (h *heldClaim) beginTenure(w want, turn int64) (k *Lock, begun bool) {
 
 func (l *Locker) decline(k *Lock) {
 	l.spawn(func() { _ = k.Unlock(context.Background()) })
-}
-
-// lead contends for the lock in Redis.
-func (l *Locker) lead(w want, turn int64) (*Lock, error) {
-	k, err := l.contend(w, turn)
-	if err != nil {
-		l.next(w.names[0], turn)
-	}
-	return k, err
 }
 
 // next ends a turn, so that the next caller has it; a turn of 0 is none.

@@ -254,9 +254,14 @@ type ask struct {
 // for it, and one of them contends in Redis.
 func (a *ask) plain(fifo bool) bool { return !a.read && !fifo && len(a.names) == 1 }
 
-// contend takes locks in Redis, or returns an error after which nothing of
-// the claim stays there.
-func (l *Locker) contend(w want, turn int64) (*Lock, error) {
+// contend takes locks in Redis, or returns an error after which nothing of the claim stays there, and another caller of this
+// process has its turn.
+func (l *Locker) contend(w want, turn int64) (_ *Lock, err error) {
+	defer func() {
+		if err != nil {
+			l.next(w.names[0], turn)
+		}
+	}()
 	ctx, c := w.ctx, l.claim(w.ask)
 	bell := &lockBell{hubs: l.hubs, locks: c.locks}
 	defer bell.close()

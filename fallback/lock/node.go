@@ -89,10 +89,12 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 		stay = lockWaiterLease.Milliseconds()
 	}
 	ttl := c.opts.TTL.Milliseconds()
+	plain := first && c.plain(c.cfg.FIFO)
 	var reply *redis.Cmd
 	switch {
-	case first && c.plain(c.cfg.FIFO):
-		return n.tryClaim(ctx, c)
+	case plain:
+		keys := []string{c.gone(c.owner), c.locks[0], c.cfg.key("fence:", c.names[0])}
+		reply = n.run(ctx, c, &scripts.take, keys, c.owner, ttl, c.reserve)
 	case c.cfg.FIFO:
 		reply = n.run(ctx, c, &scripts.fifo, c.keys(), c.owner, ttl, c.reserve, stay, n.publish)
 	case c.read:
@@ -100,7 +102,9 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	default:
 		reply = n.run(ctx, c, &scripts.acquire, c.keys(), c.owner, ttl, c.reserve, stay, !first)
 	}
-	c.queued.Store(c.waits)
+	if !plain {
+		c.queued.Store(c.waits)
+	}
 	status, value, err := pair(reply)
 	switch {
 	case err != nil:
@@ -109,20 +113,6 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 		return grant{token: value}, nil
 	default:
 		return grant{left: time.Duration(value) * time.Millisecond}, nil
-	}
-}
-
-// tryClaim is the first try of a claim on one lock.
-func (n *lockNode) tryClaim(ctx context.Context, c *claim) (grant, error) {
-	keys := []string{c.gone(c.owner), c.locks[0], c.cfg.key("fence:", c.names[0])}
-	value, err := n.run(ctx, c, &scripts.take, keys, c.owner, c.opts.TTL.Milliseconds(), c.reserve+1).Int64()
-	switch {
-	case err != nil:
-		return grant{}, err
-	case value < 0:
-		return grant{left: time.Duration(-1-value) * time.Millisecond}, nil
-	default:
-		return grant{token: value}, nil
 	}
 }
 
@@ -149,29 +139,22 @@ func renewing(c *claim, floor int64) asking {
 }
 
 func (n *lockNode) release(ctx context.Context, c *claim) (freeing, error) {
-	if !c.queued.Load() && !c.unsettled.Load() && c.plain(c.cfg.FIFO) {
-		return n.give(ctx, c)
+	var reply *redis.Cmd
+	if !c.queued.Load() && !c.unsettled.Load() && c.plain(c.cfg.FIFO) { // nothing went wrong since it was taken
+		reply = n.run(ctx, nil, &scripts.give, []string{c.locks[0], c.cfg.key("bell:", c.names[0])}, c.owner, n.publish)
+	} else {
+		gone := int64(0)
+		if c.unsettled.Load() {
+			gone = tombstone(c.opts.TTL).Milliseconds()
+		}
+		reply = n.run(ctx, nil, &scripts.release, c.keys(), c.owner, gone, n.publish, c.queued.Load(), c.cfg.FIFO)
 	}
-	gone := int64(0)
-	if c.unsettled.Load() {
-		gone = tombstone(c.opts.TTL).Milliseconds()
-	}
-	freed, told, err := pair(n.run(ctx, nil, &scripts.release, c.keys(), c.owner, gone, n.publish, c.queued.Load(), c.cfg.FIFO))
-	if err != nil {
-		return freeing{}, err
-	}
-	return freeing{freed: freed == int64(len(c.names)), others: n.others(c, told)}, nil
+	freed, told, err := pair(reply)
+	return freeing{freed: err == nil && freed == int64(len(c.names)), others: n.others(c, told)}, err
 }
 
 // tombstone is how long an owner's tombstone stays.
 func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second) }
-
-// give releases what take took, if nothing went wrong in between.
-func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
-	keys := []string{c.locks[0], c.cfg.key("bell:", c.names[0])}
-	value, err := n.run(ctx, nil, &scripts.give, keys, c.owner, n.publish).Int64()
-	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
-}
 
 // others reports whether another client was told of a release.
 func (n *lockNode) others(c *claim, told int64) bool {

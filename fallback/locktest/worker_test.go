@@ -159,7 +159,7 @@ type brokenRelease map[string]string // by SHA-1
 func breakRelease() (brokenRelease, error) {
 	b := brokenRelease{}
 	for file, script := range map[string]string{
-		"../lock/lua/give.lua":    "redis.call('DEL', KEYS[1]) return 1 + redis.call('PUBLISH', KEYS[1], '')",
+		"../lock/lua/give.lua":    "redis.call('DEL', KEYS[1]) return {1, redis.call('PUBLISH', KEYS[1], '')}",
 		"../lock/lua/release.lua": "redis.call('DEL', KEYS[2]) return {1, redis.call('PUBLISH', KEYS[2], '')}",
 	} {
 		source, err := os.ReadFile(file)
