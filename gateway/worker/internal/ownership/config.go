@@ -139,6 +139,7 @@ type Shell struct {
 	drained    bool  // it was told to leave the ring, until it is told to come back
 	Moves      Moves
 	renewals   renewals
+	progress   time.Time // when the progress of leaving is logged next
 
 	highest int64     // epoch that any life knew of
 	floor   int64     // highest epoch that a member of view announces

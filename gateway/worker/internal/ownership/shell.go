@@ -65,7 +65,7 @@ func (s *Shell) run() {
 		s.noteSettled()
 		s.publish()
 		s.turn.End()
-		timer.Reset(min(s.untilNext(), joins, s.tellEpoch(time.Now()), s.Moves.flush()))
+		timer.Reset(min(s.untilNext(), joins, s.tellEpoch(time.Now()), s.Moves.flush(), s.noteProgress(time.Now())))
 		select {
 		case <-s.ctx.Done():
 			return
@@ -227,6 +227,28 @@ func (s *Shell) tellWait(l *life, snapshot records.Snapshot) {
 		}
 		l.told, l.wait = true, wait
 	}
+}
+
+// progressEvery is how often it is logged what a worker that leaves the ring still has.
+const progressEvery = 5 * time.Second
+
+// noteProgress logs that. It returns after how long it wants to be called again.
+func (s *Shell) noteProgress(now time.Time) time.Duration {
+	if !s.leaving && !s.drained {
+		s.progress = time.Time{}
+		return time.Hour
+	}
+	if s.progress.IsZero() {
+		s.progress = now.Add(progressEvery)
+	}
+	if left := s.progress.Sub(now); left > 0 {
+		return left
+	}
+	s.progress = now.Add(progressEvery)
+	if serving, running := s.cfg.Keys.Serving(), s.cfg.Keys.Running(); serving+running > 0 {
+		s.cfg.Logger.Info("this worker is still leaving the ring", "worker", s.cfg.Name, "partitions", serving, "running", running)
+	}
+	return progressEvery
 }
 
 // In a cluster of more than a few members a worker joins the ring after a calm: a time without
