@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/keyway-go/keyway/internal/kept"
 	"github.com/keyway-go/keyway/internal/records"
@@ -20,9 +22,10 @@ var errPartly = errors.New("etcd: only a part of the changes was written")
 // still serve.
 var errLost = errors.New("etcd: data were lost")
 
-// maxJobs bounds the partitions that one transaction changes: etcd takes 128 operations and 1.5 MiB by default. If it
-// refuses a transaction for its size, further ones are smaller.
-const maxJobs = 100
+const (
+	maxJobs = 100 // partitions that one transaction changes: etcd takes 128 operations and 1.5 MiB by default
+	atOnce  = 4   // transactions of one call
+)
 
 // job changes a partition.
 type job struct {
@@ -34,26 +37,57 @@ type job struct {
 func (s *Store) partitionKey(p int) string { return s.key("partition", fmt.Sprintf("%06d", p)) }
 
 // change carries out jobs, in few transactions, and returns the partition of each one as it
-// is afterwards. Unless the incarnation is "", it needs to have a session. Once it has written, no error is definite.
+// is afterwards. Unless the incarnation is "", it needs to have a session.
 func (s *Store) change(ctx context.Context, gen, incarnation string, jobs []job) ([]*partition, error) {
 	after := make([]*partition, len(jobs))
-	most := maxJobs
-	for from := 0; from == 0 || from < len(jobs); { // without jobs, the session is looked at
-		to := min(from+most, len(jobs))
-		err := s.changeTogether(ctx, gen, incarnation, jobs[from:to], after[from:to])
-		definite := errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone)
-		switch {
-		case err == nil:
-			from = max(to, 1)
-		case tooLarge(err) && to-from > 1:
-			most = (to - from) / 2
-		case definite && from > 0:
-			return nil, fmt.Errorf("%w: then %v", errPartly, err)
-		default:
-			return nil, err
-		}
+	var transactions errgroup.Group
+	transactions.SetLimit(atOnce)
+	errs := make([]error, max(1, (len(jobs)+maxJobs-1)/maxJobs)) // without jobs, the session is looked at
+	for i := range errs {
+		from, to := i*maxJobs, min((i+1)*maxJobs, len(jobs))
+		transactions.Go(func() error {
+			errs[i] = s.changeSome(ctx, gen, incarnation, jobs[from:to], after[from:to])
+			return nil
+		})
+	}
+	transactions.Wait()
+	if err := together(errs...); err != nil {
+		return nil, err
 	}
 	return after, nil
+}
+
+// together returns the error of a call whose parts returned errs. It is definite only if no part has written anything.
+func together(errs ...error) (err error) {
+	for _, e := range errs {
+		switch {
+		case e != nil && !isDefinite(e):
+			return e
+		case e != nil:
+			err = e
+		}
+	}
+	if err != nil && slices.Contains(errs, nil) {
+		err = fmt.Errorf("%w: then %v", errPartly, err)
+	}
+	return err
+}
+
+// changeSome carries out jobs in one transaction, or in several if etcd refuses that one for its size.
+func (s *Store) changeSome(ctx context.Context, gen, incarnation string, jobs []job, after []*partition) error {
+	err := s.changeTogether(ctx, gen, incarnation, jobs, after)
+	if !tooLarge(err) || len(jobs) == 1 {
+		return err
+	}
+	half := len(jobs) / 2
+	if err = s.changeSome(ctx, gen, incarnation, jobs[:half], after[:half]); err != nil {
+		return err
+	}
+	return together(nil, s.changeSome(ctx, gen, incarnation, jobs[half:], after[half:]))
+}
+
+func isDefinite(err error) bool {
+	return errors.Is(err, records.ErrGeneration) || errors.Is(err, records.ErrSessionGone)
 }
 
 // changeTogether carries out jobs in one transaction. It sets the partition of each one in after.

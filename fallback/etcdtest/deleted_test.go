@@ -75,37 +75,6 @@ func TestTrapDeletedPartition(t *testing.T) {
 	}
 }
 
-// The caller takes ErrGeneration to mean that nothing was written. A call for many partitions may find out after it has
-// written some of them.
-func TestTrapPartlyWritten(t *testing.T) {
-	t.Parallel()
-	server := startMembers(t, 1, nil)
-	raw := rawClient(t, server[0])
-	const partitions = 101 // of which one transaction changes a hundred
-	s := kit.Must(etcd.New(storeURL(server), store.Config{Settings: ring.Settings{TTL: shortTTL, Ring: ring.Config{Partitions: partitions}}, NewCluster: true}))
-	defer s.Close()
-	gen := kit.Must(s.Generation(t.Context()))
-	var held []records.Holding
-	for p := range partitions {
-		held = append(held, records.Holding{Partition: p, Epoch: 1})
-	}
-	var changes []records.Change
-	for _, state := range kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, held)) {
-		changes = append(changes, records.Change{Op: records.OpAdvance, Partition: state.Partition, From: state.Record})
-	}
-	for range 2 { // the first look shows all
-		kit.Must(s.Observe(t.Context(), gen, "a", 0, nil))
-	}
-	kit.Must(raw.Delete(t.Context(), "{keyway:keyway}/partition/000100"))
-	if _, err := s.Apply(t.Context(), gen, "a", changes); err == nil || errors.Is(err, records.ErrGeneration) || s.Trouble() != nil {
-		t.Errorf("changes of which the last begins a generation: %v, want an error that is not definite; trouble: %v", err, s.Trouble())
-	}
-	next := kit.Must(s.Generation(t.Context()))
-	if first := kit.Must(s.Observe(t.Context(), next, "", 0, nil)).Partitions[0]; next == gen || first.Record.Epoch <= changes[0].From.Epoch {
-		t.Errorf("the first change has left %v in generation %s, after %v in %s", first.Record, next, changes[0].From, gen)
-	}
-}
-
 // A session is over when its lease is, or when somebody has deleted its details: it cannot be renewed, and its latest
 // renewal remains the one before.
 func TestTrapDeletedSession(t *testing.T) {
