@@ -76,6 +76,7 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 	if h.Incarnation == "" {
 		return records.ErrSessionGone
 	}
+	lease, startLease := s.granting(ctx, ttl), s.granting(ctx, 30*s.handle.Given.TTL)
 	alive, details, start := s.key("alive", h.Incarnation), s.key("session", h.Incarnation), s.key("start", h.Name)
 	gone, released := s.key("gone", h.Incarnation), s.key("released", h.Incarnation)
 	reads := append(s.whoLives(), clientv3.OpGet(alive), clientv3.OpGet(details), clientv3.OpGet(gone), clientv3.OpGet(released), clientv3.OpGet(start),
@@ -93,17 +94,17 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 		if st.has(released) || st.has(gone) || st.has(details) && !st.has(alive) {
 			return records.ErrSessionGone
 		}
-		lease, err := s.grant(ctx, ttl)
+		id, err := lease()
 		if err != nil {
 			return err
 		}
 		joins := st.now
 		if h.Name != "" {
-			if joins, err = s.start(ctx, st, start, h.Incarnation); err != nil {
+			if joins, err = s.start(st, start, h.Incarnation, startLease); err != nil {
 				return err
 			}
 		}
-		st.put(alive, "", clientv3.WithLease(lease))
+		st.put(alive, "", clientv3.WithLease(id))
 		st.put(details, stores.Join(h.Name, h.Addr, h.Gossip, number(joins.UnixMilli())))
 		st.put(s.key("changed/sessions"), "")
 		return s.sweep(ctx, st)
@@ -113,7 +114,7 @@ func (s *Store) register(ctx context.Context, gen string, h records.Session, ttl
 // start records that a name has a new incarnation, and returns when that may join the ring. If
 // incarnations of a name die one after the other, each joins later, from the third on. This ends
 // when one has left in order or lived for long.
-func (s *Store) start(ctx context.Context, st *step, key, incarnation string) (time.Time, error) {
+func (s *Store) start(st *step, key, incarnation string, granted func() (clientv3.LeaseID, error)) (time.Time, error) {
 	deaths, at := int64(0), st.now
 	if last := st.read[key]; last != nil {
 		f := stores.Read(string(last.Value))
@@ -125,7 +126,7 @@ func (s *Store) start(ctx context.Context, st *step, key, incarnation string) (t
 			deaths, at = died, time.UnixMilli(began)
 		}
 	}
-	lease, err := s.grant(ctx, 30*s.handle.Given.TTL)
+	lease, err := granted()
 	if err != nil {
 		return at, err
 	}
@@ -216,6 +217,7 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 		return nil
 	}
 	alive, details, released := s.key("alive", incarnation), s.key("session", incarnation), s.key("released", incarnation)
+	lease := s.granting(ctx, hour)
 	name := s.nameOf(incarnation)
 	for again := true; again; {
 		start := s.key("start", name)
@@ -228,7 +230,7 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 			if again = name != known; again || st.has(released) && !st.has(alive) {
 				return nil
 			}
-			lease, err := s.grant(ctx, hour)
+			id, err := lease()
 			if err != nil {
 				return err
 			}
@@ -238,7 +240,7 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 			st.delete(alive)
 			st.delete(details)
 			st.delete(s.key("gone", incarnation))
-			st.put(released, "", clientv3.WithLease(lease))
+			st.put(released, "", clientv3.WithLease(id))
 			st.put(s.key("changed/sessions"), "")
 			return nil
 		})

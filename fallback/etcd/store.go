@@ -159,4 +159,11 @@ func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.Lease
 	return id, err
 }
 
+// granting asks for a lease while the caller goes on. The function that it returns waits for the answer.
+func (s *Store) granting(ctx context.Context, ttl time.Duration) func() (clientv3.LeaseID, error) {
+	lease := sync.OnceValues(func() (clientv3.LeaseID, error) { return s.grant(ctx, ttl) })
+	s.handle.Go(func() { _, _ = lease() })
+	return lease
+}
+
 func (s *Store) key(parts ...string) string { return s.prefix + strings.Join(parts, "/") }
