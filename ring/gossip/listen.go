@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -105,10 +106,7 @@ func resolveAll(ctx context.Context, hostport, defaultPort string) ([]netip.Addr
 	if err != nil {
 		return nil, err
 	}
-	// IPv4 first: a name such as localhost then means the same on all members.
-	slices.SortStableFunc(ips, func(a, b netip.Addr) int {
-		return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen())
-	})
+	slices.SortStableFunc(ips, byLength) // a name such as localhost then means the same on all members
 	addrs := make([]netip.AddrPort, len(ips))
 	for i, ip := range ips {
 		addrs[i] = netip.AddrPortFrom(ip.Unmap(), port)
@@ -129,23 +127,17 @@ func splitSeed(addr string) (host string, port uint16, err error) {
 
 func splitHostPort(addr, defaultPort string) (string, uint16, error) {
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil { // perhaps there is just no port
-		var bare error
-		if host, port, bare = net.SplitHostPort(net.JoinHostPort(addr, defaultPort)); bare != nil || hasColon(addr) {
-			return "", 0, err
-		}
+	if _, noIP := netip.ParseAddr(addr); noIP == nil || !strings.ContainsAny(addr, ":[]") {
+		host, port, err = addr, defaultPort, nil
+	}
+	if err != nil {
+		return "", 0, err
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
 		return "", 0, fmt.Errorf("%q is not a port number", port)
 	}
 	return host, uint16(n), nil
-}
-
-// hasColon distinguishes a malformed host:port from a host; a bare IPv6 address is a host.
-func hasColon(s string) bool {
-	_, err := netip.ParseAddr(s)
-	return err != nil && slices.Contains([]byte(s), ':')
 }
 
 // outward returns an address of this machine that others can reach: a private
@@ -155,27 +147,16 @@ func outward() (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	best, rank := netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0
+	var found []netip.Addr
 	for _, n := range nets {
-		ipnet, ok := n.(*net.IPNet)
-		if !ok {
-			continue
-		}
-		ip, _ := netip.AddrFromSlice(ipnet.IP)
-		ip = ip.Unmap()
-		if !ip.IsGlobalUnicast() {
-			continue
-		}
-		r := 1
-		if ip.Is4() {
-			r++
-		}
-		if ip.IsPrivate() {
-			r += 2
-		}
-		if r > rank {
-			best, rank = ip, r
+		if at, err := netip.ParsePrefix(n.String()); err == nil && at.Addr().IsGlobalUnicast() {
+			found = append(found, at.Addr())
 		}
 	}
-	return best, nil
+	slices.SortStableFunc(found, byLength)
+	found = append(found, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	return found[max(0, slices.IndexFunc(found, netip.Addr.IsPrivate))], nil
 }
+
+// byLength orders IPv4 before IPv6.
+func byLength(a, b netip.Addr) int { return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen()) }
