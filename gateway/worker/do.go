@@ -24,7 +24,8 @@ import (
 // [gateway.ErrWaited], [gateway.ErrNested] or [gateway.ErrUnavailable]. While no live worker owns the key Do waits, for
 // at most Limits.MaxWait; then the error is an [*gateway.UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
-	return w.do(ctx, key, false, fn)
+	_, err := w.do(ctx, key, false, false, fn)
+	return err
 }
 
 // TryDo is [Worker.Do] for a caller that does not wait. Its error wraps [gateway.ErrLocked] if
@@ -32,16 +33,21 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(gateway.Execution) 
 // admits nothing. It is a [*gateway.NotOwnerError] or [*gateway.UnownedError] if this worker does not
 // serve key.
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(gateway.Execution) error) error {
-	return w.do(ctx, key, true, fn)
+	_, err := w.do(ctx, key, true, false, fn)
+	return err
 }
 
-func (w *Worker) do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) error {
-	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Trace: w.traceOfCall(ctx)})
+// do runs fn with key held. It reports false if a caller that asks along its context has to ask elsewhere.
+func (w *Worker) do(ctx context.Context, key string, try, along bool, fn func(gateway.Execution) error) (here bool, err error) {
+	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Along: along, Trace: w.traceOfCall(ctx)})
 	if err != nil {
-		return w.counts.refused(ctx, err)
+		if _, elsewhere := errors.AsType[*gateway.NotOwnerError](err); along && (elsewhere || err == keyed.ErrAlong) {
+			return false, err
+		}
+		return true, w.counts.refused(ctx, err)
 	}
 	defer w.keys.Release(x)
-	return fn(x.Public())
+	return true, fn(x.Public())
 }
 
 // TokenFrom returns the fencing token of the innermost execution that ctx
@@ -82,16 +88,7 @@ func (l *inProcess) Left() time.Duration {
 }
 
 func (l *inProcess) Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error) {
-	w := l.worker
-	x, err := w.keys.Admit(ctx, key, keyed.Asking{Call: true, Try: try, Along: true, Trace: w.traceOfCall(ctx)})
-	if err != nil {
-		if _, elsewhere := errors.AsType[*gateway.NotOwnerError](err); elsewhere || err == keyed.ErrAlong {
-			return false, err
-		}
-		return true, w.counts.refused(ctx, err)
-	}
-	defer w.keys.Release(x)
-	return true, fn(x.Public())
+	return l.worker.do(ctx, key, try, true, fn)
 }
 
 func (l *inProcess) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {

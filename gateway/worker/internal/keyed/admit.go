@@ -63,7 +63,7 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 	}
 	k.won(p, token)
 	watched := false
-	if k.Guard != nil && !how.Lock {
+	if k.Guarded.Load() && !how.Lock {
 		if watched, err = k.Guard.Begin(KeyOf(key)); err != nil {
 			p.Unlock(key, token)
 			return Execution{}, err
@@ -229,10 +229,10 @@ func (k *Keys) Release(x Execution) {
 	if !ok {
 		return
 	}
-	held, trace := r.admission, r.trace
+	p, token, outer, trace := r.part, r.token, r.outer, r.trace
 	r.reset(x.Key)
 	if ctx == nil || !ctx.endExecution() {
-		held.freeKey(x.Key)
+		p.freeKey(x.Key, token, outer)
 	}
 	cancelled := ""
 	if ctx != nil {

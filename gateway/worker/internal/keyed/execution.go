@@ -219,12 +219,12 @@ func (c *Counts) ran(r *run) {
 
 // freeKey frees key when an execution and its nested executions have ended. If the execution is itself
 // nested, the outer one continues to hold key.
-func (a *admission) freeKey(key string) {
-	if a.outer != nil {
-		a.outer.leaveNested()
+func (p *Partition) freeKey(key string, token int64, outer *Context) {
+	if outer != nil {
+		outer.leaveNested()
 		return
 	}
-	a.part.Unlock(key, a.token)
+	p.Unlock(key, token)
 }
 
 // maxHeld bounds how deep calls can nest.
@@ -451,7 +451,7 @@ func (c *Context) leaveNested() {
 	last := c.ended && c.within == 0
 	c.mu.Unlock()
 	if last {
-		c.freeKey(c.key)
+		c.part.freeKey(c.key, c.token, c.outer)
 	}
 }
 

@@ -56,7 +56,7 @@ type Guard interface {
 // and Draining; callers change the counters, and each partition has locks of its own.
 type Keys struct {
 	Owner Owner // set before the first use, as Guard
-	Guard Guard // nil for none
+	Guard Guard
 
 	cfg         Config
 	Parts       []Partition
@@ -76,6 +76,7 @@ type Keys struct {
 	unkeyed     Partition // of requests without a key: only its tally is used
 	loads       loads
 	Counts      Counts
+	Guarded     atomic.Bool // Guard is asked
 
 	Confirming func() // called between the two comparisons of confirm; nil but in tests
 }

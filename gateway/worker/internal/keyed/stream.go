@@ -37,7 +37,7 @@ func (x Execution) LetGo() *Context {
 		c.unhook = context.AfterFunc(c.client, func() { c.Cancel(errClientLeft) })
 	}
 	if !c.endExecution() {
-		c.freeKey(x.Key)
+		c.part.freeKey(c.key, c.token, c.outer)
 	}
 	return c
 }

@@ -77,6 +77,7 @@ func (d *Docket) see(text string, sessions []records.SessionState) {
 		next.hashes[suspects.Hash(c.Key)] = true
 	}
 	d.known.Store(next)
+	d.shell.cfg.Keys.Guarded.Store(len(next.hashes) > 0)
 	wake.Up(d.wake) // to look when it is over
 }
 
@@ -94,9 +95,6 @@ func (d *Docket) find(key string) (c suspects.Case, quarantined, suspect bool) {
 
 // Begin implements [keyed.Guard].
 func (d *Docket) Begin(key string) (watched bool, err error) {
-	if len(d.known.Load().hashes) == 0 {
-		return false, nil
-	}
 	c, quarantined, suspect := d.find(key)
 	if !quarantined {
 		return suspect, nil
