@@ -4,6 +4,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -11,14 +13,25 @@ import (
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
-// errGrows: a proxy needs more and more memory.
+// errGrows: a proxy needs more and more memory, or open files.
 var errGrows = errors.New("a proxy grows")
 
-// longTurn is how long turns must be for the memory of proxies to be judged, and samples is how often it is looked at then.
+// longTurn is how long turns must be for proxies to be judged, and samples is how often their memory is looked at then.
+// Within a turn, whose connections stay, the number of open files may rise by moreFiles.
 const (
-	longTurn = time.Minute
-	samples  = 60
+	longTurn  = time.Minute
+	samples   = 60
+	moreFiles = 64
 )
+
+// openFiles returns how many files a proxy has open.
+func (p *proxy) openFiles() (n int) {
+	for _, pid := range p.pids() {
+		files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)) // none of a process that has ended
+		n += len(files)
+	}
+	return n
+}
 
 // watch looks at the memory of a proxy until what it returns is called, which returns how much it was.
 func (p *proxy) watch(every time.Duration) (stop func() report.Series) {

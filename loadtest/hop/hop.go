@@ -253,8 +253,12 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	}
 	kind, _ := h.contestant(name)
 	var proxy, origin time.Duration
+	var files int
 	sample := func(sign time.Duration) func() {
-		return func() { proxy, origin = proxy+sign*p.cpu(), origin+sign*proc.CPU(h.origins[kind].process) }
+		return func() {
+			proxy, origin = proxy+sign*p.cpu(), origin+sign*proc.CPU(h.origins[kind].process)
+			files += int(sign) * p.openFiles()
+		}
 	}
 	cfg := h.config(s, p)
 	cfg.Begin, cfg.End = sample(-1), sample(1)
@@ -269,6 +273,10 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	}
 	if before, after, grows := grown(memory); grows {
 		fmt.Fprintf(h.out, "%s GROWS: from %s to %s\n", name, megabytes(before), megabytes(after))
+		h.grows = errGrows
+	}
+	if h.time >= longTurn && files > moreFiles {
+		fmt.Fprintf(h.out, "%s GROWS: by %d open files\n", name, files)
 		h.grows = errGrows
 	}
 	if r.Answered == 0 {

@@ -5,7 +5,7 @@
 //
 //	go run ./hop
 //
-// If turns take a minute or more, it fails if a proxy needs more and more memory.
+// If turns take a minute or more, it fails if a proxy needs more and more memory, or open files.
 //
 // Absolute figures move from machine to machine and with whatever else runs on
 // it; the ratios are what counts, and of these only differences that rounds
