@@ -12,7 +12,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -52,26 +51,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	for _, s := range stores {
 		kinds = append(kinds, s.name)
 	}
-	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprintf(stderr, "faults [flags] [fault…] [store…]\nfaults: %s\nstores: %s\n", strings.Join(faults, " "), strings.Join(kinds, " "))
-		flags.PrintDefaults()
-	}
-	flags.DurationVar(&cfg.TTL, "session-ttl", ring.Settings{}.WithDefaults().TTL, "session TTL of the members, 1s or more")
-	flags.IntVar(&cfg.times, "times", 1, "how often to try each fault, every time with processes of its own")
-	flags.IntVar(&cfg.clients, "clients", clients, "how many clients send requests, of which the first 120 have a key each and short requests")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+	f := cli.NewFlags("faults", "Faults tells what each fault of a cluster costs its users.\nFaults: "+strings.Join(faults, ", ")+"; by default all.\nStores: "+strings.Join(kinds, ", ")+"; by default all.\n")
+	f.Args = "[FAULT…] [STORE…]"
+	f.Duration(&cfg.TTL, "session-ttl", ring.Settings{}.WithDefaults().TTL, ring.MinSessionTTL, "session `TTL` of the members")
+	f.Int(&cfg.times, "times", 1, 1, "`number` of times that each fault is tried, with processes of its own")
+	f.Int(&cfg.clients, "clients", clients, 1, "`number` of clients that send requests, of which the first 120 have a key each and short requests")
+	if err := f.Parse(args, stdout); err != nil {
 		return err
-	} else if err != nil {
-		return cli.Usagef("%v", err)
 	}
-	unknown := slices.IndexFunc(flags.Args(), func(name string) bool { return !slices.Contains(faults, name) && !slices.Contains(kinds, name) })
-	if unknown >= 0 || cfg.TTL < ring.MinSessionTTL || cfg.times < 1 || cfg.clients < 1 || cfg.clients > clients {
-		return cli.Usagef("there are the faults %s, the stores %s, a -session-ttl of %v or more, -times of 1 or more, and -clients of 1 to %d", strings.Join(faults, " "), strings.Join(kinds, " "), ring.MinSessionTTL, clients)
+	unknown := slices.IndexFunc(f.Words, func(name string) bool { return !slices.Contains(faults, name) && !slices.Contains(kinds, name) })
+	switch {
+	case unknown >= 0:
+		return cli.Usagef("there is no %q; there are the faults %s, and the stores %s", f.Words[unknown], strings.Join(faults, " "), strings.Join(kinds, " "))
+	case cfg.clients > clients:
+		return cli.Usagef("--clients: there are %d at most", clients)
 	}
 	chosen := func(name string, of []string) bool {
-		return slices.Contains(flags.Args(), name) || !slices.ContainsFunc(of, func(name string) bool { return slices.Contains(flags.Args(), name) })
+		return slices.Contains(f.Words, name) || !slices.ContainsFunc(of, func(name string) bool { return slices.Contains(f.Words, name) })
 	}
 	logs, err := os.MkdirTemp("", "keyway-faults-")
 	if err != nil {
