@@ -33,24 +33,13 @@ const (
 	settleAnswers = 3 * loadRate // after each change
 )
 
-// step is one thing that is tried.
-type step struct {
-	name string
-	run  func(ctx context.Context, root string, out io.Writer, undo *undoing) error
-}
-
-var steps = []step{
-	{"compose", playStack},
-	{"doors", playDoors},
-	{"pods", playPods},
-	{"door-pods", playDoorPods},
-}
+// steps are what is tried.
+var steps = []string{"compose", "doors", "pods", "door-pods"}
 
 func main() {
-	only := flag.String("only", "", "`name` of the one thing to try: compose, doors, pods or door-pods")
+	only := flag.String("only", "", "`name` of the one thing to try: "+strings.Join(steps, ", "))
 	flag.Parse()
-	known := *only == "" || slices.ContainsFunc(steps, func(s step) bool { return s.name == *only })
-	if flag.NArg() > 0 || !known {
+	if flag.NArg() > 0 || *only != "" && !slices.Contains(steps, *only) {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -75,20 +64,32 @@ func play(ctx context.Context, only string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for _, s := range steps {
-		if only != "" && only != s.name {
+	for _, step := range steps {
+		if only != "" && only != step {
 			continue
 		}
-		fmt.Fprintf(out, "%s (after %.0f s):\n", s.name, time.Since(began).Seconds())
+		fmt.Fprintf(out, "%s (after %.0f s):\n", step, time.Since(began).Seconds())
 		undo := new(undoing) // the next one uses the same names
-		err := s.run(ctx, root, out, undo)
+		err := try(ctx, step, filepath.Join(root, "deploy"), out, undo)
 		undo.run(ctx, out)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", step, err)
 		}
 	}
 	fmt.Fprintln(out, "skipped: Grafana, of which there is no stand-in")
 	return nil
+}
+
+// try tries the files of a directory: what compose.yaml describes, without Grafana, whose services are restarted under load,
+// alone and with compose.door.yaml; and the pods of Kubernetes, of which each is replaced under load, with routers and as doors.
+func try(ctx context.Context, step, dir string, out io.Writer, undo *undoing) error {
+	switch step {
+	case "compose", "doors":
+		return (&stack{dir: dir, out: out, doors: step == "doors"}).play(ctx, undo)
+	case "pods":
+		return (&pods{out: out, undo: undo}).play(ctx, filepath.Join(dir, "kubernetes", "sidecar"), 3, "keyway-router", 2)
+	}
+	return (&pods{out: out, undo: undo}).play(ctx, filepath.Join(dir, "kubernetes", "door"), 0, "orders", 3)
 }
 
 // repository returns the directory that has the main module.

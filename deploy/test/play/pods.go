@@ -58,25 +58,6 @@ func (p *pod) names() (names []string) {
 	return names
 }
 
-// playPods starts the pods of deploy/kubernetes/sidecar with their environment,
-// volumes, rights, order of start and probes, and replaces each of them under load.
-func playPods(ctx context.Context, root string, out io.Writer, undo *undoing) error {
-	o, err := manifests.Render(filepath.Join(root, "deploy", "kubernetes", "sidecar"))
-	if err != nil {
-		return err
-	}
-	return (&pods{out: out, undo: undo}).play(ctx, podsOf(o, "orders", 3), podsOf(o, "keyway-router", 2))
-}
-
-// playDoorPods does so with deploy/kubernetes/door.
-func playDoorPods(ctx context.Context, root string, out io.Writer, undo *undoing) error {
-	o, err := manifests.Render(filepath.Join(root, "deploy", "kubernetes", "door"))
-	if err != nil {
-		return err
-	}
-	return (&pods{out: out, undo: undo}).play(ctx, nil, podsOf(o, "orders", 3))
-}
-
 // podsOf makes n pods of a Deployment or StatefulSet.
 func podsOf(o *manifests.Objects, name string, n int) (all []*pod) {
 	for i := range n {
@@ -85,15 +66,21 @@ func podsOf(o *manifests.Objects, name string, n int) (all []*pod) {
 	return all
 }
 
-// play starts workers, and fronts that clients reach, and replaces each of them.
-func (k *pods) play(ctx context.Context, workers, fronts []*pod) error {
+// play starts the pods of a kustomization with their environment, volumes, rights, order of start and probes: so many workers
+// with the app, and fronts that clients reach, of that name and number. It replaces each of them under load.
+func (k *pods) play(ctx context.Context, dir string, workers int, front string, fronts int) error {
+	o, err := manifests.Render(dir)
+	if err != nil {
+		return err
+	}
 	if err := k.prepare(ctx); err != nil {
 		return err
 	}
-	if err := k.up(ctx, slices.Concat(workers, fronts)...); err != nil {
+	apps, doors := podsOf(o, "orders", workers), podsOf(o, front, fronts)
+	if err := k.up(ctx, slices.Concat(apps, doors)...); err != nil {
 		return err
 	}
-	return k.replaceEach(ctx, workers, fronts)
+	return k.replaceEach(ctx, apps, doors)
 }
 
 // up starts pods, and waits until all are ready.

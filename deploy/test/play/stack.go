@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -27,17 +26,6 @@ type stack struct {
 	router string // host:port of router-1
 
 	prometheus string // host:port
-}
-
-// playStack starts what compose.yaml describes, without Grafana, and restarts each
-// service under load.
-func playStack(ctx context.Context, root string, out io.Writer, undo *undoing) error {
-	return (&stack{dir: filepath.Join(root, "deploy"), out: out}).play(ctx, undo)
-}
-
-// playDoors does so with compose.door.yaml.
-func playDoors(ctx context.Context, root string, out io.Writer, undo *undoing) error {
-	return (&stack{dir: filepath.Join(root, "deploy"), out: out, doors: true}).play(ctx, undo)
 }
 
 func (s *stack) play(ctx context.Context, undo *undoing) error {
