@@ -88,7 +88,7 @@ fuzz: ## run every fuzz function for T (make fuzz T=1m; default 10s)
 .PHONY: chaos
 chaos: T = 60s
 chaos: ## try the promises on real processes for T (make chaos T=5m ARGS=-doors; default 60s; ARGS=--help)
-	scripts/deps redis-server
+	scripts/deps redis-server $(if $(findstring doors,$(ARGS)),nginx)
 	cd internal/cmd/chaos && go run . -t $(T) $(ARGS)
 
 .PHONY: campaign

@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	f.Int(&cfg.Lockers, "lockers", 1000, leastLockers, "`number` of callers that lock keys")
 	f.List(&names, "languages", ",", nil, "have the clients in these `languages` lock keys too, while their routers are killed: python,javascript,java")
 	f.Duration(&cfg.Grant, "grant", grantTime, 0, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
-	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns, and not to the router")
+	f.Bool(&cfg.Doors, "doors", "send requests to the public addresses of workers, in turns through nginx, and not to the router")
 	f.Bool(&cfg.Place, "place", "write placements of partitions at random (docs/placement.md), as a balancer that is wrong")
 	f.Bool(&cfg.Verbose, "v", "let the programs log debug messages")
 	if err := f.Parse(args, stdout); err != nil {
@@ -90,9 +90,9 @@ func play(ctx context.Context, cfg config, dir string) error {
 	}
 	t := &trial.Trial{
 		Plan: s.plan(), Site: s.Site, Mix: trial.NewMix(rand.New(rand.NewPCG(uint64(cfg.Seed), 0)), cfg.TTL),
-		Dial: []trial.Dialer{trial.To(s.doors...)}, Count: cfg.Clients, Fresh: cfg.Doors, Out: cfg.Out,
+		Dial: []trial.Dialer{trial.To(s.front)}, Count: cfg.Clients, Out: cfg.Out,
 	}
-	if cfg.Doors { // net/http sends a GET again when a connection breaks
+	if cfg.Doors { // nginx and net/http send a GET again when a connection breaks
 		t.Mix.Posts, t.Mix.LeftShare = 1, 0
 	}
 	locks := newLockStage(s)

@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
@@ -23,9 +27,9 @@ var (
 type stage struct {
 	*trial.Site
 	cfg    config
-	gossip string   // host:port of the router
-	admin  string   // host:port of the router's admin address
-	doors  []string // host:port of each that takes requests
+	gossip string // host:port of the router
+	front  string // host:port that takes requests
+	admin  string // host:port of the router's admin address
 
 	lockURLs []string // of the lock services for clients in other languages
 	clients  string   // directory of those
@@ -34,15 +38,11 @@ type stage struct {
 // plan says which faults come when. No request may fail for want of an owner: they are held for longer than faults at one
 // time, such as a killed worker that comes back in a quarantine, keep a partition from others.
 func (s *stage) plan() trial.Plan {
-	broken := trial.Broken
-	if s.cfg.Doors { // clients are connected to what is killed
-		broken = append([]int{trial.NoAnswer}, broken...)
-	}
 	return trial.Plan{
 		Time: s.cfg.Time, Seed: s.cfg.Seed, TTL: s.cfg.TTL, Quiet: time.Second, Together: 3,
 		Hosts: slices.Concat([]string{"store"}, workers, newcomers),
 		Kinds: []*trial.Kind{
-			{Name: "kill-worker", Target: "w", Lasts: [2]int{0, 14}, Fails: broken, Ran: true, Door: s.cfg.Doors, Takes: true, Play: s.Kill},
+			{Name: "kill-worker", Target: "w", Lasts: [2]int{0, 14}, Fails: trial.Broken, Ran: true, Door: s.cfg.Doors, Takes: true, Play: s.Kill},
 			{Name: "pause-worker", Target: "w", Lasts: [2]int{3, 16}, Fails: trial.Resumed, Ran: true, Settle: 0.5, Late: true, Takes: true, Play: s.Pause},
 			{Name: "restart-worker", Target: "w", Lasts: [2]int{0, 10}, Beside: true, Play: s.Restart},
 			{Name: "add-worker", Target: "n", Lasts: [2]int{3, 14}, Beside: true, Play: s.Add},
@@ -52,7 +52,7 @@ func (s *stage) plan() trial.Plan {
 	}
 }
 
-// build builds the programs, starts redis-server, and makes the members.
+// build builds the programs, starts redis-server, and nginx before the doors of all workers, and makes the members.
 func (s *stage) build(ctx context.Context) (err error) {
 	if s.Programs, err = cluster.Build(ctx, s.Stage.Dir); err != nil {
 		return err
@@ -70,22 +70,25 @@ func (s *stage) build(ctx context.Context) (err error) {
 		return err
 	}
 	names := slices.Concat(workers, newcomers)
-	addrs := make([]string, 3+len(names))
+	addrs := make([]string, 4+len(names))
 	for i := range addrs {
 		if addrs[i], err = proc.FreeAddr(); err != nil {
 			return err
 		}
 	}
-	s.gossip, s.admin, s.doors = addrs[0], addrs[1], addrs[2:3]
-	doors, hold := addrs[3:], (3*s.TTL + 5*time.Second).String()
+	s.gossip, s.front, s.admin = addrs[0], addrs[1], addrs[3]
+	doors, hold := addrs[4:], (3*s.TTL + 5*time.Second).String()
+	if s.cfg.Doors {
+		s.front = addrs[2]
+		if err := s.startNginx(ctx, doors); err != nil {
+			return err
+		}
+	}
 	if s.cfg.Verbose {
 		s.Args = []string{"--log-level", "debug"}
 	}
 	s.TCP, s.Later = true, newcomers
-	s.AddRouter("router", "--listen", s.doors[0], "--admin", s.admin, "--gossip", s.gossip, "--hold", hold, "--locks", "unix://"+s.locks())
-	if s.cfg.Doors {
-		s.doors = doors
-	}
+	s.AddRouter("router", "--listen", addrs[1], "--admin", s.admin, "--gossip", s.gossip, "--hold", hold, "--locks", "unix://"+s.locks())
 	if len(s.cfg.Languages) > 0 {
 		if err := s.addLanguages(ctx); err != nil {
 			return err
@@ -105,3 +108,47 @@ func (s *stage) build(ctx context.Context) (err error) {
 
 // locks is the socket of the router's lock service.
 func (s *stage) locks() string { return filepath.Join(s.Stage.Dir, "locks") }
+
+// nginxConfig is a plain round robin, which tries the next server if a connection fails.
+const nginxConfig = `
+daemon off;
+pid %[1]s/nginx.pid;
+error_log %[1]s/nginx.log;
+events { worker_connections 4096; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s/nginx-body;
+	proxy_temp_path %[1]s/nginx-proxy;
+	fastcgi_temp_path %[1]s/nginx-fastcgi;
+	uwsgi_temp_path %[1]s/nginx-uwsgi;
+	scgi_temp_path %[1]s/nginx-scgi;
+	upstream doors {
+%[2]s	}
+	server {
+		listen %[3]s;
+		proxy_read_timeout 90s;
+		location / { proxy_pass http://doors; }
+	}
+}
+`
+
+// startNginx starts nginx at the front, before the doors.
+func (s *stage) startNginx(ctx context.Context, doors []string) error {
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		return fmt.Errorf("%w. As root: scripts/deps nginx (Debian's package)", err)
+	}
+	var servers strings.Builder
+	for _, door := range doors {
+		fmt.Fprintf(&servers, "\t\tserver %s max_fails=0;\n", door)
+	}
+	dir := s.Stage.Dir
+	file := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConfig, dir, &servers, s.front), 0o644); err != nil {
+		return err
+	}
+	p := &trial.Program{Name: "nginx", Stage: s.Stage, Spec: func(string, int) (proc.Spec, error) {
+		return proc.Spec{Program: program, Args: []string{"-p", dir, "-e", filepath.Join(dir, "nginx.log"), "-c", file}, Dial: s.front}, nil
+	}}
+	return p.Start(ctx)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster/proc"
@@ -82,7 +83,7 @@ func newSite(ctx context.Context, cfg config, dir string, kind store, more func(
 		s.AddWorker(name, func(string) ([]string, error) { return args, nil })
 	}
 	s.load = &trial.Load{
-		Dial: trial.To(listen[:]...),
+		Dial: trial.Turns(listen[:], func(ctx context.Context, addr string) (net.Conn, error) { return trial.To(addr)(ctx) }),
 		Now:  s.Observer.Now, Clients: cfg.clients, Same: true, Jobs: jobs, Retry: 10 * time.Millisecond,
 	}
 	return s, s.Start(ctx, s.load.Dial)

@@ -128,7 +128,6 @@ type Load struct {
 	First   int64 // number before that of the first request; requests of all loads have different ones
 	Now     func() time.Duration
 	Clients int
-	Fresh   bool                                         // requests have connections of their own
 	Same    bool                                         // a client that steps in goes on with the jobs of the one that waits
 	Jobs    func(client int) func() (Job, time.Duration) // the next job, and how long to think before it
 	Retry   time.Duration                                // to think at most after a failed request, and twice as long after each further one; 0: as always
@@ -155,11 +154,9 @@ const (
 // Dialer connects a client to a router.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
-// To is [Turns] on this machine.
-func To(addrs ...string) Dialer {
-	return Turns(addrs, func(ctx context.Context, addr string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", addr)
-	})
+// To returns what dials addr.
+func To(addr string) Dialer {
+	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
 }
 
 // Run goes on until ctx ends and the last answer is there.
@@ -174,7 +171,7 @@ func (l *Load) Run(ctx context.Context) {
 // open makes the HTTP clients, whose connections the returned function closes.
 func (l *Load) open() (closes func()) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
-	transport := &http.Transport{MaxIdleConnsPerHost: l.Clients, MaxIdleConns: 2 * l.Clients, DisableCompression: true, DisableKeepAlives: l.Fresh, DialContext: dial}
+	transport := &http.Transport{MaxIdleConnsPerHost: l.Clients, MaxIdleConns: 2 * l.Clients, DisableCompression: true, DialContext: dial}
 	h2 := &http.Transport{DisableCompression: true, DialContext: dial, Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
 	l.http, l.h2 = &http.Client{Transport: transport}, &http.Client{Transport: h2}

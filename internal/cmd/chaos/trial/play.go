@@ -18,7 +18,6 @@ type Trial struct {
 	Mix    Mix
 	Dial   []Dialer                    // of the clients of each load
 	Count  int                         // of the clients of each load
-	Fresh  bool                        // requests have connections of their own, as behind a load balancer that keeps none
 	Beside []func(ctx context.Context) // run until the last episode has settled
 	Out    io.Writer
 
@@ -77,7 +76,7 @@ func (t *Trial) Play(ctx context.Context) (*Report, error) {
 
 // load makes the clients that dial in one way. Requests of all loads have different numbers.
 func (t *Trial) load(i int) *Load {
-	return &Load{Dial: t.Dial[i], First: int64(i) << 40, Now: t.Site.Observer.Now, Clients: t.Count, Fresh: t.Fresh, Jobs: func(client int) func() (Job, time.Duration) {
+	return &Load{Dial: t.Dial[i], First: int64(i) << 40, Now: t.Site.Observer.Now, Clients: t.Count, Jobs: func(client int) func() (Job, time.Duration) {
 		rng := rand.New(rand.NewPCG(uint64(t.Seed), uint64(i)<<32+uint64(client)+2))
 		return func() (Job, time.Duration) { return t.Mix.Next(rng), UpTo(rng, t.Mix.Think) }
 	}}
