@@ -116,7 +116,7 @@ func (o *Options) followRoutes(c *cli.Common, rt *router.Router, logger *slog.Lo
 }
 
 // End ends the door, and runs what else ends with it, within the grace. Clients are told to connect anew, and
-// requests are still taken for --drain-notice, until load balancers have noticed. Then End waits for those that run.
+// requests are still taken for --drain-notice, until load balancers have noticed. Then End waits for the requests that run.
 func (d *Door) End(grace time.Duration, logger *slog.Logger, others ...func(context.Context) error) error {
 	d.Leave()
 	logger.Info("leaving: finishing the requests that run", "grace", grace)

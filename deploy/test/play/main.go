@@ -80,8 +80,8 @@ func play(ctx context.Context, only string, out io.Writer) error {
 	return nil
 }
 
-// try tries the files of a directory: what compose.yaml describes, without Grafana, whose services are restarted under load,
-// alone and with compose.door.yaml; and the pods of Kubernetes, of which each is replaced under load, with routers and as doors.
+// try tries a step with the files of a directory. What compose.yaml describes, alone or with compose.door.yaml, runs without
+// Grafana, and its services are restarted under load. The pods of Kubernetes, with routers or as doors, are replaced under load.
 func try(ctx context.Context, step, dir string, out io.Writer, undo *undoing) error {
 	switch step {
 	case "compose", "doors":
