@@ -195,7 +195,7 @@ func (p *Proxy) isRefusing() bool {
 func (p *Proxy) add(c *pair) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
+	if p.ctx.Err() != nil || p.refusing { // from then on Cut closes none that it does not see
 		return false
 	}
 	p.conns[c] = struct{}{}
