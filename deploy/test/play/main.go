@@ -80,8 +80,8 @@ func play(ctx context.Context, only string, out io.Writer) error {
 	return nil
 }
 
-// try tries a step with the files of a directory. What compose.yaml describes, alone or with compose.door.yaml, runs without
-// Grafana, and its services are restarted under load. The pods of Kubernetes, with routers or as doors, are replaced under load.
+// try tries a step with the files of a directory. The services of compose.yaml, alone or with compose.door.yaml, run without
+// Grafana and are restarted under load. The pods of Kubernetes, with routers or as doors, are replaced under load.
 func try(ctx context.Context, step, dir string, out io.Writer, undo *undoing) error {
 	switch step {
 	case "compose", "doors":

@@ -55,8 +55,9 @@ type Guard interface {
 // Keys are the keys of all partitions at one worker. The ownership shell changes Lease, incarnation
 // and Draining; callers change the counters, and each partition has locks of its own.
 type Keys struct {
-	Owner Owner // set before the first use, as Guard
-	Guard Guard
+	// Set before the first use.
+	Owner Owner
+	Guard Guard // asked while Guarded is set
 
 	cfg         Config
 	Parts       []Partition
@@ -76,7 +77,7 @@ type Keys struct {
 	unkeyed     Partition // of requests without a key: only its tally is used
 	loads       loads
 	Counts      Counts
-	Guarded     atomic.Bool // Guard is asked
+	Guarded     atomic.Bool // the docket sets it while there are suspects
 
 	Confirming func() // called between the two comparisons of confirm; nil but in tests
 }
