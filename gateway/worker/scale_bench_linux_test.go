@@ -55,7 +55,8 @@ func BenchmarkIdleWorkers(b *testing.B) {
 	}
 }
 
-// load is what a server does in a second, by unit, over a time.
+// load is what a server does in a second, by unit, over a time. script-ms/s is the time within scripts, as INFO
+// commandstats counts it; redis-ms/s is the processor time of the whole server.
 func load(server *redistest.Server, long time.Duration) map[string]float64 {
 	units := map[string]string{
 		"total_commands_processed": "commands/s", "total_net_input_bytes": "B-in/s", "total_net_output_bytes": "B-out/s",
@@ -68,6 +69,12 @@ func load(server *redistest.Server, long time.Duration) map[string]float64 {
 			if unit := units[name]; unit != "" {
 				n, _ := strconv.ParseFloat(value, 64)
 				rates[unit] += n
+			}
+			if strings.HasPrefix(name, "cmdstat_evalsha") {
+				_, usec, _ := strings.Cut(value, "usec=")
+				usec, _, _ = strings.Cut(usec, ",")
+				n, _ := strconv.ParseFloat(usec, 64)
+				rates["script-ms/s"] += n / 1000
 			}
 		}
 		return rates
