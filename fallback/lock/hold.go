@@ -90,7 +90,7 @@ func (h *heldClaim) tick() {
 	d := h.decide(ErrLost, func() (d holder.Decision) {
 		now := l.now()
 		if d = h.lock.Check(now); d == holder.Wait && free {
-			d = h.lock.Tick(now, false)
+			d = h.lock.Tick(now)
 		}
 		pause = h.pauseLocked(now)
 		return d

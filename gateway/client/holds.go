@@ -287,13 +287,11 @@ func (hs *holdings) tick() {
 	hs.pause = hs.every()
 	for h := range hs.all {
 		hs.pause = min(hs.pause, h.lock.Pause())
-		owner := callee{method: holds.Renew, partition: h.ref.Partition}
-		_, busy := hs.asking[owner]
-		switch h.obeyLocked(h.lock.Tick(now, busy)) {
+		switch h.obeyLocked(h.lock.Tick(now)) {
 		case holder.Renew:
 			hs.askLocked(callee{method: holds.Renew, peer: h.peer}, h)
 		case holder.Seek:
-			hs.askLocked(owner, h)
+			hs.askLocked(callee{method: holds.Renew, partition: h.ref.Partition}, h)
 		}
 	}
 	hs.timer.Reset(hs.pause)

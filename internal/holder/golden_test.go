@@ -96,8 +96,8 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 		s.l.Give()
 	case "begin":
 		d = s.l.Begin(now)
-	case "tick": // tick [busy]
-		d = s.l.Tick(now, is("busy"))
+	case "tick":
+		d = s.l.Tick(now)
 	case "renewed": // renewed held|gone|elsewhere|taken
 		d = s.l.Renewed(now, s.asked, answerNames[arg(0)], own)
 	case "retaken": // retaken 10s

@@ -160,13 +160,12 @@ func (l *Lock) isShort(now lease.Instant) bool {
 	return l.policy.Keeper == Worker && l.lease.Cancel.Left(now) < l.due()
 }
 
-// Tick says what is due: the end of the work, or a renewal. busy says that the owner of l's partition is asked about other
-// locks, and about l after that.
-func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
+// Tick says what is due: the end of the work, or a renewal.
+func (l *Lock) Tick(now lease.Instant) Decision {
 	switch d := l.Check(now); {
 	case d != Wait, !l.held(), now.Mono-l.sent.Mono < l.due() && !l.isShort(now):
 		return d
-	case l.course == known, l.course == away && !busy:
+	case l.course == known, l.course == away:
 		return l.askRenewal()
 	}
 	return Wait

@@ -497,7 +497,7 @@ func (w *world) tick() {
 	if !w.have || w.dead {
 		return
 	}
-	d := w.l.Tick(w.instant(), false)
+	d := w.l.Tick(w.instant())
 	switch {
 	case d == Renew && w.policy.Every == Never:
 		w.fail("it renews itself")

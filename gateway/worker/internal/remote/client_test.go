@@ -372,6 +372,6 @@ func (w *world) end(c *caller, h *holding) {
 func (w *world) tickClient(c *caller) {
 	k := c.client
 	if h := k.has(); h != nil && !k.stopped && !k.dead && !k.closed {
-		w.let(c, h, "tick", func(l *holder.Lock) holder.Decision { return l.Tick(w.instant(), false) })
+		w.let(c, h, "tick", func(l *holder.Lock) holder.Decision { return l.Tick(w.instant()) })
 	}
 }
