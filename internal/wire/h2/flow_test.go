@@ -30,6 +30,22 @@ func TestSendWindows(t *testing.T) {
 	c.expect("SETTINGS ack=true", `DATA 1 "6789" end`)
 }
 
+// An answer ends without credit: also when the client has taken back some of what was used.
+func TestEndsNeedNoCredit(t *testing.T) {
+	shrunk := make(chan struct{})
+	c := greet(t, func(s *Stream) {
+		s.Answer(200, nil, []byte("012"), false)
+		<-shrunk
+		s.Write(nil, true)
+	}, settingInitialWindow, 3)
+	c.send(open(1, true, get()))
+	c.expect("HEADERS 1 :status=200", `DATA 1 "012"`)
+	c.send(settingsFrame(settingInitialWindow, 1))
+	c.expect("SETTINGS ack=true")
+	close(shrunk)
+	c.expect(`DATA 1 "" end`)
+}
+
 func TestConnectionWindow(t *testing.T) {
 	c := greet(t, func(s *Stream) {
 		s.Answer(200, nil, make([]byte, defaultWindow-2), false)

@@ -343,7 +343,7 @@ func (s *Stream) blockLocked(wants int) {
 	c.out.blocked--
 }
 
-// sendLocked queues body in frames as the client takes them.
+// sendLocked queues body in frames as the client takes them. An end alone needs no credit.
 func (s *Stream) sendLocked(body []byte, end bool) error {
 	c := s.conn
 	if len(body) > 0 {
@@ -354,7 +354,7 @@ func (s *Stream) sendLocked(body []byte, end bool) error {
 			s.sending = 0
 			return err
 		}
-		n := min(len(body), maxFrame, c.credit, s.credit)
+		n := max(min(len(body), maxFrame, c.credit, s.credit), 0)
 		if len(c.out.buf) > highWater || n <= 0 && len(body) > 0 {
 			s.blockLocked(len(body))
 			continue
