@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,6 +51,9 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	}{{0, 0}, {0, clients}, {0.5, clients}, {0.2, clients}, {0.1, clients}, {0.05, clients}} {
 		r := &result{slack: admission}
 		rate, err := r.measure(ctx, programs, ttl, length, row.cores, row.clients)
+		if err == nil && !r.read {
+			err = errors.New("no worker says how much slack it has")
+		}
 		if err != nil {
 			return err
 		}
@@ -69,6 +73,7 @@ type result struct {
 	mu    sync.Mutex
 	slack time.Duration // until admission stops, at its least
 	lost  float64       // sessions
+	read  bool          // a worker's slack was
 }
 
 // measure returns how many requests a second were answered.
@@ -108,6 +113,7 @@ func (r *result) watch(ctx context.Context, admin string) {
 			continue
 		}
 		r.mu.Lock()
+		r.read = true
 		r.slack = min(r.slack, time.Duration(slack*float64(time.Second)))
 		r.lost = max(r.lost, values["keyway_worker_sessions_lost_total"])
 		r.mu.Unlock()
