@@ -111,6 +111,9 @@ func play(ctx context.Context, cfg config, dir string) error {
 	without, forgotten, busy := outages(r.Faults, cfg.TTL)
 	l := locks.conclude(without, forgotten, busy)
 	r.Violations = append(r.Violations, l.violations...)
+	if cfg.Place && placements.placed.Load() == 0 {
+		r.Violate("no placement was written: %v", &placements)
+	}
 	r.Print(func(w io.Writer) {
 		if cfg.Place {
 			fmt.Fprintf(w, "placements\t%v\n", &placements)
