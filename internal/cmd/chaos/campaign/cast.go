@@ -161,11 +161,11 @@ func (c *cast) close() {
 // dialTimeout is how long a client tries one router.
 const dialTimeout = 2 * time.Second
 
-// dial returns how clients on a host connect: to the routers in turn, and to
+// dial returns how clients on a host connect: to routers in turn, and to
 // the next one if one does not answer.
-func (c *cast) dial(host string) trial.Dialer {
+func (c *cast) dial(host string, routers ...string) trial.Dialer {
 	var addrs []string
-	for _, name := range c.names("p") {
+	for _, name := range routers {
 		addrs = append(addrs, c.at(name, requestPort))
 	}
 	return trial.Turns(addrs, func(ctx context.Context, addr string) (conn net.Conn, err error) {

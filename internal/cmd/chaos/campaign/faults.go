@@ -267,8 +267,8 @@ func (c *cast) slowRedis(ctx context.Context, f *trial.Fault, n *trial.Node) err
 	return c.rate(ctx, f, n.Name)
 }
 
-// fill keeps the disk of a directory full for a while.
-func (c *cast) fill(ctx context.Context, f *trial.Fault, dir string) error {
+// fill keeps the disk of a directory full for a while, and calls meanwhile.
+func (c *cast) fill(ctx context.Context, f *trial.Fault, dir string, meanwhile func()) error {
 	name := filepath.Join(dir, "filler")
 	out, err := os.Create(name)
 	if err != nil {
@@ -279,6 +279,7 @@ func (c *cast) fill(ctx context.Context, f *trial.Fault, dir string) error {
 		_, err = out.Write(block)
 	}
 	if errors.Is(err, syscall.ENOSPC) {
+		meanwhile()
 		f.Hold(ctx)
 		err = nil
 	}
@@ -286,12 +287,23 @@ func (c *cast) fill(ctx context.Context, f *trial.Fault, dir string) error {
 }
 
 func (c *cast) fillRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
-	return errors.Join(c.fill(ctx, f, n.Data), c.back(ctx, n))
+	return errors.Join(c.fill(ctx, f, n.Data, func() {}), c.back(ctx, n))
 }
 
+// fillBodies fills a router's disk for bodies. The router has no room for a long body then, and has it again afterwards.
 func (c *cast) fillBodies(ctx context.Context, f *trial.Fault) error {
-	return c.fill(ctx, f, filepath.Join(c.Stage.Dir, f.Host, "bodies"))
+	load := &trial.Load{Dial: c.dial("c1", f.Host), First: 1<<60 + int64(f.Begin), Now: c.Observer.Now}
+	fits := func() bool { return load.Send(ctx, trial.Job{Key: "long", Body: longBody}).OK() }
+	fitted := false
+	err := c.fill(ctx, f, filepath.Join(c.Stage.Dir, f.Host, "bodies"), func() { fitted = fits() })
+	if fitted {
+		err = errors.Join(err, errors.New("a long body found room on a disk that is full"))
+	}
+	return errors.Join(err, trial.Await(ctx, f.Host+" takes a long body again", fits))
 }
+
+// longBody is more than a router keeps of a body in memory, in bytes.
+const longBody = 256 << 10
 
 // boundRedis leaves the master no memory for more.
 func (c *cast) boundRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {

@@ -143,9 +143,10 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		if err := c.addMembers(ctx); err != nil {
 			return err
 		}
+		routers := c.names("p")
 		t := &trial.Trial{
 			Plan: c.plan(), Site: c.Site, Mix: trial.NewMix(rand.New(rand.NewPCG(uint64(cfg.Seed), 0)), cfg.TTL),
-			Dial: []trial.Dialer{c.dial("c1"), c.dial("c2")}, Count: cfg.Clients, Out: stdout,
+			Dial: []trial.Dialer{c.dial("c1", routers...), c.dial("c2", routers...)}, Count: cfg.Clients, Out: stdout,
 		}
 		t.Mix.Posts, t.Mix.LeftShare = 1, 0 // net/http repeats a GET by itself when a connection breaks
 		r, err := t.Play(ctx)

@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 		}))
 		l := &trial.Load{Dial: trial.To(front.Listener.Addr().String()), Now: o.Now, Clients: tt.clients, Jobs: func(int) func() (trial.Job, time.Duration) {
 			return func() (trial.Job, time.Duration) {
-				return trial.Job{Key: "k", Work: 5 * time.Millisecond, Post: true}, 0
+				return trial.Job{Key: "k", Work: 5 * time.Millisecond, Body: 8}, 0
 			}
 		}}
 		l.Run(ctx)

@@ -100,7 +100,7 @@ func jobs(client int) func() (trial.Job, time.Duration) {
 	}
 	rng := rand.New(rand.NewPCG(1, uint64(client)))
 	return func() (trial.Job, time.Duration) {
-		return trial.Job{Key: key, Work: trial.UpTo(rng, work), Post: true}, trial.UpTo(rng, think)
+		return trial.Job{Key: key, Work: trial.UpTo(rng, work), Body: 8}, trial.UpTo(rng, think)
 	}
 }
 

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (m Mix) String() string {
 type Job struct {
 	Key  string
 	Work time.Duration // of the app; once the client has left, if it does
-	Post bool          // with a body
+	Body int           // bytes of the body of a POST; 0: a GET
 
 	stay  time.Duration // until the client leaves
 	limit time.Duration // of the app on a request whose client leaves, before work; 0 if it does not
@@ -69,23 +70,26 @@ type Job struct {
 
 // Next returns what a client asks for next.
 func (m Mix) Next(rng *rand.Rand) Job {
-	post := rng.Float64() < m.Posts
+	body := 0
+	if rng.Float64() < m.Posts {
+		body = 8
+	}
 	long := rng.Float64() < m.LongShare
 	switch tier := rng.Float64(); {
 	case tier < m.SlowShare:
-		return Job{Key: fmt.Sprintf("slow-%d", rng.IntN(m.Slow)), Work: UpTo(rng, m.SlowWork), Post: post}
+		return Job{Key: fmt.Sprintf("slow-%d", rng.IntN(m.Slow)), Work: UpTo(rng, m.SlowWork), Body: body}
 	case tier < m.SlowShare+m.HotShare:
-		return Job{Key: fmt.Sprintf("hot-%d", rng.IntN(m.Hot)), Work: UpTo(rng, m.Work), Post: post}
+		return Job{Key: fmt.Sprintf("hot-%d", rng.IntN(m.Hot)), Work: UpTo(rng, m.Work), Body: body}
 	case tier < m.SlowShare+m.HotShare+m.LeftShare:
-		j := Job{Key: fmt.Sprintf("left-%d", rng.IntN(m.Left)), Work: UpTo(rng, m.Work), Post: post}
+		j := Job{Key: fmt.Sprintf("left-%d", rng.IntN(m.Left)), Work: UpTo(rng, m.Work), Body: body}
 		if rng.IntN(2) == 0 {
 			j.Work, j.stay, j.limit = UpTo(rng, m.WindUp), UpTo(rng, m.Stay), m.LeaveLimit
 		}
 		return j
 	case long:
-		return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Long), Post: post}
+		return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Long), Body: body}
 	}
-	return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Work), Post: post}
+	return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Work), Body: body}
 }
 
 // UpTo returns a time from 0 to d.
@@ -240,6 +244,13 @@ func (l *Load) request(ctx context.Context, j Job, next func() (Job, time.Durati
 	return replaced, r.OK() || r.Left()
 }
 
+// Send sends a request by itself, and returns what came of it.
+func (l *Load) Send(ctx context.Context, j Job) *Request {
+	defer l.open()()
+	l.request(ctx, j, nil)
+	return l.history[len(l.history)-1]
+}
+
 func (l *Load) send(r *Request, j Job) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -248,7 +259,7 @@ func (l *Load) send(r *Request, j Job) {
 	if r.Left() {
 		err = l.leave(ctx, r, j.stay)
 	} else {
-		err = l.ask(ctx, r, j.Post)
+		err = l.ask(ctx, r, j.Body)
 	}
 	r.Recv = l.Now()
 	if err != nil {
@@ -257,10 +268,10 @@ func (l *Load) send(r *Request, j Job) {
 }
 
 // ask sends a request and reads its answer.
-func (l *Load) ask(ctx context.Context, r *Request, post bool) error {
+func (l *Load) ask(ctx context.Context, r *Request, length int) error {
 	method, body := http.MethodGet, io.Reader(nil)
-	if post {
-		method, body = http.MethodPost, strings.NewReader("one more")
+	if length > 0 {
+		method, body = http.MethodPost, bytes.NewReader(make([]byte, length))
 	}
 	res, err := r.do(ctx, l.http, method, body)
 	if err != nil {
@@ -348,7 +359,7 @@ func WarmUp(ctx context.Context, dial Dialer) error {
 	for i := range warmKeys {
 		r := &Request{Number: int64(-i - 1), Key: fmt.Sprint("warm", i)}
 		for {
-			err := l.ask(ctx, r, false)
+			err := l.ask(ctx, r, 0)
 			if err == nil && r.OK() {
 				break
 			}
