@@ -83,7 +83,11 @@ func (s *stream) bufferLocked(p []byte, left int) bool {
 			tail = s.chunks[n-1]
 		}
 		if tail == nil || len(tail.b) == cap(tail.b) {
-			tail = pool.get(len(p) + left)
+			size := len(p) + left
+			if s.grown && size > maxData/2 { // more such frames are likely to follow: their reader takes them as one piece
+				size = maxBuffer
+			}
+			tail = pool.get(size)
 			if s.chunks == nil {
 				s.chunks = s.first[:0]
 			}
