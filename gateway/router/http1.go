@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/router/internal/proxyheader"
@@ -122,7 +123,7 @@ func (c *http1Conn) check(now int64, p phase) {
 	}
 }
 
-func (c *http1Conn) client() netip.Addr { return clientOf(c.addr) }
+func (c *http1Conn) Client() netip.Addr { return conns.ClientOf(c.addr) }
 
 func (c *http1Conn) IdleFor(now int64) int64 {
 	switch s, expires := c.stage(); s {

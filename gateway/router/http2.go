@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
@@ -48,7 +49,7 @@ func serveH2(s *Server, conn net.Conn, read []byte, old servedConn) {
 
 func (c *h2Conn) check(_ int64, p phase) { c.Check(p >= leaving) }
 func (c *h2Conn) close()                 { c.Close() }
-func (c *h2Conn) client() netip.Addr     { return clientOf(c.addr) }
+func (c *h2Conn) Client() netip.Addr     { return conns.ClientOf(c.addr) }
 func (c *h2Conn) IdleFor(int64) int64    { return c.Idle() }
 func (c *h2Conn) EndUnused()             { c.EndIdle() }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
@@ -35,7 +36,7 @@ func (s *Server) admit(conn *conns.Admitted, read []byte, p protocol) {
 // countedClient returns the client that a connection from the address remote counts for. It returns
 // the zero Addr for trusted proxies and for this machine, which have no bound of their own.
 func (rt *Router) countedClient(remote string) netip.Addr {
-	client := clientOf(remote)
+	client := conns.ClientOf(remote)
 	if client.IsLoopback() || rt.trusts(remote) {
 		return netip.Addr{}
 	}
@@ -108,27 +109,6 @@ func (s *Server) makeRoomOf(client netip.Addr) bool {
 		return false
 	}
 	s.trimmed = now
-	var own []conns.Idle
-	for c := range s.conns {
-		if c.client() == client {
-			own = append(own, c)
-		}
-	}
-	return conns.EndLongestIdle(own, now) > 0
-}
-
-// clientOf returns whom the connections from that address are counted for: an IPv4
-// address, or the /64 network of an IPv6 one.
-func clientOf(remote string) netip.Addr {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Addr{}
-	}
-	client := at.Addr().Unmap()
-	if client.Is6() {
-		if network, err := client.Prefix(64); err == nil {
-			client = network.Addr()
-		}
-	}
-	return client
+	others := func(c conns.Idle) bool { return c.Client() != client }
+	return conns.EndLongestIdle(slices.DeleteFunc(s.allLocked(), others), now) > 0
 }

@@ -40,7 +40,7 @@ func (c arriving) check(now int64, p phase) {
 }
 
 func (c arriving) close()                  { netutil.CloseNow(c.Conn) }
-func (c arriving) client() netip.Addr      { return c.of }
+func (c arriving) Client() netip.Addr      { return c.of }
 func (c arriving) IdleFor(now int64) int64 { return now - c.began }
 func (c arriving) EndUnused()              { c.close() }
 

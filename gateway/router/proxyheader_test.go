@@ -247,6 +247,11 @@ func TestConnectionsOfAClientAreBounded(t *testing.T) {
 	first.Close()
 	kit.Eventually(t, "its place is free", func() bool { return served(connect("192.0.2.1")) }) // and idle then
 	kit.Eventually(t, "an idle one makes room", func() bool { return served(connect("192.0.2.1")) })
+	for range 2 {
+		conn := connect("192.0.2.3")
+		kit.ReadServed(t, kit.SendRaw(t, conn, `/a"b`, "handed over"))
+	}
+	kit.Eventually(t, "an idle one that net/http serves makes room", func() bool { return served(connect("192.0.2.3")) })
 	close(app.Release)
 }
 

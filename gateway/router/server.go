@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,8 +68,6 @@ type servedConn interface {
 	check(now int64, p phase)
 	// close ends the connection at once.
 	close()
-	// client returns the client that the connection counts for; the zero Addr if none.
-	client() netip.Addr
 	conns.Idle
 }
 
@@ -239,11 +236,16 @@ func (s *Server) clock() {
 func (s *Server) makeRoom() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	served := s.served.List()
+	conns.EndLongestIdle(s.allLocked(), s.now.Load())
+}
+
+// allLocked returns the connections, also those that net/http serves.
+func (s *Server) allLocked() []conns.Idle {
+	all := s.served.List()
 	for c := range s.conns {
-		served = append(served, c)
+		all = append(all, c)
 	}
-	conns.EndLongestIdle(served, s.now.Load())
+	return all
 }
 
 // Leave asks clients not to use their connections for further requests: by a header in answers over

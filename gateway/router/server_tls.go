@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/router/internal/tickets"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
@@ -27,7 +28,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	tickets.Share(cfg, s.router.cfg.Members.Secrets("keyway TLS tickets"))
 	return s.serve(l, protocol{start: func(conn net.Conn, read []byte) {
 		t := tls.Server(sock.BelowTLS(conn, read), cfg)
-		c := arriving{t, clientOf(conn.RemoteAddr().String()), s.now.Load()}
+		c := arriving{t, conns.ClientOf(conn.RemoteAddr().String()), s.now.Load()}
 		if !s.keep(c) {
 			conn.Close()
 			return

@@ -21,7 +21,7 @@ func (t *tunnel) check(_ int64, p phase) {
 }
 
 func (t *tunnel) close()              { netutil.CloseNow(t.Conn) }
-func (t *tunnel) client() netip.Addr  { return netip.Addr{} }
+func (t *tunnel) Client() netip.Addr  { return netip.Addr{} }
 func (t *tunnel) IdleFor(int64) int64 { return 0 }
 func (t *tunnel) EndUnused()          {}
 

@@ -186,8 +186,26 @@ func (c *Admitted) SyscallConn() (syscall.RawConn, error) {
 // CloseWrite is what net/http and crypto/tls use to end a connection gently.
 func (c *Admitted) CloseWrite() error { return netutil.CloseWrite(c.Conn) }
 
+// ClientOf returns the client that the connections from that address are counted for: an IPv4
+// address, or the /64 network of an IPv6 one.
+func ClientOf(remote string) netip.Addr {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	client := at.Addr().Unmap()
+	if client.Is6() {
+		if network, err := client.Prefix(64); err == nil {
+			client = network.Addr()
+		}
+	}
+	return client
+}
+
 // Idle is a connection on which no request is under way.
 type Idle interface {
+	// Client returns the client that the connection counts for; the zero Addr if none.
+	Client() netip.Addr
 	// IdleFor returns for how many ticks that has been so, 0 if it is not so.
 	IdleFor(now int64) int64
 	// EndUnused ends the connection, but no request that has come.
@@ -254,6 +272,7 @@ type idleServed struct {
 	since int64 // tick
 }
 
+func (c idleServed) Client() netip.Addr      { return ClientOf(c.conn.RemoteAddr().String()) }
 func (c idleServed) IdleFor(now int64) int64 { return now - c.since }
 
 func (c idleServed) EndUnused() {
