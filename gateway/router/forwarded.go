@@ -42,6 +42,10 @@ func (s *source) origin(rt *Router, forwarded string) string {
 		last := strings.LastIndexByte(forwarded, ',')
 		origin = strings.TrimSpace(forwarded[last+1:])
 		addr, err := netip.ParseAddr(origin)
+		if err != nil { // some proxies add the port
+			origin = keysource.HostOf(origin)
+			addr, err = netip.ParseAddr(origin)
+		}
 		if last < 0 || err != nil || !isIn(rt.cfg.TrustedProxies, addr) {
 			break
 		}

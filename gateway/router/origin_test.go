@@ -47,6 +47,8 @@ func TestWorkersTellClientsApart(t *testing.T) {
 			{"by the last proxy that is trusted", trusted, "192.0.2.9, 192.0.2.8,10.0.0.1 , 10.0.0.2", "192.0.2.8"},
 			{"all are trusted", trusted, "10.0.0.3, 10.0.0.2", "10.0.0.3"},
 			{"IPv6", trusted, "2001:DB8:0:1:0::7", "2001:db8:0:1::"},
+			{"with a port", trusted, "192.0.2.9, 192.0.2.8:4711, 10.0.0.1:80", "192.0.2.8"},
+			{"IPv6 with a port", trusted, "[2001:db8:0:1::7]:4711", "2001:db8:0:1::"},
 			{"no address", trusted, "10.0.0.3, _hidden", "_hidden"},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
