@@ -2,8 +2,9 @@
 // with the page /, JSON and metrics, and carries out their orders. Its answers are those of package
 // internal/status; openapi.yaml describes it.
 //
-// admin.go has the pages and their access rules, pages.go and debug.go answer. live.go sends the
-// content of the page /, and live_traffic.go and live_words.go compose it.
+// admin.go has the pages and their access rules, slow.go keeps slow readers from harm, pages.go and
+// debug.go answer. live.go sends the content of the page /, and live_traffic.go and live_words.go
+// compose it.
 package admin
 
 import (
@@ -15,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -100,7 +102,7 @@ func New(cfg Config) http.Handler {
 			mux.Handle(p.pattern, a.guarded(p))
 		}
 	}
-	return mux
+	return inTime(mux)
 }
 
 // maxScrapes is how many requests for metrics are answered at once, and maxAsking how
@@ -108,8 +110,9 @@ func New(cfg Config) http.Handler {
 const maxScrapes, maxAsking = 8, 16
 
 type admin struct {
-	cfg    Config
-	asking chan struct{} // has an element for each request that asks workers
+	cfg       Config
+	asking    chan struct{} // has an element for each request that asks workers
+	recording sync.Mutex    // held while a profile is recorded and sent
 }
 
 type page struct {
@@ -132,7 +135,7 @@ const (
 func (a *admin) pages() []page {
 	cfg := &a.cfg
 	asks := cfg.Operator != nil
-	metrics := promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes}
+	metrics := promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError}
 	return []page{
 		{"GET /{$}", serveLivePage(), true, readers},
 		{"GET /events", live.New((&collector{cfg: cfg}).collect), true, readers},
@@ -141,12 +144,12 @@ func (a *admin) pages() []page {
 		{"GET /members", answering("", a.members), true, readers},
 		{"GET /ring", answering("", a.ring), true, readers},
 		{"GET /lookup", answering("", ofKey(a.lookup)), true, readers},
-		{"GET /explain", a.limitAsking(answering("", a.explain)), asks, readers},
-		{"GET /workers", a.limitAsking(answering("", a.workers)), asks, readers},
-		{"GET /moves", a.limitAsking(answering("", a.moves)), asks, readers},
-		{"GET /hot", a.limitAsking(answering("", a.hot)), asks, readers},
-		{"GET /loads", a.limitAsking(answering("", a.loads)), asks, readers},
-		{"GET /locks", a.limitAsking(answering("", a.locks)), asks, readers},
+		{"GET /explain", limited(a.asking, answering("", a.explain)), asks, readers},
+		{"GET /workers", limited(a.asking, answering("", a.workers)), asks, readers},
+		{"GET /moves", limited(a.asking, answering("", a.moves)), asks, readers},
+		{"GET /hot", limited(a.asking, answering("", a.hot)), asks, readers},
+		{"GET /loads", limited(a.asking, answering("", a.loads)), asks, readers},
+		{"GET /locks", limited(a.asking, answering("", a.locks)), asks, readers},
 		{"GET /routes", answering("", func(*http.Request) (any, error) { return cfg.Routes(), nil }), cfg.Routes != nil, readers},
 		{"POST /drain", answering("drained", a.drain), asks || cfg.Drain != nil, writers},
 		{"POST /unlock", answering("unlocked", ofKey(a.unlock)), asks, writers},
@@ -154,8 +157,8 @@ func (a *admin) pages() []page {
 		{"POST /undrain", answering("undrained", a.undrain), asks || cfg.Undrain != nil, writers},
 		{"POST /place", answering("placed", a.place), asks, writers},
 		{"POST /unplace", answering("unplaced", a.place), asks, writers},
-		{"GET /metrics", promhttp.HandlerFor(cfg.Metrics, metrics), cfg.Metrics != nil, probes},
-		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true, workers},
+		{"GET /metrics", limited(make(chan struct{}, maxScrapes), promhttp.HandlerFor(cfg.Metrics, metrics)), cfg.Metrics != nil, probes},
+		{"GET /debug/pprof/{profile...}", http.HandlerFunc(a.profile), true, workers},
 		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true, readers},
 	}
 }
@@ -183,20 +186,6 @@ func (a *admin) guarded(p page) http.Handler {
 			http.Error(w, "the request needs the header Authorization: Bearer with the token of --admin-token", http.StatusUnauthorized)
 		default:
 			p.handler.ServeHTTP(w, r)
-		}
-	})
-}
-
-// limitAsking limits a handler that asks workers to a number of concurrent requests.
-func (a *admin) limitAsking(h http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case a.asking <- struct{}{}:
-			defer func() { <-a.asking }()
-			h(w, r)
-		default:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many requests at once, try again", http.StatusServiceUnavailable)
 		}
 	})
 }

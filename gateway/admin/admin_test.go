@@ -112,13 +112,28 @@ func TestAdminPages(t *testing.T) {
 	}
 }
 
+// recorder counts the writes of an answer.
+type recorder struct {
+	*httptest.ResponseRecorder
+	writes int
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.writes++
+	return r.ResponseRecorder.Write(b)
+}
+
 // A profile ends with its request.
 func TestProfilesEndWithTheirRequests(t *testing.T) {
 	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	h := admin.New(admin.Config{Members: members})
 	ask := func(ctx context.Context) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/debug/pprof/trace?seconds=300", nil))
+		counted := &recorder{ResponseRecorder: rec}
+		h.ServeHTTP(counted, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/debug/pprof/trace?seconds=300", nil))
+		if counted.writes != 1 {
+			t.Errorf("%d writes: a profile that is sent while it is recorded fills the memory if its reader is slow", counted.writes)
+		}
 		return rec
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"bytes"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,8 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/wake"
 )
 
 //go:embed openapi.yaml
@@ -25,12 +25,14 @@ func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 const (
 	profileSeconds = 10  // of a profile over time, unless the request says otherwise
 	profileLongest = 300 // that a request may say
+
+	profileMost = 64 << 20 // bytes of one, which then ends early
 )
 
-// serveProfile answers go tool pprof. net/http/pprof would put the same on
+// profile answers go tool pprof. net/http/pprof would put the same on
 // [http.DefaultServeMux] of the whole program, and show its command line, which may have
 // secrets in it.
-func serveProfile(w http.ResponseWriter, r *http.Request) {
+func (a *admin) profile(w http.ResponseWriter, r *http.Request) {
 	switch name := r.PathValue("profile"); name {
 	case "":
 		names := []string{"profile", "trace"}
@@ -42,9 +44,9 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintln(w, name)
 		}
 	case "profile":
-		profileFor(w, r, pprof.StartCPUProfile, pprof.StopCPUProfile)
+		a.profileFor(w, r, pprof.StartCPUProfile, pprof.StopCPUProfile)
 	case "trace":
-		profileFor(w, r, trace.Start, trace.Stop)
+		a.profileFor(w, r, trace.Start, trace.Stop)
 	default:
 		p := pprof.Lookup(name)
 		if p == nil {
@@ -60,8 +62,9 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// profileFor records for as many seconds as the request says.
-func profileFor(w http.ResponseWriter, r *http.Request, start func(io.Writer) error, stop func()) {
+// profileFor records for as many seconds as the request says, and then sends what it has. The
+// runtime keeps what a writer does not take, so a slow reader must not be that writer.
+func (a *admin) profileFor(w http.ResponseWriter, r *http.Request, start func(io.Writer) error, stop func()) {
 	n := profileSeconds
 	if text := r.URL.Query().Get("seconds"); text != "" {
 		var err error
@@ -70,12 +73,37 @@ func profileFor(w http.ResponseWriter, r *http.Request, start func(io.Writer) er
 			return
 		}
 	}
-	w.Header().Set("Content-Type", "application/octet-stream")
-	if err := start(w); err != nil {
-		w.Header().Del("Content-Type")
+	recorded, err := &recording{full: make(chan struct{})}, errors.New("one at a time")
+	if free := a.recording.TryLock(); free {
+		defer a.recording.Unlock()
+		err = start(recorded)
+	}
+	if err != nil {
 		http.Error(w, "another profile is being recorded: "+err.Error(), http.StatusConflict)
 		return
 	}
-	defer stop()
-	wake.Sleep(time.Duration(n)*time.Second, r.Context().Done())
+	select {
+	case <-time.After(time.Duration(n) * time.Second):
+	case <-recorded.full:
+	case <-r.Context().Done():
+	}
+	stop()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(recorded.Bytes()) // the client may have left
+}
+
+// recording is a profile, up to about profileMost bytes. One goroutine at a time writes.
+type recording struct {
+	bytes.Buffer
+	full chan struct{} // closed when it is
+}
+
+func (r *recording) Write(b []byte) (int, error) {
+	switch {
+	case r.Len() >= profileMost:
+		return len(b), nil
+	case r.Len()+len(b) >= profileMost:
+		close(r.full)
+	}
+	return r.Buffer.Write(b)
 }
