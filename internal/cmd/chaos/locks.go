@@ -39,6 +39,7 @@ type call struct {
 	said
 	begin, end time.Duration // from then on it was asked for, and held; until then held
 	until      time.Duration // see said
+	told       time.Duration // when its unlock had ended
 	had, sure  int           // what the judge had heard when it was had, and when its caller last said that it still is; 0 for never
 	left       bool          // to the end of its lease, by a caller that still had it or is dead
 }
@@ -97,7 +98,6 @@ type lockJudge struct {
 	idle     []idle
 	failed   []*call
 	findings []string // what went wrong besides locks
-	unknown  int      // unlocked, or not
 	deaths   int      // of processes
 	orphans  int      // locks of dead ones
 	vanished int      // waits of dead ones
@@ -146,12 +146,9 @@ func (j *lockJudge) hear(s said) {
 		}
 		k.letGo(c, s.Step == letsGo && !s.Lost, now)
 	case unlocked:
-		c.Lost = c.Lost || s.Lost
+		c.Lost, c.told = c.Lost || s.Lost, now
 		if c.Err = s.Err; c.Lost || s.Err != "" {
 			k.unsure(now, c)
-		}
-		if s.Err != "" && !c.Lost {
-			j.unknown++
 		}
 	case fails:
 		c.end, c.Err = now, s.Err

@@ -39,6 +39,11 @@ var languages = []language{
 	{"java", "javac", "openjdk-17-jdk-headless", []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "io.keyway.Driver"}},
 }
 
+// isLanguage reports whether the life of callers is that of a client in one of the languages.
+func isLanguage(life string) bool {
+	return slices.ContainsFunc(languages, func(l language) bool { return l.name == life })
+}
+
 // languagesOf returns the languages of these names. Each must be installed.
 func languagesOf(names []string) (chosen []language, err error) {
 	all := make([]string, len(languages))

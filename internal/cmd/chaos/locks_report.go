@@ -19,12 +19,13 @@ const (
 // conclude finds violations. A lock may be lost only with its owner. A call may fail, or wait for a free key, only while
 // the key has no owner: within one of the outages, or a TTL later. All of that may happen while the machine was too
 // busy. A lock may be lost, and with it the call for the next of several keys, while free keys came to their waiters late.
-// A lock that the store keeps may be lost, or another caller's before its end, only with what the store has lost, in one of
-// forgotten.
+// It may remain unknown whether a lock is unlocked only at those times, or if its client is in another language: the
+// routers of these are killed. A lock that the store keeps may be lost, or another caller's before its end, only with what
+// the store has lost, in one of forgotten.
 func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duration) *lockReport {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	r := &lockReport{violations: slices.Clone(j.findings), taken: len(j.ended), failed: len(j.failed), unknown: j.unknown,
+	r := &lockReport{violations: slices.Clone(j.findings), taken: len(j.ended), failed: len(j.failed),
 		deaths: j.deaths, orphans: j.orphans, vanished: j.vanished, by: make(map[string]int)}
 	within := func(all []outage, begin, end time.Duration) bool {
 		return slices.ContainsFunc(all, func(o outage) bool { return o.touches(begin, end, ttl) })
@@ -64,6 +65,12 @@ func (j *lockJudge) conclude(outages, forgotten, busy []outage, ttl time.Duratio
 			r.many++
 		}
 		r.by[c.Life]++
+		if c.Err != "" && !c.Lost {
+			r.unknown++
+			if !within(outages, c.end, c.told) && !within(busy, c.end, c.told) && !crawls(c) && !isLanguage(c.Life) {
+				violated(c.told, "nobody knows whether lock-%d is unlocked, asked for at %.3fs (%s): %s", c.Key, c.end.Seconds(), c.Life, c.Err)
+			}
+		}
 		switch {
 		case !c.Lost:
 		case within(why, c.end-ttl, c.end):

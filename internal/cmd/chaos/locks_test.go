@@ -107,6 +107,25 @@ func TestLockJudge(t *testing.T) {
 			time.Sleep(4 * time.Second)
 			p.loses(x)
 		}},
+		{"an unlock without an answer", "nobody knows whether lock-1 is unlocked", func(p *lockPlay) {
+			x := p.takes(7)
+			x.Err = "no answer"
+			p.unlocks(x)
+		}},
+		{"an unlock without an answer, whose key has no owner", "", func(p *lockPlay) {
+			time.Sleep(99 * time.Second)
+			x := p.takes(7)
+			p.says(x, letsGo)
+			time.Sleep(2 * time.Second)
+			x.Err = "no answer"
+			p.says(x, unlocked)
+		}},
+		{"an unlock without an answer, by a router that may be killed", "", func(p *lockPlay) {
+			p.born("python")
+			x := p.has(p.asks("python", ttl), 7)
+			x.Err = "no answer"
+			p.unlocks(x)
+		}},
 		{"lost in a planned move", "was lost though nothing that kept it was", func(p *lockPlay) {
 			time.Sleep(50 * time.Second)
 			p.loses(p.takes(7))
