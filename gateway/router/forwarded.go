@@ -34,7 +34,8 @@ func (s *source) init(rt *Router, server *Server, addr, version string) {
 	s.id = hop.ClientID(keysource.HostOf(addr))
 }
 
-// origin returns the client's address: the one that trusted proxies have added to X-Forwarded-For.
+// origin returns the client's address: the one that trusted proxies have added to X-Forwarded-For, spelled as
+// [netip.Addr.String] does.
 // forwarded is the value of that field for the worker.
 func (s *source) origin(rt *Router, forwarded string) string {
 	origin := keysource.HostOf(s.addr)
@@ -45,6 +46,9 @@ func (s *source) origin(rt *Router, forwarded string) string {
 		if err != nil { // some proxies add the port
 			origin = keysource.HostOf(origin)
 			addr, err = netip.ParseAddr(origin)
+		}
+		if addr.Is6() { // whose other spellings are the same client
+			origin = addr.Unmap().String()
 		}
 		if last < 0 || err != nil || !isIn(rt.cfg.TrustedProxies, addr) {
 			break

@@ -75,11 +75,16 @@ func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
 			Members: hub.Of(w.Member), Keys: kit.KeySources(t, "client"),
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")},
 		}))
-		for _, forwarded := range []string{"192.0.2.7, 192.0.2.8, 10.0.0.1", "192.0.2.7:1, 192.0.2.8:2, 10.0.0.1:3", "192.0.2.8:4"} {
-			req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
-			req.Header.Set("X-Forwarded-For", forwarded)
-			if _, got := kit.Do(t, s.HTTP, req); got != "192.0.2.8 0 <nil>" {
-				t.Errorf("%s: got %q", forwarded, got)
+		for want, all := range map[string][]string{
+			"192.0.2.8":   {"192.0.2.7, 192.0.2.8, 10.0.0.1", "192.0.2.7:1, 192.0.2.8:2, 10.0.0.1:3", "192.0.2.8:4", "::ffff:192.0.2.8, ::FFFF:10.0.0.1"},
+			"2001:db8::8": {"2001:DB8:0::8", "[2001:db8::8]:4"},
+		} {
+			for _, forwarded := range all {
+				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
+				req.Header.Set("X-Forwarded-For", forwarded)
+				if _, got := kit.Do(t, s.HTTP, req); got != want+" 0 <nil>" {
+					t.Errorf("%s: got %q", forwarded, got)
+				}
 			}
 		}
 	})
