@@ -279,6 +279,23 @@ func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 	}
 }
 
+// A client that sends its body in pieces reads a refusal that came before: what is left of the body is
+// read, so that no piece resets the connection.
+func TestARefusalIsNotLostWithTheBody(t *testing.T) {
+	s := site.ThroughServer(t, site.NewRouter(t, router.Config{Members: hub.Of(), Limits: gateway.Limits{NoHold: true}}))
+	c := kit.Must(kit.Connect(s.URL))
+	defer c.Close()
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nContent-Length: 10\r\n\r\n")
+	if answer, err := io.ReadAll(c); !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") || err != nil {
+		t.Fatalf("%q, %v", answer, err)
+	}
+	for range 10 {
+		if _, err := io.WriteString(c, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func isTimeout(err error) bool {
 	e, ok := err.(net.Error)
 	return ok && e.Timeout()

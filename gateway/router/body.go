@@ -97,8 +97,8 @@ func (x *upstreamRequest) addTrailers() {
 	}
 }
 
-// How long an answer waits until the end of the request's body is noticed, and net/http's server then
-// for the unwanted rest of a body.
+// How long an answer waits until the end of the request's body is noticed, and the server then for the
+// unwanted rest of a body.
 const (
 	bodyGrace = 50 * time.Millisecond
 	restGrace = 500 * time.Millisecond

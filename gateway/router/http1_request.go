@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // http1Request is a request that came over HTTP/1.1, and its answer. Its memory is
@@ -57,6 +58,9 @@ func (c *http1Conn) answer() (handed, keep bool) {
 		c.enter(stageWorking, 0)
 	}
 	if r.serve() {
+		if !r.keep {
+			r.unread.awaitRest()
+		}
 		return false, r.keep
 	}
 	c.enter(stageWorking, 0)
@@ -190,6 +194,19 @@ func (b *http1Body) renew() {
 	cfg := &b.conn.server.router.cfg
 	b.need = cfg.bodyBytes()
 	b.conn.enter(stageBody, ticks(cfg.ClientTimeout))
+}
+
+// awaitRest ends what is sent on the connection, and awaits what is left of the body, for restGrace. Closing
+// the connection earlier would reset it when more comes, and the client might lose the answer.
+func (b *http1Body) awaitRest() {
+	left, conn := b.left-int64(len(b.ahead)), b.conn.conn
+	if left == 0 {
+		return
+	}
+	b.conn.enter(stageBody, ticks(restGrace))
+	if netutil.CloseWrite(conn) == nil {
+		_, _ = io.CopyN(io.Discard, conn, left)
+	}
 }
 
 func (b *http1Body) Read(p []byte) (int, error) {
