@@ -92,6 +92,8 @@ func (f *Follower) takeLine(b []byte) (took int) {
 
 func (f *Follower) endLine(line []byte) error {
 	switch {
+	case f.state == atRequest && len(line) == 0: // the server takes some after a POST
+		return nil
 	case f.state == atRequest:
 		f.old, f.coded, f.sized, f.length = !bytes.HasSuffix(line, []byte(" HTTP/1.1")), false, false, 0
 		f.state = atField

@@ -20,6 +20,7 @@ func TestFollower(t *testing.T) {
 		bad      string // begins what does not pass; "" for nothing
 	}{
 		{name: "requests one after the other", passes: get + sized + coded + get + sized},
+		{name: "empty lines after a POST", passes: sized + "\r\n" + coded + "\r\n\r\n" + coded + "\n" + both, bad: "\r\n"},
 		{name: "both", passes: both, bad: "\r\n3\r\nabc\r\n0\r\n\r\n"},
 		{name: "both, after others", passes: get + sized + coded + both, bad: "\r\n"},
 		{name: "both, in a body", passes: "POST / HTTP/1.1\r\nContent-Length: 70\r\n\r\n" + both},
