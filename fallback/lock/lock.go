@@ -27,6 +27,9 @@ type heldKey struct {
 	key string
 }
 
+// FindsHolder marks the keys of context values that find who holds a key.
+func (heldKey) FindsHolder() {}
+
 // lockContext is the context of a tenure. It compares the clocks whenever it
 // is asked, since a timer may be late.
 type lockContext struct {

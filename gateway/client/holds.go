@@ -208,9 +208,12 @@ func (c *heldContext) Value(key any) any {
 // lockAlong returns a Lock within the hold of key by hs that ctx belongs to, nil if there is none. Its context ends
 // with the hold, even if ctx does not. The hold does not end before a call.
 func (hs *holdings) lockAlong(ctx context.Context, key string, w want) (*Lock, error) {
-	c, _ := ctx.Value(heldKey{}).(*heldContext)
-	for c != nil && (c.held.key != key || c.held.holder != hs || !c.held.isWith(c.token)) {
-		c, _ = c.Context.Value(heldKey{}).(*heldContext)
+	if ctx.Value(heldKey{}) == nil {
+		return nil, nil
+	}
+	c, _ := ctx.Value(holds.Along(key)).(*heldContext)
+	for c != nil && c.held.holder != hs {
+		c, _ = c.Context.Value(holds.Along(key)).(*heldContext)
 	}
 	if c == nil {
 		return nil, nil

@@ -48,8 +48,8 @@ type Batcher[In, Out any] struct {
 // and Err of each. If it returns an error, every caller gets that instead. It must not use the
 // items after it has returned.
 //
-// The execution's context has the values of the first caller's, but does not belong to the caller's
-// executions. It ends with the ownership of the key, or when the callers of all items have left.
+// The execution's context has the values of the first caller's, but belongs to nothing that the
+// caller holds: neither executions nor locks. It ends with the ownership of the key, or when the callers of all items have left.
 func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x gateway.Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	var err error
 	hop.Default(&err, "worker: BatchConfig.MaxItems", &cfg.MaxItems, 256)

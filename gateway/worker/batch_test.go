@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
 
@@ -327,6 +329,44 @@ func TestBatchAbandoned(t *testing.T) {
 }
 
 // TestBatchFails: what the callers are told when the handler does not answer.
+// TestTrapBatchIsNobodysOwn: a batch goes on without the caller that led it, so it works within nothing that this one holds.
+func TestTrapBatchIsNobodysOwn(t *testing.T) {
+	eachDo(t, func(t *testing.T, w *site.Worker, do doFunc) {
+		var holds atomic.Bool
+		began, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		b := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(x gateway.Execution, items []*worker.Item[int, int]) error {
+			close(began)
+			<-goOn
+			err := do(context.WithoutCancel(x.Context()), "other", func(gateway.Execution) error {
+				if holds.Load() {
+					t.Error("the batch works within what its first caller holds, beside that one")
+				}
+				return nil
+			})
+			done <- err
+			return err
+		}))
+		err := do(t.Context(), "other", func(x gateway.Execution) error {
+			holds.Store(true)
+			defer holds.Store(false)
+			ctx, leave := context.WithCancel(x.Context())
+			go func() {
+				<-began
+				leave()
+			}()
+			if _, err := b.Do(ctx, "k", 1); !errors.Is(err, gateway.ErrMayHaveRun) {
+				t.Errorf("the caller: %v", err)
+			}
+			close(goOn)
+			synctest.Wait()
+			return nil
+		})
+		if err := errors.Join(err, <-done); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestBatchFails(t *testing.T) {
 	reason := errors.New("reason")
 	panicked := func(err error) bool {

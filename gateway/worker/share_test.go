@@ -175,19 +175,18 @@ func TestShareNested(t *testing.T) {
 // Whoever waits for the key of a caller gets nothing that was read within what that
 // one holds: it is in the middle of changing it.
 func TestShareOfAHolderIsItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := site.New(t, 16).StartOwner()
+	eachDo(t, func(t *testing.T, w *site.Worker, do doFunc) {
 		began, goOn := make(chan struct{}, 2), make(chan struct{})
 		other := 0
 		read := func(x gateway.Execution) (v int, err error) {
 			began <- struct{}{}
 			<-goOn
-			err = w.Do(x.Context(), "other", func(gateway.Execution) error { v = other; return nil })
+			err = do(x.Context(), "other", func(gateway.Execution) error { v = other; return nil })
 			return v, err
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			err := w.Do(t.Context(), "other", func(x gateway.Execution) error {
+			err := do(t.Context(), "other", func(x gateway.Execution) error {
 				other = 1
 				if v, _, err := worker.Share(x.Context(), w.Worker, "k", "read", read); v != 1 || err != nil {
 					t.Errorf("the holder: %v, %v", v, err)
@@ -209,6 +208,26 @@ func TestShareOfAHolderIsItsOwn(t *testing.T) {
 		close(goOn)
 		wg.Wait()
 	})
+}
+
+type doFunc func(ctx context.Context, key string, fn func(gateway.Execution) error) error
+
+// eachDo runs a test in bubbles, with functions that hold a key as an execution of the worker, and as a
+// lock that a client has there.
+func eachDo(t *testing.T, test func(t *testing.T, w *site.Worker, do doFunc)) {
+	for name, far := range map[string]bool{"here": false, "by a client": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := site.New(t, 16)
+				w := s.StartServing()
+				do := w.Do
+				if far {
+					do = s.NewClient().Do
+				}
+				test(t, w, do)
+			})
+		})
+	}
 }
 
 // Results of another type are not shared.

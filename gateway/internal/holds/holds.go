@@ -48,6 +48,9 @@ func NewID() (id ID) {
 // key at another member.
 type Along string
 
+// FindsHolder marks the keys of context values that find who holds a key.
+func (Along) FindsHolder() {}
+
 // Ref names a lock, with the partition of its key.
 type Ref struct {
 	ID        ID

@@ -57,21 +57,33 @@ func (x Execution) Nested() bool { return x.run.outer != nil }
 // Lost reports whether all that the partition had admitted was cancelled since the key was asked for.
 func (x Execution) Lost() bool { return x.run.part.Cancels.Load() != x.run.cancels }
 
-// UsesOuter reports whether a call with the execution's context has run within an execution around it.
+// UsesOuter reports whether a call with the execution's context has run within an execution or a lock around it.
 func (x Execution) UsesOuter() bool {
 	c, ok := x.Context().(*Context)
 	return ok && c.usesOuter.Load()
 }
 
 // LeaveChain makes the execution one of no caller: its context never ends with theirs, and belongs
-// to no execution of theirs. It must be called before its context is used.
-func (x Execution) LeaveChain() {
-	parent := context.WithoutCancel(x.run.parent)
-	if Innermost(parent) != nil {
-		parent = context.WithValue(parent, runContextKey{}, (*Context)(nil))
-	}
-	x.run.parent = parent
+// to nothing that they hold. It must be called before its context is used.
+func (x Execution) LeaveChain() { x.run.parent = &outsider{context.Background(), x.run.parent} }
+
+// outsider is a context with the values of a caller's, except for what leads to the keys that the caller holds.
+type outsider struct {
+	context.Context
+	caller context.Context
 }
+
+// Value implements [context.Context].
+func (o *outsider) Value(key any) any {
+	if _, ok := key.(alongKey); ok {
+		return nil
+	}
+	return o.caller.Value(key)
+}
+
+// alongKey is what the keys of context values have in common that find who holds a key along a context: executions,
+// and locks of package client and of fallback/lock.
+type alongKey interface{ FindsHolder() }
 
 // SetClient makes client the one whose execution it is, as detach does.
 func (x Execution) SetClient(client context.Context) {
@@ -285,6 +297,8 @@ type interrupter interface{ Interrupt() }
 
 type runContextKey struct{}
 
+func (runContextKey) FindsHolder() {}
+
 // Execution returns the execution of c, which has a client of its own, and must not have ended.
 func (c *Context) Execution() Execution { return Execution{run: c.run, life: c.life, Key: c.key} }
 
@@ -316,6 +330,13 @@ func (c *Context) Err() error {
 func (c *Context) Value(key any) any {
 	if key == (runContextKey{}) {
 		return c
+	}
+	if _, ok := key.(alongKey); ok {
+		holder := c.parent.Value(key)
+		if holder != nil {
+			c.usesOuter.Store(true)
+		}
+		return holder
 	}
 	if ctx := c.settled(); ctx != nil {
 		return ctx.Value(key)
