@@ -26,7 +26,7 @@ const (
 // its incarnations. Before that, the app gets up to grace to end what it did for the old one, unless
 // lockFile shows that it did nothing. Signals go to the child. The result is a [cli.Exit] with the child's
 // code. A child that fails by itself soon after the first start is not started again: its settings or its
-// machine do not allow it.
+// machine do not allow it. One that cannot be started again, for want of processes or files, is tried until it can.
 //
 // When this process dies, the kernel sends the child SIGTERM, so it hands its keys over.
 func supervise(args []string, lockFile string, grace time.Duration, logger *slog.Logger) error {
@@ -52,21 +52,21 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 			}
 		}
 	}
-	ending, wait := false, time.Duration(0)
+	ending, wait, code := false, time.Duration(0), 0
+	longer := func() time.Duration { return min(max(2*wait, firstWait), maxWait) }
 	for first := true; ; first = false {
 		began := time.Now()
-		keeper, err := appwork.NewKeeper(grace)
-		if err != nil {
+		child, keeper, err := startChild(program, args, grace)
+		if err != nil && first {
 			return err
 		}
-		child := exec.Command(program, append(slices.Clone(args), "--supervise=false")...)
-		child.Stdin, child.Stdout, child.Stderr, child.ExtraFiles = os.Stdin, os.Stdout, os.Stderr, []*os.File{keeper.Sidecar}
-		child.Env = append(os.Environ(), supervisorVariable+"=1")
-		child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // a terminal signals this process alone
-		err = child.Start()
-		keeper.Sidecar.Close()
 		if err != nil {
-			return err
+			wait = longer()
+			logger.Error("the worker cannot be started again: this is tried until it can", "error", err, "after", wait)
+			if pause(nil, wait) {
+				return cli.Exit(code)
+			}
+			continue
 		}
 		dead := make(chan error, 1)
 		go func() { dead <- child.Wait() }()
@@ -80,8 +80,8 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 			}
 		}
 		status := child.ProcessState.Sys().(syscall.WaitStatus)
-		code, lived := status.ExitStatus(), time.Since(began)
-		if status.Signaled() {
+		lived := time.Since(began)
+		if code = status.ExitStatus(); status.Signaled() {
 			code = 128 + int(status.Signal())
 		}
 		if ending || code == 0 || first && status.Exited() && lived < steady {
@@ -90,7 +90,7 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 		if lived >= steady || first {
 			wait = 0
 		} else {
-			wait = min(max(2*wait, firstWait), maxWait)
+			wait = longer()
 		}
 		logger.Warn("the worker died: it is started again", "pid", child.Process.Pid, "status", code, "lived", lived.Round(time.Millisecond), "after", wait)
 		if running, err := lockfile.AtApp(lockFile); err == nil && running > 0 {
@@ -105,6 +105,20 @@ func supervise(args []string, lockFile string, grace time.Duration, logger *slog
 			return cli.Exit(code)
 		}
 	}
+}
+
+// startChild starts the worker, with a keeper of its connections to the app.
+func startChild(program string, args []string, grace time.Duration) (*exec.Cmd, *appwork.Keeper, error) {
+	keeper, err := appwork.NewKeeper(grace)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer keeper.Sidecar.Close()
+	child := exec.Command(program, append(slices.Clone(args), "--supervise=false")...)
+	child.Stdin, child.Stdout, child.Stderr, child.ExtraFiles = os.Stdin, os.Stdout, os.Stderr, []*os.File{keeper.Sidecar}
+	child.Env = append(os.Environ(), supervisorVariable+"=1")
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} // a terminal signals this process alone
+	return child, keeper, child.Start()
 }
 
 // supervisorVariable tells a child that its file 3 is a socket to its supervisor.

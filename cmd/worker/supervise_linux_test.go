@@ -101,6 +101,46 @@ func TestSupervise(t *testing.T) {
 	}
 }
 
+// TestSuperviseTriesAgain: a worker that cannot be started again at once is started when it can.
+func TestSuperviseTriesAgain(t *testing.T) {
+	cmd := supervised(t, "--redis", "redis://127.0.0.1:1", "--log", "text", "--join", "127.0.0.1:1")
+	program := filepath.Join(t.TempDir(), "worker")
+	if err := os.WriteFile(program, kit.Must(os.ReadFile(os.Args[0])), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path, cmd.Stderr = program, nil
+	log := kit.Must(cmd.StderrPipe())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	rename := func(from, to string) {
+		if err := os.Rename(from, to); err != nil {
+			t.Error(err)
+		}
+	}
+	tried := false
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		t.Log(lines.Text())
+		switch line := lines.Text(); {
+		case strings.Contains(line, "new incarnation") && !tried:
+			rename(program, program+".away")
+			if err := syscall.Kill(childOf(t, cmd.Process.Pid), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		case strings.Contains(line, "cannot be started again") && !tried:
+			tried = true
+			rename(program+".away", program)
+		case strings.Contains(line, "new incarnation"):
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil || !tried {
+		t.Errorf("after SIGTERM: %v; a start has failed: %t", err, tried)
+	}
+}
+
 // TestSuperviseDiesFirst: a worker whose supervisor is killed is told to end, so that it hands its keys over.
 func TestSuperviseDiesFirst(t *testing.T) {
 	cmd := supervised(t, "--redis", "redis://127.0.0.1:1", "--log", "text", "--join", "127.0.0.1:1")
