@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// Unproved is added to a count when the end of an execution can no longer be seen. From then on the
+// Unproved is in a count, once, when the end of an execution can no longer be seen. From then on the
 // connections of a [Keeper] prove nothing.
 const Unproved = 1 << 32
 
@@ -44,7 +44,7 @@ func (r *Record) End() {
 // Lose records that an execution's key is free although the app may still work for it.
 func (r *Record) Lose() {
 	if r != nil {
-		r.running.Add(Unproved)
+		r.running.Or(Unproved) // a sum of many would wrap, and be no count at all
 	}
 }
 

@@ -144,7 +144,11 @@ func TestLostConnection(t *testing.T) {
 		t.Errorf("the count is %d, want 1", n)
 	}
 	kit.Must(pipe(t.Context())).Close()
+	kit.Must(pipe(t.Context())).Close()
 	r.End()
+	if n := s.running.Load(); n != appwork.Unproved {
+		t.Errorf("the count of two losses is %d, want %d: it would wrap one day", n, appwork.Unproved)
+	}
 	s.far.Close()
 	s.die()
 	<-s.Ended(0)
