@@ -185,10 +185,7 @@ func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Durat
 		return nil
 	})
 	if err == nil {
-		err = s.askEtcd(ctx, s.renewal, func(ctx context.Context) error {
-			_, err := s.renewal.KeepAliveOnce(ctx, lease)
-			return err
-		})
+		err = s.prolong(ctx, s.renewal, lease)
 	}
 	if isGone(err) {
 		err = records.ErrSessionGone

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
@@ -105,9 +106,9 @@ func (s *Store) Trouble() error { return s.handle.Trouble() }
 // Close ends every Watch and call, and waits for the former. It may be called again.
 func (s *Store) Close() error { return s.handle.Close(s.client, s.renewal) }
 
-// askEtcd carries out f, which sends one request over c, and repeats it with another member of etcd if it
-// has got no answer in time. The store is absent only when that does not help.
-func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Context) error) error {
+// askEtcd carries out f, which sends one request over c and returns the header of the answer. It repeats that with
+// another member of etcd if it has got no answer in time. The store is absent only when that does not help.
+func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Context) (*pb.ResponseHeader, error)) error {
 	var why error // of the latest attempt that got an answer, or of a stranger's answer
 	for began := time.Now(); ; {
 		if err := ctx.Err(); err != nil {
@@ -115,8 +116,11 @@ func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Conte
 		}
 		member := c.member()
 		attempt, cancel := context.WithTimeout(ctx, s.try)
-		err := f(attempt)
+		header, err := f(attempt)
 		cancel()
+		if header != nil {
+			err = cmp.Or(s.recognize(header.ClusterId), err)
+		}
 		switch {
 		case s.handle.Closing.Err() != nil:
 			return stores.ErrClosed
@@ -149,14 +153,26 @@ func (s *Store) askEtcd(ctx context.Context, c *connection, f func(context.Conte
 
 // grant returns a lease, in whole seconds.
 func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, err error) {
-	err = s.askEtcd(ctx, s.client, func(ctx context.Context) error {
+	err = s.askEtcd(ctx, s.client, func(ctx context.Context) (*pb.ResponseHeader, error) {
 		lease, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
-		if err == nil {
-			id = lease.ID
+		if err != nil {
+			return nil, err
 		}
-		return err
+		id = lease.ID
+		return lease.ResponseHeader, nil
 	})
 	return id, err
+}
+
+// prolong has a lease last for its full time again.
+func (s *Store) prolong(ctx context.Context, c *connection, id clientv3.LeaseID) error {
+	return s.askEtcd(ctx, c, func(ctx context.Context) (*pb.ResponseHeader, error) {
+		lease, err := c.KeepAliveOnce(ctx, id)
+		if lease == nil {
+			return nil, err
+		}
+		return lease.ResponseHeader, err // there is a header if there is no lease
+	})
 }
 
 // granting asks for a lease while the caller goes on. The function that it returns waits for the answer.

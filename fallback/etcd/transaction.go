@@ -121,11 +121,11 @@ func (s *Store) commit(ctx context.Context, client *connection, compare []client
 	life, least := s.life, s.revision
 	s.mu.Unlock()
 	st := &step{read: map[string]*mvccpb.KeyValue{}, lists: map[string]*pb.RangeResponse{}}
-	err := s.askEtcd(ctx, client, func(ctx context.Context) (err error) {
-		if st.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit(); err == nil {
-			err = s.recognize(st.Header.ClusterId)
+	err := s.askEtcd(ctx, client, func(ctx context.Context) (_ *pb.ResponseHeader, err error) {
+		if st.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit(); err != nil {
+			return nil, err
 		}
-		return err
+		return st.Header, nil
 	})
 	if err != nil {
 		return nil, err

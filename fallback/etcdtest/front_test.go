@@ -1,0 +1,96 @@
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/keyway-go/keyway/fallback/etcd"
+	"github.com/keyway-go/keyway/internal/records"
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
+
+// front is a server before an etcd, as a load balancer is.
+type front struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedLeaseServer
+	kv    pb.KVClient
+	lease pb.LeaseClient
+
+	mu    sync.Mutex
+	stray bool // a server of another etcd cluster renews leases
+}
+
+// startFront starts one, and returns a store that asks it.
+func startFront(t *testing.T) (*front, *etcd.Store) {
+	conn := rawClient(t, startMembers(t, 1, nil)[0]).ActiveConnection()
+	f := &front{kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn)}
+	l, server := kit.Must(net.Listen("tcp", "127.0.0.1:0")), grpc.NewServer()
+	pb.RegisterKVServer(server, f)
+	pb.RegisterLeaseServer(server, f)
+	go server.Serve(l)
+	t.Cleanup(server.Stop)
+	return f, openStore(t, "etcd://"+l.Addr().String())
+}
+
+func (f *front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return f.kv.Txn(ctx, r)
+}
+
+func (f *front) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	return f.lease.LeaseGrant(ctx, r)
+}
+
+func (f *front) LeaseKeepAlive(client pb.Lease_LeaseKeepAliveServer) error {
+	r, err := client.Recv()
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	stray := f.stray
+	f.mu.Unlock()
+	if stray {
+		return client.Send(&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{ClusterId: 1}, ID: r.ID})
+	}
+	etcd, err := f.lease.LeaseKeepAlive(client.Context())
+	if err == nil {
+		err = etcd.Send(r)
+	}
+	if err != nil {
+		return err
+	}
+	answer, err := etcd.Recv()
+	if err != nil {
+		return err
+	}
+	return client.Send(answer)
+}
+
+// A server of another etcd cluster that has no such lease ends no session.
+func TestTrapStrayRenewal(t *testing.T) {
+	t.Parallel()
+	f, s := startFront(t)
+	gen := kit.Must(s.Generation(t.Context()))
+	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
+	f.mu.Lock()
+	f.stray = true
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Renew(ctx, gen, "a", time.Minute); err == nil || errors.Is(err, records.ErrSessionGone) || !strings.Contains(err.Error(), "one etcd cluster") {
+		t.Errorf("a renewal that only a stray server answers: %v", err)
+	}
+	f.mu.Lock()
+	f.stray = false
+	f.mu.Unlock()
+	if _, err := s.Renew(t.Context(), gen, "a", time.Minute); err != nil {
+		t.Errorf("the renewal after it: %v", err)
+	}
+}
