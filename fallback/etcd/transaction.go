@@ -215,20 +215,24 @@ func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) 
 	for _, prefix := range []string{"session/", "alive/", "gone/"} {
 		ops = append(ops, clientv3.OpDelete(s.key(prefix), clientv3.WithPrefix()))
 	}
+	var lease clientv3.LeaseID
 	if skip {
 		ops = append(ops, clientv3.OpDelete(s.key("quarantine")))
 	} else {
-		lease, err := s.grant(ctx, quarantine)
-		if err != nil {
+		if lease, err = s.grant(ctx, quarantine); err != nil {
 			return err
 		}
 		ops = append(ops, clientv3.OpPut(s.key("quarantine"), number(time.Now().Add(quarantine).UnixMilli()), clientv3.WithLease(lease)))
 	}
 	st, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), old.revision)}, ops, nil)
-	if err == nil && st.Succeeded {
-		s.beginLife(st.Header.Revision)
+	if err != nil || !st.Succeeded {
+		return err
 	}
-	return err
+	s.beginLife(st.Header.Revision)
+	if skip {
+		return nil
+	}
+	return s.prolong(ctx, s.client, lease) // until now, sessions of the old generation may have been renewed
 }
 
 func (s *Store) beginLife(revision int64) {

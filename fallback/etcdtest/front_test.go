@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,8 @@ type front struct {
 	lease pb.LeaseClient
 
 	mu    sync.Mutex
-	stray bool // a server of another etcd cluster renews leases
+	asked []string // what changes something, in order
+	stray bool     // a server of another etcd cluster renews leases
 }
 
 // startFront starts one, and returns a store that asks it.
@@ -40,11 +42,21 @@ func startFront(t *testing.T) (*front, *etcd.Store) {
 	return f, openStore(t, "etcd://"+l.Addr().String())
 }
 
+func (f *front) note(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, what)
+}
+
 func (f *front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if slices.ContainsFunc(r.Success, func(op *pb.RequestOp) bool { return op.GetRequestRange() == nil }) {
+		f.note("write")
+	}
 	return f.kv.Txn(ctx, r)
 }
 
 func (f *front) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	f.note("grant")
 	return f.lease.LeaseGrant(ctx, r)
 }
 
@@ -53,6 +65,7 @@ func (f *front) LeaseKeepAlive(client pb.Lease_LeaseKeepAliveServer) error {
 	if err != nil {
 		return err
 	}
+	f.note("renew")
 	f.mu.Lock()
 	stray := f.stray
 	f.mu.Unlock()
@@ -92,5 +105,23 @@ func TestTrapStrayRenewal(t *testing.T) {
 	f.mu.Unlock()
 	if _, err := s.Renew(t.Context(), gen, "a", time.Minute); err != nil {
 		t.Errorf("the renewal after it: %v", err)
+	}
+}
+
+// Sessions of the generation before may be renewed until another one is written, which may be long after the lease of the
+// quarantine was granted. So the quarantine lasts for its full time from then on.
+func TestTrapQuarantineBeforeItsGeneration(t *testing.T) {
+	t.Parallel()
+	f, s := startFront(t)
+	gen := kit.Must(s.Generation(t.Context()))
+	f.mu.Lock()
+	f.asked = nil
+	f.mu.Unlock()
+	kit.Must(f.kv.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("{keyway:keyway}/meta")}))
+	if next := kit.Must(s.Generation(t.Context())); next == gen {
+		t.Fatal("no generation has begun")
+	}
+	if want := []string{"grant", "write", "renew"}; !slices.Equal(f.asked, want) {
+		t.Errorf("a generation began with %q, want %q", f.asked, want)
 	}
 }
