@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
@@ -75,7 +76,7 @@ func (h *Host) run(ctx context.Context) {
 func (h *Host) becomeHost(ctx context.Context, newCluster bool) (hosts bool, err error) {
 	members, err := gossip.Start(ctx, gossip.Config{
 		Settings: h.cfg.Settings,
-		Self:     ring.Member{Name: "store-" + h.cfg.Name[:min(len(h.cfg.Name), 100)], Role: ring.RoleRouter, State: ring.StateActive},
+		Self:     ring.Member{Name: "store-" + strings.ToValidUTF8(h.cfg.Name[:min(len(h.cfg.Name), 100)], ""), Role: ring.RoleRouter, State: ring.StateActive},
 		Bind:     h.cfg.Addr,
 		Keyring:  h.cfg.Keyring,
 		Logger:   slog.New(warnings{h.cfg.Logger.Handler()}),

@@ -167,3 +167,12 @@ func TestNobodyOffersTheWorkersStore(t *testing.T) {
 		t.Errorf("%v\n%s", err, &log)
 	}
 }
+
+// The host's name is made of the process's, which may be long.
+func TestHostOfALongName(t *testing.T) {
+	h, err := offered.StartHost(t.Context(), offered.HostConfig{Name: "x" + strings.Repeat("é", 60), Addr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+}
