@@ -166,7 +166,7 @@ func (s *Store) snapshot(v view, st *step, incarnation string, since int64, susp
 	if kv := st.read[s.key("quarantine")]; kv != nil {
 		end, _ := strconv.ParseInt(string(kv.Value), 10, 64)
 		longest := max(v.meta.ttl, s.handle.Given.TTL)
-		snapshot.Quarantine = min(max(time.UnixMilli(end).Sub(st.now), time.Millisecond), longest) // of another member's clock
+		snapshot.Quarantine = min(max(time.Until(time.UnixMilli(end)), time.Millisecond), longest) // of another member's clock
 	}
 	for _, kv := range st.lists[s.key("partition/")].GetKvs() {
 		number, _ := strconv.Atoi(s.name("partition/", kv.Key))

@@ -35,6 +35,7 @@ type Store struct {
 
 	handle *stores.Handle
 	prefix string                 // of all keys
+	made   time.Time              // when New was called
 	try    time.Duration          // for one attempt of a request
 	said   atomic.Pointer[string] // the latest generation that Generation has returned
 
@@ -92,7 +93,7 @@ func New(url string, cfg store.Config) (*Store, error) {
 	handle.NewCluster.Store(cfg.NewCluster)
 	return &Store{
 		client: client, renewal: renewal, handle: handle,
-		prefix: "{keyway:" + cluster + "}/", try: max(handle.Given.TTL/10, leastTry),
+		prefix: "{keyway:" + cluster + "}/", made: time.Now(), try: max(handle.Given.TTL/10, leastTry),
 	}, nil
 }
 
@@ -181,5 +182,9 @@ func (s *Store) granting(ctx context.Context, ttl time.Duration) func() (clientv
 	s.handle.Go(func() { _, _ = lease() })
 	return lease
 }
+
+// now returns the time of a clock that is never set, unlike the machine's: otherwise a session's SessionState.Joins
+// would be far ahead once that is set back.
+func (s *Store) now() time.Time { return s.made.Add(time.Since(s.made)) }
 
 func (s *Store) key(parts ...string) string { return s.prefix + strings.Join(parts, "/") }

@@ -104,7 +104,7 @@ func (s *Store) guess(gen string, keys map[string]bool) *step {
 	if gen == "" || v.meta.generation != gen {
 		return nil
 	}
-	st := &step{meta: v.meta, now: time.Now(), read: map[string]*mvccpb.KeyValue{s.key("meta"): {ModRevision: v.meta.revision}}}
+	st := &step{meta: v.meta, now: s.now(), read: map[string]*mvccpb.KeyValue{s.key("meta"): {ModRevision: v.meta.revision}}}
 	for key := range keys {
 		st.read[key] = cmp.Or(v.present[key], v.partitions[key])
 	}
@@ -130,7 +130,7 @@ func (s *Store) commit(ctx context.Context, client *connection, compare []client
 	if err != nil {
 		return nil, err
 	}
-	st.now = time.Now()
+	st.now = s.now()
 	made := otherwise
 	if st.Succeeded {
 		made = then
