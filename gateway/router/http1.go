@@ -222,10 +222,15 @@ func (c *http1Conn) readHead() http1.Verdict {
 	}
 }
 
-// write bounds the time that the client takes.
-func (c *http1Conn) write(b []byte) error {
-	c.enter(stageWriting, ticks(c.server.router.cfg.ClientTimeout))
-	_, err := c.sock.Write(b)
+// write bounds each wait for the client to take some of b.
+func (c *http1Conn) write(b []byte) (err error) {
+	for n := 0; len(b) > 0 && err == nil; b = b[n:] {
+		if n = len(b); c.tls { // all of what it is given has to be taken
+			n = min(n, outSize)
+		}
+		c.enter(stageWriting, ticks(c.server.router.cfg.ClientTimeout))
+		n, err = c.sock.WriteSome(b[:n])
+	}
 	c.enter(stageWorking, 0)
 	return err
 }

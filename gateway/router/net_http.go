@@ -132,14 +132,13 @@ func (x *netHTTPRequest) head(f http1.Framing) {
 	x.writer.WriteHeader(f.Status)
 }
 
-func (x *netHTTPRequest) write(piece []byte, _ bool) error {
-	if len(piece) == 0 {
-		return nil
-	}
-	x.hurry()
+func (x *netHTTPRequest) write(piece []byte, _ bool) (err error) {
 	defer x.rest()
-	n, err := x.writer.Write(piece)
-	x.countSent(n)
+	for n := 0; len(piece) > 0 && err == nil; piece = piece[n:] {
+		x.hurry()
+		n, err = x.writer.Write(piece[:min(len(piece), outSize)])
+		x.countSent(n)
+	}
 	return err
 }
 
