@@ -45,7 +45,7 @@ func testRoutesOfRequests(t *testing.T, front site.Way) {
 		fmt.Fprint(w, told(r.Header, key, r.Header.Get(hop.HeaderPolicy)), err)
 	})
 	linked := site.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
-		_, _ = w.Write([]byte(told(nil, r.Key, policy.Text(r.Policy)) + "<nil>"))
+		_, _ = w.Write([]byte(told(nil, r.Key, string(policy.AppendText(nil, r.Policy))) + "<nil>"))
 	})
 	upstream := site.NewFake(t, "upstream", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -234,4 +234,4 @@ func (b *brokenOff) Read(p []byte) (int, error) {
 
 // upgrade asks for a tunnel that holds its key, by a route that serializes.
 var upgrade = "GET / HTTP/1.1\r\nHost: x\r\n" + gateway.HeaderKey + ": %s\r\n" +
-	hop.HeaderPolicy + ": " + policy.Text((&policy.Policy{Mode: policy.Serialize}).Append(nil)) + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+	hop.HeaderPolicy + ": " + string(policy.AppendText(nil, (&policy.Policy{Mode: policy.Serialize}).Append(nil))) + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

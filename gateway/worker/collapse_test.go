@@ -59,7 +59,7 @@ func (c *crowdOf) send(ctx context.Context, p policy.Policy, method, target, bod
 		r.Header.Add(name, value)
 	}
 	r.Header.Set(gateway.HeaderKey, "k")
-	r.Header.Set(hop.HeaderPolicy, policy.Text(p.Append(nil)))
+	r.Header.Set(hop.HeaderPolicy, string(policy.AppendText(nil, p.Append(nil))))
 	out := httptest.NewRecorder()
 	h := c.w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()

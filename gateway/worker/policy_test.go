@@ -23,7 +23,7 @@ func askBy(t *testing.T, h http.Handler, key string, p policy.Policy) *httptest.
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header.Set(gateway.HeaderKey, url.PathEscape(key))
 	if b := p.Append(nil); len(b) > 0 {
-		r.Header.Set(hop.HeaderPolicy, policy.Text(b))
+		r.Header.Set(hop.HeaderPolicy, string(policy.AppendText(nil, b)))
 	}
 	out := httptest.NewRecorder()
 	h.ServeHTTP(out, r)
@@ -92,7 +92,7 @@ func TestPoliciesOfOtherVersions(t *testing.T) {
 	w := site.New(t, 16).StartReady()
 	h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it runs") }))
 	good := (&policy.Policy{Timeout: time.Second}).Append(nil)
-	for _, text := range []string{"!", policy.Text(append(good, 1)), policy.Text([]byte{200})} {
+	for _, text := range []string{"!", string(policy.AppendText(nil, append(good, 1))), string(policy.AppendText(nil, []byte{200}))} {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		r.Header.Set(gateway.HeaderKey, "k")
 		r.Header.Set(hop.HeaderPolicy, text)

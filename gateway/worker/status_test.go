@@ -210,7 +210,7 @@ func TestExplainHoldsAndRates(t *testing.T) {
 		for range 3 {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 			r.Header.Set(gateway.HeaderKey, "rated")
-			r.Header.Set(hop.HeaderPolicy, policy.Text(asks.Append(nil)))
+			r.Header.Set(hop.HeaderPolicy, string(policy.AppendText(nil, asks.Append(nil))))
 			rec := httptest.NewRecorder()
 			if h.ServeHTTP(rec, r); rec.Code != http.StatusOK {
 				t.Fatalf("%d %s", rec.Code, rec.Body)

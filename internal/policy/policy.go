@@ -159,10 +159,10 @@ func Decode(b []byte) (Policy, error) {
 	return p, nil
 }
 
-// Text returns an encoding as a header's value has it, "" for none.
-func Text(encoded []byte) string { return base64.RawURLEncoding.EncodeToString(encoded) }
+// AppendText appends an encoding as a header's value has it.
+func AppendText(b, encoded []byte) []byte { return base64.RawURLEncoding.AppendEncode(b, encoded) }
 
-// FromText returns the encoding that Text has been given.
+// FromText returns the encoding that AppendText has been given.
 func FromText(s string) ([]byte, error) {
 	if s == "" {
 		return nil, nil

@@ -32,7 +32,7 @@ func TestDecodeReturnsWhatWasAppended(t *testing.T) {
 		if (len(b) == 0) != (p == policy.Policy{}) {
 			t.Errorf("%+v takes %d bytes", p, len(b))
 		}
-		text, err := policy.FromText(policy.Text(b))
+		text, err := policy.FromText(string(policy.AppendText(nil, b)))
 		if err != nil || !bytes.Equal(text, b) {
 			t.Errorf("%+v as text: %v", p, err)
 		}

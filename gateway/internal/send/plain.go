@@ -63,7 +63,7 @@ func (d *Dispatch) appendMessage(b []byte, t routing.Target) []byte {
 // appendHop appends fields that tell a worker over HTTP/1.1 what the link has places for.
 func (d *Dispatch) appendHop(f link.Fields, t routing.Target) link.Fields {
 	r := &d.Request
-	var memory [20]byte
+	var memory [64]byte // enough for the policy of most routes
 	if r.Key != "" {
 		f = link.AppendField(f, gateway.HeaderKey, url.PathEscape(r.Key))
 	}
@@ -74,7 +74,7 @@ func (d *Dispatch) appendHop(f link.Fields, t routing.Target) link.Fields {
 		f = link.AppendField(f, hop.HeaderClient, strconv.AppendUint(memory[:0], r.Client, 10))
 	}
 	if len(r.Policy) > 0 {
-		f = link.AppendField(f, hop.HeaderPolicy, policy.Text(r.Policy))
+		f = link.AppendField(f, hop.HeaderPolicy, policy.AppendText(memory[:0], r.Policy))
 	}
 	return f
 }
