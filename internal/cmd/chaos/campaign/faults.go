@@ -116,17 +116,28 @@ func (c *cast) pauseLeader(ctx context.Context, f *trial.Fault, n *trial.Node) e
 }
 
 // loseWrites cuts the replicas off from the master, which goes on acknowledging
-// writes for a moment, and kills it.
+// writes for a moment, and kills it. Among these writes are the moves of a worker
+// that leaves.
 func (c *cast) loseWrites(ctx context.Context, f *trial.Fault, n *trial.Node) error {
 	heal, err := c.network.Apply(fabric.Rule{Cut: true}, ways([]string{n.Name}, c.names("r", n.Name), trial.BothWays)...)
 	if err != nil {
 		return err
 	}
-	trial.Sleep(ctx, time.Second+time.Duration(f.Amount*float64(time.Second)/2))
+	workers := c.names("w")
+	leaver := c.Member(workers[int(f.Amount*float64(len(workers)))])
+	left := make(chan error, 1)
+	go func() { left <- leaver.Stop() }()
+	f.Note = leaver.Name + " leaves"
+	select {
+	case err = <-left:
+		left <- err
+		f.Note = leaver.Name + " has left"
+	case <-time.After(1500 * time.Millisecond):
+	}
 	_, err = n.Server.Kill()
 	heal()
 	f.Hold(ctx)
-	return errors.Join(err, c.back(ctx, n))
+	return errors.Join(err, <-left, c.back(ctx, n), leaver.Start(context.WithoutCancel(ctx)))
 }
 
 func (c *cast) switchMaster(ctx context.Context, _ *trial.Fault, old *trial.Node) error {
