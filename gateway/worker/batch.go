@@ -49,7 +49,8 @@ type Batcher[In, Out any] struct {
 // items after it has returned.
 //
 // The execution's context has the values of the first caller's, but belongs to nothing that the
-// caller holds: neither executions nor locks. It ends with the ownership of the key, or when the callers of all items have left.
+// caller holds: neither executions nor locks. It ends with the ownership of the key, or when the
+// callers of all items have left.
 func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x gateway.Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	var err error
 	hop.Default(&err, "worker: BatchConfig.MaxItems", &cfg.MaxItems, 256)

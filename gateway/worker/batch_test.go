@@ -328,7 +328,6 @@ func TestBatchAbandoned(t *testing.T) {
 	})
 }
 
-// TestBatchFails: what the callers are told when the handler does not answer.
 // TestTrapBatchIsNobodysOwn: a batch goes on without the caller that led it, so it works within nothing that this one holds.
 func TestTrapBatchIsNobodysOwn(t *testing.T) {
 	eachDo(t, func(t *testing.T, w *site.Worker, do doFunc) {
@@ -367,6 +366,7 @@ func TestTrapBatchIsNobodysOwn(t *testing.T) {
 	})
 }
 
+// TestBatchFails: what the callers are told when the handler does not answer.
 func TestBatchFails(t *testing.T) {
 	reason := errors.New("reason")
 	panicked := func(err error) bool {

@@ -50,6 +50,34 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 	})
 }
 
+// TestLargePieces: a reader that is behind gets several frames of a large body as one piece.
+func TestLargePieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1 << 20
+		p := newPair(t, func(w *ResponseWriter, _ *ServerRequest) { w.Write(make([]byte, size)) }, Config{})
+		res, err := p.Do(t.Context(), post(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		total, largest := 0, 0
+		for {
+			synctest.Wait() // all that the window allows has come
+			piece, err := res.Body.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			total, largest = total+len(piece), max(largest, len(piece))
+		}
+		if total != size || largest != maxBuffer {
+			t.Errorf("%d bytes, the largest piece has %d", total, largest)
+		}
+	})
+}
+
 // TestSlowHandlerBlocksNobody leaves an upload unread and goes on with others.
 func TestSlowHandlerBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
