@@ -1,10 +1,13 @@
 package etcd
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
@@ -36,6 +39,20 @@ func connect(config clientv3.Config) (*connection, error) {
 	}
 	c.Client = client
 	return c, nil
+}
+
+// keepAlive sends one renewal of a lease. KeepAliveOnce of clientv3 repeats one that is refused without a pause, and waits
+// for a member that is away.
+func (c *connection) keepAlive(ctx context.Context, id clientv3.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx)
+	if err != nil {
+		return nil, rpctypes.Error(err)
+	}
+	_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}) // Recv returns why it was not sent
+	lease, err := stream.Recv()
+	return lease, rpctypes.Error(err)
 }
 
 // member returns a channel that is closed when the connection leaves its present member.

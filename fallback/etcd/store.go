@@ -11,6 +11,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
@@ -168,11 +169,11 @@ func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.Lease
 // prolong has a lease last for its full time again.
 func (s *Store) prolong(ctx context.Context, c *connection, id clientv3.LeaseID) error {
 	return s.askEtcd(ctx, c, func(ctx context.Context) (*pb.ResponseHeader, error) {
-		lease, err := c.KeepAliveOnce(ctx, id)
-		if lease == nil {
-			return nil, err
+		lease, err := c.keepAlive(ctx, id)
+		if err == nil && lease.TTL <= 0 {
+			err = rpctypes.ErrLeaseNotFound
 		}
-		return lease.ResponseHeader, err // there is a header if there is no lease
+		return lease.GetHeader(), err
 	})
 }
 

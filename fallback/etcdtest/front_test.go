@@ -12,6 +12,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/internal/records"
@@ -28,6 +30,8 @@ type front struct {
 	mu    sync.Mutex
 	asked []string // what changes something, in order
 	stray bool     // a server of another etcd cluster renews leases
+	away  bool     // no server does
+	ended bool     // leases end before their renewal
 }
 
 // startFront starts one, and returns a store that asks it.
@@ -67,8 +71,14 @@ func (f *front) LeaseKeepAlive(client pb.Lease_LeaseKeepAliveServer) error {
 	}
 	f.note("renew")
 	f.mu.Lock()
-	stray := f.stray
+	stray, away, ended := f.stray, f.away, f.ended
 	f.mu.Unlock()
+	if ended {
+		r.ID++ // etcd has no such lease
+	}
+	if away {
+		return status.Error(codes.Unavailable, "no healthy upstream")
+	}
 	if stray {
 		return client.Send(&pb.LeaseKeepAliveResponse{Header: &pb.ResponseHeader{ClusterId: 1}, ID: r.ID})
 	}
@@ -123,5 +133,40 @@ func TestTrapQuarantineBeforeItsGeneration(t *testing.T) {
 	}
 	if want := []string{"grant", "write", "renew"}; !slices.Equal(f.asked, want) {
 		t.Errorf("a generation began with %q, want %q", f.asked, want)
+	}
+}
+
+// A renewal that is refused at once is repeated after a pause, as all requests are.
+func TestTrapRenewalWithoutPause(t *testing.T) {
+	t.Parallel()
+	f, s := startFront(t)
+	gen := kit.Must(s.Generation(t.Context()))
+	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
+	f.mu.Lock()
+	f.away, f.asked = true, nil
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := s.Renew(ctx, gen, "a", time.Minute); err == nil || !strings.Contains(err.Error(), "no healthy upstream") {
+		t.Errorf("a renewal that no server answers: %v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.asked); n > 22 { // one stamp, and a renewal each 50 ms
+		t.Errorf("%d requests in a second", n)
+	}
+}
+
+// A session whose lease has ended after its stamp was written is over.
+func TestTrapLeaseEndsBeforeItsRenewal(t *testing.T) {
+	t.Parallel()
+	f, s := startFront(t)
+	gen := kit.Must(s.Generation(t.Context()))
+	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	if _, err := s.Renew(t.Context(), gen, "a", time.Minute); !errors.Is(err, records.ErrSessionGone) {
+		t.Errorf("the renewal of a lease that has ended: %v", err)
 	}
 }
