@@ -1,6 +1,7 @@
 package hop1
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -27,8 +28,9 @@ type conn struct {
 	wrote  uint64          // bytes, all requests together
 	before uint64          // of them before the present request
 
-	// State of start. step is a method value, made once.
+	// State of start and Read. step and more are method values, made once.
 	step    func(fd uintptr) bool
+	more    func(fd uintptr) bool
 	written bool // the first write has been made
 	out, in []byte
 	sent    int // bytes of out that were written
@@ -38,7 +40,7 @@ type conn struct {
 
 func newConn(nc net.Conn) *conn {
 	c := &conn{nc: nc, raw: sock.Raw(nc), bare: sock.Raw(netutil.Bare(nc))}
-	c.step = c.writeThenRead
+	c.step, c.more = c.writeThenRead, c.readMore
 	return c
 }
 
@@ -119,14 +121,25 @@ func (c *conn) finish(out, in []byte) (int, error) {
 	return 0, errors.Join(failed, err)
 }
 
-// Read reads more of an answer. It first acknowledges what has arrived, which the kernel would delay
-// by up to 40 ms. A server that writes head and body separately, with Nagle's algorithm on, sends
-// the body only then.
+// Read reads more of an answer. Before it waits, it acknowledges what has arrived, which the kernel
+// would delay by up to 40 ms. A server that writes head and body separately, with Nagle's algorithm
+// on, sends the body only then.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.raw != nil {
-		_ = c.raw.Control(sock.Acknowledge) // if it fails, so does Read
+	if c.raw == nil {
+		return c.nc.Read(b)
 	}
-	return c.nc.Read(b)
+	c.in, c.got, c.err = b, 0, nil
+	err := c.raw.Read(c.more)
+	c.in = nil
+	return c.got, cmp.Or(err, c.err)
+}
+
+func (c *conn) readMore(fd uintptr) bool {
+	read := c.read(fd)
+	if !read {
+		sock.Acknowledge(fd)
+	}
+	return read
 }
 
 // stale reports whether a connection that has lain in the pool has ended, or
