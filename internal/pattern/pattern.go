@@ -99,6 +99,9 @@ func (p *Pattern) Literals() []string {
 	return list
 }
 
+// Depth returns how many segments of a path the pattern looks at.
+func (p *Pattern) Depth() int { return len(p.segments) }
+
 // Wildcards returns the names of the wildcards in their order.
 func (p *Pattern) Wildcards() []string {
 	var names []string

@@ -1,6 +1,7 @@
 package pattern
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -94,4 +95,30 @@ func parse(t *testing.T, text string) Pattern {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// FuzzReadings: a pattern matches the readings as if they were whole, and they are short.
+func FuzzReadings(f *testing.F) {
+	for _, text := range []string{"/a/{b}", "/a/", "/a/{$}", "/A/{rest...}", "/"} {
+		for _, path := range []string{"/a/b", "/A/b/c/d", "/a%2Fb/c;d/e", `/a\b%5Cc/`, "/x%3By/a/b", "/a/", "/%61/B%2f/c"} {
+			f.Add(text, path)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text, path string) {
+		p, err := Parse(text)
+		marks, clean := Look(path)
+		if err != nil || !clean || !strings.HasPrefix(path, "/") {
+			return
+		}
+		lower := p.Fold()
+		short, long := Readings(path, marks, p.Depth()), Readings(path, marks, len(path))
+		if got, want := slices.ContainsFunc(short, lower.Match), slices.ContainsFunc(long, lower.Match); got != want {
+			t.Errorf("%s matches %q: %v, %q: %v", text, short, got, long, want)
+		}
+		for _, reading := range short {
+			if strings.Count(reading, "/") > p.Depth()+1 {
+				t.Errorf("%s: a reading of %q is %q", text, path, reading)
+			}
+		}
+	})
 }

@@ -82,23 +82,40 @@ var (
 // Readings returns the paths that apps may take for a clean path with these marks,
 // percent-encoded and in lower case. Some apps ignore case, some do not decode
 // before they compare, some decode before they look for slashes, some drop parameters.
-func Readings(path string, marks Marks) []string {
-	list := []string{fold(path)}
+//
+// Patterns look at the first segments, depth of them, and the paths end one segment later: a client can
+// send thousands.
+func Readings(path string, marks Marks, depth int) []string {
+	path = firstSegments(path, depth+1) // each reading has at least as many
+	list := []string{fold(path, depth)}
 	if marks&(Escaped|Divider) == 0 {
 		return list
 	}
 	plain, bare := slashes.Replace(path), cutParameters(semicolons.Replace(path))
 	for _, p := range []string{strings.ReplaceAll(path, "%", "%25"), plain, bare, slashes.Replace(bare), cutParameters(semicolons.Replace(plain))} {
-		if p = fold(p); !slices.Contains(list, p) {
+		if p = fold(p, depth); !slices.Contains(list, p) {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// fold returns the path with its segments in lower case.
-func fold(path string) string {
-	parts := strings.Split(path, "/")
+// firstSegments returns the path up to the end of its segment n.
+func firstSegments(path string, n int) string {
+	for i := range len(path) {
+		if path[i] != '/' {
+			continue
+		}
+		if n--; n < 0 {
+			return path[:i]
+		}
+	}
+	return path
+}
+
+// fold returns the path up to the segment behind depth, with its segments in lower case.
+func fold(path string, depth int) string {
+	parts := strings.Split(firstSegments(path, depth+1), "/")
 	for i, part := range parts {
 		if decoded, err := url.PathUnescape(part); err == nil {
 			parts[i] = url.PathEscape(strings.ToLower(decoded))
@@ -128,7 +145,7 @@ func (p *Pattern) Misread(path string, marks Marks) bool {
 		return false
 	}
 	lower := p.Fold()
-	return slices.ContainsFunc(Readings(path, marks), lower.Match)
+	return slices.ContainsFunc(Readings(path, marks, p.Depth()), lower.Match)
 }
 
 // Divider returns a character of the path, encoded or not, at which some readers divide

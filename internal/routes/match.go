@@ -84,7 +84,7 @@ func (t *Table) misread(q query, r *Route, marks pattern.Marks) *Route {
 		q.path = grammar.Text(memory[:len(q.path)])
 		return t.keyedBeside(&q, r)
 	}
-	for _, q.path = range pattern.Readings(q.path, marks) {
+	for _, q.path = range pattern.Readings(q.path, marks, t.depth) {
 		if other := t.keyedBeside(&q, r); other != nil {
 			return other
 		}

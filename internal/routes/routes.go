@@ -34,6 +34,7 @@ type Table struct {
 	strict bool  // some route, or some key, depends on the path
 	cased  bool  // some path has upper case
 	hosts  bool  // some route has some
+	depth  int   // segments of the longest path
 	keys   gateway.KeySources
 	digest uint64
 	file   string // "" for none
@@ -119,6 +120,7 @@ func newTable(list []*Route) *Table {
 		t.keyed = t.keyed || len(r.Keys) > 0
 		t.strict = t.strict || r.hasPath || slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.IsPath)
 		t.cased = t.cased || r.path.IsCased()
+		t.depth = max(t.depth, r.path.Depth())
 		t.hosts = t.hosts || len(r.Match.Hosts) > 0
 	}
 	return t
