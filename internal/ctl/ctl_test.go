@@ -280,7 +280,7 @@ func TestPrintable(t *testing.T) {
 		case "/ring":
 			io.WriteString(w, fill(`{"digest":BAD,"partitions":4,"workers":[{"name":BAD,"incarnation":BAD}]}`))
 		case "/workers":
-			io.WriteString(w, fill(`{"workers":[{"name":BAD,"error":BAD},{"name":BAD,"status":{"state":BAD,"version":BAD,"not_ready":BAD,"quarantined":[{"key":BAD,"workers":[BAD]}]}}]}`))
+			io.WriteString(w, fill(`{"workers":[{"name":BAD,"error":BAD},{"name":BAD,"status":{"state":BAD,"version":BAD,"not_ready":BAD,"store":{"last_error":BAD},"quarantined":[{"key":BAD,"workers":[BAD]}]}}]}`))
 		case "/moves":
 			io.WriteString(w, fill(`{"moves":[{"worker":BAD,"from":BAD,"to":BAD,"because":BAD,"at":BAD}],"silent":[BAD]}`))
 		case "/hot":

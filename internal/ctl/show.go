@@ -149,7 +149,7 @@ func (a *question) workers([]string) error {
 			if s.NotReady != "" {
 				t.note("%s: not ready: %s", w.Name, s.NotReady)
 			}
-			if s.Store.LastError != "" {
+			if s.Store.FailedAt != nil {
 				t.note("%s: the store last failed at %s: %s", w.Name, s.Store.FailedAt.Local().Format(time.DateTime), s.Store.LastError)
 			}
 		}
