@@ -38,9 +38,10 @@ type Common struct {
 	Traces       *tracing.Config // of the environment; nil for none
 	TraceKeys    bool
 
-	peer  peerTLS
-	redis string // of --redis
-	log   logFlags
+	peer    peerTLS
+	redis   string // of --redis
+	log     logFlags
+	hangups chan os.Signal // SIGHUP, from Parse until the stop of Logger
 
 	mu    sync.Mutex // guards looks, and is held while they are called
 	looks []func(hangup bool)
@@ -77,8 +78,16 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.Bool(&c.TraceKeys, "trace-keys", "put keys into spans, and not only their hashes. Spans are made if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_TRACES_EXPORTER is set in the environment (docs/observability.md)")
 }
 
-// Parse parses the arguments as Flags.Parse does, and checks the values.
-func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
+// Parse parses the arguments as Flags.Parse does, and checks the values. Unless it fails, SIGHUP ends nothing from now
+// on, and waits for Logger.
+func (c *Common) Parse(f *Flags, args []string, w io.Writer) (err error) {
+	c.hangups = make(chan os.Signal, 1)
+	signal.Notify(c.hangups, syscall.SIGHUP) // before files are read, whose change it may tell of
+	defer func() {
+		if err != nil {
+			signal.Stop(c.hangups)
+		}
+	}()
 	if err := f.Parse(args, w); err != nil {
 		return err
 	}
@@ -90,7 +99,6 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 		c.Upgrades = []string{}
 	}
 	c.Gossip.Settings.KeySource = c.Keys.String()
-	var err error
 	if c.Traces, err = tracing.Environment("keyway-" + f.name); err != nil {
 		return Usagef("%v", err)
 	}
@@ -105,15 +113,13 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 }
 
 // Logger returns the logger that the flags ask for, which writes to w. It gets
-// what go-redis logs, too. Until stop is called, files are followed, and SIGHUP ends nothing.
+// what go-redis logs, too. Until stop is called, files are followed.
 func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
 	logger = c.log.logger(w)
 	fallback.LogRedis(logger, slog.LevelDebug)
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	unfollow := wake.Background(func(ctx context.Context) { c.follow(ctx, hangups, logger) })
+	unfollow := wake.Background(func(ctx context.Context) { c.follow(ctx, c.hangups, logger) })
 	return logger, func() {
-		signal.Stop(hangups)
+		signal.Stop(c.hangups)
 		unfollow()
 	}
 }
