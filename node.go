@@ -62,8 +62,9 @@ type Node struct {
 // and waits until the node serves all keys that the ring gives it. That takes about a second. It
 // takes one TTL (10 s) if a member has died, or if the store is empty or was started since, unless
 // Config.NewCluster says that it is new. If the app at Config.Upstream does not answer, Start
-// returns and logs that, and the node has no keys until it does. ctx bounds only Start itself,
-// whose error then names the step that it waited for. The caller must call [Node.Close].
+// returns and logs that, and the node has no keys until it does. The context bounds only Start
+// itself, whose error then names the step that it waited for. A node that has a session by then
+// leaves the cluster as by Close before Start returns. The caller must call [Node.Close].
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -73,7 +74,11 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.closeOnce = sync.OnceValue(n.close)
 	n.over, n.finish = context.WithCancelCause(context.Background())
 	if err := n.start(ctx); err != nil {
-		n.release()
+		if n.server != nil && n.worker.Status().SessionSlackSeconds > 0 {
+			_ = n.Close() // the node may have keys and executions; Close logs its error
+		} else {
+			n.release()
+		}
 		return nil, err
 	}
 	return n, nil

@@ -8,14 +8,18 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -90,6 +94,56 @@ func TestFailedStartLeaves(t *testing.T) {
 	})
 	if text := log.String(); strings.Contains(text, "member lost") {
 		t.Error(text)
+	}
+}
+
+// renewing is a store that tells of its first renewal, and which incarnations were released.
+type renewing struct {
+	*memstore.Store
+	renewed  chan struct{}
+	once     sync.Once
+	released atomic.Int64
+}
+
+func (s *renewing) Ping(context.Context) error              { return nil }
+func (s *renewing) Peers(context.Context) ([]string, error) { return nil, nil }
+
+func (s *renewing) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) (records.Snapshot, error) {
+	snapshot, err := s.Store.Renew(ctx, gen, incarnation, ttl)
+	if err == nil {
+		s.once.Do(func() { close(s.renewed) })
+	}
+	return snapshot, err
+}
+
+func (s *renewing) Release(ctx context.Context, incarnation string) error {
+	err := s.Store.Release(ctx, incarnation)
+	if err == nil {
+		s.released.Add(1)
+	}
+	return err
+}
+
+// A node whose start is cancelled, by SIGTERM say, leaves in order: what it has taken over waits for no session, and
+// the store counts no death of its name.
+func TestCancelledStartLeavesInOrder(t *testing.T) {
+	s := &renewing{renewed: make(chan struct{})}
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.Store = func(c store.Config) (keyway.Store, error) {
+		s.Store = memstore.New(memstore.Config{Settings: c.Settings}) // it begins with a quarantine
+		return s, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-s.renewed
+		cancel()
+	}()
+	if node, err := keyway.Start(ctx, cfg); !errors.Is(err, context.Canceled) {
+		node.Close()
+		t.Fatalf("Start: %v", err)
+	}
+	if n := s.released.Load(); n != 1 {
+		t.Errorf("sessions released: %d, want 1", n)
 	}
 }
 
