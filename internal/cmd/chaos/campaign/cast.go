@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -231,7 +232,29 @@ func (c *cast) startStore(ctx context.Context) error {
 	if c.Store, err = trial.NewRedis(nodes, "repl-timeout 10"); err != nil {
 		return err
 	}
-	return c.Store.Start(ctx)
+	if err := c.Store.Start(ctx); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if err := c.followsClock(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followsClock returns an error if a Redis does not go by its clock: it would run all the same, without the library.
+func (c *cast) followsClock(n *trial.Node) error {
+	const ahead = 5 * time.Second // too little for a replica to be taken for lost
+	c.clocks[n.Name].Step(ahead)
+	answer := n.Ask(n.Addr, "time")
+	c.clocks[n.Name].Step(-ahead)
+	seconds, _, _ := strings.Cut(answer, "\n")
+	at, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil || time.Until(time.Unix(at, 0)) < 0 {
+		return fmt.Errorf("%s does not go by its clock: it says %q", n.Name, answer)
+	}
+	return nil
 }
 
 // mend cuts off what a full disk has left of the last write of a Redis.
