@@ -80,6 +80,17 @@ func (r *Report) starving(f *Fault) bool {
 	return slices.ContainsFunc(r.starved, func(s *Fault) bool { return s.Begin <= f.End && s.until(r.trial.TTL) >= f.Begin })
 }
 
+// doubtful returns for how long until now requests may have failed because the machine was too busy.
+func (r *Report) doubtful(now time.Duration) (sum time.Duration) {
+	var end time.Duration
+	for _, s := range slices.SortedFunc(slices.Values(r.starved), func(a, b *Fault) int { return cmp.Compare(a.Begin, b.Begin) }) {
+		until := min(s.until(r.trial.TTL), now)
+		sum += max(0, until-max(end, s.Begin))
+		end = max(end, until)
+	}
+	return sum
+}
+
 // ran returns the process at which a request was executed, or nothing.
 func (r *Report) ran(q *Request) string {
 	if x := r.seen.Requests[q.Number]; x != nil {
@@ -96,7 +107,7 @@ func (r *Report) allows(q *Request) bool {
 
 // Print prints the report. more prints further lines of a table.
 func (r *Report) Print(more func(w io.Writer)) {
-	ttl := r.trial.TTL
+	ttl, now := r.trial.TTL, r.trial.Site.Observer.Now()
 	w := tabwriter.NewWriter(r.trial.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "\nat\tlasted\tfault\trequests\tfailed\tlongest wait")
 	for _, f := range r.Faults {
@@ -112,7 +123,7 @@ func (r *Report) Print(more func(w io.Writer)) {
 	}))
 	w.Flush()
 	defer w.Flush()
-	fmt.Fprintf(w, "requests\t%d in %.0fs, %d failed, of these %d that a fault allows\n", len(r.requests), (r.trial.Site.Observer.Now() - r.begin).Seconds(), r.failed, r.allowed)
+	fmt.Fprintf(w, "requests\t%d in %.0fs, %d failed, of these %d that a fault allows\n", len(r.requests), (now - r.begin).Seconds(), r.failed, r.allowed)
 	if r.left > 0 {
 		fmt.Fprintf(w, "requests that clients left\t%d sent, %d executed\n", r.left, r.executed)
 	}
@@ -125,7 +136,8 @@ func (r *Report) Print(more func(w io.Writer)) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.Operations, len(r.seen.Keys), len(r.Bad))
-	fmt.Fprintf(w, "this process\tlate by %v at most; %d times it was late by half a second, or another one waited for a CPU all the time\n", r.late.Round(time.Millisecond), len(r.starved))
+	fmt.Fprintf(w, "this process\tlate by %v at most; %d times it was late by half a second, or another one waited for a CPU all the time; for that, requests may have failed in %.0f %% of the time\n",
+		r.late.Round(time.Millisecond), len(r.starved), 100*r.doubtful(now).Seconds()/(now-r.begin).Seconds())
 	more(w)
 }
 

@@ -57,4 +57,11 @@ func TestStarve(t *testing.T) {
 	if want := "[w1#1 from 1s to 3s w2#1 from 3s to 4s w2#1 from 6s to 7s]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
+	r.trial = &Trial{Plan: Plan{TTL: 100 * time.Millisecond}}
+	// Each stretch counts for three TTLs and the slack more: the first ones until 5.8 s, the last one from 6 s on.
+	for now, want := range map[time.Duration]time.Duration{2 * time.Second: time.Second, 20 * time.Second: 4800*time.Millisecond + 2800*time.Millisecond} {
+		if got := r.doubtful(now); got != want {
+			t.Errorf("doubtful for %v of %v, want %v", got, now, want)
+		}
+	}
 }
