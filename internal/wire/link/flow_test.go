@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -54,13 +55,17 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 func TestLargePieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1 << 20
-		p := newPair(t, func(w *ResponseWriter, _ *ServerRequest) { w.Write(make([]byte, size)) }, Config{})
+		body := make([]byte, size)
+		for i := range body {
+			body[i] = byte(i % 251)
+		}
+		p := newPair(t, func(w *ResponseWriter, _ *ServerRequest) { w.Write(body) }, Config{})
 		res, err := p.Do(t.Context(), post(""))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
-		total, largest := 0, 0
+		largest, got := 0, []byte(nil)
 		for {
 			synctest.Wait() // all that the window allows has come
 			piece, err := res.Body.Next()
@@ -70,10 +75,10 @@ func TestLargePieces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			total, largest = total+len(piece), max(largest, len(piece))
+			got, largest = append(got, piece...), max(largest, len(piece))
 		}
-		if total != size || largest != maxBuffer {
-			t.Errorf("%d bytes, the largest piece has %d", total, largest)
+		if !bytes.Equal(got, body) || largest != maxBuffer {
+			t.Errorf("%d bytes, the largest piece has %d", len(got), largest)
 		}
 	})
 }
