@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keyway-go/keyway/internal/holding"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -100,9 +101,9 @@ func (l *Locker) emit(ctx context.Context, what event, of ask, err error, attrs 
 	l.cfg.Logger.LogAttrs(ctx, kind.level, "lock "+kind.text, all...)
 }
 
-// emit counts and logs an event of a lock that is or was held.
-func (t *tenure) emit(ctx context.Context, what event, of ask, err error) {
-	t.hold.l.emit(ctx, what, of, err, slog.Int64("token", t.token), slog.Duration("held", time.Since(t.since)))
+// emitOf counts and logs an event of a lock that is or was held.
+func (l *Locker) emitOf(ctx context.Context, what event, t *holding.Tenure, of ask, err error) {
+	l.emit(ctx, what, of, err, slog.Int64("token", t.Token), slog.Duration("held", time.Since(t.Since)))
 }
 
 // counts has the counters of a Locker. Any goroutine may add to them.
@@ -113,9 +114,9 @@ type counts struct {
 	waits, holds metrics.Latencies
 }
 
-func (c *counts) ended(held time.Duration) {
+func (c *counts) ended(t *holding.Tenure) {
 	c.held.Add(-1)
-	c.holds.Observe(held)
+	c.holds.Observe(time.Since(t.Since))
 }
 
 // The families of metrics of a Locker; docs/metrics.md describes them.

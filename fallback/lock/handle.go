@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -29,32 +30,35 @@ type Handle struct {
 // or another's; after any other error the lock is held as before. It must not run at the same time
 // as the lock's Unlock, and a lock that is held reentrantly cannot be detached.
 func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
-	t := k.tenure
-	h := t.hold
-	return handle, t.alone(ctx, func(c *claim, nested bool) error {
-		if nested {
-			return fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
-		}
-		if err := t.extend(ctx, 0); err != nil {
+	h := k.hold
+	return handle, k.use.Alone(ctx, func() error {
+		if err := k.extend(ctx, 0); err != nil {
 			return err
 		}
-		var turn int64
-		left := h.decide(ErrLost, func() (d holder.Decision) {
-			if !k.unlocked.CompareAndSwap(false, true) {
+		nested := false
+		d := h.Decide(func(now lease.Instant) holder.Decision {
+			if nested = k.use.IsSharedLocked(); nested || !k.unlocked.CompareAndSwap(false, true) {
 				return holder.TellNotOwner
 			}
-			if d = h.lock.Leave(h.l.now()); d == holder.Wait {
-				t.finishLocked(ErrDetached)
-				c, turn, h.turn = h.claim, h.turn, 0
+			d := h.Lock.Leave(now)
+			if d == holder.Wait {
+				_, _ = k.use.EndLocked(ErrDetached)
+				h.DropLocked()
+				h.l.counts.ended(k.use.Tenure)
+				h.l.next(h.Keys[0], h.turn)
+				h.turn = 0
 			}
 			return d
 		})
-		if left != holder.Wait {
-			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
+		switch {
+		case nested:
+			return fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
+		case d != holder.Wait:
+			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.Keys)
 		}
-		t.emit(t.parent, detached, c.ask, nil)
-		h.l.forget(h, turn)
-		handle = Handle{Prefix: c.cfg.Prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.opts.TTL, Servers: c.cfg.servers}
+		c := h.claim // which does not change any more
+		h.l.emitOf(k.use.Parent, detached, k.use.Tenure, c.ask, nil)
+		handle = Handle{Prefix: c.cfg.Prefix, Keys: h.Keys, Owner: c.owner, Token: k.use.Token, TTL: c.opts.TTL, Servers: c.cfg.servers}
 		return nil
 	})
 }
@@ -85,9 +89,9 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	var granted holder.Lock
 	var said holder.Answer
 	err := l.repeat(ctx, func() (err error) {
-		granted = holder.New(&l.policy, l.now(), c.granted(handle.Token))
+		granted = holder.New(&l.locks.Policy, l.locks.Now(), c.granted(handle.Token))
 		said, err = l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, handle.Owner) })
-		if err == nil && granted.Left(l.now(), handle.Token) == 0 {
+		if err == nil && granted.Left(l.locks.Now(), handle.Token) == 0 {
 			err = errLockTimeout
 		}
 		return err
@@ -100,8 +104,8 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	case said != holder.Held:
 		return nil, fmt.Errorf("%w: %q is no longer held by the handle to attach", locking.ErrNotOwner, handle.Keys)
 	default:
-		k := l.hold(w, c, 0, granted, l.now())
-		k.tenure.emit(ctx, attached, w.ask, nil)
+		k := l.hold(w, c, 0, granted)
+		l.emitOf(ctx, attached, k.use.Tenure, w.ask, nil)
 		return k, nil
 	}
 	l.abandon(c, true)

@@ -97,24 +97,12 @@ func TestContextComparesTheClocksOfTheLocksAroundIt(t *testing.T) {
 	}
 }
 
-// An outer lock that has expired is found out while the inner one's context is made, which must not be under the mutex that
-// an Unlock of the inner lock waits for.
+// An outer lock that has expired is found out while the inner one's context is made, which must not be under the mutex of
+// both.
 func TestContextIsMadeWithoutTheMutexOfItsLock(t *testing.T) {
 	server := redistest.Start(t)
 	var ahead atomic.Int64
-	var inner atomic.Pointer[Lock]
-	free := make(chan bool, 1)
-	l := testLocker(t, server.Addr(), Config{
-		NoRenewal: true, Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
-		Logger: slog.New(onLog{"lock expired": func(slog.Record) {
-			mu := &inner.Load().tenure.hold.mu
-			ok := mu.TryLock()
-			if ok {
-				mu.Unlock()
-			}
-			free <- ok
-		}}),
-	})
+	l := testLocker(t, server.Addr(), Config{NoRenewal: true, Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	ctx, cancel := context.WithCancel(t.Context())
 	outer, err := l.Lock(ctx, "outer", locking.TTL(time.Minute))
 	if err != nil {
@@ -124,14 +112,10 @@ func TestContextIsMadeWithoutTheMutexOfItsLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner.Store(k)
 	cancel()
 	ahead.Store(int64(2 * time.Minute))
 	if k.Context().Err() == nil {
 		t.Error("the context outlasts the one that it descends from")
-	}
-	if !<-free {
-		t.Error("the outer lock ends under the inner one's mutex")
 	}
 }
 
@@ -232,22 +216,58 @@ func TestContinueOnFailure(t *testing.T) {
 	wantErr(t, context.Cause(k.Context()), ErrLost)
 }
 
-// beforeTake is called before each first try of a claim.
-type beforeTake func()
+// before has call called before each run of a script.
+type before struct {
+	script *lockScript
+	call   func()
+}
 
-func (beforeTake) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (before) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (beforeTake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (call beforeTake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (b before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Args()[1] == scripts.take.sha {
-			call()
+		if cmd.Args()[1] == b.script.sha {
+			b.call()
 		}
 		return next(ctx, cmd)
 	}
+}
+
+// A reentrant call that comes while a lock is on its way to another process, or to another mode, has the lock as its
+// holder will have it.
+func TestTrapReentrantCallMeetsADowngradeOrDetach(t *testing.T) {
+	client := lockClient(t, redistest.Start(t).Addr())
+	l, err := New(client, Config{NoRenewal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	k := mustLock(t, l.Lock, "down")
+	client.AddHook(before{&scripts.downgrade, func() {
+		_, writing := l.Lock(k.Context(), "down")
+		reader, reading := l.RLock(k.Context(), "down")
+		if !errors.Is(writing, ErrNested) || reading != nil || reader.Unlock(t.Context()) != nil {
+			t.Errorf("locked while it is downgraded: %v, and for reading: %v", writing, reading)
+		}
+	}})
+	if err := k.Downgrade(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, k)
+	k = mustLock(t, l.Lock, "away")
+	var inner *Lock
+	client.AddHook(before{&scripts.renew, func() { inner, _ = l.Lock(k.Context(), "away") }})
+	_, err = k.Detach(t.Context())
+	wantErr(t, err, ErrNested)
+	mustUnlock(t, k)
+	if inner.Context().Err() != nil {
+		t.Error("the inner lock has ended")
+	}
+	mustUnlock(t, inner)
 }
 
 // A lock that is gone, and that another client takes before it can be taken again, is lost.
@@ -261,7 +281,7 @@ func TestContinueMeetsAnotherClient(t *testing.T) {
 	defer l.Close()
 	k := mustLock(t, l.Lock, "key")
 	server.CLI("del", "keyway:lock:{key}")
-	client.AddHook(beforeTake(func() { server.CLI("set", "keyway:lock:{key}", "wanother") }))
+	client.AddHook(before{&scripts.take, func() { server.CLI("set", "keyway:lock:{key}", "wanother") }})
 	wantErr(t, k.Extend(t.Context(), 0), locking.ErrNotOwner)
 	wantErr(t, context.Cause(k.Context()), ErrLost)
 }
@@ -270,7 +290,7 @@ func TestContinueMeetsAnotherClient(t *testing.T) {
 func TestGrantThatComesTooLate(t *testing.T) {
 	client := lockClient(t, redistest.Start(t).Addr())
 	var ahead atomic.Int64
-	client.AddHook(beforeTake(func() { ahead.Add(int64(time.Minute)) }))
+	client.AddHook(before{&scripts.take, func() { ahead.Add(int64(time.Minute)) }})
 	l, err := New(client, Config{TTL: time.Minute, Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	if err != nil {
 		t.Fatal(err)

@@ -6,41 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/holding"
 	"github.com/keyway-go/keyway/internal/keytable"
-	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Locker takes locks in Redis for the goroutines of one process. It is safe for concurrent use.
-// Make one per Redis and set of options, and share it. It is open until Close; mu guards that and the
-// holds.
+// Make one per Redis and set of options, and share it. It is open until Close; mu guards that.
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
 	hubs   *lockHubs // nil if waiters try from time to time, since no message tells them of releases
-	policy holder.Policy
-	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
-	turns  keytable.Table // by key: those of the callers of this process
+	turns  keytable.Table        // by key: those of the callers of this process
+	locks  holding.Set           // that callers of this process hold; locked before mu
+	passed map[string]*heldClaim // by key: that the next caller of this process takes over; guarded as locks are
 
 	closing chan struct{} // closed by Close
 
 	mu     sync.Mutex
-	passed map[string]*heldClaim   // by key: that the next caller of this process takes over
-	holds  map[*heldClaim]struct{} // that are neither released nor lost
-	active int                     // calls and goroutines that Close waits for
-	ended  *sync.Cond              // active is 0
+	active int        // calls and goroutines that Close waits for
+	ended  *sync.Cond // active is 0
 	closed bool
 }
 
@@ -61,10 +56,8 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 
 // newLocker returns a Locker without its server.
 func newLocker(cfg Config) *Locker {
-	l := &Locker{
-		cfg: cfg, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
-		passed: map[string]*heldClaim{}, holds: map[*heldClaim]struct{}{},
-	}
+	l := &Locker{cfg: cfg, closing: make(chan struct{}), passed: map[string]*heldClaim{}}
+	l.locks.Init(cfg.policy(), cfg.Clock)
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)
 	return l
@@ -81,36 +74,18 @@ func (l *Locker) Close() error {
 	}
 	l.mu.Unlock()
 	l.turns.Close()
-	l.endAll()
+	l.locks.Lock()
+	l.locks.CloseLocked()
+	l.locks.Unlock()
 	l.mu.Lock()
 	for l.active > 0 {
 		l.ended.Wait()
 	}
 	l.mu.Unlock()
-	l.endAll() // those that were renewing or being granted
 	if l.hubs != nil {
 		l.hubs.close()
 	}
 	return nil
-}
-
-func (l *Locker) endAll() {
-	l.mu.Lock()
-	holds := slices.Collect(maps.Keys(l.holds))
-	l.mu.Unlock()
-	for _, h := range holds {
-		h.decide(ErrClosed, h.lock.Close)
-	}
-}
-
-func (l *Locker) now() lease.Instant { return l.at(time.Now()) }
-
-func (l *Locker) at(t time.Time) lease.Instant {
-	now := lease.At(l.base, t)
-	if l.cfg.Clock != nil {
-		now.Wall = time.Duration(l.cfg.Clock().UnixNano())
-	}
-	return now
 }
 
 // enter begins something that Close waits for. It fails once closed.
@@ -268,16 +243,16 @@ func (l *Locker) contend(w want, turn int64) (_ *Lock, err error) {
 	failures, failing := 0, time.Now() // since when no try was answered
 	silence := errLockTimeout          // why the last try has no answer, nil if it has one
 	for try := 0; ; try++ {
-		sent := l.now()
+		sent := l.locks.Now()
 		g, err := l.server.acquire(ctx, c, try == 0)
 		switch {
 		case ctx.Err() != nil: // a done context always loses, even against a grant
 			l.abandon(c, g.token > 0)
 			return nil, w.ended(context.Cause(ctx), silence)
 		case err == nil && g.token > 0:
-			granted, now := holder.New(&l.policy, sent, c.granted(g.token)), l.now()
-			if granted.Left(now, g.token) > 0 {
-				k := l.hold(w, c, turn, granted, now)
+			granted := holder.New(&l.locks.Policy, sent, c.granted(g.token))
+			if granted.Left(l.locks.Now(), g.token) > 0 {
+				k := l.hold(w, c, turn, granted)
 				l.acquired(w, k, acquired)
 				return k, nil
 			}

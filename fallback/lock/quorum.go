@@ -131,7 +131,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 	}
 	round := *c
 	round.marks = new(marks)
-	sent := q.l.now()
+	sent := q.l.locks.Now()
 	t, _ := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		g, err := n.acquire(ctx, &round, first)
 		return g.token, err
@@ -146,7 +146,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (g grant, er
 		t, _ = q.poll(ctx, false, renewing(&round, g.token+c.reserve))
 	}
 	switch {
-	case majority && q.l.policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.l.now()):
+	case majority && q.l.locks.Policy.Lease(sent, c.opts.TTL).Cancel.Passed(q.l.locks.Now()):
 		// If servers said no in the second poll, it was because the lock had expired, not because another has it.
 		err = fmt.Errorf("%w: the majority answered after the lock had expired", ErrNoQuorum)
 	case t.yes < q.need:

@@ -145,9 +145,9 @@ func TestCancelledWaiterLeavesTheLineWhateverTheMoment(t *testing.T) {
 	running.Wait()
 	eventually(t, time.Minute, "the lock is free", func() bool { return !held(server, "key") })
 	eventually(t, time.Minute, "the line is gone", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.turns.Len() == 0 && len(l.passed) == 0 && len(l.holds) == 0
+		l.locks.Lock()
+		defer l.locks.Unlock()
+		return l.locks.LenLocked() == 0 && l.turns.Len() == 0 && len(l.passed) == 0
 	})
 }
 

@@ -1,0 +1,157 @@
+package holding_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/holding"
+	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+const (
+	ttl    = 10 * time.Second
+	margin = 500 * time.Millisecond
+	every  = 3 * time.Second
+)
+
+var errLost = errors.New("lost")
+
+// kept is a lock that a store keeps. It counts its renewals. Each fails unless the store answers.
+type kept struct {
+	holding.Hold
+	set      *holding.Set
+	answers  bool
+	renewals int
+}
+
+func (k *kept) Lost(holder.Decision) error { return errLost }
+
+func (k *kept) Renew(holder.Decision) {
+	k.renewals++
+	sent := k.set.Now()
+	go func() {
+		defer k.EndCall()
+		k.Decide(func(now lease.Instant) holder.Decision {
+			if k.answers {
+				return k.Lock.Renewed(now, sent, holder.Held, holder.Promise{})
+			}
+			k.Lock.Failed(false)
+			return holder.Wait
+		})
+	}()
+}
+
+// grant begins the work of a caller with a lock.
+func grant(ctx context.Context, clock func() time.Time, answers bool) (*kept, *holding.Use) {
+	k := &kept{set: new(holding.Set), answers: answers}
+	k.set.Init(holder.Policy{TTL: ttl, Keeper: holder.Store, Margin: margin, Every: every, TurnsFor: holder.Never}, clock)
+	k.Init(k.set, k, []string{"k"}, false, holder.New(&k.set.Policy, k.set.Now(), holder.Grant{Token: 7, Lease: ttl}))
+	k.set.Lock()
+	defer k.set.Unlock()
+	u, _ := k.BeginLocked(ctx, true)
+	return k, &u
+}
+
+func (k *kept) isForgotten() bool {
+	k.set.Lock()
+	defer k.set.Unlock()
+	return k.set.LenLocked() == 0
+}
+
+// The timer has a lock renewed when that is due, until its work ends at its deadline, to the instant. It is forgotten
+// then, even if its caller never unlocks it.
+func TestTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, u := grant(t.Context(), nil, true)
+		if time.Sleep(4 * ttl); u.Context().Err() != nil || k.renewals < 12 || k.renewals > 13 {
+			t.Errorf("after four TTLs: %v, with %d renewals", context.Cause(u.Context()), k.renewals)
+		}
+		k, u = grant(t.Context(), nil, false)
+		began := time.Now()
+		<-u.Context().Done()
+		if d := time.Since(began); d != ttl-margin || !errors.Is(context.Cause(u.Context()), errLost) || !k.isForgotten() {
+			t.Errorf("without an answer its work ends after %v, with %v", d, context.Cause(u.Context()))
+		}
+		if left, err := u.Left(); left != 0 || !errors.Is(err, locking.ErrNotOwner) {
+			t.Errorf("after the end: %v, %v", left, err)
+		}
+	})
+}
+
+// A store is asked about a lock by one call at a time, and the timer looks at the deadline meanwhile.
+func TestTrapCallsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, u := grant(t.Context(), nil, true)
+		err := u.Alone(t.Context(), func() error {
+			done, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := u.Alone(done, func() error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a second call: %v", err)
+			}
+			<-u.Context().Done()
+			return nil
+		})
+		if err != nil || k.renewals > 0 {
+			t.Errorf("%v; %d renewals beside a call", err, k.renewals)
+		}
+		if err := u.Alone(t.Context(), func() error { t.Error("a call is made"); return nil }); !errors.Is(err, locking.ErrNotOwner) {
+			t.Errorf("about what was lost: %v", err)
+		}
+	})
+}
+
+// The monotonic clock stands still while a machine is suspended. Whoever asks then sees the end by the wall clock, and the
+// timer soon does.
+func TestTrapWallClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		clock := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		_, u := grant(t.Context(), clock, true)
+		ctx := u.Context()
+		if ahead.Store(int64(ttl)); ctx.Err() == nil {
+			t.Error("its context lasts")
+		}
+		ahead.Store(0)
+		_, u = grant(t.Context(), clock, true)
+		done := u.Context().Done()
+		ahead.Store(int64(ttl))
+		time.Sleep(ttl / 50)
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Error("the timer does not see it")
+		}
+	})
+}
+
+// What a closed Set holds has ended, even if it was granted later, and is still to be released.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, u := grant(t.Context(), nil, true)
+		k.set.Lock()
+		k.set.CloseLocked()
+		late := &kept{set: k.set}
+		late.Init(k.set, late, []string{"l"}, false, holder.New(&k.set.Policy, k.set.Now(), holder.Grant{Token: 8, Lease: ttl}))
+		after, begun := late.BeginLocked(t.Context(), true)
+		k.set.Unlock()
+		if begun || u.Context().Err() == nil || after.Context().Err() == nil || !k.isForgotten() {
+			t.Errorf("after Close: %v, %v, %v", u.Context().Err(), after.Context().Err(), begun)
+		}
+		d := k.Decide(func(now lease.Instant) holder.Decision {
+			if last, err := u.EndLocked(context.Canceled); !last || !errors.Is(err, errLost) {
+				t.Errorf("its end: %v, %v", last, err)
+			}
+			return k.EndLocked(now, false)
+		})
+		if d != holder.Release {
+			t.Errorf("decision %v", d)
+		}
+	})
+}
