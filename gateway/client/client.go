@@ -10,8 +10,10 @@
 // background, all locks at one owner together, and follows a lock to its partition's next owner.
 // The lock is lost when the owner says so, or when its lease has passed, counted from before the
 // last confirmed renewal was sent. Its context ends then, before another caller can get the key.
-// The machine in internal/holder decides all this. lock.go has the calls, holds_acquire.go takes a
-// key, and holds.go keeps it. holds_calls.go asks its owner. holds_turns.go passes it on among callers of the Client.
+// The machine in internal/holder decides all this, and internal/holding drives it.
+//
+// The calls are in lock.go. holds_acquire.go takes a key, holds.go keeps it, holds_calls.go asks its
+// owner, and holds_turns.go passes it on among callers of the Client.
 package client
 
 import (

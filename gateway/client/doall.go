@@ -60,7 +60,7 @@ func (c *Client) do(ctx context.Context, key string, w *want, fn func(gateway.Ex
 	if err != nil {
 		return err
 	}
-	defer l.endHold(nil)
+	defer l.release(nil)
 	return fn(gateway.NewExecution(l, 0, l.key, l.token))
 }
 
@@ -123,7 +123,7 @@ func (l *Lock) each() []*Lock { return append([]*Lock{l}, l.others...) }
 // endAll frees the keys, without a wait for their owners.
 func (l *Lock) endAll() {
 	for _, one := range slices.Backward(l.each()) {
-		one.endHold(nil)
+		one.release(nil)
 	}
 }
 

@@ -2,7 +2,6 @@ package client
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +81,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	}
 	p := c.workers.Peer(t.Member)
 	p.Use()
-	sent := c.holder.now()
+	sent := c.holder.Now()
 	status, body, err := p.Call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
@@ -99,16 +98,18 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	case err != nil:
 		return a.failed(t, p, err)
 	}
-	a.held = a.hold(p, t.Member, holder.New(&c.holder.policy, sent, holder.Grant(grant)))
+	a.held = a.hold(p, t.Member, holder.New(&c.holder.Policy, sent, holder.Grant(grant)))
 	return routing.Outcome{}
 }
 
 // hold returns the key as a hold at a worker. Only the acquisition knows it so far.
 func (a *acquisition) hold(p *send.Peer, owner ring.Member, l holder.Lock) *held {
-	return &held{
-		ref: holds.Ref{ID: a.id, Partition: a.client.workers.Ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
-		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {}, extending: make(chan struct{}, 1),
+	h := &held{
+		ref: holds.Ref{ID: a.id, Partition: a.client.workers.Ring.Partition(a.key), Token: l.Token()},
+		key: a.key, label: a.label, line: a.line, owner: owner, peer: p, holder: &a.client.holder,
 	}
+	h.Init(&a.client.holder.Set, h, []string{a.key}, a.shared, l)
+	return h
 }
 
 // isOwn reports whether a key is held by an execution at this process's worker, which lasts for as long as its
@@ -157,13 +158,13 @@ func refusalOf(t routing.Target, key string, why error, status int, body []byte)
 // heldBy names the caller of the Client that keeps key from a caller with w; "" if only the owner
 // knows.
 func (hs *holdings) heldBy(key string, w want) string {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+	hs.Lock()
+	defer hs.Unlock()
 	h := hs.byKey[key]
-	if h == nil || h.shared && w.shared || !h.lock.Sure(hs.now()) {
+	if h == nil || h.Shared && w.shared || !h.Lock.Sure(hs.Now()) {
 		return ""
 	}
-	return fmt.Sprintf("locked by %q, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.lock.Token())
+	return fmt.Sprintf("locked by %q, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.Lock.Token())
 }
 
 // attemptLocal asks the worker of this process.
@@ -192,7 +193,7 @@ func (a *acquisition) settleUnsure() {
 			p.Leave()
 		} else {
 			hs := &a.client.holder
-			hs.endHold(a.hold(p, ring.Member{}, holder.New(&hs.policy, hs.now(), holder.Grant{Lease: a.ttl})), nil)
+			hs.giveBack(a.hold(p, ring.Member{}, holder.New(&hs.Policy, hs.Now(), holder.Grant{Lease: a.ttl})))
 		}
 	}
 	a.unsure = nil
@@ -202,12 +203,18 @@ func (a *acquisition) lock() *Lock {
 	if a.local != nil {
 		return a.local
 	}
-	l, _ := a.client.holder.start(a.caller, a.held, a.held.lock.Token())
+	l, _ := a.client.holder.start(a.caller, a.held)
 	return l
 }
 
 // giveBack frees the key before any work with it has begun.
-func (a *acquisition) giveBack() { cmp.Or(a.local, &Lock{client: a.client, held: a.held}).endHold(nil) }
+func (a *acquisition) giveBack() {
+	if a.local != nil {
+		a.local.free()
+	} else {
+		a.client.holder.giveBack(a.held)
+	}
+}
 
 // confirmed reports whether the key is held, after a wait however long. It renews a hold for as long as the owner may
 // have it.
@@ -216,14 +223,14 @@ func (a *acquisition) confirmed() bool {
 		return true
 	}
 	hs, h := &a.client.holder, a.held
-	for began, asked := hs.now(), false; ; asked = true {
-		hs.mu.Lock()
-		to, d := callee{method: holds.Renew, partition: h.ref.Partition}, h.lock.Confirm(hs.now())
-		hs.mu.Unlock()
+	for began, asked := hs.Now(), false; ; asked = true {
+		hs.Lock()
+		to, d := callee{method: holds.Renew, partition: h.ref.Partition}, h.Lock.Confirm(hs.Now())
+		hs.Unlock()
 		switch {
 		case d == holder.Begin || d == holder.CancelGone:
 			return d == holder.Begin
-		case asked && hs.now().Mono-began.Mono >= max(hs.ttl, a.ttl):
+		case asked && hs.Now().Mono-began.Mono >= max(hs.ttl, a.ttl):
 			return false
 		case d == holder.Renew:
 			to.peer = h.peer

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
-	"github.com/keyway-go/keyway/internal/lease"
+	"github.com/keyway-go/keyway/internal/holding"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -41,15 +42,15 @@ func (hs *holdings) askLocked(to callee, h *held) {
 // ask makes calls until there is nothing more to ask about.
 func (hs *holdings) ask(to callee) {
 	for {
-		hs.mu.Lock()
+		hs.Lock()
 		list := hs.asking[to]
 		n := min(len(list), holds.MaxRefs)
 		if hs.asking[to] = list[n:]; n == 0 {
 			delete(hs.asking, to)
-			hs.mu.Unlock()
+			hs.Unlock()
 			return
 		}
-		hs.mu.Unlock()
+		hs.Unlock()
 		if to.method == holds.Renew {
 			hs.renew(to, list[:n:n])
 		} else {
@@ -85,14 +86,14 @@ func (hs *holdings) send(ctx context.Context, to callee, list []*held) (repeated
 // takeAnswer takes the answer to a call about holds.
 func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) error {
 	answers, err := holds.ParseAnswers(a.Body, len(list))
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+	hs.Lock()
+	defer hs.Unlock()
 	for i, state := range answers.States {
 		if h := list[i]; method == holds.Renew {
 			h.settleLocked(a)
-			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), state, answers.Promise))
+			h.ObeyLocked(h.Lock.Renewed(hs.Now(), hs.At(a.Sent), state, answers.Promise))
 		} else {
-			hs.releaseLocked(h, h.lock.Answered(hs.now(), state, a.Repeated), nil)
+			hs.releaseLocked(h, h.Lock.Answered(hs.Now(), state, a.Repeated), nil)
 		}
 	}
 	return err
@@ -105,16 +106,16 @@ func (hs *holdings) renew(to callee, list []*held) {
 	if _, err := hs.send(ctx, to, list); err == nil {
 		return
 	}
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+	hs.Lock()
+	defer hs.Unlock()
 	for _, h := range list {
-		h.lock.Failed(to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
+		h.Lock.Failed(to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
 	}
 }
 
 // settleLocked has h kept at the owner that has answered a call about it, if that was looked for.
 func (h *held) settleLocked(a send.OwnerAnswer) {
-	if a.Peer != nil && h.peer != a.Peer && h.lock.Has(h.lock.Token()) {
+	if a.Peer != nil && h.peer != a.Peer && h.Lock.Has(h.Lock.Token()) {
 		a.Peer.Use()
 		h.peer.Leave()
 		h.peer, h.owner = a.Peer, a.Member
@@ -142,65 +143,37 @@ func (hs *holdings) askOwner(ctx context.Context, method, key string, partition 
 }
 
 // extend asks the owner of h for a lease of ttl from now on, 0 for that which h has.
-func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.Duration) error {
-	select {
-	case h.extending <- struct{}{}:
-		defer func() { <-h.extending }()
-	case <-ctx.Done():
-		return fmt.Errorf("client: extending the lock of %q: %w", h.key, context.Cause(ctx))
-	}
-	hs.mu.Lock()
-	if !h.lock.Has(token) {
-		hs.mu.Unlock()
-		return h.endedMeanwhile()
-	}
-	ttl = h.lock.Extend(ttl)
-	hs.lookLocked(h.lock.Pause())
-	hs.mu.Unlock()
+func (hs *holdings) extend(ctx context.Context, t *holding.Tenure, ttl time.Duration) error {
+	h := t.Backend().(*held)
+	hs.Lock()
+	ttl = h.Lock.Extend(ttl)
+	h.LookLocked()
+	hs.Unlock()
 	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Request{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
 		grant, err := holds.ParseGrant(a.Body)
 		if err != nil {
 			return err
 		}
-		hs.mu.Lock()
-		defer hs.mu.Unlock()
+		hs.Lock()
+		defer hs.Unlock()
 		h.settleLocked(a)
-		h.obeyLocked(h.lock.Extended(hs.now(), lease.At(hs.base, a.Sent), holder.Grant(grant), a.Repeated))
-		hs.lookLocked(h.lock.Pause())
+		h.ObeyLocked(h.Lock.Extended(hs.Now(), hs.At(a.Sent), holder.Grant(grant), a.Repeated))
+		h.LookLocked()
 		return nil
 	})
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	switch h.lock.Unextended(); {
-	case errors.Is(err, locking.ErrNotOwner):
-		h.obeyLocked(h.lock.Lose())
-	case err == nil && h.lock.Left(hs.now(), token) == 0:
-		return h.endedMeanwhile()
-	case err != nil:
-		return fmt.Errorf("client: extending the lock of %q: %w", h.key, err)
+	hs.Lock()
+	if h.Lock.Unextended(); errors.Is(err, locking.ErrNotOwner) {
+		h.ObeyLocked(h.Lock.Lose())
 	}
-	return err
+	hs.Unlock()
+	return cmp.Or(err, t.Err())
 }
 
-func (h *held) endedMeanwhile() error {
-	return fmt.Errorf("%w: %q was lost or unlocked meanwhile", locking.ErrNotOwner, h.key)
-}
-
-// tell reports the end of h to the waiter for its release. err is the error of the last call.
+// tell reports the end of h to the waiter for its release, which has room for that. err is the error of the last call.
 func (h *held) tell(d holder.Decision, err error) {
-	switch {
-	case h.told == nil:
-		return
-	case d == holder.TellReleased:
-		err = nil
-	case d == holder.TellNotOwner:
-		err = fmt.Errorf("%w: %q: its owner does not hold it any more", locking.ErrNotOwner, h.key)
-	case d == holder.TellUnanswered:
-		err = fmt.Errorf("%w: %q: its owner does not hold it any more, and has not answered before", locking.ErrUnlockUnknown, h.key)
-	default:
-		err = fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.key, err)
+	if h.told != nil {
+		h.told <- holding.Told(d, h.Keys, nil, err)
 	}
-	h.told <- err // which has room
 }
 
 // errUnlockClosed is the error of an Unlock after the client was closed.
@@ -235,16 +208,16 @@ func (hs *holdings) release(to callee, list []*held) {
 		if err == nil {
 			return
 		}
-		hs.mu.Lock()
+		hs.Lock()
 		list = slices.DeleteFunc(list, func(h *held) bool {
-			d := h.lock.Unanswered(repeated, to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
+			d := h.Lock.Unanswered(repeated, to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
 			if d == holder.Release {
 				return false
 			}
 			hs.releaseLocked(h, d, err)
 			return true
 		})
-		hs.mu.Unlock()
+		hs.Unlock()
 		if len(list) == 0 {
 			return
 		}
@@ -252,10 +225,10 @@ func (hs *holdings) release(to callee, list []*held) {
 		if to.peer != nil && ctx.Err() == nil {
 			continue
 		}
-		hs.mu.Lock()
-		defer hs.mu.Unlock()
+		hs.Lock()
+		defer hs.Unlock()
 		for _, h := range list {
-			hs.releaseLocked(h, h.lock.GiveUp(hs.now(), hs.ctx.Err() != nil), err)
+			hs.releaseLocked(h, h.Lock.GiveUp(hs.Now(), hs.ctx.Err() != nil), err)
 		}
 		return
 	}

@@ -46,12 +46,11 @@ type callerTurn struct {
 	traced  context.Context // with the span of its call, if there is one
 	settled chan struct{}   // closed when the caller has the key, or err is set
 
-	// Guarded by holder.mu.
+	// Guarded by the mutex of holdings.
 	at    *list.List // the list that it waits in; nil once it is settled
 	place *list.Element
 	left  func() // called when at becomes empty because the caller leaves; may be nil
 	held  *held  // the hold by which the caller has the key
-	token int64
 	err   error
 }
 
@@ -71,9 +70,7 @@ func (t *callerTurn) moveLocked(to *list.List, front bool, left func()) {
 func (t *callerTurn) settleLocked(h *held, err error) {
 	t.at.Remove(t.place)
 	t.at, t.place, t.left = nil, nil, nil
-	if t.held, t.err = h, err; h != nil {
-		t.token, h.cancel = h.lock.Token(), func(error) {}
-	}
+	t.held, t.err = h, err
 	close(t.settled)
 }
 
@@ -96,10 +93,10 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 // enter decides how a caller asks for a key. It returns a new line, which the caller must leave after its call; or a place
 // in an existing line; or neither, if the caller asks alone.
 func (hs *holdings) enter(traced context.Context, k lineKey) (l *callerLine, t *callerTurn) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
+	hs.Lock()
+	defer hs.Unlock()
 	switch l = hs.lines[k]; {
-	case hs.closed, l != nil && l.waiting.Len() >= mostInLine:
+	case hs.Closed, l != nil && l.waiting.Len() >= mostInLine:
 		return nil, nil
 	case l == nil:
 		l = &callerLine{lineKey: k}
@@ -117,7 +114,7 @@ func (hs *holdings) leaveLocked(l *callerLine, err error) {
 	if _, unreachable := errors.AsType[*routing.UnreachableError](err); unreachable {
 		settleAllLocked(&l.waiting, errAskAlone)
 	}
-	if l.waiting.Len() == 0 || hs.closed {
+	if l.waiting.Len() == 0 || hs.Closed {
 		delete(hs.lines, l.lineKey)
 		return
 	}
@@ -144,26 +141,26 @@ var (
 func (hs *holdings) askTogether(ctx, traced context.Context, l *callerLine, together *list.List, turns int) {
 	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
 	err := a.acquire()
-	hs.mu.Lock()
+	hs.Lock()
 	leftAll := err == nil && together.Len() == 0
 	switch {
 	case err != nil:
 		settleAllLocked(together, err)
 	case !leftAll:
 		a.held.turns = together
-		a.held.lock.Give()
+		a.held.Lock.Give()
 		a.held.giveLocked()
 	}
 	if err == nil && together.Len() > 0 {
 		a.held.gather = time.AfterFunc(gather, func() {
-			hs.mu.Lock()
-			defer hs.mu.Unlock()
+			hs.Lock()
+			defer hs.Unlock()
 			hs.leaveLocked(l, nil)
 		})
 	} else {
 		hs.leaveLocked(l, err)
 	}
-	hs.mu.Unlock()
+	hs.Unlock()
 	if leftAll {
 		a.giveBack()
 	}
@@ -228,9 +225,9 @@ func (c *Client) takeTurn(wait, ctx context.Context, w want, t *callerTurn) (*Lo
 	case t.err != nil: // it is settled: nothing of it changes any more
 		return nil, t.err
 	}
-	l, begun := hs.start(ctx, t.held, t.token)
+	l, begun := hs.start(ctx, t.held)
 	if !begun {
-		l.endHold(nil)
+		l.release(nil)
 		return nil, errAskAgain
 	}
 	return l, nil
@@ -238,7 +235,7 @@ func (c *Client) takeTurn(wait, ctx context.Context, w want, t *callerTurn) (*Lo
 
 // giveUp ends the wait of a caller.
 func (hs *holdings) giveUp(t *callerTurn) {
-	hs.mu.Lock()
+	hs.Lock()
 	h := t.held
 	if t.at != nil {
 		at, left := t.at, t.left
@@ -247,8 +244,8 @@ func (hs *holdings) giveUp(t *callerTurn) {
 			left()
 		}
 	}
-	hs.mu.Unlock()
+	hs.Unlock()
 	if h != nil {
-		hs.endHold(h, nil)
+		hs.giveBack(h)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/holding"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -28,13 +29,12 @@ type Lock struct {
 	client *Client
 	key    string
 	token  int64
-	ctx    context.Context
-	held   *held  // at another member; nil if it is held at this process's worker
-	free   func() // frees it at this process's worker, or ends a call within what holds it; nil for none
+	use    holding.Use     // of a hold at another member; without a tenure at this process's worker
+	ctx    context.Context // at this process's worker
+	free   func()          // frees it there
 
 	others []*Lock // of [Client.LockAll], in the order of their keys; each was taken in the context of the one before
 
-	within   bool // of what holds the key along the caller's context
 	unlocked atomic.Bool
 }
 
@@ -55,7 +55,7 @@ type Lock struct {
 // The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of key, or from an
 // execution that holds key, the new Lock shares the token and lease of the outer one, whatever its options. It ends
 // with the outer one, even if ctx does not; the outer Unlock frees the key, its own frees nothing. A call within a Lock, such as Do, keeps
-// the key until it ends. Outside of both, a caller that already holds the key deadlocks with itself until the wait ends.
+// the key until it ends, and the Lock's Context may last as long. Outside of both, a caller that already holds the key deadlocks with itself until the wait ends.
 //
 // The errors are those of [Client.Do], and those of package locking that are named here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
@@ -209,8 +209,8 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 			return c.takeTurn(wait, ctx, w, t)
 		case l != nil:
 			defer func() {
-				c.holder.mu.Lock()
-				defer c.holder.mu.Unlock()
+				c.holder.Lock()
+				defer c.holder.Unlock()
 				c.holder.leaveLocked(l, err)
 			}()
 		}
@@ -235,12 +235,13 @@ func (c *Client) lockAlong(ctx context.Context, key string, w want) (*Lock, erro
 	if err != nil {
 		return nil, err
 	}
-	if w.call {
-		return &Lock{client: c, key: key, token: token, ctx: held, free: free, within: true}, nil
+	l := &Lock{client: c, key: key, token: token, ctx: held, free: free}
+	if !w.call { // it ends with the outer one
+		free()
+		inner, end := holding.Under(ctx, outer)
+		l.ctx, l.free = inner, func() { end(errLetGo) }
 	}
-	free()
-	inner, stop := context.WithCancelCause(ctx)
-	return &Lock{client: c, key: key, token: token, ctx: inner, free: endsWith(outer, stop), within: true}, nil
+	return l, nil
 }
 
 // Key returns the key, of several keys the first in the order of their bytes.
@@ -273,9 +274,12 @@ func (l *Lock) TokenOf(key string) int64 {
 // work must end by 0.95 of it.
 func (l *Lock) Context() context.Context {
 	if n := len(l.others); n > 0 {
-		return l.others[n-1].ctx
+		l = l.others[n-1]
 	}
-	return l.ctx
+	if l.ctx != nil {
+		return l.ctx
+	}
+	return l.use.Context()
 }
 
 // Until implements [locking.Lease]. For several keys it is the earliest end.
@@ -290,8 +294,9 @@ func (l *Lock) Until() time.Time {
 func (l *Lock) left() time.Duration {
 	switch {
 	case l.unlocked.Load():
-	case l.held != nil:
-		return l.held.remains(l.token)
+	case l.use.Tenure != nil:
+		left, _ := l.use.Left()
+		return left
 	case l.ctx.Err() == nil:
 		return l.client.local.Left()
 	}
@@ -312,10 +317,14 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at least %v", locking.ErrOption, l.key, ttl, locking.ShortestTTL)
 	case l.unlocked.Load():
 		return l.unlockedBefore()
+	case l.use.Tenure != nil:
+		err := l.use.Alone(ctx, func() error { return l.client.holder.extend(ctx, l.use.Tenure, ttl) })
+		if err != nil {
+			err = fmt.Errorf("client: extending the lock of %q: %w", l.key, err)
+		}
+		return err
 	case l.lost() != nil:
 		return l.lost()
-	case l.held != nil:
-		return l.client.holder.extend(ctx, l.held, l.token, ttl)
 	case ttl > l.client.holder.ttl:
 		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at most %v at this process's own worker, unless the lock was taken with a longer TTL", locking.ErrOption, l.key, ttl, l.client.holder.ttl)
 	}
@@ -349,11 +358,11 @@ func (l *Lock) beginUnlock() (_ <-chan error, asked bool) {
 	switch {
 	case !l.unlocked.CompareAndSwap(false, true):
 		told <- l.unlockedBefore()
-	case l.held == nil || l.within:
+	case l.use.Tenure == nil:
 		told <- l.lost()
-		l.endHold(nil)
+		l.free()
 	default:
-		asked = l.endHold(told)
+		asked = l.release(told)
 	}
 	return told, asked
 }
@@ -380,28 +389,21 @@ func (l *Lock) unlockedBefore() error {
 	return fmt.Errorf("%w: %q was unlocked before, or never locked", locking.ErrNotOwner, l.key)
 }
 
-// lost returns an error if the lock is known to be no longer the caller's, without asking an owner elsewhere.
+// lost returns an error if a lock at this process's worker is known to be no longer the caller's.
 func (l *Lock) lost() error {
-	holds := false
-	if l.held != nil {
-		holds = l.held.remains(l.token) > 0
-	} else {
-		holds = l.client.local.Along(l.ctx, l.key) != nil
-	}
 	cause := cmp.Or(context.Cause(l.ctx), errLetGo)
-	if holds && !errors.Is(cause, gateway.ErrOwnershipLost) {
+	if l.client.local.Along(l.ctx, l.key) != nil && !errors.Is(cause, gateway.ErrOwnershipLost) {
 		return nil
 	}
 	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)
 }
 
-// endHold frees the key, unless l is within an outer hold of it. told, unless it is nil, gets the answer of an owner
-// elsewhere, or nil if the key passes to another caller.
-func (l *Lock) endHold(told chan<- error) (asked bool) {
-	if l.free != nil {
-		l.free()
-	} else if !l.within {
-		return l.client.holder.endHold(l.held, told)
+// release frees the key, unless others still use it within. told, unless it is nil, gets the answer of an owner elsewhere,
+// or nil if the key passes to another caller.
+func (l *Lock) release(told chan<- error) (asked bool) {
+	if l.use.Tenure != nil {
+		return l.client.holder.endUse(&l.use, told)
 	}
+	l.free()
 	return false
 }

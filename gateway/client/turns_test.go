@@ -405,14 +405,14 @@ type stopped struct {
 	once chan time.Duration
 }
 
-// Done implements [context.Context].
-func (c stopped) Done() <-chan struct{} {
+// Err implements [context.Context].
+func (c stopped) Err() error {
 	select {
 	case d := <-c.once:
 		time.Sleep(d)
 	default:
 	}
-	return c.Context.Done()
+	return c.Context.Err()
 }
 
 // A caller that is stopped between its turn and the beginning of its work does not begin with a lock that was lost

@@ -44,13 +44,6 @@ func NewID() (id ID) {
 	return id
 }
 
-// Along is the key of a context value. A context of it descends from a hold of that
-// key at another member.
-type Along string
-
-// FindsHolder marks the keys of context values that find who holds a key.
-func (Along) FindsHolder() {}
-
 // Ref names a lock, with the partition of its key.
 type Ref struct {
 	ID        ID

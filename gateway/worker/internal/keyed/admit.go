@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/internal/handoff"
+	"github.com/keyway-go/keyway/internal/holding"
 	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/keytable"
 	"github.com/keyway-go/keyway/internal/wake"
@@ -53,7 +54,7 @@ func (k *Keys) admitTo(ctx context.Context, p *Partition, key string, how Asking
 		if x, nested, err := k.Nest(ctx, key, how.Call || how.Lock); nested {
 			return x, err
 		}
-		if how.Along && ctx.Value(holds.Along(key)) != nil {
+		if how.Along && ctx.Value(holding.Key(key)) != nil {
 			return Execution{}, ErrAlong
 		}
 		token, cancels, err = k.awaitKey(ctx, p, key, how, err)
