@@ -88,6 +88,7 @@ func (s *Set) tick() {
 		h.tickLocked(now)
 		s.pause = min(s.pause, h.pauseLocked(now))
 	}
+	s.pause = max(s.pause, time.Duration(len(s.all))*time.Microsecond) // about a tenth of a processor
 	s.timer.Reset(s.pause)
 }
 
