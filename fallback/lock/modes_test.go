@@ -281,25 +281,6 @@ func TestReentrancyThroughTheContext(t *testing.T) {
 	mustUnlock(t, r)
 }
 
-// A context that hides who holds keys along it is that of no holder.
-func TestTrapHiddenHolderIsNotReentered(t *testing.T) {
-	l := testLocker(t, redistest.Start(t).Addr(), Config{})
-	outer := mustLock(t, l.Lock, "key")
-	_, err := l.TryLock(outsider{outer.Context()}, "key")
-	wantErr(t, err, locking.ErrLocked)
-	mustUnlock(t, outer)
-}
-
-// outsider hides who holds keys along a context, as a worker does for its batches.
-type outsider struct{ context.Context }
-
-func (o outsider) Value(key any) any {
-	if _, hidden := key.(interface{ FindsHolder() }); hidden {
-		return nil
-	}
-	return o.Context.Value(key)
-}
-
 // A lock within a lock ends with that and with its own Unlock, though its caller's context ends with neither.
 func TestTrapReentrantLockEndsWithTheOuter(t *testing.T) {
 	server := redistest.Start(t)

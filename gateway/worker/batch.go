@@ -44,8 +44,8 @@ type Batcher[In, Out any] struct {
 }
 
 // NewBatcher returns a Batcher whose calls handler answers. handler gets the execution that holds
-// the key, with one token for the whole batch, and the items in order of arrival, and sets the Out
-// and Err of each. If it returns an error, every caller gets that instead. It must not use the
+// the key, with one token for the whole batch, and the items in order of arrival. It sets the Out
+// and Err of each item. If it returns an error, every caller gets that instead. It must not use the
 // items after it has returned.
 //
 // The execution's context has the values of the first caller's, but belongs to nothing that the
