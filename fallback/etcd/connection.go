@@ -41,8 +41,8 @@ func connect(config clientv3.Config) (*connection, error) {
 	return c, nil
 }
 
-// keepAlive sends one renewal of a lease. KeepAliveOnce of clientv3 repeats one that is refused without a pause, and waits
-// for a member that is away.
+// keepAlive sends one renewal of a lease. KeepAliveOnce of clientv3 would repeat a refused renewal without a pause, and
+// wait for a member that is away.
 func (c *connection) keepAlive(ctx context.Context, id clientv3.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

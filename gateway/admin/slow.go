@@ -53,7 +53,7 @@ func limited(slots chan struct{}, h http.Handler) http.Handler {
 	})
 }
 
-// composed is an answer that is not sent yet.
+// composed is an answer before it is sent.
 type composed struct {
 	http.ResponseWriter // of its header
 	status              int

@@ -34,8 +34,8 @@ func (s *source) init(rt *Router, server *Server, addr, version string) {
 	s.id = hop.ClientID(keysource.HostOf(addr))
 }
 
-// origin returns the client's address: the one that trusted proxies have added to X-Forwarded-For, spelled as
-// [netip.Addr.String] does.
+// origin returns the client's address, as trusted proxies have added it to X-Forwarded-For, in the
+// spelling of [netip.Addr.String].
 // forwarded is the value of that field for the worker.
 func (s *source) origin(rt *Router, forwarded string) string {
 	origin := keysource.HostOf(s.addr)
