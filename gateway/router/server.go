@@ -239,7 +239,7 @@ func (s *Server) makeRoom() {
 	conns.EndLongestIdle(s.allLocked(), s.now.Load())
 }
 
-// allLocked returns all connections, with the ones that net/http serves.
+// allLocked returns all connections, including those of net/http.
 func (s *Server) allLocked() []conns.Idle {
 	all := s.served.List()
 	for c := range s.conns {

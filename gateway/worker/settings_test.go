@@ -235,6 +235,46 @@ func TestTrapCopiedStore(t *testing.T) {
 	})
 }
 
+// blinding is a store of which nothing is learned while it is blind, except that the session lives.
+type blinding struct {
+	*memstore.Store
+	blind atomic.Bool
+}
+
+func (b *blinding) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) (records.Snapshot, error) {
+	snapshot, err := b.Store.Renew(ctx, gen, incarnation, ttl)
+	if b.blind.Load() {
+		snapshot = records.Snapshot{}
+	}
+	return snapshot, err
+}
+
+func (b *blinding) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (records.Snapshot, error) {
+	if b.blind.Load() {
+		return records.Snapshot{}, errors.New("no answer")
+	}
+	return b.Store.Observe(ctx, gen, incarnation, since, suspects)
+}
+
+// A worker that learns nothing from its store takes nobody for a worker of another one, however long that lasts.
+func TestTrapNewsOfTheStoreIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := site.New(t, 16)
+		st := &blinding{Store: memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true})}
+		use := func(cfg *worker.Config) { cfg.Store = st.Store }
+		first := c.StartOwner(func(cfg *worker.Config) { cfg.Store = st })
+		st.blind.Store(true)
+		c.Start(use)
+		c.Start(use)
+		for range 3 {
+			time.Sleep(kit.TTL)
+			if err := first.Ready(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // Workers that have died stay in the view until gossip notices. Nobody takes them for workers of another store.
 func TestTrapDeadWorkersInView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

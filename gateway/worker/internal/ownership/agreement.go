@@ -88,7 +88,7 @@ func (s *Shell) judge() {
 	}
 	why := cmp.Or(s.olderStore(now), s.copiedStore(now))
 	for inc, seen := range a.rivals {
-		if _, agrees := s.view.Find(inc); agrees && !s.isElsewhere(inc, now) || now.Sub(seen) > s.cfg.Settings.TTL {
+		if _, agrees := s.view.Find(inc); agrees && !s.isElsewhere(inc) || now.Sub(seen) > s.cfg.Settings.TTL {
 			delete(a.rivals, inc)
 		}
 	}
@@ -141,7 +141,7 @@ func (s *Shell) copiedStore(now time.Time) (why error) {
 		}
 		a.missing[m.Incarnation] = cmp.Or(before[m.Incarnation], &absence{since: now})
 		s.ask(m, a.missing[m.Incarnation], now)
-		if s.isElsewhere(m.Incarnation, now) {
+		if s.isElsewhere(m.Incarnation) {
 			elsewhere = append(elsewhere, m)
 		}
 	}
@@ -179,13 +179,14 @@ func (s *Shell) ask(m ring.Member, missing *absence, now time.Time) {
 	})
 }
 
-// isElsewhere reports whether a worker has lived for a TTL without a session in our store.
-func (s *Shell) isElsewhere(incarnation string, now time.Time) bool {
+// isElsewhere reports whether a worker has lived for a TTL without a session in our store. Only snapshots show that:
+// time without any shows nothing.
+func (s *Shell) isElsewhere(incarnation string) bool {
 	missing := s.agree.missing[incarnation]
 	if missing == nil {
 		return false
 	}
-	absent := now.Sub(missing.since)
+	absent := s.looked.Sub(missing.since)
 	return absent >= s.cfg.Settings.TTL && (missing.answers.Load() > 1 || absent >= detection)
 }
 

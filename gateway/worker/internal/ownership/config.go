@@ -132,6 +132,7 @@ type Shell struct {
 	leaving    bool
 	wasSettled bool
 	sessions   []records.SessionState // in the latest snapshot
+	looked     time.Time              // when that was asked for
 	peers      []string               // last passed to OnPeers
 	placed     *string                // last passed to OnPlacements; nil for nothing
 	agree      agreement
@@ -171,6 +172,7 @@ type event struct {
 	life  *life
 	input handoff.Input
 	store ring.StoreID // with the reply to handoff.FetchGeneration: where that comes from
+	asked time.Time    // with a reply: when the call began
 }
 
 // Post passes in to all lives.

@@ -248,7 +248,7 @@ func (s *Shell) call(l *life, call handoff.StoreCall) {
 	store := s.cfg.Store
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
-	began := s.cfg.Keys.Now()
+	asked := time.Now()
 	var kind storeCall
 	r := handoff.Reply{ID: call.CallID()}
 	var id ring.StoreID
@@ -287,11 +287,11 @@ func (s *Shell) call(l *life, call handoff.StoreCall) {
 		kind = callRelease
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
-	s.calls.count(kind, s.cfg.Keys.Now()-began, r.Err)
+	s.calls.count(kind, time.Since(asked), r.Err)
 	if r.Err != nil && !errors.Is(r.Err, records.ErrGeneration) && s.ctx.Err() == nil {
 		s.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}
-	s.post(event{life: l, input: r, store: id})
+	s.post(event{life: l, input: r, store: id, asked: asked})
 }
 
 // viewInput returns view as the input of a machine. sameRing says that its ring is that of the view

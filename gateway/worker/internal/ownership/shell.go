@@ -130,6 +130,7 @@ func (s *Shell) handle(e event) {
 			s.renewals.answered(s.cfg.Keys.Now(), in, s.timeout)
 		}
 		if sessions := in.Snapshot.Sessions; in.Err == nil && len(sessions) > 0 {
+			s.looked = e.asked
 			if len(sessions) != len(s.sessions) || &sessions[0] != &s.sessions[0] { // others than last time
 				s.sessions = sessions
 				s.tellPeers(sessions)
