@@ -193,12 +193,13 @@ func TestFullWorkerIsSaidAtOnce(t *testing.T) {
 		c.send("/", fmt.Sprint("key", i))
 		kit.Eventually(t, "it has begun", func() bool { return begun.Load() == int64(i+1) })
 	}
+	held := rt.Stats().Held // on a busy machine, the first ones may have been
 	res, body := site.Get(t, c.s, "one more")
 	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "full") {
 		t.Errorf("%d %q, Retry-After %q", res.StatusCode, body, res.Header.Get("Retry-After"))
 	}
-	if s := rt.Stats(); s.Held != 0 {
-		t.Errorf("%d requests were held", s.Held)
+	if n := rt.Stats().Held - held; n != 0 {
+		t.Errorf("%d requests were held", n)
 	}
 }
 
