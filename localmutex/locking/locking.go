@@ -54,7 +54,8 @@ type Locker interface {
 
 // Lease is a held lock. It is safe for concurrent use.
 type Lease interface {
-	// Context ends at the latest before another can get the lock, and with Unlock; context.Cause says why.
+	// Context ends at the latest before another can get the lock. It also ends with Unlock, or after that
+	// with the last call within the work that still keeps the lock. context.Cause says why.
 	Context() context.Context
 
 	// Token is the fencing token, above 0 and above those of all earlier holders of the key.
