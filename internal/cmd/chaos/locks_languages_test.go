@@ -32,7 +32,7 @@ func TestChaosLanguages(t *testing.T) {
 		here = append(here, l.name)
 	}
 	if len(here) > 0 {
-		args := []string{"-languages", strings.Join(here, ","), "-lockers", "300", "-clients", "16", "-grant", "5s", "-session-ttl", "3s", "-t", "10s"}
+		args := []string{"-languages", strings.Join(here, ","), "-lockers", "300", "-clients", "16", "-grant", "5s", "-session-ttl", "3s", "-t", "15s"}
 		if err := run(t.Context(), args, t.Output(), t.Output()); err != nil {
 			t.Fatal(err)
 		}

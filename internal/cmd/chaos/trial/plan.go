@@ -198,7 +198,7 @@ func (p Plan) takes(e Episode) (d time.Duration) {
 	return d + p.Quiet + p.TTL/2
 }
 
-// Episodes makes the episodes that fit into the time: each kind comes once before any
+// Episodes makes the episodes that fit into the time, and at least one if any fits: each kind comes once before any
 // comes again.
 func (p Plan) Episodes() (all []Episode) {
 	rng := rand.New(rand.NewPCG(uint64(p.Seed), 1))
@@ -219,10 +219,14 @@ func (p Plan) Episodes() (all []Episode) {
 			f.Delay = time.Duration(rng.Int64N(int64(p.TTL / 5)))
 			e, deck = append(e, f), slices.Delete(deck, i, i+1)
 		}
-		if left -= p.takes(e); left < 0 {
+		takes := p.takes(e)
+		switch {
+		case takes <= left:
+			left -= takes
+			all = append(all, e)
+		case len(all) > 0 || len(deck) == 0:
 			return all
 		}
-		all = append(all, e)
 	}
 }
 

@@ -115,3 +115,19 @@ func TestEpisodesHitEachHostOnce(t *testing.T) {
 		t.Errorf("at most %d faults come together", most)
 	}
 }
+
+// A short trial plays a fault that fits into it, and not the first that comes.
+func TestAnEpisodeThatFits(t *testing.T) {
+	p := Plan{Time: 10 * time.Second, TTL: time.Second, Together: 1, Hosts: []string{"w1"}, Kinds: []*Kind{
+		{Name: "long", Target: "w", Lasts: [2]int{200, 200}}, {Name: "short", Target: "w", Lasts: [2]int{60, 60}},
+	}}
+	for p.Seed = range 20 {
+		if got := p.Episodes(); len(got) != 1 || got[0][0].Kind.Name != "short" {
+			t.Errorf("seed %d: %v", p.Seed, got)
+		}
+	}
+	p.Time = time.Second
+	if got := p.Episodes(); len(got) > 0 {
+		t.Errorf("in a second: %v", got)
+	}
+}

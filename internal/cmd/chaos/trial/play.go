@@ -63,6 +63,9 @@ func (t *Trial) Play(ctx context.Context) (*Report, error) {
 			break // what follows would show nothing new
 		}
 	}
+	if len(t.Site.Stage.Dead()) == 0 {
+		Sleep(ctx, t.Time-(t.Site.Observer.Now()-r.begin))
+	}
 	stop()
 	others.Wait()
 	end()
