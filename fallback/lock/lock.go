@@ -191,7 +191,7 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 // reenter returns a lock on what ctx already holds, or nil if it holds none
 // of it.
 func (l *Locker) reenter(ctx context.Context, names []string, read bool) (*Lock, error) {
-	use, err := l.locks.Within(ctx, read, true, names...)
+	use, err := l.locks.Within(ctx, read, names...)
 	switch {
 	case errors.Is(err, holding.ErrPartly), errors.Is(err, holding.ErrShared):
 		return nil, fmt.Errorf("%w: %q %w", ErrNested, names, err)

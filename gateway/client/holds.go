@@ -153,7 +153,7 @@ func (h *held) Lost(d holder.Decision) error {
 // lockAlong returns a Lock within the hold of key by hs that ctx belongs to, nil if there is none. The hold does not end
 // before a call.
 func (hs *holdings) lockAlong(ctx context.Context, key string, w want) (*Lock, error) {
-	use, err := hs.Within(ctx, w.shared, w.call, key)
+	use, err := hs.Within(ctx, w.shared, key)
 	switch {
 	case errors.Is(err, holding.ErrShared):
 		return nil, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: err.Error()}

@@ -164,10 +164,17 @@ func TestTrapNestedCallTooLate(t *testing.T) {
 							})
 						})
 					}
+					early := kit.Must(c.Lock(ctx, "k"))
 					synctest.Wait()
 					store.Set(true)
 					<-x.Context().Done()
 					synctest.Wait()
+					if cause := context.Cause(early.Context()); !errors.Is(cause, gateway.ErrOwnershipLost) {
+						t.Errorf("a nested lock is cancelled by %v", cause)
+					}
+					if err := early.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
+						t.Errorf("the Unlock of a nested lock that was lost: %v", err)
+					}
 					never := func(gateway.Execution) error { t.Error("it runs"); return nil }
 					lock, lockErr := c.Lock(ctx, "k")
 					try, tryErr := c.TryLock(ctx, "k")
@@ -187,9 +194,9 @@ func TestTrapNestedCallTooLate(t *testing.T) {
 	}
 }
 
-// A lock within another lock of its key ends with that and with its own Unlock, though its caller's context ends with
-// neither. A lock of another key is one by itself.
-func TestTrapNestedLockEndsWithTheOuter(t *testing.T) {
+// A lock within another lock of its key keeps the key until its own Unlock, in whichever order they are unlocked. Its
+// context ends then, though its caller's does not. A lock of another key is one by itself.
+func TestTrapNestedLockKeepsItsKey(t *testing.T) {
 	atEachWorker(t, func(t *testing.T, w *site.Worker, c *client.Client) {
 		outer := kit.Must(c.Lock(t.Context(), "k"))
 		ctx := context.WithoutCancel(outer.Context())
@@ -201,11 +208,20 @@ func TestTrapNestedLockEndsWithTheOuter(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if second.Context().Err() == nil || !w.IsFree(t, "k") || other.Context().Err() != nil || w.IsFree(t, "other") {
-			t.Errorf("the outer Unlock: %v; the lock of another key: %v", second.Context().Err(), other.Context().Err())
+		if second.Context().Err() != nil || w.IsFree(t, "k") {
+			t.Errorf("the outer Unlock: %v", second.Context().Err())
 		}
-		if err := second.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
-			t.Errorf("an inner Unlock after the outer one: %v", err)
+		for range 2 {
+			if err := first.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) || w.IsFree(t, "k") {
+				t.Errorf("an inner Unlock again: %v", err)
+			}
+		}
+		if err := second.Unlock(t.Context()); err != nil || second.Context().Err() == nil || outer.Context().Err() == nil {
+			t.Errorf("the last Unlock: %v; %v, %v", err, second.Context().Err(), outer.Context().Err())
+		}
+		synctest.Wait()
+		if !w.IsFree(t, "k") || other.Context().Err() != nil || w.IsFree(t, "other") {
+			t.Errorf("the lock of another key: %v", other.Context().Err())
 		}
 		_ = other.Unlock(t.Context())
 	})

@@ -23,8 +23,7 @@ import (
 
 // Lock is a key that is held for its caller until Unlock, or the keys that [Client.LockAll] has
 // taken. It is a [locking.Lease]. Background renewals keep it, together with the other locks at its
-// owner, without a goroutine for each. A Lock within an outer hold of its key (within) frees
-// nothing.
+// owner, without a goroutine for each.
 type Lock struct {
 	client *Client
 	key    string
@@ -53,9 +52,10 @@ type Lock struct {
 // default the name of this member.
 //
 // The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of key, or from an
-// execution that holds key, the new Lock shares the token and lease of the outer one, whatever its options. It ends
-// with the outer one, even if ctx does not; the outer Unlock frees the key, its own frees nothing. A call within a Lock, such as Do, keeps
-// the key until it ends, and the Lock's Context may last as long. Outside of both, a caller that already holds the key deadlocks with itself until the wait ends.
+// execution that holds key, the new Lock shares the token and lease of the outer one, whatever its options. It is lost
+// with the outer one, even if ctx does not end then. The key is free when both have ended, in either order. A call within
+// a Lock, such as Do, keeps the key in the same way. The Context of the outer Lock may last as long. Outside of both, a
+// caller that already holds the key deadlocks with itself until the wait ends.
 //
 // The errors are those of [Client.Do], and those of package locking that are named here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
@@ -224,24 +224,14 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 
 // lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
 func (c *Client) lockAlong(ctx context.Context, key string, w want) (*Lock, error) {
-	if l, err := c.holder.lockAlong(ctx, key, w); l != nil || err != nil || c.local == nil {
+	if l, err := c.holder.lockAlong(ctx, key, w); l != nil || err != nil || c.local == nil || !c.local.Along(ctx, key) {
 		return l, err
-	}
-	outer := c.local.Along(ctx, key)
-	if outer == nil {
-		return nil, nil
 	}
 	held, token, free, err := c.local.Acquire(ctx, key, 0, true, 0)
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{client: c, key: key, token: token, ctx: held, free: free}
-	if !w.call { // it ends with the outer one
-		free()
-		inner, end := holding.Under(ctx, outer)
-		l.ctx, l.free = inner, func() { end(errLetGo) }
-	}
-	return l, nil
+	return &Lock{client: c, key: key, token: token, ctx: held, free: free}, nil
 }
 
 // Key returns the key, of several keys the first in the order of their bytes.
@@ -332,10 +322,9 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to
-// another caller of the Client, or a call within the lock still keeps the key. Without an answer the release is repeated in the background until
-// the lock's lease is over, even if ctx ends. The Unlock of a Lock within an outer hold of its key
-// frees nothing: the key is free with the outer one. Several keys are unlocked at once. The error
-// joins those of the keys that were not, or not certainly, held until then.
+// another caller of the Client, or a Lock or call around or within this one still keeps the key. Without an answer the
+// release is repeated in the background until the lock's lease is over, even if ctx ends. Several keys are unlocked at
+// once. The error joins those of the keys that were not, or not certainly, held until then.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if l.others == nil {
 		told, asked := l.beginUnlock()
@@ -392,7 +381,7 @@ func (l *Lock) unlockedBefore() error {
 // lost returns an error if a lock at this process's worker is known to be no longer the caller's.
 func (l *Lock) lost() error {
 	cause := cmp.Or(context.Cause(l.ctx), errLetGo)
-	if l.client.local.Along(l.ctx, l.key) != nil && !errors.Is(cause, gateway.ErrOwnershipLost) {
+	if l.client.local.Along(l.ctx, l.key) && !errors.Is(cause, gateway.ErrOwnershipLost) {
 		return nil
 	}
 	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)

@@ -54,8 +54,8 @@ func TestLockAll(t *testing.T) {
 				t.Errorf("Extend: %v, %v left", err, time.Until(l.Until()))
 			}
 			within := kit.Must(c.Lock(l.Context(), ka))
-			if within.Token() != l.TokenOf(ka) {
-				t.Error("a lock within has another token")
+			if err := within.Unlock(t.Context()); err != nil || within.Token() != l.TokenOf(ka) {
+				t.Errorf("a lock within: %v, token %d, want %d", err, within.Token(), l.TokenOf(ka))
 			}
 			if err := l.Unlock(t.Context()); err != nil || !a.IsFree(t, ka) || !b.IsFree(t, kb) || l.Context().Err() == nil {
 				t.Errorf("Unlock: %v", err)

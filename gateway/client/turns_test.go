@@ -258,8 +258,14 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 		c := s.NewClient()
 		second, others := behind(t, w, c)
 		inner := kit.Must(c.Lock(second.Context(), "k"))
-		if err := second.Unlock(t.Context()); err != nil {
-			t.Error(err)
+		for _, l := range []*client.Lock{second, inner} {
+			if len(others) > 0 {
+				t.Error("a lock is passed on that a caller within still keeps")
+			}
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
 		}
 		third := <-others
 		if n := grants(t, w); n != 2 || third.Context().Err() != nil {

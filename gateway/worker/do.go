@@ -78,7 +78,7 @@ func (l *inProcess) Baggage(ctx context.Context, baggage []string) []string {
 	return Baggage(ctx, baggage)
 }
 
-func (l *inProcess) Along(ctx context.Context, key string) context.Context {
+func (l *inProcess) Along(ctx context.Context, key string) bool {
 	return l.worker.keys.Along(ctx, key)
 }
 

@@ -124,7 +124,7 @@ func (h *Hold) BeginLocked(ctx context.Context, wanted bool) (_ Use, begun bool)
 		s.all[h] = struct{}{}
 		h.LookLocked()
 	}
-	return Use{Tenure: h.Tenure, keeps: true}, begun
+	return Use{Tenure: h.Tenure}, begun
 }
 
 // LookLocked has the timer follow the time of h, which has changed.

@@ -12,8 +12,8 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Tenure is one caller's time with a hold. It lasts until the last use that keeps the lock has ended.
-// The work may end before, when the lock may be lost.
+// Tenure is one caller's time with a hold. It lasts until its last use has ended. The work may end
+// before, when the lock may be lost.
 type Tenure struct {
 	Token  int64
 	Since  time.Time
@@ -24,7 +24,7 @@ type Tenure struct {
 	ctx  context.Context // written once, when it is first asked for
 
 	// Guarded by the mutex of the Set.
-	uses   int                     // that keep the lock
+	uses   int                     // that have not ended
 	cancel context.CancelCauseFunc // of ctx; nil before that is made
 	cause  error                   // why the work has ended, nil while it lasts
 }
@@ -78,7 +78,7 @@ func (t *Tenure) Alone(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// IsSharedLocked reports whether calls within the work keep the lock as well.
+// IsSharedLocked reports whether calls within the work use the lock as well.
 func (t *Tenure) IsSharedLocked() bool { return t.uses > 1 }
 
 func (t *Tenure) endLocked(cause error) {
@@ -90,12 +90,11 @@ func (t *Tenure) endLocked(cause error) {
 	}
 }
 
-// Use is a caller's part in a tenure: the first one's, or that of a call within the work.
+// Use is a caller's part in a tenure: the first one's, or that of a call within the work. It keeps the lock until it ends.
 type Use struct {
 	*Tenure
-	keeps bool
-	ctx   context.Context // of a call within; nil for that of the tenure
-	end   func(cause error)
+	ctx context.Context // of a call within; nil for that of the tenure
+	end func(cause error)
 }
 
 // Context returns the context of the use. It ends with the work, and with the use.
@@ -113,10 +112,8 @@ func (u *Use) EndLocked(cause error) (last bool, err error) {
 	if u.end != nil {
 		u.end(cause)
 	}
-	if u.keeps {
-		t.uses--
-	}
-	if last = u.keeps && t.uses == 0; !last {
+	t.uses--
+	if last = t.uses == 0; !last {
 		t.hold.CheckLocked(t.hold.set.Now())
 		return false, t.cause
 	}
@@ -156,9 +153,8 @@ var (
 )
 
 // Within returns a use within the work that ctx belongs to and that has all the keys, none if no work
-// has any. Its context descends from ctx, and ends with the work even if ctx does not. The lock is
-// kept until a use ends that keeps it.
-func (s *Set) Within(ctx context.Context, shared, keeps bool, keys ...string) (_ Use, err error) {
+// has any. Its context descends from ctx, and ends with the work even if ctx does not.
+func (s *Set) Within(ctx context.Context, shared bool, keys ...string) (_ Use, err error) {
 	t := s.along(ctx, keys[0])
 	for _, key := range keys[1:] {
 		if s.along(ctx, key) != t {
@@ -168,7 +164,7 @@ func (s *Set) Within(ctx context.Context, shared, keeps bool, keys ...string) (_
 	if t == nil {
 		return Use{}, nil
 	}
-	inner, end := Under(ctx, t.Context())
+	inner, end := under(ctx, t.Context())
 	s.Lock()
 	defer s.Unlock()
 	switch t.hold.CheckLocked(s.Now()); {
@@ -178,17 +174,15 @@ func (s *Set) Within(ctx context.Context, shared, keeps bool, keys ...string) (_
 	case t.hold.Shared && !shared:
 		err = ErrShared
 	default:
-		if keeps {
-			t.uses++
-		}
-		return Use{t, keeps, &workContext{inner, t}, end}, nil
+		t.uses++
+		return Use{t, &workContext{inner, t}, end}, nil
 	}
 	end(nil)
 	return Use{}, err
 }
 
-// Under returns a context that descends from ctx and ends with outer as well, and what ends it before.
-func Under(ctx, outer context.Context) (_ context.Context, end func(cause error)) {
+// under returns a context that descends from ctx and ends with outer as well, and what ends it before.
+func under(ctx, outer context.Context) (_ context.Context, end func(cause error)) {
 	inner, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(outer, func() { cancel(context.Cause(outer)) })
 	return inner, func(cause error) {

@@ -29,8 +29,8 @@ type Worker interface {
 	Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error)
 	// Left returns how long the worker may still work with its keys if it cannot renew its session.
 	Left() time.Duration
-	// Along returns the context of the execution along ctx that holds key, nil if none does.
-	Along(ctx context.Context, key string) context.Context
+	// Along reports whether an execution along ctx holds key.
+	Along(ctx context.Context, key string) bool
 	// Dial connects to the worker in memory. The connection is a member's, and takes only the link.
 	Dial(ctx context.Context) (net.Conn, error)
 }

@@ -525,12 +525,12 @@ func (k *Keys) HeldBy(ctx context.Context, key string) bool {
 	return c != nil && c.part.keys == k && c.key == key
 }
 
-// Along returns the context of the execution along ctx that holds key at this worker, nil if none does.
-func (k *Keys) Along(ctx context.Context, key string) context.Context {
+// Along reports whether an execution along ctx holds key at this worker.
+func (k *Keys) Along(ctx context.Context, key string) bool {
 	for c := Innermost(ctx); c != nil; c = Innermost(c.parent) {
 		if c.part.keys == k && c.key == key && c.holds() {
-			return c
+			return true
 		}
 	}
-	return nil
+	return false
 }
