@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -17,7 +16,8 @@ var (
 	plot = flag.String("plot", "", "file for the plot; none by default")
 )
 
-// TestGrowth prints the table of docs/scale.md, and writes its plot.
+// TestGrowth prints the table of docs/scale.md, and writes its plot. What an idle worker asks of the store does not depend on
+// how many others there are: it makes five looks and five renewals in a TTL.
 func TestGrowth(t *testing.T) {
 	idle := report.Curve{Title: "idle, in a second"}
 	start := report.Curve{Title: "a start"}
@@ -26,13 +26,13 @@ func TestGrowth(t *testing.T) {
 		if n > *most {
 			break
 		}
-		g := site.Grow(t, n)
-		perSecond, started := g.Idle.All()/site.Idle.Seconds(), g.Start.All()
-		if want := float64(n); perSecond != want {
-			t.Errorf("%d idle workers make %v calls in a second, want %v", n, perSecond, want)
+		g := grow(t, n)
+		if want := (calls{looks: 10 * n, renewals: 10 * n}); g.idle != want {
+			t.Errorf("in %v, %d idle workers make %+v, want %+v", idleTime, n, g.idle, want)
 		}
+		perSecond, started := float64(g.idle.all())/idleTime.Seconds(), float64(g.start.all())
 		fmt.Fprintf(&table, "\n| %d | %g | 1.0 × %d | %.1f s | %.0f | %.1f × %d | %d | 4096 / %d = %d | %.1f s |", n, perSecond, n,
-			g.Served.Seconds(), started, started/float64(n), n, g.Join.Moves, n+1, ring/(n+1), g.Joined.Seconds())
+			g.served.Seconds(), started, started/float64(n), n, g.join.moves, n+1, partitions/(n+1), g.joined.Seconds())
 		idle.Points = append(idle.Points, [2]float64{float64(n), perSecond})
 		start.Points = append(start.Points, [2]float64{float64(n), started})
 	}
@@ -48,4 +48,4 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-const ring = 4096 // partitions
+const partitions = 4096
