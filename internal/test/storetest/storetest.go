@@ -3,32 +3,20 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // Store is what is tested.
 type Store interface {
-	Settings() ring.Settings
-	Exists(ctx context.Context) error
-	Generation(ctx context.Context) (string, error)
-	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)
-	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) (records.Snapshot, error)
-	Release(ctx context.Context, incarnation string) error
-	Apply(ctx context.Context, generation, incarnation string, changes []records.Change) ([]records.PartitionState, error)
-	Clear(ctx context.Context, generation string, partition int, residue []records.Residue) error
-	ClearLocks(ctx context.Context, generation string, moves []records.Move) error
-	WriteLocks(ctx context.Context, generation, incarnation string, writes []records.LockWrite) ([]records.WriteNumber, error)
-	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (records.Snapshot, error)
-	Replace(ctx context.Context, note records.Note, from, to string) (string, error)
-	Watch(ctx context.Context) <-chan records.Hint
+	worker.Store
 	Close() error
 }
 
