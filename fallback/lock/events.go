@@ -101,9 +101,14 @@ func (l *Locker) emit(ctx context.Context, what event, of ask, err error, attrs 
 	l.cfg.Logger.LogAttrs(ctx, kind.level, "lock "+kind.text, all...)
 }
 
-// emitOf counts and logs an event of a lock that is or was held.
+// emitOf counts and logs an event of a lock that is or was held. t is nil for one that was passed on to
+// a caller that has not begun.
 func (l *Locker) emitOf(ctx context.Context, what event, t *holding.Tenure, of ask, err error) {
-	l.emit(ctx, what, of, err, slog.Int64("token", t.Token), slog.Duration("held", time.Since(t.Since)))
+	var attrs []slog.Attr
+	if t != nil {
+		attrs = []slog.Attr{slog.Int64("token", t.Token), slog.Duration("held", time.Since(t.Since))}
+	}
+	l.emit(ctx, what, of, err, attrs...)
 }
 
 // counts has the counters of a Locker. Any goroutine may add to them.

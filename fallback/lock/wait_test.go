@@ -423,3 +423,43 @@ func TestWaitsOutAServerThatRestarts(t *testing.T) {
 func waitingLine(l *Locker, key string) bool {
 	return l.turns.Inspect(key).Token != 0
 }
+
+// stopped is the context of a caller whose process is stopped when it looks at it.
+type stopped struct {
+	context.Context
+	on   atomic.Bool
+	goOn chan struct{}
+}
+
+// Err implements [context.Context].
+func (s *stopped) Err() error {
+	if s.on.Load() {
+		<-s.goOn
+	}
+	return s.Context.Err()
+}
+
+// A lock that was passed on is renewed though its next caller has not begun yet.
+func TestTrapLockThatWasPassedOnIsRenewed(t *testing.T) {
+	renewed := make(chan struct{}, 1000)
+	l := testLocker(t, redistest.Start(t).Addr(), Config{TTL: time.Minute, RenewEvery: 2 * time.Second, HandOverFor: time.Hour, Logger: tells("lock renewed", renewed)})
+	k := mustLock(t, l.Lock, "key")
+	next := &stopped{Context: t.Context(), goOn: make(chan struct{})}
+	done := make(chan error, 1)
+	go func() {
+		k, err := l.Lock(next, "key")
+		if err == nil {
+			err = k.Unlock(t.Context())
+		}
+		done <- err
+	}()
+	eventually(t, time.Minute, "another caller waits", func() bool { return l.turns.Queued("key") == 1 })
+	next.on.Store(true)
+	mustUnlock(t, k)
+	before := len(renewed)
+	eventually(t, time.Minute, "the lock is renewed", func() bool { return len(renewed) > before })
+	close(next.goOn)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
