@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -47,6 +50,27 @@ func (a *slowApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(rw, "ok")
 }
 
+// netHTTP makes a gateway of net/http in front of an app, the yardstick for what
+// a router and a worker do. It has at most conns connections to the app, if that
+// is not 0. under counts the requests that are under way at the gateway.
+func netHTTP(t *testing.T, app http.Handler, conns int) (s *site.Front, under *atomic.Int64) {
+	t.Helper()
+	proxy := httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(site.Serve(t, app).URL)))
+	transport := &http.Transport{MaxConnsPerHost: conns}
+	t.Cleanup(transport.CloseIdleConnections)
+	proxy.Transport, proxy.ErrorLog = transport, log.New(io.Discard, "", 0)
+	under = new(atomic.Int64)
+	gateway := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		under.Add(1)
+		defer under.Add(-1)
+		proxy.ServeHTTP(rw, r)
+	}))
+	gateway.Config.Protocols = site.NetServer().Protocols
+	gateway.Start()
+	t.Cleanup(gateway.Close)
+	return &site.Front{URL: gateway.URL, Listener: gateway.Listener, HTTP: gateway.Client()}, under
+}
+
 // Requests that a client of HTTP/2 has given up, and that the app still works
 // on, count for its connection. A gateway of net/http lets all of them through,
 // as a yardstick.
@@ -54,7 +78,7 @@ func TestTrapAbandonedRequestsCountForTheirConnection(t *testing.T) {
 	const most = 2 * 250 // what a connection may have under way, twice
 	theirs := newSlowApp()
 	defer theirs.free()
-	s, _ := site.NetHTTP(t, theirs, 0)
+	s, _ := netHTTP(t, theirs, 0)
 	theirRefused := rapidReset(t, theirs, newRawH2(t, s.URL), 3*most)
 	for name, more := range map[string][]string{"short way": nil, "net/http": {"expect", "100-continue"}} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +131,7 @@ func rapidReset(t *testing.T, app *slowApp, attacker *rawH2, requests int, more 
 func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
 	theirs := newSlowApp()
 	defer theirs.free()
-	s, under := site.NetHTTP(t, theirs, 0)
+	s, under := netHTTP(t, theirs, 0)
 	giveUp(t, theirs, s, "", func(int64) bool { return under.Load() == 0 })
 	t.Run("addresses", func(t *testing.T) {
 		other := http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}

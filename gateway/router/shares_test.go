@@ -154,7 +154,7 @@ func testYardstickOfWaiters(t *testing.T) {
 			for i := range crowdKeys {
 				keys[fmt.Sprint("busy", i)] = make(chan struct{}, 1)
 			}
-			s, under := site.NetHTTP(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			s, under := netHTTP(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if key := keys[r.Header.Get("X-Key")]; key != nil {
 					waiting.Add(1)
 					key <- struct{}{}

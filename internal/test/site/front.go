@@ -2,14 +2,11 @@ package site
 
 import (
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,11 +56,8 @@ func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
 }
 
 // ThroughNetHTTP is a [Way] through the standard library's server.
-func ThroughNetHTTP(t testing.TB, rt *router.Router) *Front { return frontOf(t, rt) }
-
-// frontOf makes h take requests behind the standard library's server.
-func frontOf(t testing.TB, h http.Handler) *Front {
-	s := httptest.NewUnstartedServer(h)
+func ThroughNetHTTP(t testing.TB, rt *router.Router) *Front {
+	s := httptest.NewUnstartedServer(rt)
 	s.Config.Protocols = NetServer().Protocols
 	s.Start()
 	t.Cleanup(s.Close)
@@ -92,23 +86,6 @@ func throughH2(t testing.TB, rt *router.Router) *Front {
 	s := ThroughServer(t, rt)
 	s.HTTP, s.HTTP2 = kit.Client(t, "HTTP/2"), true
 	return s
-}
-
-// NetHTTP makes a gateway of net/http in front of an app, the yardstick for what
-// a router and a worker do. It has at most conns connections to the app, if that
-// is not 0. under counts the requests that are under way at the gateway.
-func NetHTTP(t *testing.T, app http.Handler, conns int) (s *Front, under *atomic.Int64) {
-	t.Helper()
-	proxy := httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(Serve(t, app).URL)))
-	transport := &http.Transport{MaxConnsPerHost: conns}
-	t.Cleanup(transport.CloseIdleConnections)
-	proxy.Transport, proxy.ErrorLog = transport, log.New(io.Discard, "", 0)
-	under = new(atomic.Int64)
-	return frontOf(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		under.Add(1)
-		defer under.Add(-1)
-		proxy.ServeHTTP(rw, r)
-	})), under
 }
 
 // ServeRouter serves l with a [router.Server].
