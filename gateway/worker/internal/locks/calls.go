@@ -207,7 +207,7 @@ func (ls *Locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		return holds.Grant{}, err
 	}
 	if err = ls.noteFirstHold(ctx, key); err == nil {
-		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Mode: own.Mode(), Lease: req.Lease, Firm: req.Firm})
+		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Lease: req.Lease, Firm: req.Firm})
 	}
 	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
 		err = fmt.Errorf("%w: the lock of key %q has ended already", gateway.ErrUnavailable, key)

@@ -291,7 +291,7 @@ func (w *world) settle(c *call, x *worker) {
 // finish is locks.prolong of package worker, and what follows it.
 func (w *world) finish(c *call, x *worker) {
 	toCancel, toSurrender := x.vouch()
-	e := Extension{ID: c.lock.ID, Token: c.lock.Token, Key: c.key, Mode: c.mode(), Lease: cmp.Or(c.lease, ttl), Vouch: toSurrender, Keep: true}
+	e := Extension{ID: c.lock.ID, Token: c.lock.Token, Key: c.key, Lease: cmp.Or(c.lease, ttl), Vouch: toSurrender, Keep: true}
 	l, firm, err := x.machine.Extend(x.at(), e)
 	if errors.Is(err, ErrKeepFirst) {
 		c.stage, c.back = storing, l
@@ -328,16 +328,6 @@ func (w *world) finish(c *call, x *worker) {
 	if c.kind == acquire && slices.ContainsFunc(w.over, func(o over) bool { return o.id == c.id && (o.number == 0 || o.number == c.number) && w.now < o.until }) {
 		w.fail("R: %s grants %s to caller %d, which has released it", x.name(), c.key, c.caller.slot)
 	}
-}
-
-func (c *call) mode() Mode {
-	switch {
-	case c.kind == extend:
-		return Any
-	case c.shared:
-		return Together
-	}
-	return Alone
 }
 
 // named is the token that a call names; 0 where callers use an id for several requests, as those of the lock service may.

@@ -241,7 +241,7 @@ func (m *Machine) Acquire(at Instant, l *Lock) (*Lock, error) {
 	mine := m.find(at, l.ID)
 	before := m.byID[l.ID]
 	if before != nil {
-		if err := before.isFor(l.Key, l.Mode()); err != nil {
+		if err := before.isFor(l.Key, l.Shared); err != nil {
 			return nil, err
 		}
 	}
@@ -434,33 +434,15 @@ func (m *Machine) Unlock(at Instant, key string, ending func(*Lock)) (removed []
 	return slices.DeleteFunc(removed, func(l *Lock) bool { return l == nil })
 }
 
-// Mode is how a call wants a key.
-type Mode uint8
-
-// The modes.
-const (
-	Any   Mode = iota // as the lock has it
-	Alone             // for writing
-	Together
-)
-
-// Mode returns how l has its key.
-func (l *Lock) Mode() Mode {
-	if l.Shared {
-		return Together
-	}
-	return Alone
-}
-
-// isFor reports whether a call for that key, in that mode, asks for l: the error says what differs. All calls that find a
-// lock by its id ask it.
-func (l *Lock) isFor(key string, mode Mode) error {
+// isFor reports whether a call for that key, to share it or not, asks for l: the error says what differs. All calls that
+// find a lock by its id ask it.
+func (l *Lock) isFor(key string, shared bool) error {
 	switch {
 	case l.Key != key:
 		return fmt.Errorf("%w: it is of another key than %q", ErrOtherRequest, key)
-	case mode == Alone && l.Shared:
+	case l.Shared && !shared:
 		return fmt.Errorf("%w: it locks key %q for reading, and this call asks for writing", ErrOtherRequest, key)
-	case mode == Together && !l.Shared:
+	case shared && !l.Shared:
 		return fmt.Errorf("%w: it locks key %q for writing, and this call asks for reading", ErrOtherRequest, key)
 	}
 	return nil

@@ -11,9 +11,8 @@ import (
 // Extension asks for a lease of a lock, from now on and from each renewal on.
 type Extension struct {
 	ID    ID
-	Token int64 // with which the lock was granted; 0 for whichever lock has the ID
+	Token int64 // with which the lock was granted to the call that acquires it; 0 for whichever lock has the ID
 	Key   string
-	Mode  Mode
 	Lease time.Duration
 	Firm  bool          // the holder does not renew
 	Keep  bool          // ask the store first, if it has to keep the lock
@@ -33,8 +32,8 @@ func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error
 		return nil, false, ErrNoSession
 	case l == nil, !m.vouches(at, l), !l.has(x.Token):
 		return nil, false, ErrNotHeld
-	case l.isFor(x.Key, x.Mode) != nil:
-		return nil, false, l.isFor(x.Key, x.Mode)
+	case l.isFor(x.Key, l.Shared) != nil:
+		return nil, false, l.isFor(x.Key, l.Shared)
 	case l.stored < x.Lease && (x.Lease > m.TTL || x.Firm && x.Lease > x.Vouch):
 		if x.Keep && l.state != keeping {
 			m.askStore(l, keeping, x.Lease)
@@ -42,7 +41,7 @@ func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error
 		return l, false, ErrKeepFirst
 	}
 	l.Lease, l.expires = x.Lease, max(l.expires, at.Now+x.Lease)
-	if x.Mode == Any {
+	if x.Token == 0 {
 		m.Host.Tell(l, Renewed)
 	}
 	return l, l.stored >= x.Lease || x.Firm, nil
