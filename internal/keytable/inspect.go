@@ -30,13 +30,12 @@ func (t *Table) Len() int {
 // KeyState is what a table knows of a key at one moment.
 type KeyState struct {
 	Token   int64 // of the execution that holds the key; 0 if none here does
-	Former  int64 // of one that has not left the key yet though Token's has been installed ([Table.Install]); 0 for none
 	Blocked bool  // an execution elsewhere holds it
 	Waiters int   // that wait
 	Clients int   // for how many clients; a caller of none counts as one
 	Longest int   // how many of one client wait
 
-	Seen time.Duration // when [Table.Slow] found Token's execution first; 0 if it has not yet, or if there is a Former
+	Seen time.Duration // when [Table.Slow] found Token's execution first; 0 if it has not yet, or a former one is still there ([Table.Install])
 }
 
 // Inspect returns the state of a key.
@@ -49,7 +48,7 @@ func (t *Table) Inspect(key string) (s KeyState) {
 	}
 	s.Token, s.Seen, s.Blocked, s.Waiters = e.token, e.seen, e.blocked, int(e.waiters)
 	if e.heir != nil {
-		s.Token, s.Seen, s.Former = e.heir.token, 0, e.token
+		s.Token, s.Seen = e.heir.token, 0
 	}
 	for first := e.first; first != nil; first = first.line.behind {
 		s.Clients++
