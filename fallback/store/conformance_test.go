@@ -3,6 +3,8 @@ package store
 import (
 	"crypto/rand"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -108,7 +110,14 @@ func TestConformanceRedisTLS(t *testing.T) {
 
 func TestConformanceRedisUnix(t *testing.T) {
 	t.Parallel()
-	_, socket := redistest.StartUnix(t, "--requirepass", "secret")
+	// A socket's path may have about 100 bytes; t.TempDir's can be longer.
+	dir, err := os.MkdirTemp("", "kw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "redis.sock")
+	redistest.Start(t, "--unixsocket", socket, "--requirepass", "secret")
 	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
 		return harness("unix://:secret@" + socket + "?db=2")
 	})

@@ -7,7 +7,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
@@ -60,15 +59,11 @@ func netHTTP(t *testing.T, app http.Handler, conns int) (s *site.Front, under *a
 	t.Cleanup(transport.CloseIdleConnections)
 	proxy.Transport, proxy.ErrorLog = transport, log.New(io.Discard, "", 0)
 	under = new(atomic.Int64)
-	gateway := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	return behindNetHTTP(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		under.Add(1)
 		defer under.Add(-1)
 		proxy.ServeHTTP(rw, r)
-	}))
-	gateway.Config.Protocols = site.NetServer().Protocols
-	gateway.Start()
-	t.Cleanup(gateway.Close)
-	return &site.Front{URL: gateway.URL, Listener: gateway.Listener, HTTP: gateway.Client()}, under
+	})), under
 }
 
 // Requests that a client of HTTP/2 has given up, and that the app still works

@@ -61,9 +61,9 @@ func (l *accessLog) next(t *testing.T) (fields map[string]any) {
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-func TestAccessLog(t *testing.T) { site.EachWay(t, testAccessLog) }
+func TestAccessLog(t *testing.T) { eachWay(t, testAccessLog) }
 
-func testAccessLog(t *testing.T, front site.Way) {
+func testAccessLog(t *testing.T, front way) {
 	app := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		switch r.URL.Path {
@@ -166,7 +166,7 @@ func testAccessLog(t *testing.T, front site.Way) {
 func TestAccessLogOfABodyThatDoesNotCome(t *testing.T) {
 	log := newAccessLog(t)
 	a := site.NewFake(t, "a", site.Answer("a"))
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		rt := site.NewRouter(t, router.Config{Members: hub.Of(a.Member), AccessLog: log.Log, ClientTimeout: 100 * time.Millisecond})
 		s := front(t, rt)
 		body, write := io.Pipe()

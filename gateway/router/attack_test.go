@@ -67,9 +67,9 @@ func slowBodies(t *testing.T, s *site.Front, requests, announced int, body strin
 
 // Bodies that are announced take no memory before they come, and what comes of
 // them never so much that those of others do not get through.
-func TestBodiesOfOthersGetThrough(t *testing.T) { site.EachWay(t, testBodiesOfOthersGetThrough) }
+func TestBodiesOfOthersGetThrough(t *testing.T) { eachWay(t, testBodiesOfOthersGetThrough) }
 
-func testBodiesOfOthersGetThrough(t *testing.T, front site.Way) {
+func testBodiesOfOthersGetThrough(t *testing.T, front way) {
 	const clients, announced = 40, 64 << 10
 	for sent, body := range map[string]string{"nothing": "", "almost all": strings.Repeat("x", announced-1)} {
 		kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -218,9 +218,9 @@ func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 }
 
 // A client that sends its body byte by byte is given up, whatever the framing.
-func TestSlowBodiesAreGivenUp(t *testing.T) { site.EachWay(t, testSlowBodiesAreGivenUp) }
+func TestSlowBodiesAreGivenUp(t *testing.T) { eachWay(t, testSlowBodiesAreGivenUp) }
 
-func testSlowBodiesAreGivenUp(t *testing.T, front site.Way) {
+func testSlowBodiesAreGivenUp(t *testing.T, front way) {
 	kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 	}, func(c *router.Config) { c.ClientTimeout, c.MinBodyRate = 400*time.Millisecond, 1<<20 })
@@ -265,7 +265,7 @@ func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
 	l.Close()
 	rt := site.NewRouter(t, router.Config{Members: hub.Of(), Routes: site.Routes(t,
 		fmt.Sprintf(`name: upstream, match: {path: /upstream}, without-key: "http://%s"`, l.Addr()), `name: a, key: "header:X-Key"`)})
-	for _, front := range []site.Way{site.ThroughNetHTTP, site.ThroughServer} {
+	for _, front := range []way{throughNetHTTP, site.ThroughServer} {
 		s := front(t, rt)
 		for _, head := range []string{"POST / HTTP/1.1\r\nContent-Length: 10", "POST / HTTP/1.1\r\nTransfer-Encoding: chunked", "TRACE / HTTP/1.1\r\nContent-Length: 10", "POST /upstream HTTP/1.1\r\nContent-Length: 10"} {
 			c := kit.Must(kit.Connect(s.URL))
@@ -382,7 +382,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 					}
 				})
 			}
-			for over, front := range map[string]site.Way{"server": site.ThroughNetHTTP, "front": site.ThroughServer} {
+			for over, front := range map[string]way{"server": throughNetHTTP, "front": site.ThroughServer} {
 				t.Run(fmt.Sprint(name, " ", kind, " ", over), func(t *testing.T) {
 					c := kit.Must(kit.Connect(front(t, rt).URL))
 					defer c.Close()

@@ -28,9 +28,9 @@ func identityRoutes(t testing.TB) *routes.Table {
 
 // Whichever way a request comes, the app gets the spelling of which the key was read, or
 // the client gets 400.
-func TestTheKeyIsWhatTheAppReads(t *testing.T) { site.EachWay(t, testTheKeyIsWhatTheAppReads) }
+func TestTheKeyIsWhatTheAppReads(t *testing.T) { eachWay(t, testTheKeyIsWhatTheAppReads) }
 
-func testTheKeyIsWhatTheAppReads(t *testing.T, front site.Way) {
+func testTheKeyIsWhatTheAppReads(t *testing.T, front way) {
 	w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%q of %s", r.Header.Get(gateway.HeaderKey), r.RequestURI)
 	})

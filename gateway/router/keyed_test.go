@@ -28,9 +28,9 @@ func echoKey(w http.ResponseWriter, r *http.Request) {
 }
 
 // Keys of every kind reach the worker, and so does the body in which one stands.
-func TestKeysOfEveryKind(t *testing.T) { site.EachWay(t, testKeysOfEveryKind) }
+func TestKeysOfEveryKind(t *testing.T) { eachWay(t, testKeysOfEveryKind) }
 
-func testKeysOfEveryKind(t *testing.T, front site.Way) {
+func testKeysOfEveryKind(t *testing.T, front way) {
 	w := site.NewFake(t, "w", echoKey)
 	members := hub.Of(w.Member)
 	padded := `{"order": {"id": 42}}` + strings.Repeat(" ", 50_000)
@@ -69,7 +69,7 @@ func testKeysOfEveryKind(t *testing.T, front site.Way) {
 }
 
 func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		w := site.NewFake(t, "w", echoKey)
 		s := front(t, site.NewRouter(t, router.Config{
 			Members: hub.Of(w.Member), Keys: kit.KeySources(t, "client"),
@@ -92,7 +92,7 @@ func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
 
 // A body that holds a key and is longer than any may be is refused, also where there is no memory for all of it.
 func TestABodyWithAKeyThatIsTooLong(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		w := site.NewFake(t, "w", echoKey)
 		s := front(t, site.NewRouter(t, router.Config{
 			Members: hub.Of(w.Member), Keys: kit.KeySources(t, "json:/id"),
@@ -111,7 +111,7 @@ func TestABodyWithAKeyThatIsTooLong(t *testing.T) {
 // A client that does not send the body in which its key stands is not waited for
 // longer than for any body.
 func TestABodyWithAKeyThatDoesNotCome(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		w := site.NewFake(t, "w", echoKey)
 		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Keys: kit.KeySources(t, "json:/id"), ClientTimeout: 100 * time.Millisecond})
 		s := front(t, rt)
@@ -209,7 +209,7 @@ func TestABodyThatBreaksOffBeforeItsKey(t *testing.T) {
 // A body in which a key is looked for counts as any that is kept: slow clients take no more memory than their share,
 // what exceeds it is in files, and what has no room is refused.
 func TestTrapBodiesWithKeysAreCharged(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		const clients, come, share = 20, 60_000, 128 << 10
 		w := site.NewFake(t, "w", echoKey)
 		start := func(limits gateway.Limits) (*router.Router, *site.Front) {

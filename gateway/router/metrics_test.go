@@ -46,10 +46,10 @@ func requests(route, code, way string) string {
 }
 
 func TestMetricsOfRequests(t *testing.T) {
-	site.EachWay(t, testMetricsOfRequests)
+	eachWay(t, testMetricsOfRequests)
 }
 
-func testMetricsOfRequests(t *testing.T, front site.Way) {
+func testMetricsOfRequests(t *testing.T, front way) {
 	app := func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		status := http.StatusOK
@@ -159,7 +159,7 @@ func TestMetricsOutliveTables(t *testing.T) {
 // Whatever clients send, there are no more series than the routes make.
 func TestMetricsAreBounded(t *testing.T) {
 	rt, _ := throughLink(t, echo)
-	for _, front := range []site.Way{site.ThroughServer, site.ThroughNetHTTP} {
+	for _, front := range []way{site.ThroughServer, throughNetHTTP} {
 		s := front(t, rt)
 		send := func(i int) {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), fmt.Sprintf("M%d", i), fmt.Sprintf("%s/%d?q=%d", s.URL, i, i), nil))
@@ -183,7 +183,7 @@ func TestMetricsAreBounded(t *testing.T) {
 }
 
 func TestMetricsOfClientsThatLeave(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		entered := make(chan struct{})
 		rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 			close(entered)

@@ -35,7 +35,7 @@ func TestWorkersTellClientsApart(t *testing.T) {
 		_, _ = w.Write(fmt.Append(nil, []string{strconv.FormatUint(r.Client, 10)}, policies))
 	})
 	trusted := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		for _, tt := range []struct {
 			name    string
 			proxies []netip.Prefix

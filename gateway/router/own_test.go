@@ -36,7 +36,7 @@ type door struct {
 
 // newDoors starts workers with a router each, whose app names the worker. A router that goes to its
 // own worker over the network fails the test.
-func newDoors(t *testing.T, n int, ttl time.Duration, peers *gateway.PeerTLS, app func(name string) http.HandlerFunc, front site.Way) (c *site.Site, all []*door) {
+func newDoors(t *testing.T, n int, ttl time.Duration, peers *gateway.PeerTLS, app func(name string) http.HandlerFunc, front way) (c *site.Site, all []*door) {
 	t.Helper()
 	c = site.NewWith(t, ring.Settings{TTL: ttl, Ring: ring.Config{Partitions: 16}, PeerTLS: peers != nil})
 	for i := range n {
@@ -78,7 +78,7 @@ func (d *door) ask(t *testing.T, method, path, key string, body io.Reader, heade
 // Each door takes the keys of all workers, in every form of a request, and only those of others cross
 // the network, whether the members use TLS or not.
 func TestOwnKeysStayInTheProcess(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		for name, peers := range map[string]*gateway.PeerTLS{"plain": nil, "TLS": kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel() // the start of a cluster waits
@@ -88,7 +88,7 @@ func TestOwnKeysStayInTheProcess(t *testing.T) {
 	})
 }
 
-func testOwnKeysStayInTheProcess(t *testing.T, peers *gateway.PeerTLS, front site.Way) {
+func testOwnKeysStayInTheProcess(t *testing.T, peers *gateway.PeerTLS, front way) {
 	_, doors := newDoors(t, 3, kit.TTL, peers, func(name string) http.HandlerFunc {
 		return func(rw http.ResponseWriter, r *http.Request) {
 			key, _ := gateway.KeyFromHeader(r.Header)
@@ -160,9 +160,9 @@ func testOwnKeysStayInTheProcess(t *testing.T, peers *gateway.PeerTLS, front sit
 
 // What marks a request as a member's cannot come from a client, at no entrance, and an app that
 // passes on all that it gets marks no request of its own.
-func TestTrapMarksOfMembersAreNotTaken(t *testing.T) { site.EachWay(t, testMarksAreNotTaken) }
+func TestTrapMarksOfMembersAreNotTaken(t *testing.T) { eachWay(t, testMarksAreNotTaken) }
 
-func testMarksAreNotTaken(t *testing.T, front site.Way) {
+func testMarksAreNotTaken(t *testing.T, front way) {
 	var nested atomic.Pointer[door] // through which the app calls
 	_, doors := newDoors(t, 2, kit.TTL, nil, func(name string) http.HandlerFunc {
 		return func(rw http.ResponseWriter, r *http.Request) {

@@ -65,10 +65,10 @@ func rawWorker(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) (
 // A connection that was in use before dies under the request, which
 // http.Transport would send once more if it is a GET or has an Idempotency-Key.
 func TestARequestThatMayHaveStartedIsNotRepeated(t *testing.T) {
-	site.EachWay(t, testARequestThatMayHaveStartedIsNotRepeated)
+	eachWay(t, testARequestThatMayHaveStartedIsNotRepeated)
 }
 
-func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front site.Way) {
+func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front way) {
 	endings := map[string]func(net.Conn){
 		"closed":       func(net.Conn) {},
 		"reset":        func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) },
@@ -101,9 +101,9 @@ func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front site.Way) {
 	}
 }
 
-func TestABodySentIsNotRepeated(t *testing.T) { site.EachWay(t, testABodySentIsNotRepeated) }
+func TestABodySentIsNotRepeated(t *testing.T) { eachWay(t, testABodySentIsNotRepeated) }
 
-func testABodySentIsNotRepeated(t *testing.T, front site.Way) {
+func testABodySentIsNotRepeated(t *testing.T, front way) {
 	for _, size := range []int{10, 1 << 20} {
 		addr, requests := rawWorker(t, func(int64, net.Conn, *bufio.Reader) {})
 		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(site.Member("a", addr))}))
@@ -122,10 +122,10 @@ func testABodySentIsNotRepeated(t *testing.T, front site.Way) {
 
 // A worker that closes a connection which is idle is no reason to fail.
 func TestIdleConnectionsThatEndAreReplaced(t *testing.T) {
-	site.EachWay(t, testIdleConnectionsThatEndAreReplaced)
+	eachWay(t, testIdleConnectionsThatEndAreReplaced)
 }
 
-func testIdleConnectionsThatEndAreReplaced(t *testing.T, front site.Way) {
+func testIdleConnectionsThatEndAreReplaced(t *testing.T, front way) {
 	a := site.NewFake(t, "a", site.Answer("a"))
 	s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(a.Member)}))
 	for range 20 {
@@ -137,10 +137,10 @@ func testIdleConnectionsThatEndAreReplaced(t *testing.T, front site.Way) {
 }
 
 func TestARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T) {
-	site.EachWay(t, testARefusedDialIsRetriedAtTheOwnerByTheRing)
+	eachWay(t, testARefusedDialIsRetriedAtTheOwnerByTheRing)
 }
 
-func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front site.Way) {
+func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front way) {
 	a := site.NewFake(t, "a", nil)
 	gone := site.Member("b", kit.FreeAddr(t))
 	a.Set(site.NotOwner(gone, 7))
@@ -158,10 +158,10 @@ func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front site.Way) 
 // The connection is made, but the first write fails: nothing has left, so the
 // request is sent again.
 func TestARequestThatWasNotWrittenIsSentAgain(t *testing.T) {
-	site.EachWay(t, testARequestThatWasNotWrittenIsSentAgain)
+	eachWay(t, testARequestThatWasNotWrittenIsSentAgain)
 }
 
-func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front site.Way) {
+func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front way) {
 	a := site.NewFake(t, "a", site.Answer("a"))
 	var dials atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -187,10 +187,10 @@ type deadConn struct{ net.Conn }
 func (c deadConn) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestConnectionsToMembersThatLeftAreClosed(t *testing.T) {
-	site.EachWay(t, testConnectionsToMembersThatLeftAreClosed)
+	eachWay(t, testConnectionsToMembersThatLeftAreClosed)
 }
 
-func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front site.Way) {
+func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front way) {
 	a, b := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b"))
 	var open atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -224,10 +224,10 @@ func (c *closeCounter) Close() error {
 }
 
 func TestConnectionsToAWorkerAreBounded(t *testing.T) {
-	site.EachWay(t, testConnectionsToAWorkerAreBounded)
+	eachWay(t, testConnectionsToAWorkerAreBounded)
 }
 
-func testConnectionsToAWorkerAreBounded(t *testing.T, front site.Way) {
+func testConnectionsToAWorkerAreBounded(t *testing.T, front way) {
 	var now, most atomic.Int64
 	release := make(chan struct{})
 	a := site.NewFake(t, "a", func(w http.ResponseWriter, _ *http.Request) {
@@ -251,10 +251,10 @@ func testConnectionsToAWorkerAreBounded(t *testing.T, front site.Way) {
 }
 
 func TestClientDisconnectCancelsTheRequest(t *testing.T) {
-	site.EachWay(t, testClientDisconnectCancelsTheRequest)
+	eachWay(t, testClientDisconnectCancelsTheRequest)
 }
 
-func testClientDisconnectCancelsTheRequest(t *testing.T, front site.Way) {
+func testClientDisconnectCancelsTheRequest(t *testing.T, front way) {
 	kit.NoLeaks(t)
 	for _, body := range []string{"", "small", strings.Repeat("x", 100<<10)} {
 		started, cancelled := make(chan struct{}), make(chan struct{})

@@ -47,9 +47,9 @@ func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.Pee
 
 // Requests, streams both ways, large bodies and changes of protocol go through as they
 // do without TLS.
-func TestPeerTLSCarriesHTTP(t *testing.T) { site.EachWay(t, testPeerTLSCarriesHTTP) }
+func TestPeerTLSCarriesHTTP(t *testing.T) { eachWay(t, testPeerTLSCarriesHTTP) }
 
-func testPeerTLSCarriesHTTP(t *testing.T, front site.Way) {
+func testPeerTLSCarriesHTTP(t *testing.T, front way) {
 	peers := kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)
 	step := make(chan struct{})
 	rt, client := overTLS(t, func(rw http.ResponseWriter, r *http.Request) {

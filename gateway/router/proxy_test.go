@@ -24,7 +24,7 @@ import (
 )
 
 // route starts a router in front of one worker.
-func route(t testing.TB, front site.Way, h http.HandlerFunc, change ...func(*router.Config)) (*site.Front, *router.Router, *site.Fake) {
+func route(t testing.TB, front way, h http.HandlerFunc, change ...func(*router.Config)) (*site.Front, *router.Router, *site.Fake) {
 	w := site.NewFake(t, "a", h)
 	cfg := router.Config{Members: hub.Of(w.Member)}
 	for _, c := range change {
@@ -45,10 +45,10 @@ func takesGRPC(t testing.TB) func(*router.Config) {
 }
 
 func TestTheRequestArrivesAsItWasSent(t *testing.T) {
-	site.EachWay(t, testTheRequestArrivesAsItWasSent)
+	eachWay(t, testTheRequestArrivesAsItWasSent)
 }
 
-func testTheRequestArrivesAsItWasSent(t *testing.T, front site.Way) {
+func testTheRequestArrivesAsItWasSent(t *testing.T, front way) {
 	var got *http.Request
 	var body []byte
 	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
@@ -106,9 +106,9 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front site.Way) {
 	}
 }
 
-func TestBadRequests(t *testing.T) { site.EachWay(t, testBadRequests) }
+func TestBadRequests(t *testing.T) { eachWay(t, testBadRequests) }
 
-func testBadRequests(t *testing.T, front site.Way) {
+func testBadRequests(t *testing.T, front way) {
 	s, rt, w := route(t, front, site.Answer("a"))
 	for name, lines := range map[string]string{
 		"no key":           "",
@@ -160,9 +160,9 @@ func rawStatus(t *testing.T, s *site.Front, request string) int {
 	return res.StatusCode
 }
 
-func TestAnswersStream(t *testing.T) { site.EachWay(t, testAnswersStream) }
+func TestAnswersStream(t *testing.T) { eachWay(t, testAnswersStream) }
 
-func testAnswersStream(t *testing.T, front site.Way) {
+func testAnswersStream(t *testing.T, front way) {
 	next := make(chan string)
 	s, _, _ := route(t, front, func(w http.ResponseWriter, _ *http.Request) {
 		for text := range next {
@@ -195,9 +195,9 @@ func testAnswersStream(t *testing.T, front site.Way) {
 }
 
 // A body of gRPC goes to the app as it comes: the two sides of a call may talk.
-func TestBodiesStream(t *testing.T) { site.EachWay(t, testBodiesStream) }
+func TestBodiesStream(t *testing.T) { eachWay(t, testBodiesStream) }
 
-func testBodiesStream(t *testing.T, front site.Way) {
+func testBodiesStream(t *testing.T, front way) {
 	got := make(chan string)
 	s, _, _ := route(t, front, func(_ http.ResponseWriter, r *http.Request) {
 		buf := make([]byte, 100)
@@ -240,9 +240,9 @@ func testBodiesStream(t *testing.T, front site.Way) {
 
 // Every way of sending a body, to a worker that takes it at once, and to one
 // that first refuses.
-func TestBodiesArriveWhole(t *testing.T) { site.EachWay(t, testBodiesArriveWhole) }
+func TestBodiesArriveWhole(t *testing.T) { eachWay(t, testBodiesArriveWhole) }
 
-func testBodiesArriveWhole(t *testing.T, front site.Way) {
+func testBodiesArriveWhole(t *testing.T, front way) {
 	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 3 << 20} {
 		for _, framing := range []string{"length", "chunked"} {
 			for _, proto := range []string{"HTTP/1.1", "HTTP/2"} {
@@ -256,7 +256,7 @@ func testBodiesArriveWhole(t *testing.T, front site.Way) {
 	}
 }
 
-func testBody(t *testing.T, front site.Way, size int, framing, proto string, refusals int64) {
+func testBody(t *testing.T, front way, size int, framing, proto string, refusals int64) {
 	var hits atomic.Int64
 	s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) <= refusals {
@@ -284,10 +284,10 @@ func testBody(t *testing.T, front site.Way, size int, framing, proto string, ref
 // after they have read of it. Only one that streams is not: the rest of its body alone
 // must not go to anybody.
 func TestARefusalAfterTheBodyHasBegun(t *testing.T) {
-	site.EachWay(t, testARefusalAfterTheBodyHasBegun)
+	eachWay(t, testARefusalAfterTheBodyHasBegun)
 }
 
-func testARefusalAfterTheBodyHasBegun(t *testing.T, front site.Way) {
+func testARefusalAfterTheBodyHasBegun(t *testing.T, front way) {
 	for _, tt := range []struct {
 		name   string
 		size   int
@@ -332,10 +332,10 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front site.Way) {
 
 // What memory does not hold goes to files, and can still be sent elsewhere.
 func TestBodiesBeyondTheBudgetGoToFiles(t *testing.T) {
-	site.EachWay(t, testBodiesBeyondTheBudgetGoToFiles)
+	eachWay(t, testBodiesBeyondTheBudgetGoToFiles)
 }
 
-func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front site.Way) {
+func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front way) {
 	var hits atomic.Int64
 	s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) == 1 {
@@ -356,9 +356,9 @@ func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front site.Way) {
 	}
 }
 
-func TestUpgrades(t *testing.T) { site.EachWay(t, testUpgrades) }
+func TestUpgrades(t *testing.T) { eachWay(t, testUpgrades) }
 
-func testUpgrades(t *testing.T, front site.Way) {
+func testUpgrades(t *testing.T, front way) {
 	kit.NoLeaks(t)
 	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
@@ -394,9 +394,9 @@ func testUpgrades(t *testing.T, front site.Way) {
 	}
 }
 
-func TestABodyThatStopsHalfway(t *testing.T) { site.EachWay(t, testABodyThatStopsHalfway) }
+func TestABodyThatStopsHalfway(t *testing.T) { eachWay(t, testABodyThatStopsHalfway) }
 
-func testABodyThatStopsHalfway(t *testing.T, front site.Way) {
+func testABodyThatStopsHalfway(t *testing.T, front way) {
 	kit.NoLeaks(t)
 	tests := map[string]struct {
 		head string
@@ -436,9 +436,9 @@ func testABodyThatStopsHalfway(t *testing.T, front site.Way) {
 }
 
 // A client that does not read must not hold the worker for ever.
-func TestSlowReaders(t *testing.T) { site.EachWay(t, testSlowReaders) }
+func TestSlowReaders(t *testing.T) { eachWay(t, testSlowReaders) }
 
-func testSlowReaders(t *testing.T, front site.Way) {
+func testSlowReaders(t *testing.T, front way) {
 	kit.NoLeaks(t)
 	ended := make(chan struct{})
 	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
@@ -464,10 +464,10 @@ func testSlowReaders(t *testing.T, front site.Way) {
 }
 
 func TestAnAnswerThatBreaksOffBreaksOff(t *testing.T) {
-	site.EachWay(t, testAnAnswerThatBreaksOffBreaksOff)
+	eachWay(t, testAnAnswerThatBreaksOffBreaksOff)
 }
 
-func testAnAnswerThatBreaksOffBreaksOff(t *testing.T, front site.Way) {
+func testAnAnswerThatBreaksOffBreaksOff(t *testing.T, front way) {
 	s, _, _ := route(t, front, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "half")
 		w.(http.Flusher).Flush()

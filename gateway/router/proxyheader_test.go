@@ -27,7 +27,7 @@ const proxyV2 = "\r\n\r\n\x00\r\nQUIT\n"
 func proxied(t *testing.T, serve func(*router.Server, net.Listener) error, change ...func(*router.Config)) (base string) {
 	t.Helper()
 	change = append(change, func(c *router.Config) { c.ProxyProtocol = loopback })
-	_, rt, _ := route(t, site.ThroughNetHTTP, func(w http.ResponseWriter, r *http.Request) {
+	_, rt, _ := route(t, throughNetHTTP, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header["X-Forwarded-For"], r.Header["Forwarded"])
 	}, change...)
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
@@ -170,7 +170,7 @@ func TestProxyProtocolBeforeTLS(t *testing.T) {
 
 // A header of who is not among the proxies is none.
 func TestProxyProtocolOfStrangers(t *testing.T) {
-	_, rt, _ := route(t, site.ThroughNetHTTP, site.Answer("passed"), func(c *router.Config) {
+	_, rt, _ := route(t, throughNetHTTP, site.Answer("passed"), func(c *router.Config) {
 		c.ProxyProtocol = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	})
 	base, _ := frontOf(t, rt)
@@ -185,7 +185,7 @@ func TestProxyProtocolOfStrangers(t *testing.T) {
 // A server that shuts down does not wait for proxies that say nothing.
 func TestShutdownEndsSilentProxies(t *testing.T) {
 	logs := new(kit.Buffer)
-	_, rt, _ := route(t, site.ThroughNetHTTP, site.Answer(""), func(c *router.Config) {
+	_, rt, _ := route(t, throughNetHTTP, site.Answer(""), func(c *router.Config) {
 		c.ProxyProtocol, c.Logger = loopback, slog.New(slog.NewTextHandler(logs, nil))
 	})
 	base, f := frontOf(t, rt)
@@ -207,7 +207,7 @@ func TestShutdownEndsSilentProxies(t *testing.T) {
 // A client has so many connections; idle ones make room for its new ones.
 func TestConnectionsOfAClientAreBounded(t *testing.T) {
 	app := &kit.Blocking{Release: make(chan struct{})}
-	_, rt, _ := route(t, site.ThroughNetHTTP, app.ServeHTTP, func(c *router.Config) {
+	_, rt, _ := route(t, throughNetHTTP, app.ServeHTTP, func(c *router.Config) {
 		c.ProxyProtocol, c.MaxConnectionsPerClient = loopback, 2
 		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	})

@@ -53,9 +53,9 @@ func TestRouterConfigIsChecked(t *testing.T) {
 }
 
 // Thousands of clients that have sent half a request hold nobody up.
-func TestSlowClientsHurtNobody(t *testing.T) { site.EachWay(t, testSlowClientsHurtNobody) }
+func TestSlowClientsHurtNobody(t *testing.T) { eachWay(t, testSlowClientsHurtNobody) }
 
-func testSlowClientsHurtNobody(t *testing.T, front site.Way) {
+func testSlowClientsHurtNobody(t *testing.T, front way) {
 	kit.NoLeaks(t)
 	s, rt, w := route(t, front, site.Answer("a"))
 	const slow = 500
@@ -91,9 +91,9 @@ func testSlowClientsHurtNobody(t *testing.T, front site.Way) {
 	}
 }
 
-func TestManyClientsAtOnce(t *testing.T) { site.EachWay(t, testManyClientsAtOnce) }
+func TestManyClientsAtOnce(t *testing.T) { eachWay(t, testManyClientsAtOnce) }
 
-func testManyClientsAtOnce(t *testing.T, front site.Way) {
+func testManyClientsAtOnce(t *testing.T, front way) {
 	kit.NoLeaks(t)
 	ws := []*site.Fake{site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b")), site.NewFake(t, "d", site.Answer("d"))}
 	c := hub.Of(ws[0].Member, ws[1].Member, ws[2].Member)
@@ -118,9 +118,9 @@ func testManyClientsAtOnce(t *testing.T, front site.Way) {
 	wg.Wait()
 }
 
-func TestAnAttackOnTheMarkers(t *testing.T) { site.EachWay(t, testAnAttackOnTheMarkers) }
+func TestAnAttackOnTheMarkers(t *testing.T) { eachWay(t, testAnAttackOnTheMarkers) }
 
-func testAnAttackOnTheMarkers(t *testing.T, front site.Way) {
+func testAnAttackOnTheMarkers(t *testing.T, front way) {
 	b := site.NewFake(t, "b", site.Answer("b"))
 	s, rt, _ := route(t, front, site.Answer("a"))
 	c, err := kit.Connect(s.URL)

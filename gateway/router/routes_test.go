@@ -25,9 +25,9 @@ func keyAt(t testing.TB, c *hub.Handle, name string) string {
 	return ""
 }
 
-func TestRequestsGoToTheOwner(t *testing.T) { site.EachWay(t, testRequestsGoToTheOwner) }
+func TestRequestsGoToTheOwner(t *testing.T) { eachWay(t, testRequestsGoToTheOwner) }
 
-func testRequestsGoToTheOwner(t *testing.T, front site.Way) {
+func testRequestsGoToTheOwner(t *testing.T, front way) {
 	a, b, d := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b")), site.NewFake(t, "d", site.Answer("d"))
 	c := hub.Of(a.Member, b.Member, d.Member)
 	s := front(t, site.NewRouter(t, router.Config{Members: c}))
@@ -39,10 +39,10 @@ func testRequestsGoToTheOwner(t *testing.T, front site.Way) {
 }
 
 func TestHintIsFollowedAndRemembered(t *testing.T) {
-	site.EachWay(t, testHintIsFollowedAndRemembered)
+	eachWay(t, testHintIsFollowedAndRemembered)
 }
 
-func testHintIsFollowedAndRemembered(t *testing.T, front site.Way) {
+func testHintIsFollowedAndRemembered(t *testing.T, front way) {
 	b := site.NewFake(t, "b", site.Answer("b"))
 	a := site.NewFake(t, "a", site.NotOwner(b.Member, 7))
 	c := hub.Of(a.Member, site.Leaving(b.Member))
@@ -66,10 +66,10 @@ func testHintIsFollowedAndRemembered(t *testing.T, front site.Way) {
 }
 
 func TestLearnedOwnerIsForgottenOnceItLeaves(t *testing.T) {
-	site.EachWay(t, testLearnedOwnerIsForgottenOnceItLeaves)
+	eachWay(t, testLearnedOwnerIsForgottenOnceItLeaves)
 }
 
-func testLearnedOwnerIsForgottenOnceItLeaves(t *testing.T, front site.Way) {
+func testLearnedOwnerIsForgottenOnceItLeaves(t *testing.T, front way) {
 	b := site.NewFake(t, "b", site.Answer("b"))
 	a := site.NewFake(t, "a", site.NotOwner(b.Member, 7))
 	c := hub.Of(a.Member, site.Leaving(b.Member))
@@ -91,10 +91,10 @@ func testLearnedOwnerIsForgottenOnceItLeaves(t *testing.T, front site.Way) {
 }
 
 func TestTheAppsOwn421And503PassThrough(t *testing.T) {
-	site.EachWay(t, testTheAppsOwn421And503PassThrough)
+	eachWay(t, testTheAppsOwn421And503PassThrough)
 }
 
-func testTheAppsOwn421And503PassThrough(t *testing.T, front site.Way) {
+func testTheAppsOwn421And503PassThrough(t *testing.T, front way) {
 	for _, status := range []int{421, 503} {
 		a := site.NewFake(t, "a", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Keyway-Owner", "b-life")
@@ -111,10 +111,10 @@ func testTheAppsOwn421And503PassThrough(t *testing.T, front site.Way) {
 }
 
 func TestABusyWorkersAnswerReachesTheClient(t *testing.T) {
-	site.EachWay(t, testABusyWorkersAnswerReachesTheClient)
+	eachWay(t, testABusyWorkersAnswerReachesTheClient)
 }
 
-func testABusyWorkersAnswerReachesTheClient(t *testing.T, front site.Way) {
+func testABusyWorkersAnswerReachesTheClient(t *testing.T, front way) {
 	a := site.NewFake(t, "a", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "3")
 		site.Refuse("busy", 429)(w, r)

@@ -29,7 +29,7 @@ func frontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
 
 // secureFrontOf is frontOf with TLS.
 func secureFrontOf(t testing.TB, rt *router.Router) (base string, f *router.Server) {
-	s := site.ThroughTLS(t, rt)
+	s := throughTLS(t, rt)
 	return s.URL, s.Server
 }
 

@@ -74,7 +74,7 @@ func (c *crowd) answered(status int) int {
 // is the yardstick: a gateway with as many connections to its app has none left,
 // and one without a bound leaves all that wait to the app.
 func TestTrapWaitersLeaveRoomForOtherKeys(t *testing.T) {
-	site.EachWay(t, testWaitersLeaveRoom)
+	eachWay(t, testWaitersLeaveRoom)
 	t.Run("yardstick", testYardstickOfWaiters)
 }
 
@@ -102,7 +102,7 @@ func crowdOut(t *testing.T, c *crowd, settled, stuck func() bool) (answered int)
 	return c.answered(http.StatusOK)
 }
 
-func testWaitersLeaveRoom(t *testing.T, front site.Way) {
+func testWaitersLeaveRoom(t *testing.T, front way) {
 	app := newSlowApp()
 	rt, w := throughSmallLink(t, crowdStreams, app.ServeHTTP)
 	c := &crowd{t: t, s: front(t, rt)}

@@ -69,9 +69,9 @@ func sendTraced(t *testing.T, s *site.Front, method, target, key, trace string, 
 	return res
 }
 
-func TestSpans(t *testing.T) { site.EachWay(t, testSpans) }
+func TestSpans(t *testing.T) { eachWay(t, testSpans) }
 
-func testSpans(t *testing.T, front site.Way) {
+func testSpans(t *testing.T, front way) {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		io.WriteString(w, "hello")
@@ -153,7 +153,7 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // A trace of which the client keeps no spans has none here, and says so to the app.
 func TestSpansOfUnsampledTraces(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		for name, linked := range map[string]bool{"link": true, "HTTP": false} {
 			t.Run(name, func(t *testing.T) {
 				traced := newTracedSite(t, linked, false, site.Answer("hello"))
@@ -191,7 +191,7 @@ func TestTraceContextWithoutSpans(t *testing.T) {
 
 // Each attempt is a span of its own, and the wait for an owner is one.
 func TestSpansOfAttempts(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		kept := spantest.New(t)
 		first, second := site.NewFake(t, "a", nil), site.NewFake(t, "b", site.Answer("b"))
 		first.Set(site.NotOwner(second.Member, 2))
@@ -240,7 +240,7 @@ func TestSpansOfAttempts(t *testing.T) {
 
 // A span that waits to be sent has nothing of the memory of its request, in which the next one stands.
 func TestSpansKeepWhatTheySay(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		traced := newTracedSite(t, true, true, site.Answer("hello"))
 		s := front(t, traced.router)
 		sendTraced(t, s, "GET", "/orders/1", "k", strings.TrimSuffix(traceparent, "01")+"00", 0) // after it, the router knows that the worker takes links
@@ -271,7 +271,7 @@ func TestSpansKeepWhatTheySay(t *testing.T) {
 
 // What fails says how.
 func TestSpansOfFailures(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		kept := spantest.New(t)
 		broken := site.NewFake(t, "a", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		failing := site.NewFake(t, "a", site.Refuse("", http.StatusInternalServerError))

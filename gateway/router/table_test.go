@@ -36,9 +36,9 @@ func told(h http.Header, key, encoded string) string {
 	return fmt.Sprintf("key %q, %v, %v, route %q %s", key, p.Mode, p.Timeout, p.Route, h.Get("X-App"))
 }
 
-func TestRoutesOfRequests(t *testing.T) { site.EachWay(t, testRoutesOfRequests) }
+func TestRoutesOfRequests(t *testing.T) { eachWay(t, testRoutesOfRequests) }
 
-func testRoutesOfRequests(t *testing.T, front site.Way) {
+func testRoutesOfRequests(t *testing.T, front way) {
 	plain := site.NewFake(t, "plain", func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		key, err := strconv.Unquote(`"` + r.Header.Get(gateway.HeaderKey) + `"`)
@@ -108,7 +108,7 @@ func testRoutesOfRequests(t *testing.T, front site.Way) {
 
 // Preflights pass where keys are said by flags, too; other requests without a key do not.
 func TestPreflightsOfFlags(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		w := site.NewFake(t, "w", site.Answer("app"))
 		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(w.Member)}))
 		for asked, want := range map[string]int{"POST": 200, "": 400} {
@@ -127,7 +127,7 @@ func TestPreflightsOfFlags(t *testing.T) {
 // A request without a key goes to each of the workers in turn, past one that cannot be
 // reached, and waits while there is none.
 func TestRequestsWithoutAKey(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		a, b := site.NewFake(t, "a", site.Answer("a")), site.NewFake(t, "b", site.Answer("b"))
 		dead := site.Member("dead", kit.FreeAddr(t))
 		c := hub.Of()
@@ -159,7 +159,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 }
 
 func TestRateOfARoute(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		w := site.NewFake(t, "w", site.Answer("app"))
 		lines := []string{`name: few, match: {path: /few}, key: header:X-Key, rate: {per-route: 3/h}`, `name: rest, key: header:X-Key`}
 		rt := site.NewRouter(t, router.Config{Members: hub.Of(w.Member), Routes: site.Routes(t, lines...), Limits: gateway.Limits{ReplayBytes: 1}})
@@ -205,7 +205,7 @@ func TestUpgradesOfARoute(t *testing.T) {
 
 // An upstream that cannot be reached has not got the request.
 func TestAnUpstreamThatIsDown(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		s := front(t, site.NewRouter(t, router.Config{Members: hub.Of(), Routes: site.Routes(t, `name: a, without-key: "http://`+kit.FreeAddr(t)+`"`)}))
 		if res, body := kit.Fetch(t, s.URL); res.StatusCode != 503 || strings.Contains(body, "127.0.0.1") {
 			t.Errorf("%d %s", res.StatusCode, body)
@@ -277,7 +277,7 @@ func TestRoutesThatChangeKeysAreRefused(t *testing.T) {
 
 // A route bounds its bodies, and says whether they are read first.
 func TestBodiesOfARoute(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		w := site.NewFake(t, "w", func(w http.ResponseWriter, r *http.Request) {
 			n, err := io.Copy(io.Discard, r.Body)
 			fmt.Fprint(w, n, err)
@@ -333,7 +333,7 @@ func TestBodiesOfARoute(t *testing.T) {
 // A router that another one's keys conflict with sends nothing, also of what it has held
 // until then, and is not ready; a load balancer may go elsewhere.
 func TestTrapRouterStandsAside(t *testing.T) {
-	site.EachWay(t, func(t *testing.T, front site.Way) {
+	eachWay(t, func(t *testing.T, front way) {
 		w := site.NewFake(t, "w", site.Answer("app"))
 		c := hub.Of()
 		rt := site.NewRouter(t, router.Config{Members: c, Limits: gateway.Limits{Hold: time.Minute}, Routes: site.Routes(t,

@@ -22,9 +22,9 @@ import (
 
 // Nobody is asked for the key before the whole body is there, and another request for
 // the key is not held up by one whose body does not come.
-func TestTrapASlowUploadHoldsNoKey(t *testing.T) { site.EachWay(t, testASlowUploadHoldsNoKey) }
+func TestTrapASlowUploadHoldsNoKey(t *testing.T) { eachWay(t, testASlowUploadHoldsNoKey) }
 
-func testASlowUploadHoldsNoKey(t *testing.T, front site.Way) {
+func testASlowUploadHoldsNoKey(t *testing.T, front way) {
 	const size = 300_000
 	for kind, rt := range workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -79,9 +79,9 @@ func testASlowUploadHoldsNoKey(t *testing.T, front site.Way) {
 
 // The app gets the same bytes of a body that is larger than anything in memory, its
 // length, and the trailers. No file is left.
-func TestLargeUploads(t *testing.T) { site.EachWay(t, testLargeUploads) }
+func TestLargeUploads(t *testing.T) { eachWay(t, testLargeUploads) }
 
-func testLargeUploads(t *testing.T, front site.Way) {
+func testLargeUploads(t *testing.T, front way) {
 	const size = 6 << 20
 	before := openFiles(t)
 	for kind, rt := range workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -142,9 +142,9 @@ func TestLargeUploadIsHeld(t *testing.T) {
 }
 
 // What is too large, and what there is no room for, is refused and not sent to anybody.
-func TestBodiesThatAreNotTaken(t *testing.T) { site.EachWay(t, testBodiesThatAreNotTaken) }
+func TestBodiesThatAreNotTaken(t *testing.T) { eachWay(t, testBodiesThatAreNotTaken) }
 
-func testBodiesThatAreNotTaken(t *testing.T, front site.Way) {
+func testBodiesThatAreNotTaken(t *testing.T, front way) {
 	for _, tt := range []struct {
 		name   string
 		change func(c *router.Config)
@@ -189,7 +189,7 @@ func testBodiesThatAreNotTaken(t *testing.T, front site.Way) {
 // A length that is too large is answered at once, and the connection closed: nothing
 // of the body is read, nor asked for.
 func TestTooLargeLengthIsAnsweredAtOnce(t *testing.T) {
-	for name, way := range map[string]site.Way{"server": site.ThroughNetHTTP, "front": site.ThroughServer} {
+	for name, way := range map[string]way{"server": throughNetHTTP, "front": site.ThroughServer} {
 		for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
 			t.Run(name+" "+expect, func(t *testing.T) {
 				s, _, w := route(t, way, site.Answer("a"), func(c *router.Config) { c.MaxBody = 100_000 })
@@ -212,9 +212,9 @@ func TestTooLargeLengthIsAnsweredAtOnce(t *testing.T) {
 }
 
 // Who waits to be asked for a body is asked when the router reads it.
-func TestExpectedBodiesAreAskedFor(t *testing.T) { site.EachWay(t, testExpectedBodies) }
+func TestExpectedBodiesAreAskedFor(t *testing.T) { eachWay(t, testExpectedBodies) }
 
-func testExpectedBodies(t *testing.T, front site.Way) {
+func testExpectedBodies(t *testing.T, front way) {
 	s, _, _ := route(t, front, func(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, site.Sum(r.Body))
 	})

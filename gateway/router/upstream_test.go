@@ -39,9 +39,9 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Conf
 	return rt, w
 }
 
-func TestLinkCarriesHTTP(t *testing.T) { site.EachWay(t, testLinkCarriesHTTP) }
+func TestLinkCarriesHTTP(t *testing.T) { eachWay(t, testLinkCarriesHTTP) }
 
-func testLinkCarriesHTTP(t *testing.T, front site.Way) {
+func testLinkCarriesHTTP(t *testing.T, front way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		h := rw.Header()
@@ -85,9 +85,9 @@ func testLinkCarriesHTTP(t *testing.T, front site.Way) {
 	}
 }
 
-func TestLinkStreams(t *testing.T) { site.EachWay(t, testLinkStreams) }
+func TestLinkStreams(t *testing.T) { eachWay(t, testLinkStreams) }
 
-func testLinkStreams(t *testing.T, front site.Way) {
+func testLinkStreams(t *testing.T, front way) {
 	step := make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(rw).Flush()
@@ -114,9 +114,9 @@ func testLinkStreams(t *testing.T, front site.Way) {
 	}
 }
 
-func TestLinkUploads(t *testing.T) { site.EachWay(t, testLinkUploads) }
+func TestLinkUploads(t *testing.T) { eachWay(t, testLinkUploads) }
 
-func testLinkUploads(t *testing.T, front site.Way) {
+func testLinkUploads(t *testing.T, front way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(rw, n, err)
@@ -140,9 +140,9 @@ func testLinkUploads(t *testing.T, front site.Way) {
 
 // A body that is larger than what the router may keep goes through it in little
 // memory, however slowly the app reads.
-func TestUploadsStreamInConstantMemory(t *testing.T) { site.EachWay(t, testUploadsStream) }
+func TestUploadsStreamInConstantMemory(t *testing.T) { eachWay(t, testUploadsStream) }
 
-func testUploadsStream(t *testing.T, front site.Way) {
+func testUploadsStream(t *testing.T, front way) {
 	const size, bound = 16 << 20, 8 << 20
 	heap := func() int64 {
 		runtime.GC()
@@ -184,9 +184,9 @@ func testUploadsStream(t *testing.T, front site.Way) {
 }
 
 // An answer that breaks off must not look whole, whatever carries it, nor if the app is a proxy.
-func TestBrokenAnswers(t *testing.T) { site.EachWay(t, testBrokenAnswers) }
+func TestBrokenAnswers(t *testing.T) { eachWay(t, testBrokenAnswers) }
 
-func testBrokenAnswers(t *testing.T, front site.Way) {
+func testBrokenAnswers(t *testing.T, front way) {
 	app := func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		rw.Write(make([]byte, 100<<10))
@@ -227,9 +227,9 @@ func testBrokenAnswers(t *testing.T, front site.Way) {
 	}
 }
 
-func TestLinkClientLeaves(t *testing.T) { site.EachWay(t, testLinkClientLeaves) }
+func TestLinkClientLeaves(t *testing.T) { eachWay(t, testLinkClientLeaves) }
 
-func testLinkClientLeaves(t *testing.T, front site.Way) {
+func testLinkClientLeaves(t *testing.T, front way) {
 	entered, left := make(chan struct{}), make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)

@@ -3,6 +3,7 @@ package router_test
 import (
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,6 +15,48 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/site"
 )
+
+// way makes a router take requests.
+type way func(t testing.TB, rt *router.Router) *site.Front
+
+// eachWay runs a test with a router behind the standard library's server and
+// behind a [router.Server], for clients of HTTP/1.1, with and without TLS, and of HTTP/2.
+func eachWay(t *testing.T, test func(t *testing.T, front way)) {
+	t.Run("server", func(t *testing.T) { test(t, throughNetHTTP) })
+	t.Run("front", func(t *testing.T) { test(t, site.ThroughServer) })
+	t.Run("TLS", func(t *testing.T) { test(t, throughTLS) })
+	t.Run("h2", func(t *testing.T) { test(t, throughH2) })
+}
+
+// throughNetHTTP is a [way] through the standard library's server.
+func throughNetHTTP(t testing.TB, rt *router.Router) *site.Front { return behindNetHTTP(t, rt) }
+
+// behindNetHTTP makes h take requests behind the standard library's server.
+func behindNetHTTP(t testing.TB, h http.Handler) *site.Front {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = site.NetServer().Protocols
+	s.Start()
+	t.Cleanup(s.Close)
+	return &site.Front{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
+}
+
+// throughTLS is a [way] through a [router.Server], for clients of HTTP/1.1 over TLS.
+func throughTLS(t testing.TB, rt *router.Router) *site.Front {
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	server := site.NetServer()
+	server.Protocols.SetHTTP2(true)
+	f := router.NewServer(rt, server)
+	cert, key, _ := kit.Certificate(t)
+	kit.Serve(t, f, func() error { return f.ServeTLS(l, cert, key) })
+	return &site.Front{URL: "https://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1"), Server: f}
+}
+
+// throughH2 is a [way] through a [router.Server], for clients of HTTP/2.
+func throughH2(t testing.TB, rt *router.Router) *site.Front {
+	s := site.ThroughServer(t, rt)
+	s.HTTP, s.HTTP2 = kit.Client(t, "HTTP/2"), true
+	return s
+}
 
 // entrance is one of the ways on which requests reach an app.
 type entrance struct {
@@ -100,7 +143,7 @@ func routerEntrancesOf(t *testing.T, name string, rt *router.Router) []entrance 
 	t.Helper()
 	front, _ := frontOf(t, rt)
 	return []entrance{
-		{name: name + ", net/http", base: site.ThroughNetHTTP(t, rt).URL},
+		{name: name + ", net/http", base: throughNetHTTP(t, rt).URL},
 		{name: name + ", front", base: front},
 		{name: name + ", h2", base: front, http2: true},
 	}

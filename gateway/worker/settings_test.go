@@ -153,6 +153,14 @@ func overlapping(t *testing.T, c *site.Site, a, b *site.Worker) int {
 	return n
 }
 
+// startApart starts a worker with a store of its own, which the others do not see until Isolate(false) of its Member.
+func startApart(c *site.Site, store worker.Store) *site.Worker {
+	return c.Start(func(cfg *worker.Config) {
+		cfg.Store = store
+		cfg.Members.(*hub.Handle).Isolate(true)
+	})
+}
+
 // Two clusters with a store each that meet: the one with the younger store
 // stops, and what runs there is cancelled.
 func TestTrapTwoStoresMeet(t *testing.T) {
@@ -160,7 +168,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		c := site.New(t, 16)
 		older := c.StartOwner()
 		time.Sleep(2 * time.Second)
-		younger := c.StartApart(memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true}))
+		younger := startApart(c, memstore.New(memstore.Config{Settings: c.Settings, NewCluster: true}))
 		younger.AwaitServing(t, 16)
 		if n := overlapping(t, c, older, younger); n != 16 {
 			t.Fatalf("before they meet %d of 16 partitions run at both", n)
@@ -213,7 +221,7 @@ func TestTrapCopiedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := site.New(t, 16)
 		first := c.StartOwner()
-		second := c.StartApart(memstore.New(memstore.Config{Settings: first.Member.Settings()}))
+		second := startApart(c, memstore.New(memstore.Config{Settings: first.Member.Settings()}))
 		second.AwaitServing(t, 16)
 		if first.Member.Settings().Store != second.Member.Settings().Store {
 			t.Fatal("the copy has another identity")

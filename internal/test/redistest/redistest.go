@@ -16,7 +16,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -265,17 +264,4 @@ func StartTLS(t testing.TB, config ...string) (s *Server, caFile string) {
 			"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", ca.File)
 	})
 	return s, ca.File
-}
-
-// StartUnix starts a server that also listens on a unix socket.
-func StartUnix(t testing.TB, config ...string) (s *Server, socket string) {
-	t.Helper()
-	// A socket's path may have about 100 bytes; t.TempDir's can be longer.
-	dir, err := os.MkdirTemp("", "kw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket = filepath.Join(dir, "redis.sock")
-	return Start(t, append([]string{"--unixsocket", socket}, config...)...), socket
 }

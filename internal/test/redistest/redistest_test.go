@@ -48,17 +48,11 @@ func TestPauseStopsAnswers(t *testing.T) {
 	s.CLI("ping")
 }
 
-func TestGroupsAndTLS(t *testing.T) {
+func TestTLS(t *testing.T) {
 	s, ca := StartTLS(t)
 	if !s.answers() || ca == "" {
 		t.Error("the TLS server does not answer")
 	}
-	_, socket := StartUnix(t)
-	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
 }
 
 // The mechanism of Require, seen from outside: a test binary that finds no

@@ -39,53 +39,14 @@ type Front struct {
 	Listener net.Listener
 	HTTP     *http.Client
 	HTTP2    bool           // is what the client speaks
-	Server   *router.Server // of ThroughServer and ThroughTLS; nil otherwise
+	Server   *router.Server // nil behind the standard library's server
 	Router   *router.Router // of InFrontOf; nil otherwise
 }
 
-// Way makes a router take requests.
-type Way func(t testing.TB, rt *router.Router) *Front
-
-// EachWay runs a test with a router behind the standard library's server and
-// behind a [router.Server], for clients of HTTP/1.1, with and without TLS, and of HTTP/2.
-func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
-	t.Run("server", func(t *testing.T) { test(t, ThroughNetHTTP) })
-	t.Run("front", func(t *testing.T) { test(t, ThroughServer) })
-	t.Run("TLS", func(t *testing.T) { test(t, ThroughTLS) })
-	t.Run("h2", func(t *testing.T) { test(t, throughH2) })
-}
-
-// ThroughNetHTTP is a [Way] through the standard library's server.
-func ThroughNetHTTP(t testing.TB, rt *router.Router) *Front {
-	s := httptest.NewUnstartedServer(rt)
-	s.Config.Protocols = NetServer().Protocols
-	s.Start()
-	t.Cleanup(s.Close)
-	return &Front{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
-}
-
-// ThroughServer is a [Way] through a [router.Server], for clients of HTTP/1.1.
+// ThroughServer makes a router take requests through a [router.Server], for clients of HTTP/1.1.
 func ThroughServer(t testing.TB, rt *router.Router) *Front {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	return &Front{URL: "http://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1"), Server: ServeRouter(t, rt, l)}
-}
-
-// ThroughTLS is a [Way] through a [router.Server], for clients of HTTP/1.1 over TLS.
-func ThroughTLS(t testing.TB, rt *router.Router) *Front {
-	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	server := NetServer()
-	server.Protocols.SetHTTP2(true)
-	f := router.NewServer(rt, server)
-	cert, key, _ := kit.Certificate(t)
-	kit.Serve(t, f, func() error { return f.ServeTLS(l, cert, key) })
-	return &Front{URL: "https://" + l.Addr().String(), Listener: l, HTTP: kit.Client(t, "HTTP/1.1"), Server: f}
-}
-
-// throughH2 is a [Way] through a [router.Server], for clients of HTTP/2.
-func throughH2(t testing.TB, rt *router.Router) *Front {
-	s := ThroughServer(t, rt)
-	s.HTTP, s.HTTP2 = kit.Client(t, "HTTP/2"), true
-	return s
 }
 
 // ServeRouter serves l with a [router.Server].

@@ -170,14 +170,6 @@ func (s *Site) StartServing(change ...func(*worker.Config)) *Worker {
 	return w
 }
 
-// StartApart starts a worker with a store of its own, which the others do not see until Isolate(false) of its Member.
-func (s *Site) StartApart(store worker.Store) *Worker {
-	return s.Start(func(cfg *worker.Config) {
-		cfg.Store = store
-		cfg.Members.(*hub.Handle).Isolate(true)
-	})
-}
-
 // Sever ends all connections of the site's network to a worker, and allows new ones or not.
 func (s *Site) Sever(w *Worker, cut bool) { s.Network.Sever(w.Member.Self().Addr, cut) }
 
