@@ -67,7 +67,7 @@ type stack struct {
 	redisAddrs []string          // host:port, by redis
 	urls       map[string]string // of other stores
 	balancer   *proc.Process     // nginx; nil without one
-	nginx      servers.Nginx
+	nginx      cluster.Nginx
 	gossip     string
 
 	mu        sync.Mutex // guards what follows
@@ -226,7 +226,7 @@ func (s *stack) addMember() (*member, error) {
 // and what is fair to clients would be theirs to say.
 func (s *stack) startBalancer() (err error) {
 	const enough = 8192 // connections, for clients and upstreams of any run
-	s.nginx = servers.Nginx{Dir: filepath.Join(s.Dir, "nginx-"+s.name), Workers: max(1, runtime.NumCPU()/4), Connections: enough, Hash: s.front == frontHash, Upstreams: s.upstreams()}
+	s.nginx = cluster.Nginx{Dir: filepath.Join(s.Dir, "nginx-"+s.name), Workers: max(1, runtime.NumCPU()/4), Connections: enough, Hash: s.front == frontHash, Upstreams: s.upstreams()}
 	if s.nginx.HTTP, err = proc.FreeAddr(); err != nil {
 		return err
 	}

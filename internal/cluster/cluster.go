@@ -1,5 +1,5 @@
 // Package cluster builds Keyway's programs and runs them as processes on this
-// machine, for trying Keyway out, for tests and for the load test.
+// machine, for trying Keyway out, for tests and for the load test. An [Nginx] may stand before them.
 package cluster
 
 import (

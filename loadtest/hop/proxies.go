@@ -239,7 +239,7 @@ func (h *hop) startNginx(name string, hash bool, upstreams []string) (*proxy, er
 	if err != nil {
 		return nil, err
 	}
-	n := &servers.Nginx{
+	n := &cluster.Nginx{
 		Dir: dir, Certs: h.stage.Dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Workers: 1, Connections: h.maxConnections, Hash: hash, Upstreams: upstreams,
 	}
 	if err := n.Write(); err != nil {

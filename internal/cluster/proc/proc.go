@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -299,6 +300,18 @@ func (o *output) close() {
 	if o.log != nil {
 		o.log.Close()
 	}
+}
+
+// Find returns the path of a program, which for root's ones may not be in
+// $PATH; "" if there is none.
+func Find(program string) string {
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin") {
+		path := filepath.Join(dir, program)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 && !info.IsDir() {
+			return path
+		}
+	}
+	return ""
 }
 
 const ports = 20_000 // that FreeAddr takes in turn

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
@@ -109,46 +107,17 @@ func (s *stage) build(ctx context.Context) (err error) {
 // locks is the socket of the router's lock service.
 func (s *stage) locks() string { return filepath.Join(s.Stage.Dir, "locks") }
 
-// nginxConfig is a plain round robin, which tries the next server if a connection fails.
-const nginxConfig = `
-daemon off;
-pid %[1]s/nginx.pid;
-error_log %[1]s/nginx.log;
-events { worker_connections 4096; }
-http {
-	access_log off;
-	client_body_temp_path %[1]s/nginx-body;
-	proxy_temp_path %[1]s/nginx-proxy;
-	fastcgi_temp_path %[1]s/nginx-fastcgi;
-	uwsgi_temp_path %[1]s/nginx-uwsgi;
-	scgi_temp_path %[1]s/nginx-scgi;
-	upstream doors {
-%[2]s	}
-	server {
-		listen %[3]s;
-		proxy_read_timeout 90s;
-		location / { proxy_pass http://doors; }
-	}
-}
-`
-
-// startNginx starts nginx at the front, before the doors.
+// startNginx starts nginx at the front, before the doors: a plain round robin, which tries the next server if a connection
+// fails.
 func (s *stage) startNginx(ctx context.Context, doors []string) error {
-	program, err := exec.LookPath("nginx")
-	if err != nil {
-		return fmt.Errorf("%w. As root: scripts/deps nginx (Debian's package)", err)
+	n := &cluster.Nginx{Dir: filepath.Join(s.Stage.Dir, "nginx"), HTTP: s.front, Workers: 1, Connections: 4096, Fresh: true, Upstreams: doors}
+	spec := n.Spec("nginx")
+	if spec.Program == "" {
+		return errors.New("nginx is not installed. As root: scripts/deps nginx (Debian's package)")
 	}
-	var servers strings.Builder
-	for _, door := range doors {
-		fmt.Fprintf(&servers, "\t\tserver %s max_fails=0;\n", door)
-	}
-	dir := s.Stage.Dir
-	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, fmt.Appendf(nil, nginxConfig, dir, &servers, s.front), 0o644); err != nil {
+	if err := errors.Join(os.Mkdir(n.Dir, 0o755), n.Write()); err != nil {
 		return err
 	}
-	p := &trial.Program{Name: "nginx", Stage: s.Stage, Spec: func(string, int) (proc.Spec, error) {
-		return proc.Spec{Program: program, Args: []string{"-p", dir, "-e", filepath.Join(dir, "nginx.log"), "-c", file}, Dial: s.front}, nil
-	}}
-	return p.Start(ctx)
+	_, err := s.Stage.Start(ctx, spec)
+	return err
 }

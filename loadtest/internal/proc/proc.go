@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -23,6 +22,9 @@ type Process = proc.Process
 
 // FreeAddr returns an address of this machine that nobody listens on.
 func FreeAddr() (string, error) { return proc.FreeAddr() }
+
+// Find returns the path of a program; "" if there is none.
+func Find(program string) string { return proc.Find(program) }
 
 // childEnv is set for what [Self] describes: a test then runs as the program.
 const childEnv = "LOADTEST_CHILD"
@@ -76,18 +78,6 @@ func (s *Stage) Close() {
 	if !s.Keep {
 		_ = os.RemoveAll(s.Dir) // what is left is in the temporary directory
 	}
-}
-
-// Find returns the path of a program, which for root's ones may not be in
-// $PATH; "" if there is none.
-func Find(program string) string {
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin") {
-		path := filepath.Join(dir, program)
-		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 && !info.IsDir() {
-			return path
-		}
-	}
-	return ""
 }
 
 // enoughFiles are more than any measurement opens. Some databases take memory for each that there may be.

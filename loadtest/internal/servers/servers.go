@@ -1,9 +1,9 @@
 //go:build linux
 
 // Package servers describes the processes that stand around what is measured,
-// such as Redis, Keyway's router, and nginx as a load balancer, and asks them what they have done.
+// such as Redis and Keyway's router, and asks them what they have done.
 //
-// Files: servers.go, nginx.go, metrics.go; site.go has a router and workers with their Redis.
+// Files: servers.go, metrics.go; site.go has a router and workers with their Redis.
 package servers
 
 import (

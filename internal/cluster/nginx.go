@@ -1,6 +1,4 @@
-//go:build linux
-
-package servers
+package cluster
 
 import (
 	"bytes"
@@ -8,7 +6,7 @@ import (
 	"path/filepath"
 	"text/template"
 
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/internal/cluster/proc"
 )
 
 // Nginx is the configuration of an nginx in front of upstreams.
@@ -21,11 +19,12 @@ type Nginx struct {
 	Workers     int    // processes
 	Connections uint64 // at most, of each worker
 	Hash        bool   // by the header X-Key, else round robin
+	Fresh       bool   // a connection to an upstream for each request, and none is left out because one has failed
 	Upstreams   []string
 }
 
 // nginxConfig keeps as many idle connections to upstreams as there can be
-// requests, writes no answer to the disk, and does nothing that a comparison
+// requests, unless each is to have a fresh one, writes no answer to the disk, and does nothing that a comparison
 // does not need.
 var nginxConfig = template.Must(template.New("nginx.conf").Parse(`
 {{if .Root}}user root;
@@ -45,12 +44,12 @@ http {
 	scgi_temp_path {{.Dir}}/scgi;
 	upstream upstreams {
 		{{if .Hash}}hash $http_x_key consistent;{{end}}
-{{range .Upstreams}}		server {{.}};
-{{end}}		keepalive 1024;
-		keepalive_requests 1000000000;
+{{range .Upstreams}}		server {{.}}{{if $.Fresh}} max_fails=0{{end}};
+{{end}}		{{if not .Fresh}}keepalive 1024;
+		keepalive_requests 1000000000;{{end}}
 	}
-	proxy_http_version 1.1;
-	proxy_set_header Connection "";
+	{{if not .Fresh}}proxy_http_version 1.1;
+	proxy_set_header Connection "";{{end}}
 	proxy_set_header Host $http_host;
 	proxy_max_temp_file_size 0;
 	proxy_read_timeout 5m;
