@@ -91,7 +91,7 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	err := l.repeat(ctx, func() (err error) {
 		granted = holder.New(&l.locks.Policy, l.locks.Now(), c.granted(handle.Token))
 		said, err = l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, handle.Owner) })
-		if err == nil && granted.Left(l.locks.Now(), handle.Token) == 0 {
+		if err == nil && granted.Left(l.locks.Now()) == 0 {
 			err = errLockTimeout
 		}
 		return err

@@ -251,7 +251,7 @@ func (l *Locker) contend(w want, turn int64) (_ *Lock, err error) {
 			return nil, w.ended(context.Cause(ctx), silence)
 		case err == nil && g.token > 0:
 			granted := holder.New(&l.locks.Policy, sent, c.granted(g.token))
-			if granted.Left(l.locks.Now(), g.token) > 0 {
+			if granted.Left(l.locks.Now()) > 0 {
 				k := l.hold(w, c, turn, granted)
 				l.acquired(w, k, acquired)
 				return k, nil

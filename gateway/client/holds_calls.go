@@ -115,7 +115,7 @@ func (hs *holdings) renew(to callee, list []*held) {
 
 // settleLocked has h kept at the owner that has answered a call about it, if that was looked for.
 func (h *held) settleLocked(a send.OwnerAnswer) {
-	if a.Peer != nil && h.peer != a.Peer && h.Lock.Has(h.Lock.Token()) {
+	if a.Peer != nil && h.peer != a.Peer && h.Lock.HasCaller() {
 		a.Peer.Use()
 		h.peer.Leave()
 		h.peer, h.owner = a.Peer, a.Member

@@ -46,7 +46,7 @@ func play(t *testing.T, text string) []byte {
 				continue
 			}
 			if fmt.Fprintf(&out, "  %s; %v, %v", decisionNames[d], s.l.state, s.l.course); s.l.state < lost {
-				fmt.Fprintf(&out, ", token %d, %v left, again in %v", s.l.Token(), s.l.Left(now, s.l.Token()), s.l.Pause())
+				fmt.Fprintf(&out, ", token %d, %v left, again in %v", s.l.Token(), s.l.Left(now), s.l.Pause())
 			}
 			out.WriteByte('\n')
 		case line == "" || strings.HasPrefix(line, "#"):

@@ -55,12 +55,12 @@ func New(p *Policy, sent lease.Instant, g Grant) Lock {
 // Token returns the fencing token of the caller that works with l.
 func (l *Lock) Token() int64 { return l.token }
 
-// Has reports whether the caller with that token has not ended.
-func (l *Lock) Has(token int64) bool { return l.state < releasing && l.token == token }
+// HasCaller reports whether the last caller has not ended.
+func (l *Lock) HasCaller() bool { return l.state < releasing }
 
-// Left returns for how long l lasts for the caller with that token without another renewal.
-func (l *Lock) Left(now lease.Instant, token int64) time.Duration {
-	if l.state >= lost || l.token != token || l.lease.Cancel.Passed(now) {
+// Left returns for how long l lasts for its caller without another renewal.
+func (l *Lock) Left(now lease.Instant) time.Duration {
+	if l.state >= lost || l.lease.Cancel.Passed(now) {
 		return 0
 	}
 	return l.lease.Surrender.Left(now)

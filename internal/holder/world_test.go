@@ -191,7 +191,7 @@ func (w *world) check() {
 	if w.believes() && w.seen > w.l.Token() && (w.other || !w.policy.Persist) {
 		w.fail("two holders: a caller works with token %d, and another client has got the key with token %d", w.l.Token(), w.seen)
 	}
-	if w.have && w.begun && w.l.Left(w.instant(), w.l.Token()) > 0 && w.l.lease.Cancel.Passed(w.instant()) {
+	if w.have && w.begun && w.l.Left(w.instant()) > 0 && w.l.lease.Cancel.Passed(w.instant()) {
 		w.fail("a lock that is overdue lasts")
 	}
 	if over := w.begun && w.l.held() && !w.policy.Persist && w.l.lease.Cancel.Passed(w.instant()); w.overdue && w.l.held() && !over {

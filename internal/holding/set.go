@@ -143,7 +143,7 @@ func (h *Hold) LookLocked() {
 // run on.
 func (h *Hold) pauseLocked(now lease.Instant) time.Duration {
 	pause := h.Lock.Pause()
-	if left := h.Lock.Left(now, h.Lock.Token()); left > 0 {
+	if left := h.Lock.Left(now); left > 0 {
 		pause = max(min(pause, left), time.Millisecond)
 	}
 	return pause

@@ -55,7 +55,7 @@ func (t *Tenure) Left() (time.Duration, error) {
 	if h.CheckLocked(now); t.cause != nil {
 		return 0, NotOwner(t.cause)
 	}
-	return h.Lock.Left(now, t.Token), nil
+	return h.Lock.Left(now), nil
 }
 
 // Err returns the error of Left.

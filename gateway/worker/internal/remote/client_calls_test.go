@@ -138,7 +138,7 @@ func (w *world) receive(o *call) {
 		return
 	}
 	h := k.holdOf(o)
-	if o.owner && o.kind != release && h.lock.Has(h.lock.Token()) && (o.kind == renew || a.ok) {
+	if o.owner && o.kind != release && h.lock.HasCaller() && (o.kind == renew || a.ok) {
 		h.peer = o.at
 	}
 	says := a.what

@@ -104,7 +104,7 @@ func (w *world) checkClientsKept(x *worker) {
 		}
 		for i := range c.client.holds {
 			h := &c.client.holds[i]
-			if h.lock.Left(w.instant(), h.lock.Token()) == 0 || h.is("lost") || !h.lock.Has(h.lock.Token()) {
+			if h.lock.Left(w.instant()) == 0 || h.is("lost") || !h.lock.HasCaller() {
 				continue
 			}
 			if l := x.machine.byID[h.id]; l == nil || l.Token != h.token || !x.machine.vouches(x.at(), l) {
