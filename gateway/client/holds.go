@@ -21,7 +21,6 @@ import (
 type holdings struct {
 	holding.Set
 	client *Client
-	ttl    time.Duration
 
 	ctx  context.Context // of calls to owners; ends with close
 	stop context.CancelFunc
@@ -54,15 +53,14 @@ type held struct {
 
 func (hs *holdings) init(c *Client, ttl time.Duration) {
 	hs.Init(holder.Policy{TTL: ttl, TurnsFor: holder.Never}, nil)
-	hs.client, hs.ttl = c, ttl
-	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*callerLine)
+	hs.client, hs.closing, hs.lines = c, make(chan struct{}), make(map[lineKey]*callerLine)
 	hs.byKey, hs.asking = make(map[string]*held), make(map[callee][]*held)
 	hs.ctx, hs.stop = context.WithCancel(context.Background())
 }
 
 // every is how soon a call to an owner that has failed is tried again, and how often holds
 // of the session TTL are looked at.
-func (hs *holdings) every() time.Duration { return hs.Policy.Pause(hs.ttl) }
+func (hs *holdings) every() time.Duration { return hs.Policy.Pause(hs.Policy.TTL) }
 
 // errClosedHolder is the cause of a hold's context when [Client.Close] cancels it.
 var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)
@@ -172,7 +170,7 @@ func (hs *holdings) close() {
 	}
 	hs.CloseLocked()
 	hs.Unlock()
-	patience := time.AfterFunc(lease.Grace(hs.ttl), hs.stop)
+	patience := time.AfterFunc(lease.Grace(hs.Policy.TTL), hs.stop)
 	hs.wg.Wait()
 	patience.Stop()
 	hs.stop()

@@ -44,7 +44,7 @@ func (a *acquisition) acquire() error {
 	workers := a.client.workers
 	forOwner := workers.Routes.Patience
 	if a.try {
-		forOwner = min(forOwner, a.client.holder.ttl/5)
+		forOwner = min(forOwner, a.client.holder.Policy.TTL/5)
 	}
 	err := workers.Routes.Route(a.ctx, workers.Ring.Partition(a.key), forOwner, a.attempt)
 	a.settleUnsure()
@@ -115,7 +115,7 @@ func (a *acquisition) hold(p *send.Peer, owner ring.Member, l holder.Lock) *held
 // isOwn reports whether a key is held by an execution at this process's worker, which lasts for as long as its
 // session, a TTL at most.
 func (c *Client) isOwn(t routing.Target, w want) bool {
-	return c.isLocal(t) && w.ttl <= c.holder.ttl && !w.shared
+	return c.isLocal(t) && w.ttl <= c.holder.Policy.TTL && !w.shared
 }
 
 // undated is a context that hides its deadline. A worker that sees the deadline pass before its
@@ -230,7 +230,7 @@ func (a *acquisition) confirmed() bool {
 		switch {
 		case d == holder.Begin || d == holder.CancelGone:
 			return d == holder.Begin
-		case asked && hs.Now().Mono-began.Mono >= max(hs.ttl, a.ttl):
+		case asked && hs.Now().Mono-began.Mono >= max(hs.Policy.TTL, a.ttl):
 			return false
 		case d == holder.Renew:
 			to.peer = h.peer

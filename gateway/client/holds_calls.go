@@ -69,7 +69,7 @@ func (hs *holdings) send(ctx context.Context, to callee, list []*held) (repeated
 	if to.peer == nil {
 		return hs.askOwner(ctx, to.method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.takeAnswer(to.method, list, a) })
 	}
-	ctx, cancel := context.WithTimeout(ctx, hs.ttl/5) // the age at which a hold of the session TTL is renewed
+	ctx, cancel := context.WithTimeout(ctx, hs.Policy.TTL/5) // the age at which a hold of the session TTL is renewed
 	defer cancel()
 	a := send.OwnerAnswer{Sent: time.Now()}
 	a.Status, a.Body, err = to.peer.Call(ctx, &link.Request{Method: to.method}, body)
@@ -101,7 +101,7 @@ func (hs *holdings) takeAnswer(method string, list []*held, a send.OwnerAnswer) 
 
 // renew asks an owner to renew holds.
 func (hs *holdings) renew(to callee, list []*held) {
-	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.Policy.TTL)
 	defer cancel()
 	if _, err := hs.send(ctx, to, list); err == nil {
 		return
@@ -201,7 +201,7 @@ func (hs *holdings) release(to callee, list []*held) {
 			}
 		}(len(list))
 	}
-	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.Policy.TTL)
 	defer cancel()
 	for {
 		repeated, err := hs.send(ctx, to, list)

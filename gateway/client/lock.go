@@ -315,8 +315,8 @@ func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 		return err
 	case l.lost() != nil:
 		return l.lost()
-	case ttl > l.client.holder.ttl:
-		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at most %v at this process's own worker, unless the lock was taken with a longer TTL", locking.ErrOption, l.key, ttl, l.client.holder.ttl)
+	case ttl > l.client.holder.Policy.TTL:
+		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at most %v at this process's own worker, unless the lock was taken with a longer TTL", locking.ErrOption, l.key, ttl, l.client.holder.Policy.TTL)
 	}
 	return nil
 }
