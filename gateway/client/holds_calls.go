@@ -67,7 +67,7 @@ func (hs *holdings) send(ctx context.Context, to callee, list []*held) (repeated
 	}
 	body := holds.AppendRefs(nil, refs)
 	if to.peer == nil {
-		return hs.askOwner(ctx, to.method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.takeAnswer(to.method, list, a) })
+		return hs.askOwner(ctx, to.method, list[0].key, body, func(a send.OwnerAnswer) error { return hs.takeAnswer(to.method, list, a) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, hs.Policy.TTL/5) // the age at which a hold of the session TTL is renewed
 	defer cancel()
@@ -125,9 +125,9 @@ func (h *held) settleLocked(a send.OwnerAnswer) {
 // askOwner makes a call about holds of one partition to its owner. Like a request for the key, it
 // waits for the owner and follows it. An owner that did what the call asks has its answer passed to
 // take. If repeated is true, a call without such an answer may have had its effect.
-func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
+func (hs *holdings) askOwner(ctx context.Context, method, key string, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
 	call := send.OwnerCall{
-		Method: method, Key: key, Partition: partition, Spans: hs.client.spans, Body: request,
+		Method: method, Key: key, Spans: hs.client.spans, Body: request,
 		Take: func(a send.OwnerAnswer) error {
 			switch a.Status {
 			case http.StatusOK:
@@ -149,7 +149,7 @@ func (hs *holdings) extend(ctx context.Context, t *holding.Tenure, ttl time.Dura
 	ttl = h.Lock.Extend(ttl)
 	h.LookLocked()
 	hs.Unlock()
-	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Request{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
+	_, err := hs.askOwner(ctx, holds.Extend, h.key, holds.Request{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
 		grant, err := holds.ParseGrant(a.Body)
 		if err != nil {
 			return err

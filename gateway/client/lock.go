@@ -186,7 +186,7 @@ func (c *Client) notHeld(wait, ctx context.Context, key string, w want, err erro
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.holder.every(), errors.New("its owner has not answered within the wait"))
 	defer cancel()
-	_, held := c.holder.askOwner(ctx, holds.Inspect, key, c.workers.Ring.Partition(key), nil, func(a send.OwnerAnswer) error {
+	_, held := c.holder.askOwner(ctx, holds.Inspect, key, nil, func(a send.OwnerAnswer) error {
 		return refusalOf(a.Target, key, locking.ErrLocked, http.StatusConflict, a.Body)
 	})
 	if errors.Is(held, locking.ErrLocked) {

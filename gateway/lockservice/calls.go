@@ -20,7 +20,7 @@ import (
 // callOwner makes a call about a key to its owner, and returns what read finds in the answer of an owner that does what
 // the call says.
 func callOwner[T any](ctx context.Context, s *Service, c *send.OwnerCall, read func(send.OwnerAnswer) (T, error)) (got T, err error) {
-	c.Partition, c.Spans = s.workers.Ring.Partition(c.Key), s.spans
+	c.Spans = s.spans
 	c.Take = func(a send.OwnerAnswer) (err error) {
 		if a.Status != http.StatusOK {
 			return lockRefusal(c.Key, a)

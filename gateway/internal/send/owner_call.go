@@ -23,8 +23,7 @@ import (
 
 // OwnerCall is a call about holds of one partition to its owner.
 type OwnerCall struct {
-	Method, Key string
-	Partition   int
+	Method, Key string // the key is one of the partition
 	Fields      link.Fields
 	Client      uint64 // that the call is made for; 0 if unknown
 	Body        []byte
@@ -53,7 +52,7 @@ func (ws *Workers) AskOwner(ctx context.Context, c *OwnerCall) error {
 	if !c.OwnerBy.IsZero() {
 		forOwner = min(forOwner, time.Until(c.OwnerBy))
 	}
-	return ws.Routes.Route(ctx, c.Partition, forOwner, func(t routing.Target) (out routing.Outcome) {
+	return ws.Routes.Route(ctx, ws.Ring.Partition(c.Key), forOwner, func(t routing.Target) (out routing.Outcome) {
 		if !t.Link {
 			return NoLink(t)
 		}
