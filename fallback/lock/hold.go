@@ -233,7 +233,7 @@ func (l *Locker) yield(key string, turn int64, others bool, sent time.Time) {
 		return
 	}
 	l.spawn(func() {
-		wake.Sleep(l.courtesy(sent), l.closing)
+		wake.Sleep(l.courtesy(sent), l.ctx.Done())
 		l.next(key, turn)
 	})
 }

@@ -52,12 +52,9 @@ func (b *lockBell) close() {
 
 // lockHubs has one hub per server: one, except in a cluster.
 type lockHubs struct {
+	l       *Locker // whose waiters they serve; its Close ends them
 	client  redis.UniversalClient
-	cluster *redis.ClusterClient
-
-	ctx     context.Context // ends with close
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	cluster *redis.ClusterClient // nil for one server
 
 	mu   sync.Mutex
 	hubs map[string]*lockHub // by the server's address
@@ -78,13 +75,10 @@ func (hs *lockHubs) hub(lock string) *lockHub {
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	if hs.ctx.Err() != nil {
-		return nil
-	}
 	h := hs.hubs[addr]
 	if h == nil {
-		h = &lockHub{ctx: hs.ctx, sharded: hs.cluster != nil, open: open, subscribe: subscribe, unsubscribe: unsubscribe, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
-		hs.running.Go(h.run)
+		h = &lockHub{ctx: hs.l.ctx, sharded: hs.cluster != nil, open: open, subscribe: subscribe, unsubscribe: unsubscribe, changed: make(chan struct{}, 1), topics: map[string]*lockTopic{}}
+		hs.l.spawn(h.run)
 		hs.hubs[addr] = h
 	}
 	return h
@@ -101,13 +95,6 @@ func (hs *lockHubs) listening(locks []string) int64 {
 		}
 	}
 	return 0
-}
-
-func (hs *lockHubs) close() {
-	hs.mu.Lock() // so that no hub is made after that
-	hs.stop()
-	hs.mu.Unlock()
-	hs.running.Wait()
 }
 
 // lockHub shares one subscription connection among the waiters of a server, which run uses alone.

@@ -122,7 +122,7 @@ func (r unlocking) send(ctx context.Context) (bool, error) {
 	result := make(chan error, 1)
 	l.spawn(func() {
 		h.Decide(func(lease.Instant) holder.Decision { return h.Lock.Unanswered(true, false) })
-		freed, err := l.cfg.repeatRelease(l.server, r.claim, r.until, l.closing)
+		freed, err := l.repeatRelease(l.server, r.claim, r.until)
 		if err != nil {
 			d := h.Decide(func(now lease.Instant) holder.Decision { return h.Lock.GiveUp(now, true) })
 			result <- holding.Told(d, h.Keys, r.cause, err)

@@ -21,7 +21,7 @@ import (
 )
 
 // Locker takes locks in Redis for the goroutines of one process. It is safe for concurrent use.
-// Make one per Redis and set of options, and share it. It is open until Close; mu guards that.
+// Make one per Redis and set of options, and share it. It is open until Close ends its context.
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
@@ -31,12 +31,12 @@ type Locker struct {
 	locks  holding.Set           // that callers of this process hold; locked before mu
 	passed map[string]*heldClaim // by key: that the next caller of this process takes over; guarded as locks are
 
-	closing chan struct{} // closed by Close
+	ctx  context.Context // ends with Close
+	stop func()          // ends it; mu is locked then, so that no call begins after that
 
 	mu     sync.Mutex
 	active int        // calls and goroutines that Close waits for
 	ended  *sync.Cond // active is 0
-	closed bool
 }
 
 // New makes a Locker over a client. The caller must close the client, after the Locker. The client
@@ -49,14 +49,18 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	l := newLocker(cfg)
-	n := newLockNode(l, client)
-	l.server, l.hubs = n, n.hubs
+	l.server = newLockNode(l, client)
+	if !cfg.Poll {
+		cluster, _ := client.(*redis.ClusterClient)
+		l.hubs = &lockHubs{l: l, client: client, cluster: cluster, hubs: map[string]*lockHub{}}
+	}
 	return l, nil
 }
 
 // newLocker returns a Locker without its server.
 func newLocker(cfg Config) *Locker {
-	l := &Locker{cfg: cfg, closing: make(chan struct{}), passed: map[string]*heldClaim{}}
+	l := &Locker{cfg: cfg, passed: map[string]*heldClaim{}}
+	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.locks.Init(cfg.policy(), cfg.Clock)
 	l.turns.Queue = &keytable.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)
@@ -68,10 +72,7 @@ func newLocker(cfg Config) *Locker {
 // since work under them may continue: they end with their TTL unless they are unlocked.
 func (l *Locker) Close() error {
 	l.mu.Lock()
-	if !l.closed {
-		l.closed = true
-		close(l.closing)
-	}
+	l.stop()
 	l.mu.Unlock()
 	l.turns.Close()
 	l.locks.Lock()
@@ -82,9 +83,6 @@ func (l *Locker) Close() error {
 		l.ended.Wait()
 	}
 	l.mu.Unlock()
-	if l.hubs != nil {
-		l.hubs.close()
-	}
 	return nil
 }
 
@@ -92,7 +90,7 @@ func (l *Locker) Close() error {
 func (l *Locker) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.ctx.Err() != nil {
 		return false
 	}
 	l.active++
@@ -305,7 +303,7 @@ func (l *Locker) wait(ctx context.Context, bell *lockBell, pause time.Duration) 
 		bell.follow()
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-l.closing:
+	case <-l.ctx.Done():
 		return ErrClosed
 	}
 	return nil
@@ -333,20 +331,20 @@ func (l *Locker) abandon(c *claim, granted bool) {
 		return
 	}
 	until := time.Now().Add(max(c.opts.TTL, l.cfg.TTL))
-	l.spawn(func() { _, _ = l.cfg.repeatRelease(l.server, c, until, l.closing) })
+	l.spawn(func() { _, _ = l.repeatRelease(l.server, c, until) })
 }
 
-// repeatRelease releases a claim, and repeats it until an answer comes, the time is over or closing is closed. It reports
-// whether the claim was held, or what failed last.
-func (cfg *Config) repeatRelease(s lockServer, c *claim, until time.Time, closing <-chan struct{}) (held bool, err error) {
+// repeatRelease releases a claim, and repeats it until an answer comes, the time is over or the Locker is closed. It
+// reports whether the claim was held, or what failed last.
+func (l *Locker) repeatRelease(s lockServer, c *claim, until time.Time) (held bool, err error) {
 	for failures := 1; ; failures++ {
 		// Impatient at first: the answer may be lost, and repeating is harmless.
-		patience := min(100*time.Millisecond<<min(failures, 10), cfg.Timeout)
+		patience := min(100*time.Millisecond<<min(failures, 10), l.cfg.Timeout)
 		call, cancel := context.WithTimeoutCause(context.Background(), patience, errLockTimeout)
 		f, err := s.release(call, c)
 		cancel()
-		pause := cfg.backOff(failures)
-		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, closing) {
+		pause := l.cfg.backOff(failures)
+		if err == nil || !passing(err) || time.Now().Add(pause).After(until) || !wake.Sleep(pause, l.ctx.Done()) {
 			return f.freed, err
 		}
 	}

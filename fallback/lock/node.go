@@ -56,11 +56,10 @@ type freeing struct {
 
 // lockNode keeps locks in one Redis server or cluster. mu guards its calls under way (scripts.go).
 type lockNode struct {
-	l       *Locker // whose locks they are; its Close waits for all calls, and closes hubs
+	l       *Locker // whose locks they are; its Close waits for all calls
 	client  redis.UniversalClient
 	publish string
-	hubs    *lockHubs // nil if waiters are to poll
-	batch   int       // calls in one pipeline
+	batch   int // calls in one pipeline
 
 	mu    sync.Mutex
 	queue []*wireCall
@@ -69,16 +68,11 @@ type lockNode struct {
 
 func newLockNode(l *Locker, client redis.UniversalClient) *lockNode {
 	n := &lockNode{l: l, client: client, publish: "PUBLISH", batch: 1}
-	cluster, sharded := client.(*redis.ClusterClient)
-	if sharded {
+	switch client.(type) {
+	case *redis.ClusterClient:
 		n.publish = "SPUBLISH"
-	}
-	if _, one := client.(*redis.Client); one {
+	case *redis.Client:
 		n.batch = wireBatch
-	}
-	if !l.cfg.Poll {
-		n.hubs = &lockHubs{client: client, cluster: cluster, hubs: map[string]*lockHub{}}
-		n.hubs.ctx, n.hubs.stop = context.WithCancel(context.Background())
 	}
 	return n
 }
@@ -158,7 +152,7 @@ func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second
 
 // others reports whether another client was told of a release.
 func (n *lockNode) others(c *claim, told int64) bool {
-	return told > 0 && (n.hubs == nil || told > n.hubs.listening(c.locks))
+	return told > 0 && (n.l.hubs == nil || told > n.l.hubs.listening(c.locks))
 }
 
 // downgrade turns the claim, which must be of one lock, into a reader's.

@@ -193,7 +193,7 @@ func (q *quorum) releaseAt(n *lockNode, c *claim) (int64, error) {
 	until := time.Now().Add(c.opts.TTL)
 	f, err := n.release(context.Background(), c)
 	if err != nil {
-		q.l.spawn(func() { _, _ = q.l.cfg.repeatRelease(n, c, until, q.l.closing) })
+		q.l.spawn(func() { _, _ = q.l.repeatRelease(n, c, until) })
 		return 0, err
 	}
 	if f.freed {
