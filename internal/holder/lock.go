@@ -66,6 +66,9 @@ func (l *Lock) Left(now lease.Instant) time.Duration {
 	return l.lease.Surrender.Left(now)
 }
 
+// Ends returns how soon the work with l ends without another renewal; 0 if that time has passed.
+func (l *Lock) Ends(now lease.Instant) time.Duration { return l.lease.Cancel.Left(now) }
+
 // Term returns for how long a renewal in a store is to last.
 func (l *Lock) Term() time.Duration {
 	if l.asked != Never {

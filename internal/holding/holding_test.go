@@ -22,7 +22,8 @@ const (
 
 var errLost = errors.New("lost")
 
-// kept is a lock that a store keeps. It counts its renewals. Each fails unless the store answers.
+// kept is a lock that a store keeps. It counts its renewals. Each fails unless the store answers. A worker that keeps it
+// never answers.
 type kept struct {
 	holding.Hold
 	set      *holding.Set
@@ -34,6 +35,9 @@ func (k *kept) Lost(holder.Decision) error { return errLost }
 
 func (k *kept) Renew(holder.Decision) {
 	k.renewals++
+	if k.set.Policy.Keeper == holder.Worker {
+		return
+	}
 	sent := k.set.Now()
 	go func() {
 		defer k.EndCall()
@@ -49,13 +53,28 @@ func (k *kept) Renew(holder.Decision) {
 
 // grant begins the work of a caller with a lock.
 func grant(ctx context.Context, clock func() time.Time, answers bool) (*kept, *holding.Use) {
-	k := &kept{set: new(holding.Set), answers: answers}
-	k.set.Init(holder.Policy{TTL: ttl, Keeper: holder.Store, Margin: margin, Every: every, TurnsFor: holder.Never}, clock)
-	k.Init(k.set, k, []string{"k"}, false, holder.New(&k.set.Policy, k.set.Now(), holder.Grant{Token: 7, Lease: ttl}))
-	k.set.Lock()
-	defer k.set.Unlock()
+	s := new(holding.Set)
+	s.Init(holder.Policy{TTL: ttl, Keeper: holder.Store, Margin: margin, Every: every, TurnsFor: holder.Never}, clock)
+	return grantIn(ctx, s, answers, ttl)
+}
+
+// grantIn is grant for one of several locks, of that term.
+func grantIn(ctx context.Context, s *holding.Set, answers bool, term time.Duration) (*kept, *holding.Use) {
+	k := &kept{set: s, answers: answers}
+	k.Init(s, k, []string{"k"}, false, holder.New(&s.Policy, s.Now(), holder.Grant{Token: 7, Lease: term, Promise: holder.Promise{Cancel: term, Surrender: term}}))
+	s.Lock()
+	defer s.Unlock()
 	u, _ := k.BeginLocked(ctx, true)
 	return k, &u
+}
+
+// endsAfter fails the test unless the work of u, which has begun at began, ends that much later.
+func endsAfter(t *testing.T, u *holding.Use, began time.Time, want time.Duration) {
+	t.Helper()
+	<-u.Context().Done()
+	if d := time.Since(began); d != want {
+		t.Errorf("the work ends after %v, want %v", d, want)
+	}
 }
 
 func (k *kept) isForgotten() bool {
@@ -82,6 +101,47 @@ func TestTimer(t *testing.T) {
 			t.Errorf("after the end: %v, %v", left, err)
 		}
 	})
+}
+
+// The timer looks at a lock when its work has to end, whoever keeps it, and whatever else it looks at.
+func TestTrapTimerIsLate(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T){
+		"a worker keeps it": func(t *testing.T) {
+			s := new(holding.Set)
+			s.Init(holder.Policy{TTL: ttl, TurnsFor: holder.Never}, nil)
+			began := time.Now()
+			grantIn(t.Context(), s, false, ttl) // others have the timer run at other times
+			time.Sleep(ttl / 200)
+			_, u := grantIn(t.Context(), s, false, ttl)
+			endsAfter(t, u, began, ttl/200+ttl*8/10)
+		},
+		"another lock begins before": func(t *testing.T) {
+			began := time.Now()
+			k, u := grant(t.Context(), nil, false)
+			time.Sleep(ttl - margin - 10*time.Millisecond)
+			grantIn(t.Context(), k.set, true, 4*time.Second)
+			endsAfter(t, u, began, ttl-margin)
+		},
+		"among many": func(t *testing.T) {
+			k, _ := grant(t.Context(), nil, true)
+			for range 20_000 {
+				grantIn(t.Context(), k.set, true, ttl)
+			}
+			const term = 20 * time.Millisecond
+			_, lasts := grantIn(t.Context(), k.set, true, term)
+			began := time.Now()
+			_, u := grantIn(t.Context(), k.set, false, term)
+			endsAfter(t, u, began, term-margin*term/ttl)
+			if time.Sleep(10 * term); lasts.Context().Err() != nil {
+				t.Error("a lock is not renewed in time")
+			}
+			k.set.Lock()
+			k.set.CloseLocked()
+			k.set.Unlock()
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
 }
 
 // A store is asked about a lock by one call at a time, and the timer looks at the deadline meanwhile.

@@ -43,7 +43,7 @@ type Set struct {
 	Closed bool               // for good, by CloseLocked
 	all    map[*Hold]struct{} // those that a caller has, or may get
 	timer  *time.Timer        // of tick; nil while there is nothing to do
-	pause  time.Duration      // until the timer runs tick again
+	next   time.Duration      // on the monotonic clock: when the timer runs tick
 }
 
 // Init makes s ready for use.
@@ -83,13 +83,19 @@ func (s *Set) tick() {
 		return
 	}
 	now := s.Now()
-	s.pause = s.Policy.Pause(s.Policy.TTL)
+	pause := s.spacedLocked(s.Policy.Pause(s.Policy.TTL))
 	for h := range s.all {
 		h.tickLocked(now)
-		s.pause = min(s.pause, h.pauseLocked(now))
+		pause = min(pause, h.pauseLocked(now))
 	}
-	s.pause = max(s.pause, time.Duration(len(s.all))*time.Microsecond) // about a tenth of a processor
-	s.timer.Reset(s.pause)
+	s.next = now.Mono + pause
+	s.timer.Reset(pause)
+}
+
+// spacedLocked returns pause, or up to five times as much while there are many locks, so that tick takes about a tenth of
+// a processor. Renewals are then late by half of the age at which they are due, which locks endure.
+func (s *Set) spacedLocked(pause time.Duration) time.Duration {
+	return max(pause, min(5*pause, time.Duration(len(s.all))*time.Microsecond))
 }
 
 // Hold is a lock that this process holds. Its state machine, Lock, decides whether it is renewed, lost
@@ -127,23 +133,24 @@ func (h *Hold) BeginLocked(ctx context.Context, wanted bool) (_ Use, begun bool)
 	return Use{Tenure: h.Tenure}, begun
 }
 
-// LookLocked has the timer follow the time of h, which has changed.
+// LookLocked has the timer follow the time of h, which has changed. It never has it run later.
 func (h *Hold) LookLocked() {
-	s := h.set
-	pause := h.pauseLocked(s.Now())
-	if s.timer == nil {
-		s.pause, s.timer = pause, time.AfterFunc(pause, s.tick)
-	} else if pause < s.pause {
-		s.pause = pause
+	s, now := h.set, h.set.Now()
+	pause := h.pauseLocked(now)
+	switch at := now.Mono + pause; {
+	case s.timer == nil:
+		s.next, s.timer = at, time.AfterFunc(pause, s.tick)
+	case at < s.next:
+		s.next = at
 		s.timer.Reset(pause)
 	}
 }
 
-// pauseLocked returns how soon the timer looks at h: when its time ends, or earlier, so that it sees a wall clock that has
-// run on.
+// pauseLocked returns how soon the timer looks at h: when its work has to end, or earlier, so that it sees a wall clock
+// that has run on.
 func (h *Hold) pauseLocked(now lease.Instant) time.Duration {
-	pause := h.Lock.Pause()
-	if left := h.Lock.Left(now); left > 0 {
+	pause := h.set.spacedLocked(h.Lock.Pause())
+	if left := h.Lock.Ends(now); left > 0 {
 		pause = max(min(pause, left), time.Millisecond)
 	}
 	return pause
