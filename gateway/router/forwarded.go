@@ -43,8 +43,8 @@ func (s *source) origin(rt *Router, forwarded string) string {
 		last := strings.LastIndexByte(forwarded, ',')
 		origin = strings.TrimSpace(forwarded[last+1:])
 		addr, err := netip.ParseAddr(origin)
-		if err != nil { // some proxies add the port
-			origin = keysource.HostOf(origin)
+		if err != nil { // some proxies add the port, or brackets
+			origin = strings.Trim(keysource.HostOf(origin), "[]")
 			addr, err = netip.ParseAddr(origin)
 		}
 		if addr.Is6() { // whose other spellings are the same client

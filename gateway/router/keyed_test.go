@@ -77,7 +77,7 @@ func TestTheKeyOfAClientBehindAProxy(t *testing.T) {
 		}))
 		for want, all := range map[string][]string{
 			"192.0.2.8":   {"192.0.2.7, 192.0.2.8, 10.0.0.1", "192.0.2.7:1, 192.0.2.8:2, 10.0.0.1:3", "192.0.2.8:4", "::ffff:192.0.2.8, ::FFFF:10.0.0.1"},
-			"2001:db8::8": {"2001:DB8:0::8", "[2001:db8::8]:4"},
+			"2001:db8::8": {"2001:DB8:0::8", "[2001:db8::8]:4", "192.0.2.7, [2001:db8::8], [::ffff:10.0.0.1]"},
 		} {
 			for _, forwarded := range all {
 				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
