@@ -260,7 +260,7 @@ func (n *Node) setPages() error {
 		Metrics: registry,
 	}
 	if door := n.door.Load(); door != nil {
-		cfg.Lookup, cfg.Routes = door.Lookup, door.RoutesStatus
+		cfg.Routes = door.RoutesStatus
 	}
 	n.pages.set(admin.New(cfg))
 	return nil

@@ -23,10 +23,3 @@ type Members interface {
 	// State, Addr, Link, GRPC or Store. Its View is kept up to date without that.
 	Announce(update func(self *ring.Member)) error
 }
-
-// Route is a key's partition and the member that its requests go to.
-type Route struct {
-	Partition int
-	Owner     ring.Member // zero if there is none
-	Epoch     int64       // highest one known of the partition; 0 for none
-}

@@ -135,7 +135,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 		go func() { failed <- locksServer.Serve(l) }()
 	}
 	adminServer := process.NewServer(admin.New(admin.Config{
-		Members: p.members, Ready: p.ready, Store: p.store.client.Trouble, Lookup: p.router.Lookup,
+		Members: p.members, Ready: p.ready, Store: p.store.client.Trouble,
 		Routes:  p.router.RoutesStatus,
 		Metrics: metrics.NewRegistry(p.router, p.locks, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken, Hosts: p.o.AdminHosts,
 	}), p.logger)

@@ -150,7 +150,7 @@ func TestRouterFollowsItsStore(t *testing.T) {
 	right := joinStore(t, r, "right", id)
 	awaitReadiness(t, r, http.StatusOK)
 	awaitAnnounced(t, right, id)
-	if status, body := fetch(t, r.admin+"/lookup?key=x", ""); status != 200 || !strings.Contains(body, `"right"`) {
+	if status, body := fetch(t, r.admin+"/explain?key=x", ""); status != 200 || !strings.Contains(body, `"right"`) {
 		t.Errorf("%d %s", status, body)
 	}
 }

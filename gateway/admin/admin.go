@@ -40,10 +40,6 @@ type Config struct {
 	// is a worker, whose status reports the store.
 	Store func() error
 
-	// Lookup returns where requests for a key go, as a router's Lookup does.
-	// Default: the owner by the ring.
-	Lookup func(key string) (gateway.Route, error)
-
 	// Operator asks workers about themselves and about keys. Default: the pages /workers, /moves,
 	// /hot, /loads, /locks and /explain do not exist, the page / lists workers without their
 	// status, and no worker can be drained by its name.
@@ -143,7 +139,6 @@ func (a *admin) pages() []page {
 		{"GET /readyz", http.HandlerFunc(a.ready), true, probes},
 		{"GET /members", answering("", a.members), true, readers},
 		{"GET /ring", answering("", a.ring), true, readers},
-		{"GET /lookup", answering("", ofKey(a.lookup)), true, readers},
 		{"GET /explain", limited(a.asking, answering("", a.explain)), asks, readers},
 		{"GET /workers", limited(a.asking, answering("", a.workers)), asks, readers},
 		{"GET /moves", limited(a.asking, answering("", a.moves)), asks, readers},
@@ -316,32 +311,6 @@ func explainedRequest(r *http.Request) (*http.Request, error) {
 	}
 	asked.RemoteAddr = net.JoinHostPort(cmp.Or(q.Get("client"), "127.0.0.1"), "0")
 	return asked, nil
-}
-
-type lookupJSON struct {
-	Key       string `json:"key"`
-	Partition int    `json:"partition"`
-	Owner     string `json:"owner"`   // empty for none
-	Address   string `json:"address"` // empty for none
-	Epoch     int64  `json:"epoch,omitempty"`
-}
-
-func (a *admin) lookup(_ *http.Request, key string) (any, error) {
-	lookup := a.cfg.Lookup
-	if lookup == nil {
-		lookup = a.byRing
-	}
-	route, err := lookup(key)
-	if err != nil {
-		return nil, refusal{http.StatusInternalServerError, err}
-	}
-	return lookupJSON{key, route.Partition, route.Owner.Name, route.Owner.Addr, route.Epoch}, nil
-}
-
-func (a *admin) byRing(key string) (gateway.Route, error) {
-	p := a.cfg.Members.Settings().Ring.Partition(key)
-	m, _ := a.cfg.Members.View().Owner(p)
-	return gateway.Route{Partition: p, Owner: m}, nil
 }
 
 // keyFromQuery returns the key in the parameter of that name. It refuses what apps could read in

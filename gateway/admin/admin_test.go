@@ -97,7 +97,7 @@ func TestAdminPages(t *testing.T) {
 	members := hub.New(ring.Settings{}).Join(ring.Member{Name: "a", Role: ring.RoleWorker})
 	h := admin.New(admin.Config{Members: members})
 	for path, want := range map[string]int{
-		"/": 200, "/nope": 404, "/healthz": 200, "/readyz": 200, "/members": 200, "/ring": 200, "/lookup?key=k": 200, "/openapi.yaml": 200,
+		"/": 200, "/nope": 404, "/healthz": 200, "/readyz": 200, "/members": 200, "/ring": 200, "/openapi.yaml": 200,
 		"/explain?key=k": 404, "/workers": 404, "/moves": 404, "/hot": 404, "/loads": 404, "/routes": 404, "/metrics": 404, "/drain": 404,
 		"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/goroutine?debug=1": 200, "/debug/pprof/nope": 404,
 		"/debug/pprof/cmdline": 404, "/debug/pprof/profile?seconds=0": 400, "/debug/pprof/trace?seconds=301": 400,

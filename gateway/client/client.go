@@ -34,6 +34,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -108,11 +109,15 @@ func New(cfg Config) (*Client, error) {
 // else the owner by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], or
 // [gateway.ErrUnavailable] if no worker is known.
 func (c *Client) Owner(key string) (ring.Member, error) {
-	route, err := c.workers.Route(key)
-	if err == nil && route.Owner.Name == "" {
-		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", gateway.ErrUnavailable, key, route.Partition)
+	if err := keysource.Check(key); err != nil {
+		return ring.Member{}, err
 	}
-	return route.Owner, err
+	p := c.workers.Ring.Partition(key)
+	owner, known := c.workers.Routes.Owner(p)
+	if !known {
+		return ring.Member{}, fmt.Errorf("%w: no node is known to own key %q, of partition %d", gateway.ErrUnavailable, key, p)
+	}
+	return owner.Member, nil
 }
 
 // RoundTrip implements [http.RoundTripper]: it sends the request to the worker that owns its key,

@@ -295,9 +295,9 @@ func TestMetricsOfRefusedConnections(t *testing.T) {
 
 func TestMetricsOfLinks(t *testing.T) {
 	app := &kit.Blocking{Release: make(chan struct{})}
-	rt, _ := throughLink(t, app.ServeHTTP)
+	rt, w := throughLink(t, app.ServeHTTP)
 	base, _ := frontOf(t, rt)
-	owner := kit.Must(rt.Lookup("k")).Owner.Name
+	owner := w.Member.Self().Name
 	requests := fmt.Sprintf("keyway_router_link_requests{worker=%q}", owner)
 	links := fmt.Sprintf("keyway_router_links{worker=%q}", owner)
 	conn := kit.Dial(t, base)

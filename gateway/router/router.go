@@ -278,10 +278,6 @@ func (rt *Router) isLeaving() bool {
 	return false
 }
 
-// Lookup returns where requests for a key go first: to the owner that workers have reported, or
-// else to the owner by the ring. Its error wraps [gateway.ErrNoKey] or [gateway.ErrBadKey].
-func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.workers.Route(key) }
-
 // trusts reports whether what the peer at that address says of clients is
 // believed.
 func (rt *Router) trusts(remote string) bool { return isFrom(rt.cfg.TrustedProxies, remote) }

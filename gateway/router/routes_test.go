@@ -59,9 +59,9 @@ func testHintIsFollowedAndRemembered(t *testing.T, front way) {
 	if st := rt.Stats(); st.Hops != 1 || st.Refusals != 1 || st.Held != 0 {
 		t.Errorf("%+v", st)
 	}
-	route, err := rt.Lookup("k")
-	if err != nil || route.Owner.Name != "b" || route.Epoch != 7 {
-		t.Errorf("lookup: %+v, %v", route, err)
+	e, err := rt.Operator().Explain(t.Context(), "k")
+	if err != nil || e.Believed.Name != "b" || e.Epoch != 7 {
+		t.Errorf("requests go to %+v, epoch %d, %v", e.Believed, e.Epoch, err)
 	}
 }
 
@@ -123,15 +123,5 @@ func testABusyWorkersAnswerReachesTheClient(t *testing.T, front way) {
 	res, _ := site.Get(t, front(t, rt), "k")
 	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "3" || a.Hits.Load() != 1 {
 		t.Errorf("%d, %d requests", res.StatusCode, a.Hits.Load())
-	}
-}
-
-func TestLookupWithoutWorkers(t *testing.T) {
-	rt := site.NewRouter(t, router.Config{Members: hub.Of()})
-	if route, err := rt.Lookup("k"); err != nil || route.Owner.Name != "" {
-		t.Errorf("%+v, %v", route, err)
-	}
-	if _, err := rt.Lookup("a\nb"); err == nil {
-		t.Error("a bad key is looked up")
 	}
 }

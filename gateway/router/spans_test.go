@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/site"
 	"github.com/keyway-go/keyway/internal/test/spantest"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // tracedSite is a router and a worker whose spans are kept in one place.
@@ -200,7 +201,7 @@ func TestSpansOfAttempts(t *testing.T) {
 		cluster.Set(first.Member, second.Member)
 		key := ""
 		for i := 0; key == ""; i++ {
-			if m, _ := cluster.View().Owner(kit.Must(rt.Lookup(decimal(int64(i)))).Partition); m.Name == "a" {
+			if m, _ := cluster.View().Owner(ring.Config{}.Partition(decimal(int64(i)))); m.Name == "a" {
 				key = decimal(int64(i))
 			}
 		}

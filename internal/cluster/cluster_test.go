@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // answer is what the demo app says.
@@ -185,47 +186,49 @@ func TestEachKeyHasOneWorker(t *testing.T) {
 }
 
 // settle waits until that many workers share the ring and each owns what the
-// ring gives it: a key of theirs is answered by whom lookup names.
+// ring gives it: keys are answered by their owners on the ring.
 func (d *demo) settle(workers int) {
 	d.t.Helper()
 	kit.Eventually(d.t, "workers share the ring, and own what it gives them", func() bool {
 		active := 0
-		var ring struct {
+		var seen struct {
 			Members []struct{ Role, State string }
 		}
-		d.admin("/members", &ring)
-		for _, m := range ring.Members {
+		d.admin("/members", &seen)
+		for _, m := range seen.Members {
 			if m.Role == "worker" && m.State == "active" {
 				active++
 			}
 		}
 		settled := active == workers
+		ringOwner := d.ringOwners()
 		for i := 0; settled && i < 100; i++ {
 			key := fmt.Sprintf("order-%d", i)
 			a, err := d.send(key, "")
 			if err != nil {
 				d.t.Fatal(err)
 			}
-			settled = a.Worker == d.ringOwner(key)
+			settled = a.Worker == ringOwner(key)
 		}
 		return settled
 	})
 }
 
-// ringOwner asks a worker, whose lookup knows nothing but the ring.
-func (d *demo) ringOwner(key string) string {
+// ringOwners returns the owners of keys on the ring.
+func (d *demo) ringOwners() func(key string) string {
 	d.t.Helper()
-	for _, w := range d.workers {
-		select {
-		case <-w.Done():
-			continue
-		default:
-		}
-		var route struct{ Owner string }
-		get(d.t, "http://"+w.Admin+"/lookup?key="+key, &route)
-		return route.Owner
+	var view struct {
+		Partitions int
+		Owners     []int
+		Workers    []struct{ Name string }
 	}
-	return ""
+	d.admin("/ring", &view)
+	return func(key string) string {
+		if i := view.Owners[ring.Config{Partitions: view.Partitions}.Partition(key)]; i >= 0 {
+			return view.Workers[i].Name
+		}
+		return ""
+	}
 }
 
 func (d *demo) admin(path string, v any) {

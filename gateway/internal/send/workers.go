@@ -9,7 +9,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
-	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -51,16 +50,6 @@ func (ws *Workers) Find(ctx context.Context, to *Destination, attempt routing.At
 		p = routing.Anywhere
 	}
 	return ws.Routes.Route(ctx, p, to.Hold, attempt)
-}
-
-// Route returns where requests for key go first.
-func (ws *Workers) Route(key string) (gateway.Route, error) {
-	if err := keysource.Check(key); err != nil {
-		return gateway.Route{}, err
-	}
-	p := ws.Ring.Partition(key)
-	t, _ := ws.Routes.Owner(p)
-	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.Epoch}, nil
 }
 
 // All yields the workers that requests were sent to.

@@ -116,7 +116,7 @@ Send requests to the router, with the key in the header X-Key:
 
     curl -H 'X-Key: order-42' http://%[1]s/
     curl -H 'X-Key: order-42' 'http://%[1]s/?hold=50ms'    # holds the key for 50 ms
-    curl 'http://%[2]s/lookup?key=order-42'                # who owns it
+    curl 'http://%[2]s/explain?key=order-42'               # who owns it
     curl http://%[2]s/ring
 
 Stop a worker (kill %[3]d), kill it (kill -9 %[3]d) or start another one in a second terminal:

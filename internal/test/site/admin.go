@@ -47,7 +47,7 @@ func NewOperated(t testing.TB, token string) *Operated {
 		`name: rest, key: ["header:X-Key", "query:k"]`)
 	s.Router = NewRouter(t, router.Config{Members: s.Member, Routes: table, Dial: s.Network.Dial})
 	s.Admin = s.serve(admin.Config{
-		Members: s.Member, Ready: s.Router.Ready, Lookup: s.Router.Lookup, Operator: s.Router.Operator(), Token: token,
+		Members: s.Member, Ready: s.Router.Ready, Operator: s.Router.Operator(), Token: token,
 		Routes: func() status.RoutesStatus {
 			return status.RoutesStatus{Loaded: time.Now(), Names: []string{"orders", "rest"}}
 		},
