@@ -77,7 +77,7 @@ func (h *hop) contestant(name string) (kind string, start starter) {
 		return kindApp, func(*upstreams, front) (*proxy, error) { return h.sidecarProxy(h.programs.Worker, "sidecar") }
 	case sidecarOther:
 		return kindApp, func(*upstreams, front) (*proxy, error) { return h.sidecarProxy(h.otherWorker, "sidecar-other") }
-	case doorsAny, doorsOwner, doorsRouter, doorAlone:
+	case doorsAny, doorsOwner, doorsRouter:
 		return kindApp, func(*upstreams, front) (*proxy, error) { return h.doorsProxy(name) }
 	case keywayOther:
 		return kindLink, func(u *upstreams, f front) (*proxy, error) { return h.anotherRouter(name, h.other, u, f) }
@@ -391,15 +391,12 @@ func (h *hop) doorsOf(clusterName string) (all []*cluster.Process, err error) {
 // doorsProxy starts what stands before doors, or before a router of their cluster.
 func (h *hop) doorsProxy(name string) (p *proxy, err error) {
 	clusterName := "doors"
-	if name == doorsOwner || name == doorAlone {
+	if name == doorsOwner {
 		clusterName = ""
 	}
 	doors, err := h.doorsOf(clusterName)
 	if err != nil {
 		return nil, err
-	}
-	if name == doorAlone {
-		return &proxy{process: doors[0].Process, addr: map[front]string{frontHTTP: doors[0].Listen}}, nil
 	}
 	before, behind := doors, doors
 	if name == doorsRouter {
