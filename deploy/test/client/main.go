@@ -118,20 +118,15 @@ type client struct {
 }
 
 func newClient(id int, routers []string, t *tally) *client {
-	dialer := net.Dialer{Timeout: dialTimeout}
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, &dialError{err}
-		}
-		return conn, nil
-	}}
+	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext}
 	return &client{id, routers, &http.Client{Transport: transport, Timeout: requestTimeout}, t, make(map[string]int64), 0}
 }
 
-type dialError struct{ error }
-
-func (e *dialError) Unwrap() error { return e.error }
+// isUnsent reports whether no connection could be made, so that nothing was sent.
+func isUnsent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
 
 func (c *client) run(pace <-chan struct{}) {
 	for range pace {
@@ -148,7 +143,7 @@ func (c *client) request() error {
 	key := fmt.Sprintf("client-%d-key-%d", c.id, c.sent%keysOfEach)
 	for attempt := range attempts {
 		err := c.requestOf(key, c.routers[(c.id+c.sent+attempt)%len(c.routers)])
-		if _, unsent := errors.AsType[*dialError](err); !unsent {
+		if !isUnsent(err) {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -168,7 +163,7 @@ func (c *client) requestOf(key, router string) error {
 	r.Header.Set("X-Key", key)
 	answer, err := c.http.Do(r)
 	if err != nil {
-		if _, unsent := errors.AsType[*dialError](err); unsent {
+		if isUnsent(err) {
 			return err
 		}
 		return fmt.Errorf("%s without an answer: %T", method, rootOf(err))
