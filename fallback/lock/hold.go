@@ -87,10 +87,13 @@ func (h *heldClaim) Lost(d holder.Decision) error {
 // extend renews the hold for another TTL, or for its present one if ttl is 0. The tenure may end meanwhile.
 func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	h := k.hold
-	h.Decide(func(lease.Instant) holder.Decision {
+	err := k.use.While(func(lease.Instant) {
 		h.Lock.Extend(ttl)
-		return holder.Wait
+		h.LookLocked()
 	})
+	if err != nil {
+		return err
+	}
 	return cmp.Or(h.renew(ctx), k.use.Err())
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/holding"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/internal/wake"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -145,11 +146,14 @@ func (hs *holdings) askOwner(ctx context.Context, method, key string, request []
 // extend asks the owner of h for a lease of ttl from now on, 0 for that which h has.
 func (hs *holdings) extend(ctx context.Context, t *holding.Tenure, ttl time.Duration) error {
 	h := t.Backend().(*held)
-	hs.Lock()
-	ttl = h.Lock.Extend(ttl)
-	h.LookLocked()
-	hs.Unlock()
-	_, err := hs.askOwner(ctx, holds.Extend, h.key, holds.Request{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
+	err := t.While(func(lease.Instant) {
+		ttl = h.Lock.Extend(ttl)
+		h.LookLocked()
+	})
+	if err != nil {
+		return err
+	}
+	_, err = hs.askOwner(ctx, holds.Extend, h.key, holds.Request{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
 		grant, err := holds.ParseGrant(a.Body)
 		if err != nil {
 			return err

@@ -163,6 +163,9 @@ func TestTrapCallsAlone(t *testing.T) {
 		if err := u.Alone(t.Context(), func() error { t.Error("a call is made"); return nil }); !errors.Is(err, locking.ErrNotOwner) {
 			t.Errorf("about what was lost: %v", err)
 		}
+		if err := u.While(func(lease.Instant) { t.Error("it is the caller's") }); !errors.Is(err, locking.ErrNotOwner) {
+			t.Errorf("while it is lost: %v", err)
+		}
 	})
 }
 

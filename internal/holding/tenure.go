@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/lease"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -45,17 +46,24 @@ func (t *Tenure) Context() context.Context {
 	return t.ctx
 }
 
-// Left returns how much longer the lock is the caller's without a renewal, or a locking.ErrNotOwner
-// that says why the work has ended. It compares the clocks.
-func (t *Tenure) Left() (time.Duration, error) {
+// While calls then at once, with the mutex of the Set locked, if the lock is still the caller's. Else
+// it returns a locking.ErrNotOwner that says why the work has ended. It compares the clocks.
+func (t *Tenure) While(then func(now lease.Instant)) error {
 	h := t.hold
 	h.set.Lock()
 	defer h.set.Unlock()
 	now := h.set.Now()
 	if h.CheckLocked(now); t.cause != nil {
-		return 0, NotOwner(t.cause)
+		return NotOwner(t.cause)
 	}
-	return h.Lock.Left(now), nil
+	then(now)
+	return nil
+}
+
+// Left returns how much longer the lock is the caller's without a renewal. Its error is that of While.
+func (t *Tenure) Left() (left time.Duration, err error) {
+	err = t.While(func(now lease.Instant) { left = t.hold.Lock.Left(now) })
+	return left, err
 }
 
 // Err returns the error of Left.
