@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/cmd/chaos/clock"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/fabric"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
@@ -20,7 +20,7 @@ import (
 // action carries a fault out.
 type action func(ctx context.Context, f *trial.Fault) error
 
-// onLeader plays a fault on the node that leads the store.
+// onLeader plays a fault on the node that leads the store, and waits until the store is whole again.
 func (c *cast) onLeader(with func(ctx context.Context, f *trial.Fault, n *trial.Node) error) action {
 	return func(ctx context.Context, f *trial.Fault) error {
 		n, err := c.Store.Leader(ctx)
@@ -28,8 +28,13 @@ func (c *cast) onLeader(with func(ctx context.Context, f *trial.Fault, n *trial.
 			return err
 		}
 		f.Process = n.Name
-		return with(ctx, f, n)
+		return errors.Join(with(ctx, f, n), c.back(ctx, n))
 	}
+}
+
+// atLeader is onLeader for what needs only the name of the node, which is its host's, as the fault's process.
+func (c *cast) atLeader(with action) action {
+	return c.onLeader(func(ctx context.Context, f *trial.Fault, _ *trial.Node) error { return with(ctx, f) })
 }
 
 // squeeze lets a worker run with so little memory that it collects garbage all
@@ -112,7 +117,7 @@ func (c *cast) pauseLeader(ctx context.Context, f *trial.Fault, n *trial.Node) e
 	n.Server.Signal(syscall.SIGSTOP)
 	f.Hold(ctx)
 	n.Server.Signal(syscall.SIGCONT)
-	return c.back(ctx, n)
+	return nil
 }
 
 // loseWrites cuts the replicas off from the master, which goes on acknowledging
@@ -188,7 +193,7 @@ func (c *cast) cutLeader(ctx context.Context, f *trial.Fault, n *trial.Node) err
 		near, f.Way, f.Note = append(near, f.Host), trial.BothWays, "with leader "+n.Name
 		f.Process = ""
 	}
-	return errors.Join(c.during(ctx, f, ways(near, c.names("rpwc", near...), f.Way), fabric.Rule{Cut: true}), c.back(ctx, n))
+	return c.during(ctx, f, ways(near, c.names("rpwc", near...), f.Way), fabric.Rule{Cut: true})
 }
 
 // during puts a rule in force while a fault lasts.
@@ -235,35 +240,28 @@ func (c *cast) trouble(ctx context.Context, f *trial.Fault) error {
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }
 
 // step sets a wall clock ahead or back by up to three TTLs, and right again.
-func (c *cast) step(ctx context.Context, f *trial.Fault, wall *clock.Clock) {
+func (c *cast) step(ctx context.Context, f *trial.Fault) error {
+	wall := c.clocks[cmp.Or(f.Host, f.Process)]
 	by := scale(6*c.TTL, f.Amount-0.5).Round(time.Millisecond)
 	f.Note = by.String()
 	wall.Step(by)
 	f.Hold(ctx)
 	wall.Step(-by)
-}
-
-func (c *cast) stepClock(ctx context.Context, f *trial.Fault) error {
-	c.step(ctx, f, c.clocks[f.Host])
 	return nil
-}
-
-func (c *cast) stepRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
-	c.step(ctx, f, c.clocks[n.Name])
-	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.Store.Whole)
 }
 
 // rate lets the clocks of a host run slower or faster: by up to 2 %, or beyond the
 // margin by 10 to 60 %.
-func (c *cast) rate(ctx context.Context, f *trial.Fault, host string) error {
+func (c *cast) rate(ctx context.Context, f *trial.Fault) error {
+	pace := c.clocks[cmp.Or(f.Host, f.Process)]
 	by := 0.04*f.Amount - 0.02
 	if f.Kind.Beyond {
 		by = f.Amount - 0.5 + math.Copysign(0.1, f.Amount-0.5)
 	}
 	f.Note = fmt.Sprintf("%+.1f %%", 100*by)
-	c.clocks[host].Rate(1 + by)
+	pace.Rate(1 + by)
 	f.Hold(ctx)
-	c.clocks[host].Rate(1)
+	pace.Rate(1)
 	return nil
 }
 
@@ -271,11 +269,7 @@ func (c *cast) slowClock(ctx context.Context, f *trial.Fault) error {
 	if l, err := c.Member(f.Host).Alive(); err == nil {
 		f.Process = l.Name
 	}
-	return c.rate(ctx, f, f.Host)
-}
-
-func (c *cast) slowRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
-	return c.rate(ctx, f, n.Name)
+	return c.rate(ctx, f)
 }
 
 // fill keeps the disk of a directory full for a while, and calls meanwhile.
@@ -298,7 +292,7 @@ func (c *cast) fill(ctx context.Context, f *trial.Fault, dir string, meanwhile f
 }
 
 func (c *cast) fillRedis(ctx context.Context, f *trial.Fault, n *trial.Node) error {
-	return errors.Join(c.fill(ctx, f, n.Data, func() {}), c.back(ctx, n))
+	return c.fill(ctx, f, n.Data, func() {})
 }
 
 // fillBodies fills a router's disk for bodies. The router has no room for a long body then, and has it again afterwards.
