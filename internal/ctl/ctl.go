@@ -42,7 +42,6 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
                     make a worker own a partition, in place of the one by the ring
   unplace PARTITION let it go by the ring again
   health            exit with 0 if the process is up, with --ready if it is ready
-  version           the version
 
 It exits with 0, with 1 if what was asked for failed, and with 2 for a mistake in the
 arguments.`
@@ -91,7 +90,6 @@ func commands() []command {
 		{"place", "PARTITION NAME", order("/place", "partition %[1]s: %[3]s at %[2]s", "partition", "worker")},
 		{"unplace", "PARTITION", order("/unplace", "partition %s: %s", "partition")},
 		{"health", "", (*question).health},
-		{"version", "", (*question).version},
 	}
 }
 
@@ -251,9 +249,4 @@ func (a *question) health([]string) error {
 	body, err := a.call(http.MethodGet, path, nil)
 	text := strings.TrimSpace(string(body))
 	return a.said(err, text, map[string]string{"health": text})
-}
-
-func (a *question) version([]string) error {
-	_, err := io.WriteString(a.stdout, cli.Version(a.name))
-	return err
 }

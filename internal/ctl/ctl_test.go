@@ -74,7 +74,6 @@ func TestCommands(t *testing.T) {
 	}
 	shows(t, s.Admin, `(?s)source +path:/orders/\{key\}, by the route "orders" \(auto\).*key +"42"`, "explain", "--request", "POST http://shop.example/orders/42")
 	shows(t, s.Admin, `(?s)source +header:X-Key, by the route "rest".*key +"7"`, "explain", "--request", "GET /", "--header", "X-Key: 7")
-	shows(t, s.Admin, `keyway router ctl`, "version")
 
 	lock := kit.Must(w2.Client.Lock(t.Context(), s.KeyOf(w1)))
 	row := fmt.Sprintf(`^WORKER .*KEY\nw1 .* %d +"%s"\n`, lock.Token(), s.KeyOf(w1))
