@@ -132,7 +132,7 @@ func TestTrapFailedStartStillWorks(t *testing.T) {
 	open := func(c store.Config) (keyway.Store, error) { return store.New(server.URL(), c) }
 	others := kit.Must(open(store.Config{Settings: slow, NewCluster: true}))
 	defer others.Close()
-	gen := kit.Must(others.Generation(t.Context()))
+	gen := kit.Must(others.Generation(t.Context(), true))
 	kit.Must(others.Register(t.Context(), gen, records.Session{Incarnation: "other"}, slow.TTL, nil))
 	kit.Must(others.Apply(t.Context(), gen, "other", []records.Change{{Op: records.OpClaim, Partition: 0}})) // which the start waits for
 	cfg := config(t, "node", kit.FreeAddr(t))

@@ -44,7 +44,7 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	if _, err := s.client.Generation(ctx); err != nil {
+	if _, err := s.client.Generation(ctx, true); err != nil {
 		s.close()
 		return nil, fmt.Errorf("--new-cluster: the store cannot be reached: correct --store or --redis: %w", err)
 	}

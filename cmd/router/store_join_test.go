@@ -46,7 +46,7 @@ func TestJoinsWhoKeepsTheStore(t *testing.T) {
 	if members.Self().Store != "" || s.embedded != nil || members.Addr() == at {
 		t.Errorf("the router at %s offers %q", members.Addr(), members.Self().Store)
 	}
-	if gen, err := s.client.Generation(t.Context()); err != nil || gen == "" {
+	if gen, err := s.client.Generation(t.Context(), true); err != nil || gen == "" {
 		t.Errorf("the store of the node: %q, %v", gen, err)
 	}
 

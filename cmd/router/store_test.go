@@ -53,7 +53,7 @@ func openRedis(t *testing.T, url string, known ring.StoreID) *store.Store {
 func begin(t *testing.T, url string, known ring.StoreID) ring.StoreID {
 	t.Helper()
 	s := openRedis(t, url, known)
-	if _, err := s.Generation(t.Context()); err != nil {
+	if _, err := s.Generation(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	return s.Settings().Store
@@ -162,7 +162,7 @@ func TestEmptiedStoreIsLeftToWorkers(t *testing.T) {
 	r := start(t, "--redis", url)
 	w := joinStore(t, r, "w", older)
 	awaitReadiness(t, r, http.StatusServiceUnavailable, "empty")
-	if err := openRedis(t, url, 0).Exists(t.Context()); !errors.Is(err, ring.ErrSettings) {
+	if _, err := openRedis(t, url, 0).Generation(t.Context(), false); !errors.Is(err, ring.ErrSettings) {
 		t.Errorf("the router has begun the store: %v", err)
 	}
 	if id := begin(t, url, older); id != older {
@@ -185,7 +185,7 @@ func TestUnknownStoreIsNoOther(t *testing.T) {
 		}
 		select {
 		case <-over:
-			if err := openRedis(t, url, 0).Exists(t.Context()); !errors.Is(err, ring.ErrSettings) {
+			if _, err := openRedis(t, url, 0).Generation(t.Context(), false); !errors.Is(err, ring.ErrSettings) {
 				t.Errorf("the router has begun the store: %v", err)
 			}
 			return
@@ -244,7 +244,7 @@ func TestWrongStoreJoinsNoClusters(t *testing.T) {
 	url := startRedis(t)
 	id := begin(t, url, 0)
 	s := openRedis(t, url, id)
-	generation, err := s.Generation(t.Context())
+	generation, err := s.Generation(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

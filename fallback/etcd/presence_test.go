@@ -33,7 +33,7 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 			defer s.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			_, err := s.Generation(ctx)
+			_, err := s.Generation(ctx, true)
 			for what, text := range map[string]string{"error": err.Error(), "log": log.String(), "Trouble": s.Trouble().Error()} {
 				if !strings.Contains(text, tt.addr) || !strings.Contains(text, tt.want) || strings.Contains(text, "s3cret") {
 					t.Errorf("%s: %s, want %q", what, text, tt.want)

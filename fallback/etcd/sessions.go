@@ -13,15 +13,19 @@ import (
 
 // Generation returns the store's generation. If the store has none, it begins one with a
 // quarantine. Afterwards Settings knows the store's identity, which outlives generations: a store
-// that has lost it gets it back from the first handle that knows it.
+// that has lost it gets it back from the first handle that knows it. Without begin, an empty store stays as it is, as
+// [store.Store.Generation] says.
 //
 // The error wraps ring.ErrSettings if the sessions in the store have other settings. When none of
 // them lives, the settings can be replaced, except the number of partitions.
-func (s *Store) Generation(ctx context.Context) (string, error) {
-	var gen string
+func (s *Store) Generation(ctx context.Context, begin bool) (string, error) {
+	var gen, known string
+	if !begin && s.Settings().Store == 0 {
+		known = existing
+	}
 	var waits, owned bool
 	reads := append(s.whoLives(), clientv3.OpGet(s.key("partition/"), clientv3.WithPrefix(), clientv3.WithCountOnly()))
-	err := s.transact(ctx, s.client, "", nil, reads, func(st *step) error {
+	err := s.transact(ctx, s.client, known, nil, reads, func(st *step) error {
 		gen, waits, owned = st.meta.generation, st.has(s.key("quarantine")), st.lists[s.key("partition/")].GetCount() > 0
 		return s.differs(st)
 	})

@@ -45,8 +45,8 @@ func (st *step) delete(key string) { st.ops = append(st.ops, clientv3.OpDelete(k
 
 // transact reads, calls f with the result, and writes what f puts into it. The transaction that writes
 // compares the revision of each single key that was read. If one has changed, transact calls f again with the
-// new values. gen is the generation that the caller knows, "" for any. Unless st is nil, it is a guess of what reads
-// will show, and transact does not read at first.
+// new values. gen is the generation that the caller knows, "" for any, and existing for any of a store that is not
+// empty. Unless st is nil, it is a guess of what reads will show, and transact does not read at first.
 func (s *Store) transact(ctx context.Context, client *connection, gen string, st *step, reads []clientv3.Op, f func(*step) error) error {
 	reads = append([]clientv3.Op{clientv3.OpGet(s.key("meta"))}, reads...)
 	if st != nil && (f(st) != nil || len(st.ops) == 0) { // only what is read now may refuse
@@ -176,6 +176,9 @@ func (m meta) encode() string {
 	return stores.Join(m.generation, m.settings, number(int64(m.ttl)), number(int64(m.cluster)), m.id.String())
 }
 
+// existing stands for a generation that the caller does not know. An empty store begins none.
+const existing = "existing"
+
 // enter returns what a step has read of meta. If the generation is over, it begins another one and returns errBegun.
 func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err error) {
 	kv := st.read[s.key("meta")]
@@ -183,6 +186,9 @@ func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err er
 		if m, err = decodeMeta(kv); err != nil {
 			return m, err
 		}
+	}
+	if kv == nil && gen == existing {
+		return m, stores.ErrEmpty
 	}
 	known := s.handle.Knows(m.generation)
 	if kv != nil && st.behind && !known { // whoever began it has seen to what was lost
@@ -192,7 +198,7 @@ func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err er
 		return m, cmp.Or(s.beginGeneration(ctx, m, m.settings), errBegun)
 	}
 	s.handle.Learn(m.generation, m.id)
-	if gen != "" && gen != m.generation {
+	if gen != "" && gen != existing && gen != m.generation {
 		err = records.ErrGeneration
 	}
 	return m, err

@@ -9,7 +9,6 @@ import (
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/internal/records"
 	"github.com/keyway-go/keyway/internal/wake"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // watchPause is between the end of a watch and the next one.
@@ -46,19 +45,6 @@ func (s *Store) watch(ctx context.Context, hints chan records.Hint) {
 		more = more && r.Err() == nil
 		records.Hint{}.Pass(hints)
 	}
-}
-
-// Exists returns ring.ErrSettings if the store holds nothing of the cluster and the handle does not
-// know it from before, as [store.Store] does.
-func (s *Store) Exists(ctx context.Context) error {
-	return s.handle.Exists(func() (ring.StoreID, error) {
-		st, err := s.read(ctx, clientv3.OpGet(s.key("meta")))
-		if err != nil || !st.has(s.key("meta")) {
-			return 0, err
-		}
-		m, err := decodeMeta(st.read[s.key("meta")])
-		return m.id, err
-	})
 }
 
 // Ping returns an error if the store cannot be used. It changes nothing in the store.

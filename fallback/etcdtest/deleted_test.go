@@ -48,7 +48,7 @@ func TestTrapDeletedPartition(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		gen := kit.Must(owner.Generation(t.Context()))
+		gen := kit.Must(owner.Generation(t.Context(), true))
 		held := []records.Holding{{Partition: 0, Epoch: record.Epoch + 1, Residue: large}, {Partition: 1, Epoch: record.Epoch + 1}}
 		record = kit.Must(owner.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, held))[1].Record
 		if record.Owner != "a" {
@@ -61,11 +61,11 @@ func TestTrapDeletedPartition(t *testing.T) {
 		if err := call(gen); !errors.Is(err, records.ErrGeneration) {
 			t.Errorf("%s after the record was deleted: %v, want ErrGeneration", name, err)
 		}
-		if next := kit.Must(owner.Generation(t.Context())); next == gen || kit.Must(owner.Observe(t.Context(), next, "", 0, nil)).Quarantine == 0 {
+		if next := kit.Must(owner.Generation(t.Context(), true)); next == gen || kit.Must(owner.Observe(t.Context(), next, "", 0, nil)).Quarantine == 0 {
 			t.Errorf("%s begins no quarantine", name)
 		}
 	}
-	gen := kit.Must(newcomer.Generation(t.Context()))
+	gen := kit.Must(newcomer.Generation(t.Context(), true))
 	kit.Must(newcomer.Register(t.Context(), gen, records.Session{Incarnation: "b"}, time.Minute, nil))
 	kit.Eventually(t, "the quarantine is over", func() bool {
 		return kit.Must(newcomer.Observe(t.Context(), gen, "b", 0, nil)).Quarantine == 0
@@ -82,7 +82,7 @@ func TestTrapDeletedSession(t *testing.T) {
 	server := startMembers(t, 1, nil)
 	raw := rawClient(t, server[0])
 	s := openStore(t, storeURL(server))
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	for _, key := range []string{"alive/", "session/"} {
 		incarnation := "without " + key
 		kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: incarnation}, time.Minute, nil))

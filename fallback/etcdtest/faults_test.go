@@ -185,7 +185,7 @@ func TestMemberThatHangs(t *testing.T) {
 			s := newSite(t)
 			handle := kit.Must(etcd.New(s.url, store.Config{Settings: ring.Settings{Cluster: "hangs", TTL: ttl}, NewCluster: true}))
 			defer handle.Close()
-			gen := kit.Must(handle.Generation(t.Context()))
+			gen := kit.Must(handle.Generation(t.Context(), true))
 			for _, way := range []netproxy.Direction{netproxy.ToServer, netproxy.ToClient} {
 				s.proxies[hung].Set(way, netproxy.Fault{Stall: true})
 			}

@@ -100,7 +100,7 @@ func (f *front) LeaseKeepAlive(client pb.Lease_LeaseKeepAliveServer) error {
 func TestTrapStrayRenewal(t *testing.T) {
 	t.Parallel()
 	f, s := startFront(t)
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	f.mu.Lock()
 	f.stray = true
@@ -123,12 +123,12 @@ func TestTrapStrayRenewal(t *testing.T) {
 func TestTrapQuarantineBeforeItsGeneration(t *testing.T) {
 	t.Parallel()
 	f, s := startFront(t)
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	f.mu.Lock()
 	f.asked = nil
 	f.mu.Unlock()
 	kit.Must(f.kv.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("{keyway:keyway}/meta")}))
-	if next := kit.Must(s.Generation(t.Context())); next == gen {
+	if next := kit.Must(s.Generation(t.Context(), true)); next == gen {
 		t.Fatal("no generation has begun")
 	}
 	if want := []string{"grant", "write", "renew"}; !slices.Equal(f.asked, want) {
@@ -140,7 +140,7 @@ func TestTrapQuarantineBeforeItsGeneration(t *testing.T) {
 func TestTrapRenewalWithoutPause(t *testing.T) {
 	t.Parallel()
 	f, s := startFront(t)
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	f.mu.Lock()
 	f.away, f.asked = true, nil
@@ -163,7 +163,7 @@ func TestTrapRenewalWithoutPause(t *testing.T) {
 func TestTrapLeaseEndsBeforeItsRenewal(t *testing.T) {
 	t.Parallel()
 	f, s := startFront(t)
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	f.mu.Lock()
 	f.ended = true

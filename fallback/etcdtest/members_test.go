@@ -24,9 +24,9 @@ func TestTrapMemberOfAnotherCluster(t *testing.T) {
 	for kit.Must(rawClient(t, home).Get(t.Context(), "{keyway:", clientv3.WithPrefix())).Count == 0 { // it begins with any of the two
 		kit.Must(rawClient(t, stray).Delete(t.Context(), "{keyway:", clientv3.WithPrefix()))
 		s = openStore(t, storeURL([]*member{home, stray}))
-		kit.Must(s.Generation(t.Context()))
+		kit.Must(s.Generation(t.Context(), true))
 	}
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	renew := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -59,7 +59,7 @@ func TestLearner(t *testing.T) {
 	t.Cleanup(learner.stop)
 	learner.ready(t)
 	for range 6 { // each begins with any of the two
-		if _, err := openStore(t, storeURL([]*member{voter, learner})).Generation(t.Context()); err != nil {
+		if _, err := openStore(t, storeURL([]*member{voter, learner})).Generation(t.Context(), true); err != nil {
 			t.Error(err)
 		}
 	}

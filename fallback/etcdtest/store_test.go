@@ -33,7 +33,7 @@ func openStore(t *testing.T, url string) *etcd.Store {
 func TestSmallTransactions(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, storeURL(startMembers(t, 1, func(c *embed.Config) { c.MaxTxnOps, c.MaxRequestBytes = 30, 32<<10 })))
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	var holdings []records.Holding
 	for p := range 100 {
 		holdings = append(holdings, records.Holding{Partition: p, Epoch: 1, Residue: []records.Residue{{Key: strings.Repeat("k", 5000), Holder: "a", Token: 1}}})
@@ -54,7 +54,7 @@ func TestSmallTransactions(t *testing.T) {
 func TestTooSmallTransactions(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, storeURL(startMembers(t, 1, func(c *embed.Config) { c.MaxTxnOps = 3 })))
-	if _, err := s.Generation(t.Context()); err == nil || !strings.Contains(err.Error(), "--max-txn-ops") {
+	if _, err := s.Generation(t.Context(), true); err == nil || !strings.Contains(err.Error(), "--max-txn-ops") {
 		t.Errorf("with 3 operations in a transaction: %v", err)
 	}
 }
@@ -89,7 +89,7 @@ func TestTrapOldData(t *testing.T) {
 			t.Parallel()
 			server := startMembers(t, 1, nil)[0]
 			s, other := openStore(t, storeURL([]*member{server})), openStore(t, storeURL([]*member{server}))
-			gen := kit.Must(s.Generation(t.Context()))
+			gen := kit.Must(s.Generation(t.Context(), true))
 			session := records.Session{Incarnation: "a"}
 			kit.Must(s.Register(t.Context(), gen, session, time.Minute, nil))
 			kit.Must(s.Observe(t.Context(), gen, "a", 0, nil))
@@ -102,14 +102,14 @@ func TestTrapOldData(t *testing.T) {
 			record := kit.Must(s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 1}}))[0].Record
 			kit.Must(s.Apply(t.Context(), gen, "a", []records.Change{{Op: records.OpClaim, Partition: 3}}))
 			kit.Must(s.Observe(t.Context(), gen, "a", 0, nil))
-			kit.Must(other.Observe(t.Context(), kit.Must(other.Generation(t.Context())), "", 0, nil))
+			kit.Must(other.Observe(t.Context(), kit.Must(other.Generation(t.Context(), true)), "", 0, nil))
 			server.stop()
 			server.config.Dir = old
 			server.start(t)
 			if err := first(s, gen, server); !errors.Is(err, records.ErrGeneration) {
 				t.Fatalf("the first call gave %v, want ErrGeneration", err)
 			}
-			now := kit.Must(s.Generation(t.Context()))
+			now := kit.Must(s.Generation(t.Context(), true))
 			snapshot, err := s.Observe(t.Context(), now, "", 0, nil)
 			if err != nil || now == gen || snapshot.Quarantine <= 0 || len(snapshot.Sessions) > 0 {
 				t.Errorf("generation %q after %q, %+v, %v, want a quarantine and no session", now, gen, snapshot, err)
@@ -118,7 +118,7 @@ func TestTrapOldData(t *testing.T) {
 			if again.Epoch <= record.Epoch || again.Owner != "a" {
 				t.Errorf("the lost record %v was re-asserted as %v", record, again)
 			}
-			if last := kit.Must(other.Generation(t.Context())); last != now {
+			if last := kit.Must(other.Generation(t.Context(), true)); last != now {
 				t.Errorf("another generation has begun: %q after %q", last, now)
 			}
 		})
@@ -143,22 +143,22 @@ func TestTLSAndUsers(t *testing.T) {
 	tls := kit.Must(transport.TLSInfo{TrustedCAFile: ca.File}.ClientConfig())
 	raw := kit.Must(clientv3.New(clientv3.Config{Endpoints: []string{"https://" + at}, TLS: tls, Logger: zap.NewNop()}))
 	t.Cleanup(func() { raw.Close() })
-	kit.Must(openStore(t, "etcds://"+at+query).Generation(t.Context()))
+	kit.Must(openStore(t, "etcds://"+at+query).Generation(t.Context(), true))
 
 	kit.Must(raw.UserAdd(t.Context(), "root", "s3cret"))
 	kit.Must(raw.UserGrantRole(t.Context(), "root", "root"))
 	kit.Must(raw.UserAdd(t.Context(), "other", "s3cret"))
 	kit.Must(raw.AuthEnable(t.Context()))
-	kit.Must(openStore(t, "etcds://root:s3cret@"+at+query).Generation(t.Context()))
+	kit.Must(openStore(t, "etcds://root:s3cret@"+at+query).Generation(t.Context(), true))
 	for user, want := range map[string]string{"root:wr0ng@": "user and password", "other:s3cret@": "grant the user", "": "user and password"} {
-		_, err := openStore(t, "etcds://"+user+at+query).Generation(t.Context())
+		_, err := openStore(t, "etcds://"+user+at+query).Generation(t.Context(), true)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wr0ng") {
 			t.Errorf("as %q: %v, want %q", user, err, want)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := openStore(t, "etcd://"+at).Generation(ctx); err == nil || !strings.Contains(err.Error(), "etcds://") {
+	if _, err := openStore(t, "etcd://"+at).Generation(ctx, true); err == nil || !strings.Contains(err.Error(), "etcds://") {
 		t.Errorf("without TLS: %v", err)
 	}
 }
@@ -188,7 +188,7 @@ func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the re
 	members := startMembers(t, 1, nil)
 	url := storeURL(members)
 	s, other := openStore(t, url), openStore(t, url)
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	version := int64(0)
 	work := func() {
@@ -222,7 +222,7 @@ func TestRequestsOfAnIdleWorker(t *testing.T) { // alone, since it counts the re
 func TestRequestsOfChanges(t *testing.T) { // alone, since it counts the requests of all servers
 	url := storeURL(startMembers(t, 1, nil))
 	s, other := openStore(t, url), openStore(t, url)
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	for _, name := range []string{"a", "b"} {
 		kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: name}, time.Minute, nil))
 	}

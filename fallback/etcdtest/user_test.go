@@ -38,7 +38,7 @@ func TestLogins(t *testing.T) { // alone, since it counts the requests of all se
 	server := startMembers(t, 1, func(c *embed.Config) { c.BcryptCost = 4 })[0]
 	enableUsers(t, rawClient(t, server))
 	s := openStore(t, strings.Replace(storeURL([]*member{server}), "//", "//root:s3cret@", 1))
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	renew := func() error {
 		_, err := s.Renew(t.Context(), gen, "a", time.Minute)
@@ -136,7 +136,7 @@ func TestUserOfTheEtcdInstalled(t *testing.T) {
 	defer raw.Close()
 	enableUsers(t, raw)
 	s := openStore(t, "etcd://root:s3cret@"+strings.TrimPrefix(client, "http://"))
-	gen := kit.Must(s.Generation(t.Context()))
+	gen := kit.Must(s.Generation(t.Context(), true))
 	kit.Must(s.Register(t.Context(), gen, records.Session{Incarnation: "a"}, time.Minute, nil))
 	stop()
 	stop = start()

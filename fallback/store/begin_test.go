@@ -36,8 +36,8 @@ func TestTrapQuarantineCountsFromTheBeginning(t *testing.T) {
 // A store that was only begun is empty, and is named by who knows its name.
 func TestTrapBegunStoreHasNoIdentity(t *testing.T) {
 	e, _ := begun(t, ring.Settings{}, 0)
-	if err := openStore(t, e.URL(), Config{}).Exists(t.Context()); !errors.Is(err, ring.ErrSettings) {
-		t.Errorf("Exists of a store that was only begun: %v, want ErrSettings", err)
+	if _, err := openStore(t, e.URL(), Config{}).Generation(t.Context(), false); !errors.Is(err, ring.ErrSettings) {
+		t.Errorf("a store that was only begun exists: %v, want ErrSettings", err)
 	}
 	known := ring.NewStoreID(time.Now(), 7)
 	for _, settings := range []ring.Settings{{Store: known}, {}} {

@@ -18,7 +18,7 @@ func BenchmarkStore(b *testing.B) {
 
 func benchmarkStore(b *testing.B, url string) {
 	store := openStore(b, url, Config{NewCluster: true})
-	gen, err := store.Generation(b.Context())
+	gen, err := store.Generation(b.Context(), true)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func onEachClock(t *testing.T, test func(c *clocked)) {
 func (c *clocked) refresh() {
 	c.Helper()
 	var err error
-	if c.gen, err = c.store.Generation(c.Context()); err != nil {
+	if c.gen, err = c.store.Generation(c.Context(), true); err != nil {
 		c.Fatal(err)
 	}
 }

@@ -17,12 +17,12 @@ func TestEmbeddedWantsItsPassword(t *testing.T) {
 	}
 	for _, user := range []*url.Userinfo{nil, url.UserPassword("", "wrong")} {
 		u.User = user
-		_, err := openStore(t, u.String(), Config{}).Generation(t.Context())
+		_, err := openStore(t, u.String(), Config{}).Generation(t.Context(), true)
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("with %v got %v, want a refusal", user, err)
 		}
 	}
-	if gen, err := openStore(t, e.URL(), Config{}).Generation(t.Context()); err != nil || gen == "" {
+	if gen, err := openStore(t, e.URL(), Config{}).Generation(t.Context(), true); err != nil || gen == "" {
 		t.Errorf("with the password got %q, %v", gen, err)
 	}
 }

@@ -44,7 +44,7 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 	if !errors.Is(err, records.ErrGeneration) {
 		t.Errorf("Observe gave %v, want ErrGeneration", err)
 	}
-	next, err := store.Generation(ctx)
+	next, err := store.Generation(ctx, true)
 	if err != nil || next == gen {
 		t.Fatalf("got generation %q, %v after %q", next, err, gen)
 	}
@@ -99,7 +99,7 @@ func renew(ctx context.Context, store storetest.Store, gen, incarnation string, 
 
 func firstGeneration(t *testing.T, store *Store) string {
 	t.Helper()
-	gen, err := store.Generation(t.Context())
+	gen, err := store.Generation(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ func TestMetrics(t *testing.T) {
 	if n := metrictest.Gather(t, s)[idle]; n != 0 {
 		t.Errorf("%v connections before the first call", n)
 	}
-	gen, err := s.Generation(t.Context())
+	gen, err := s.Generation(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

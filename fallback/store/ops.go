@@ -9,25 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/internal/records"
-	"github.com/keyway-go/keyway/ring"
 )
-
-// Exists returns ring.ErrSettings if the store holds nothing of the cluster and the handle does not
-// know it from before. It changes nothing in the store. A process that sees active workers asks
-// first, since they must begin a store of theirs that was emptied. Afterwards Settings knows the
-// store's identity, so that a Generation which finds the data lost restores it.
-func (s *Store) Exists(ctx context.Context) error {
-	return s.handle.Exists(func() (ring.StoreID, error) {
-		text, err := call(ctx, s, func() (string, error) { return s.client.HGet(ctx, s.keys[0], "identity").Result() })
-		switch {
-		case errors.Is(err, redis.Nil):
-			return 0, nil
-		case err != nil:
-			return 0, err
-		}
-		return ring.ParseStoreID(text)
-	})
-}
 
 // Ping returns an error if the store cannot be used. It changes nothing in the store.
 func (s *Store) Ping(ctx context.Context) error {
@@ -65,10 +47,18 @@ func (s *Store) Begin(ctx context.Context) error {
 // process, it begins one with a quarantine. Afterwards Settings knows the store's identity, which
 // outlives generations: a store that has lost it gets it back from the first handle that knows it.
 //
-// The error wraps ring.ErrSettings if the sessions in the store have other settings. When none of
+// A store that holds nothing of the cluster, and that the handle does not know from before, is begun only with begin.
+// Otherwise Generation changes nothing there, and returns an error that wraps ring.ErrSettings. A process that sees
+// active workers asks without begin, since they must begin a store of theirs that was emptied.
+//
+// The error also wraps ring.ErrSettings if the sessions in the store have other settings. When none of
 // them lives, the settings can be replaced, except the number of partitions.
-func (s *Store) Generation(ctx context.Context) (string, error) {
-	f, err := s.run(ctx, s.client, "generation", "")
+func (s *Store) Generation(ctx context.Context, begin bool) (string, error) {
+	identity := s.handle.Identity().String()
+	if !begin && s.Settings().Store == 0 {
+		identity = anyIdentity
+	}
+	f, err := s.runAs(ctx, s.client, identity, "generation", "")
 	if err != nil {
 		return "", err
 	}

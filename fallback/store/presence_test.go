@@ -131,7 +131,7 @@ func TestAnUnusableStoreIsNamed(t *testing.T) {
 			if s.Trouble() != nil {
 				t.Error("there is trouble before the first call")
 			}
-			calls := []func(context.Context) error{s.Ping, func(ctx context.Context) error { _, err := s.Generation(ctx); return err }, s.Ping}
+			calls := []func(context.Context) error{s.Ping, func(ctx context.Context) error { _, err := s.Generation(ctx, true); return err }, s.Ping}
 			for i, call := range calls {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				err := call(ctx)
@@ -310,7 +310,7 @@ func TestTrapUserLacksRights(t *testing.T) {
 		server.CLI(append([]string{"acl", "setuser", "some", "reset", "on", ">secret"}, strings.Fields(rights)...)...)
 		var log bytes.Buffer
 		s := openStore(t, strings.Replace(server.URL(), "//", "//some:secret@", 1), Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), NewCluster: true})
-		_, err := s.Generation(t.Context())
+		_, err := s.Generation(t.Context(), true)
 		if said := log.String() + fmt.Sprint(err); !strings.Contains(said, want) || (want == "users.acl") != (err != nil) || want == "" && log.Len() > 0 {
 			t.Errorf("with %s: %s, want %q", rights, said, want)
 		}

@@ -157,6 +157,9 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 	return s.runAs(ctx, client, s.handle.Identity().String(), name, gen, args...)
 }
 
+// anyIdentity stands for that which the store has. A store without one is not begun.
+const anyIdentity = "any"
+
 // runAs is run with the identity for a store that has none; "" leaves it without.
 func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) (*stores.Fields, error) {
 	publish, newCluster := "PUBLISH", "0"
@@ -196,6 +199,8 @@ func (s *Store) openReply(values []any) (*stores.Fields, error) {
 		return nil, records.ErrGeneration
 	case "gone":
 		return nil, records.ErrSessionGone
+	case "empty":
+		return nil, stores.ErrEmpty
 	case "unsettled":
 		return nil, errUnsettled
 	case "settings":

@@ -38,7 +38,7 @@ func newProxied(t *testing.T) *proxied {
 	}
 	t.Cleanup(func() { p.proxy.Close() })
 	p.store = openStore(t, "redis://"+p.proxy.Addr(), Config{NewCluster: true})
-	if p.gen, err = p.store.Generation(t.Context()); err != nil {
+	if p.gen, err = p.store.Generation(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	for _, inc := range []string{"b", "a"} {
@@ -136,7 +136,7 @@ func TestTrapReplyLostAndRetried(t *testing.T) {
 		},
 		"Observe": func(p *proxied) { p.observe() },
 		"Generation": func(p *proxied) {
-			if gen, err := p.store.Generation(p.Context()); err != nil || gen != p.gen {
+			if gen, err := p.store.Generation(p.Context(), true); err != nil || gen != p.gen {
 				p.Errorf("got %q, %v, want %q", gen, err, p.gen)
 			}
 		},
@@ -158,11 +158,11 @@ func TestTrapReplyLostAtRollover(t *testing.T) {
 	p := newProxied(t)
 	p.server.CLI("flushall")
 	p.proxy.CutNext(netproxy.ToClient)
-	gen, err := p.store.Generation(t.Context())
+	gen, err := p.store.Generation(t.Context(), true)
 	if err != nil || gen == p.gen {
 		t.Fatalf("got %q, %v", gen, err)
 	}
-	if again, err := p.store.Generation(t.Context()); err != nil || again != gen {
+	if again, err := p.store.Generation(t.Context(), true); err != nil || again != gen {
 		t.Errorf("got %q, %v, want %q", again, err, gen)
 	}
 }
@@ -201,7 +201,7 @@ func TestTrapSilentServer(t *testing.T) {
 	p.proxy.Set(netproxy.ToClient, netproxy.Fault{Drop: true})
 	store := openStore(t, "redis://"+p.proxy.Addr()+"?read_timeout=50ms&dial_timeout=50ms", Config{})
 	begin := time.Now()
-	_, err := store.Generation(t.Context())
+	_, err := store.Generation(t.Context(), true)
 	if took := time.Since(begin); err == nil || took > time.Minute {
 		t.Errorf("got %v after %v", err, took)
 	}
@@ -283,7 +283,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	for range p.store.Watch(t.Context()) {
 	}
-	if _, err := p.store.Generation(t.Context()); !errors.Is(err, stores.ErrClosed) {
+	if _, err := p.store.Generation(t.Context(), true); !errors.Is(err, stores.ErrClosed) {
 		t.Errorf("got %v, want ErrClosed", err)
 	}
 	if err := p.store.Close(); err != nil {
@@ -299,7 +299,7 @@ func TestTrapRedisMayEvictOrForget(t *testing.T) {
 	}
 	s := open(redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL())
 	for range 2 {
-		if _, err := s.Generation(t.Context()); err != nil {
+		if _, err := s.Generation(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -310,7 +310,7 @@ func TestTrapRedisMayEvictOrForget(t *testing.T) {
 	}
 	log.Reset()
 	for _, url := range []string{redistest.Start(t, "--appendonly", "yes").URL(), startEmbedded(t).URL()} {
-		if _, err := open(url).Generation(t.Context()); err != nil {
+		if _, err := open(url).Generation(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -384,7 +384,7 @@ func TestTrapRedisIsFull(t *testing.T) {
 		t.Errorf("got %+v, want sessions a and c, and b released", s)
 	}
 	p.server.CLI("flushall")
-	if gen, err := p.store.Generation(ctx); err != nil || gen == p.gen {
+	if gen, err := p.store.Generation(ctx, true); err != nil || gen == p.gen {
 		t.Errorf("after a flush Generation gave %q, %v", gen, err)
 	}
 }
@@ -423,7 +423,7 @@ func TestClustersAreSeparate(t *testing.T) {
 	t.Parallel()
 	p := newProxied(t)
 	other := openStore(t, p.server.URL(), Config{Settings: ring.Settings{Cluster: "other"}, NewCluster: true})
-	gen, err := other.Generation(t.Context())
+	gen, err := other.Generation(t.Context(), true)
 	if err != nil || gen == p.gen {
 		t.Fatalf("got %q, %v", gen, err)
 	}

@@ -31,13 +31,8 @@ func far[T any](s *farStore, ask func() (T, error)) (T, error) {
 	return none, errCut
 }
 
-func (s *farStore) Exists(ctx context.Context) error {
-	_, err := far(s, func() (any, error) { return nil, s.Store.Exists(ctx) })
-	return err
-}
-
-func (s *farStore) Generation(ctx context.Context) (string, error) {
-	return far(s, func() (string, error) { return s.Store.Generation(ctx) })
+func (s *farStore) Generation(ctx context.Context, begin bool) (string, error) {
+	return far(s, func() (string, error) { return s.Store.Generation(ctx, begin) })
 }
 
 func (s *farStore) Register(ctx context.Context, generation string, session records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error) {

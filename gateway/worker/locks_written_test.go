@@ -79,7 +79,7 @@ func heldPair(t *testing.T) (s *heldStore, a, b *site.Worker, keys []string, toA
 // kept is how many locks the store keeps for the partition of a key, which w owns.
 func (s *heldStore) kept(t *testing.T, w *site.Worker, key string) int {
 	t.Helper()
-	gen, err := s.Generation(t.Context())
+	gen, err := s.Generation(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (a *accused) book() string {
 	a.t.Helper()
 	s, err := a.store.Observe(a.t.Context(), "", a.Incarnation(), 0, nil)
 	if errors.Is(err, records.ErrGeneration) {
-		generation, failed := a.store.Generation(a.t.Context())
+		generation, failed := a.store.Generation(a.t.Context(), true)
 		if failed != nil {
 			a.t.Fatal(failed)
 		}

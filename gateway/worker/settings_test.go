@@ -102,9 +102,8 @@ func TestTrapTwoStores(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := site.New(t, 16)
 				first := c.StartOwner()
-				second := c.Start(func(cfg *worker.Config) {
-					cfg.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: id}, NewCluster: true})
-				})
+				other := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, TTL: kit.TTL, Store: id}, NewCluster: true})
+				second := c.Start(func(cfg *worker.Config) { cfg.Store = other })
 				soon, cancel := context.WithTimeout(t.Context(), time.Second) // before it is refused
 				defer cancel()
 				if err := second.Await(soon); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "--redis") {
@@ -120,6 +119,9 @@ func TestTrapTwoStores(t *testing.T) {
 				}
 				if err := first.Ready(); err != nil || first.Serving() != 16 {
 					t.Errorf("the first one serves %d partitions: %v", first.Serving(), err)
+				}
+				if _, err := other.Generation(t.Context(), false); id == 0 && !errors.Is(err, ring.ErrSettings) {
+					t.Errorf("the second one has begun its empty store: %v", err)
 				}
 			})
 		})
@@ -342,10 +344,9 @@ type becoming struct {
 	now atomic.Pointer[memstore.Store]
 }
 
-func (b *becoming) Settings() ring.Settings          { return b.now.Load().Settings() }
-func (b *becoming) Exists(ctx context.Context) error { return b.now.Load().Exists(ctx) }
-func (b *becoming) Generation(ctx context.Context) (string, error) {
-	return b.now.Load().Generation(ctx)
+func (b *becoming) Settings() ring.Settings { return b.now.Load().Settings() }
+func (b *becoming) Generation(ctx context.Context, begin bool) (string, error) {
+	return b.now.Load().Generation(ctx, begin)
 }
 func (b *becoming) Register(ctx context.Context, gen string, s records.Session, ttl time.Duration, h []records.Holding) ([]records.PartitionState, error) {
 	return b.now.Load().Register(ctx, gen, s, ttl, h)

@@ -248,7 +248,7 @@ func TestDrainWaitsForHandlers(t *testing.T) {
 		if err := a.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Drain: %v, want a deadline, since a handler runs", err)
 		}
-		snapshot, err := c.Store.Observe(t.Context(), kit.Must(c.Store.Generation(t.Context())), "", 0, nil)
+		snapshot, err := c.Store.Observe(t.Context(), kit.Must(c.Store.Generation(t.Context(), true)), "", 0, nil)
 		if err != nil || len(snapshot.Sessions) != 1 {
 			t.Errorf("the session was released while a handler runs: %+v, %v", snapshot.Sessions, err)
 		}

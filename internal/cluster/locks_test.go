@@ -165,7 +165,7 @@ func (l *longLocks) written(s *store.Store, before string) (gen string) {
 	l.t.Helper()
 	kept, err := 0, error(nil)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if gen, err = s.Generation(l.t.Context()); err != nil || gen == before {
+		if gen, err = s.Generation(l.t.Context(), true); err != nil || gen == before {
 			continue
 		}
 		var all, own records.Snapshot

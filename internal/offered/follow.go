@@ -36,8 +36,7 @@ type Follower struct {
 // Asked is what a Follower asks a store.
 type Asked interface {
 	Settings() ring.Settings
-	Exists(ctx context.Context) error
-	Generation(ctx context.Context) (string, error)
+	Generation(ctx context.Context, begin bool) (string, error)
 	Ping(ctx context.Context) error
 	Peers(ctx context.Context) ([]string, error)
 }
@@ -74,11 +73,7 @@ func (f *Follower) compare(ctx context.Context) (known bool) {
 		}
 		return false
 	}
-	err := f.Store.Exists(ctx)
-	if err == nil {
-		_, err = f.Store.Generation(ctx)
-	}
-	if err != nil {
+	if _, err := f.Store.Generation(ctx, false); err != nil {
 		f.noteReading(fmt.Errorf("%w (worker %q at %s uses store %v)", err, worker.Name, worker.Gossip, worker.StoreID))
 		return false
 	}

@@ -85,7 +85,7 @@ func TestFollowsOfferedStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	hints := s.Watch(t.Context())
-	latest, err := s.Generation(t.Context())
+	latest, err := s.Generation(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestFollowsOfferedStore(t *testing.T) {
 		}
 		// A connection to the store before may end a little later than that for hints.
 		kit.Eventually(t, "calls go to the store that is offered", func() bool {
-			next, err := s.Generation(t.Context())
+			next, err := s.Generation(t.Context(), true)
 			if err != nil || next == latest {
 				return false
 			}
@@ -109,7 +109,7 @@ func TestFollowsOfferedStore(t *testing.T) {
 	members.set("unusable")
 	kit.Eventually(t, "a store that cannot be used is refused", func() bool { return strings.Contains(log.String(), "cannot be used") })
 
-	if now, err := s.Generation(t.Context()); err != nil || now != latest {
+	if now, err := s.Generation(t.Context(), true); err != nil || now != latest {
 		t.Errorf("with an offer that cannot be used: %v, %v; want the store before", now, err)
 	}
 	members.setView(routers(urls[1:2]), routers(urls[2:]))

@@ -117,7 +117,7 @@ func (s *countedStore) Register(ctx context.Context, generation string, session 
 	return s.Store.Register(ctx, generation, session, ttl, holdings)
 }
 
-func (s *countedStore) Generation(ctx context.Context) (string, error) {
+func (s *countedStore) Generation(ctx context.Context, begin bool) (string, error) {
 	s.count(&s.calls.others)
-	return s.Store.Generation(ctx)
+	return s.Store.Generation(ctx, begin)
 }

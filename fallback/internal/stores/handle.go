@@ -78,25 +78,6 @@ func (h *Handle) Learn(gen string, id ring.StoreID) bool {
 	return true
 }
 
-// Exists returns [ErrEmpty] if the store holds nothing of the cluster: identity, which asks for the store's, then returns
-// 0. It asks for nothing if the identity is known, and learns it otherwise.
-func (h *Handle) Exists(identity func() (ring.StoreID, error)) error {
-	if h.Settings().Store != 0 {
-		return nil
-	}
-	id, err := identity()
-	if err == nil && id == 0 {
-		err = ErrEmpty
-	}
-	if err != nil {
-		return h.Failed("exists", err)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.id = cmp.Or(h.id, id)
-	return nil
-}
-
 // Knows reports whether a generation was learned.
 func (h *Handle) Knows(gen string) bool {
 	h.mu.Lock()

@@ -72,6 +72,9 @@ local function begin()
   publish()
 end
 
+if not identity and IDENTITY == 'any' then
+  return {'empty'}
+end
 if over then
   begin()
 elseif not identity and NEW == '1' and redis.call('HLEN', PARTITIONS) == 1 then

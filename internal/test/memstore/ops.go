@@ -15,19 +15,11 @@ import (
 
 var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --store or --redis", ring.ErrSettings)
 
-// Exists does as store.Store.Exists does.
-func (m *Store) Exists(context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.id = cmp.Or(m.id, m.data.id)
-	if m.id == 0 {
-		return fmt.Errorf("store: exists in memory: %w", errEmpty)
-	}
-	return nil
-}
-
 // Generation does as store.Store.Generation does.
-func (m *Store) Generation(ctx context.Context) (generation string, err error) {
+func (m *Store) Generation(ctx context.Context, begin bool) (generation string, err error) {
+	if !begin && !m.named() {
+		return "", fmt.Errorf("store: generation in memory: %w", errEmpty)
+	}
 	err = m.step(ctx, "generation", "", func(*change) error {
 		m.NewCluster = false
 		m.id = m.data.id
@@ -35,6 +27,13 @@ func (m *Store) Generation(ctx context.Context) (generation string, err error) {
 		return nil
 	})
 	return generation, err
+}
+
+// named reports whether the store has an identity, or has had one.
+func (m *Store) named() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id != 0 || m.data.id != 0
 }
 
 // Register does as store.Store.Register does.

@@ -14,7 +14,7 @@ var generationTests = []test{
 		r.begin()
 		other := r.h.Open(r.T, false)
 		for _, s := range []Store{r.store, other, other} {
-			gen, err := s.Generation(r.Context())
+			gen, err := s.Generation(r.Context(), true)
 			r.must(err)
 			if gen != r.gen {
 				r.Errorf("got generation %q, want %q", gen, r.gen)

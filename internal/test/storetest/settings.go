@@ -16,19 +16,22 @@ var settingsTests = []test{
 			r.Fatal("the store has no identity")
 		}
 		other := r.h.Open(r.T, false)
-		if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
+		if _, err := other.Generation(r.Context(), true); err != nil || other.Settings().Store != id {
 			r.Errorf("another handle sees %v, %v, want %v", other.Settings().Store, err, id)
 		}
 	}},
-	{"EmptyStoreDoesNotExist", func(r *run) {
+	{"EmptyStoreBeginsOnlyIfItMay", func(r *run) {
 		r.store = r.h.Open(r.T, true)
-		r.wantErr("Exists of an empty store", r.store.Exists(r.Context()), ring.ErrSettings)
+		r.wantErr("an empty store that is not to begin", only(r.store.Generation(r.Context(), false)), ring.ErrSettings)
 		r.refresh()
 		if left := r.observe(0).Quarantine; left != 0 {
-			r.Errorf("asking whether it exists began a quarantine of %v", left)
+			r.Errorf("asking for what exists began a quarantine of %v", left)
 		}
-		r.must(r.store.Exists(r.Context()))
-		r.must(r.h.Open(r.T, false).Exists(r.Context()))
+		for _, s := range []Store{r.store, r.h.Open(r.T, false)} {
+			if gen, err := s.Generation(r.Context(), false); err != nil || gen != r.gen {
+				r.Errorf("got the generation %q, %v; want %q", gen, err, r.gen)
+			}
+		}
 	}},
 }
 
@@ -37,7 +40,7 @@ var handleTests = []test{
 		others := r.others()
 		r.begin().register("a")
 		for setting, other := range others {
-			_, err := other.Generation(r.Context())
+			_, err := other.Generation(r.Context(), true)
 			if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
 				r.Errorf("Generation with another %s: %v", setting, err)
 			}
@@ -54,11 +57,11 @@ var handleTests = []test{
 		r.begin().register("a")
 		r.must(r.store.Release(r.Context(), "a"))
 		longer := others["session TTL"]
-		gen, err := longer.Generation(r.Context())
+		gen, err := longer.Generation(r.Context(), true)
 		r.must(err)
 		_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
 		r.wantErr("the first Register of other settings", err, records.ErrGeneration)
-		gen, err = longer.Generation(r.Context())
+		gen, err = longer.Generation(r.Context(), true)
 		r.must(err)
 		_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
 		r.must(err)
@@ -67,9 +70,9 @@ var handleTests = []test{
 		if q := snapshot.Quarantine; q <= r.h.TTL || q > 3*r.h.TTL {
 			r.Errorf("a quarantine of %v, want one of the longer TTL, %v", q, 3*r.h.TTL)
 		}
-		_, err = r.store.Generation(r.Context())
+		_, err = r.store.Generation(r.Context(), true)
 		r.wantErr("Generation with the former settings", err, ring.ErrSettings)
-		_, err = others["number of partitions"].Generation(r.Context())
+		_, err = others["number of partitions"].Generation(r.Context(), true)
 		r.wantErr("Generation with another number of partitions", err, ring.ErrSettings)
 	}},
 }
@@ -82,22 +85,21 @@ var identityTests = []test{
 			event()
 			r.until("the store answers", func() bool { return isDefinite(r.renew("a", long)) })
 			other := r.h.Open(r.T, false)
-			if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
+			if _, err := other.Generation(r.Context(), true); err != nil || other.Settings().Store != id {
 				r.Errorf("after %s another handle sees %v, %v, want %v", name, other.Settings().Store, err, id)
 			}
 			r.refresh()
 		}
 	}},
-	// A handle that has seen that the store exists, and no more,
-	// gives it back the identity that it had.
+	// A handle that did not begin the store, but has seen it, gives it back the identity that it had.
 	{"TrapLostAfterItExisted", func(r *run) {
 		r.begin()
 		id := r.store.Settings().Store
 		other := r.h.Open(r.T, false)
-		r.must(other.Exists(r.Context()))
+		r.must(only(other.Generation(r.Context(), false)))
 		r.h.Lose()
 		r.until("the store answers", func() bool {
-			_, err := other.Generation(r.Context())
+			_, err := other.Generation(r.Context(), false)
 			return err == nil
 		})
 		if now := other.Settings().Store; now != id {

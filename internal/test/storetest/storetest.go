@@ -111,7 +111,7 @@ func (r *run) beginQuarantined() *run {
 
 func (r *run) refresh() {
 	r.Helper()
-	gen, err := r.store.Generation(r.Context())
+	gen, err := r.store.Generation(r.Context(), true)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -43,12 +43,11 @@ type Store interface {
 	// 0 until Generation has learnt it, and then what the latest has found: the same in all
 	// processes that use the store. A store that has none, 0 for good, is not compared.
 	Settings() ring.Settings
-	// Exists returns an error that wraps [ring.ErrSettings] if the store is
-	// empty and was not known to the process before. It changes nothing.
-	Exists(ctx context.Context) error
 	// Generation returns the generation of the store's data, after having
 	// begun a new one where the data is of another life of the server.
-	Generation(ctx context.Context) (string, error)
+	// Unless begin, a store that is empty and was not known to the process
+	// before stays as it is, and the error wraps [ring.ErrSettings].
+	Generation(ctx context.Context, begin bool) (string, error)
 	// Register creates the session, or creates it anew after a loss of data, and asserts what it
 	// holds, in one step. It returns the state of each holding's partition.
 	Register(ctx context.Context, generation string, s records.Session, ttl time.Duration, holdings []records.Holding) ([]records.PartitionState, error)

@@ -255,13 +255,8 @@ func (s *Shell) call(l *life, call handoff.StoreCall) {
 	switch e := call.(type) {
 	case handoff.FetchGeneration:
 		kind = callGeneration
-		if s.used() {
-			r.Err = store.Exists(ctx)
-		}
-		if r.Err == nil {
-			r.Generation, r.Err = store.Generation(ctx)
-			id = store.Settings().Store
-		}
+		r.Generation, r.Err = store.Generation(ctx, !s.used())
+		id = store.Settings().Store
 	case handoff.Register:
 		kind = callRegister
 		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.cfg.Settings.TTL, e.Holdings)
