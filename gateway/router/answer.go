@@ -65,9 +65,6 @@ func (x *upstreamRequest) reply(a *answer) {
 	if dated := addFields(c, a.Fields); !dated && x.source.server != nil {
 		c.field("Date", x.source.server.dateText())
 	}
-	if via := x.router.cfg.Via; via != "" {
-		c.field("Via", "1.1 "+via)
-	}
 	framing := http1.Framing{Method: x.Request.Method, Status: a.Status, Length: a.Length, Close: a.close}
 	c.head(framing)
 	if err := a.copyBody(c, framing); err != nil {

@@ -89,7 +89,7 @@ type forwardedTo struct {
 
 // appendForwarding appends the fields that describe this hop in a request for the host, after
 // values of the same names in prior.
-func (s *source) appendForwarding(f link.Fields, host string, tls bool, via string, prior []h2.Field) link.Fields {
+func (s *source) appendForwarding(f link.Fields, host string, tls bool, prior []h2.Field) link.Fields {
 	if last := s.forwarded.Load(); prior == nil && last != nil && last.host == host && last.tls == tls {
 		return append(f, last.fields...)
 	}
@@ -99,9 +99,6 @@ func (s *source) appendForwarding(f link.Fields, host string, tls bool, via stri
 			value = strings.Join(append(appendValues(nil, prior, forwardingNames[i]), value), ", ")
 		}
 		f = link.AppendField(f, forwardingNames[i], value)
-	}
-	if via != "" {
-		f = link.AppendField(f, "Via", s.version+" "+via)
 	}
 	if prior == nil && s.server != nil {
 		s.forwarded.Store(&forwardedTo{strings.Clone(host), tls, slices.Clone(f[begin:])})

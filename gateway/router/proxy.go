@@ -32,9 +32,6 @@ func (x *upstreamRequest) tunnel(app io.ReadWriteCloser, asked, switched string)
 			head = http1.AppendField(head, name, value)
 		}
 	}
-	if via := x.router.cfg.Via; via != "" {
-		head = http1.AppendField(head, "Via", "1.1 "+via)
-	}
 	if _, err := conn.Write(append(head, "Connection: Upgrade\r\nUpgrade: "+switched+"\r\n\r\n"...)); err != nil {
 		return nil // there is nobody to tell
 	}

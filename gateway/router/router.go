@@ -122,10 +122,6 @@ type Config struct {
 	// either, a request is answered with 503. Default: a quarter of MaxConnections, at least 64.
 	MaxConnectionsPerClient int
 
-	// Via is the pseudonym that the router adds to the header Via (RFC 9110,
-	// section 7.6.3) of requests and responses. Default: none.
-	Via string
-
 	// AccessLog gets a line for answered requests. Its creator starts and closes it. Default: none.
 	AccessLog *accesslog.Log
 

@@ -269,7 +269,7 @@ func (x *upstreamRequest) appendFields() {
 		}
 		f = link.AppendField(f, name, x.fields[i].Value)
 	}
-	f = x.source.appendForwarding(f, x.Request.Host, x.tls, x.router.cfg.Via, prior)
+	f = x.source.appendForwarding(f, x.Request.Host, x.tls, prior)
 	x.memory.request, x.Request.Fields = f, f
 	if x.Request.Client = x.source.id; trusted {
 		x.Request.Client = x.source.originID(x.router, x.forwarded())
