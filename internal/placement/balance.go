@@ -294,7 +294,7 @@ func (b *balance) move(p int, to int32) bool {
 		return false
 	}
 	from := b.owner(p)
-	b.moves = append(b.moves, Move{p, b.workers[from].Name, b.workers[to].Name, share, home})
+	b.moves = append(b.moves, Move{p, b.workers[from].Name, b.workers[to].Name, share})
 	b.budget, b.placed, b.fixed[p] = b.budget-share, placed, true
 	if b.at[p] = to; home {
 		b.at[p] = none

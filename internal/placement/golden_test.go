@@ -118,7 +118,7 @@ func (s *script) round() {
 	}
 	for _, m := range why.Moves {
 		fmt.Fprintf(&b, ", p%d %s→%s", m.Partition, m.From, m.To)
-		if m.Home {
+		if s.c.Workers[s.c.Ring[m.Partition]].Name == m.To {
 			b.WriteString(" home")
 		}
 	}

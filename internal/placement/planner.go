@@ -83,7 +83,6 @@ type Move struct {
 	Partition int
 	From, To  string
 	Share     float64 // of the load
-	Home      bool    // To is the owner by the ring: a placement ends
 }
 
 // Planner is the memory of a balancer between rounds. It is for one goroutine.
