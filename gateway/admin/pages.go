@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/placement"
@@ -85,19 +84,12 @@ func askedBy(r *http.Request) string {
 	return fmt.Sprintf("%.64q from %s", r.URL.Query().Get("by"), r.RemoteAddr)
 }
 
-// hotDefault is how many keys /hot shows.
-const hotDefault = 20
+// maxHot is how many keys /hot shows.
+const maxHot = 20
 
 func (a *admin) hot(r *http.Request) (any, error) {
-	n := hotDefault
-	if text := r.URL.Query().Get("n"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil || n < 1 {
-			return nil, badRequest("n is %q, want a number of keys (use %s?n=20)", text, r.URL.Path)
-		}
-	}
 	hot := hotOf(a.cfg.Operator.Workers(r.Context()))
-	hot.Keys = hot.Keys[:min(n, len(hot.Keys))]
+	hot.Keys = hot.Keys[:min(maxHot, len(hot.Keys))]
 	return hot, nil
 }
 

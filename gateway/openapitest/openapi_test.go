@@ -45,7 +45,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		{"GET", s.Admin + "/", 200}, {"GET", s.Admin + "/events", 200}, {"GET", s.Admin + "/healthz", 200}, {"GET", s.Admin + "/readyz", 200}, {"GET", s.Admin + "/members", 200},
 		{"GET", s.Admin + "/ring", 200}, {"GET", s.Admin + "/explain?key=" + key, 200},
 		{"GET", s.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", s.Admin + "/explain", 400}, {"GET", s.Admin + "/explain?key=deadly", 200},
-		{"GET", s.Admin + "/workers", 200}, {"GET", s.Admin + "/moves", 200}, {"GET", s.Admin + "/hot", 200}, {"GET", s.Admin + "/hot?n=x", 400}, {"GET", s.Admin + "/loads", 200}, {"GET", s.Admin + "/routes", 200},
+		{"GET", s.Admin + "/workers", 200}, {"GET", s.Admin + "/moves", 200}, {"GET", s.Admin + "/hot", 200}, {"GET", s.Admin + "/loads", 200}, {"GET", s.Admin + "/routes", 200},
 		{"GET", s.Admin + "/locks", 200}, {"GET", s.Admin + "/locks?after=k", 200}, {"POST", s.Admin + "/unlock?key=free", 404}, {"POST", s.Admin + "/unlock", 400},
 		{"POST", s.Admin + "/release?key=deadly", 200}, {"POST", s.Admin + "/release?key=free", 404}, {"POST", s.Admin + "/release", 400},
 		{"GET", s.Admin + "/metrics", 200}, {"GET", s.Admin + "/debug/pprof/heap", 200}, {"GET", s.Admin + "/debug/pprof/goroutine?debug=1", 200},
