@@ -152,7 +152,7 @@ func (n *Node) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector]: it collects the metrics of the node's worker,
-// membership, store and Handler, which docs/metrics.md describes. Config.Admin serves them at /metrics;
+// membership and Handler, which docs/metrics.md describes. Config.Admin serves them at /metrics;
 // register the node in a registry of the program to have them there. Several nodes of one process
 // then need a distinguishing label each, such as [prometheus.WrapRegistererWith] adds.
 func (n *Node) Collect(ch chan<- prometheus.Metric) {
@@ -163,9 +163,6 @@ func (n *Node) Collect(ch chan<- prometheus.Metric) {
 
 func (n *Node) collectors() []prometheus.Collector {
 	parts := []prometheus.Collector{n.worker, n.members}
-	if store, ok := n.store.(prometheus.Collector); ok {
-		parts = append(parts, store)
-	}
 	if door := n.door.Load(); door != nil {
 		parts = append(parts, door)
 	}
