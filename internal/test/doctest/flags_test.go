@@ -53,7 +53,7 @@ func TestFlags(t *testing.T) {
 	}
 	var got strings.Builder
 	for _, c := range []struct{ command, program string }{
-		{"router", programs.Router}, {"worker", programs.Worker}, {"router ctl", programs.Router},
+		{"router", programs.Router}, {"worker", programs.Worker}, {"router check", programs.Router}, {"router ctl", programs.Router},
 	} {
 		_, command, _ := strings.Cut(c.command, " ")
 		help, err := exec.CommandContext(t.Context(), c.program, append(strings.Fields(command), "--help")...).Output()
