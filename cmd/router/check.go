@@ -2,23 +2,35 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/keysource"
 	"github.com/keyway-go/keyway/internal/routes"
+	"github.com/keyway-go/keyway/ring"
 )
 
-const aboutCheck = `Router check FILE looks for mistakes in a file of --routes, and shows its routes. For the
-route and the key of a request, ask a router: router ctl explain --request.`
+const aboutCheck = `Router check FILE looks for mistakes in a file of --routes, and shows its routes. With
+--request it says which of them a request takes, and with which key.`
 
 // check is the command check. It returns a usage error for a file with mistakes.
 func check(args []string, stdout io.Writer) error {
+	var request string
+	var headers []string
+	partitions := ring.Settings{}.WithDefaults().Ring.Partitions
 	f := cli.NewFlags("router check", aboutCheck)
 	f.Args = "FILE"
+	f.String(&request, "request", "", "`request`, such as 'POST http://shop.example/orders/42', whose route and key are shown")
+	f.Need("request", func() {
+		f.List(&headers, "header", "\n", nil, "`field` of that request, such as 'X-Key: 7'; may be repeated")
+	})
+	f.Int(&partitions, "partitions", partitions, 1, "`number` of partitions, as members have it")
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
@@ -31,6 +43,9 @@ func check(args []string, stdout io.Writer) error {
 	table, err := routes.Load(f.Words[0])
 	if err != nil {
 		return cli.Usagef("%v", err)
+	}
+	if request != "" {
+		return showRequest(stdout, table, request, headers, partitions)
 	}
 	return showRoutes(stdout, table)
 }
@@ -101,4 +116,31 @@ func keyText(r *routes.Route) string {
 		return text + "; without: " + r.WithoutKey.String()
 	}
 	return text
+}
+
+// showRequest writes what becomes of a request.
+func showRequest(w io.Writer, table *routes.Table, request string, headers []string, partitions int) error {
+	method, target, _ := strings.Cut(request, " ")
+	r, err := keysource.Describe(method, strings.TrimSpace(target), "", headers)
+	if err != nil {
+		return cli.Usagef("--request: want a method and a URL, such as 'POST http://shop.example/orders/42': %v", err)
+	}
+	req := keysource.Of(r)
+	route, preflight, err := table.Find(r.Method, req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", request, err)
+	}
+	key, err := route.Key(req, new([]byte))
+	if errors.Is(err, gateway.ErrNoKey) {
+		without := route.WithoutKey
+		without.Any = without.Any || preflight && without.Preflights()
+		_, err = fmt.Fprintf(w, "route %s (line %d), no key: %s\n", route.Name, route.Line, without)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("route %s (line %d): %w", route.Name, route.Line, err)
+	}
+	p := ring.Config{Partitions: partitions}.Partition(key)
+	_, err = fmt.Fprintf(w, "route %s (line %d), key %q, partition %d of %d\n", route.Name, route.Line, key, p, partitions)
+	return err
 }

@@ -148,7 +148,12 @@ func TestRoutesFlags(t *testing.T) {
 		{[]string{"--without-key", "maybe"}, "--without-key: without-key is none of"},
 		{[]string{"check"}, "router check FILE"},
 		{[]string{"check", bad}, bad + ":1:20: unknown field \"kye\""},
+		{[]string{"check", good, "--request", "x"}, "want a method and a URL"},
 		{[]string{"check", good, "more"}, "unexpected argument"},
+		{[]string{"check", good, "--header", "X-Key: 7"}, "--header has no effect without --request"},
+		{[]string{"check", good, "--request", "GET http://h/a#b"}, "without a #"},
+		{[]string{"check", good, "--request", "GET shop.example/a"}, "neither a URL"}, // which has no host
+		{[]string{"check", good, "--request", "GET http://h/a", "--header", "X-Key"}, "NAME: VALUE"},
 	} {
 		err := run(t.Context(), tt.args, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || cli.ExitCode(err) != 2 {
@@ -176,16 +181,28 @@ routes:
 - name: rest
   without-key: any
 `)
-	want := "NAME    MATCH                          KEY                                        MODE\n" +
-		"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  serialize\n" +
-		"pay     POST /pay                      header:X-Pay                               auto\n" +
-		"rest    all                            none: any                                  auto\n" +
-		"The app must find the same key as the router, or take it from Keyway-Key: orders (path:/orders/{key}).\n" +
-		"warning: requests without a key run at the same app, with no key held: rest (line 11). If the app takes one of them for a request of a route with keys, two run at once (keys: orders, pay)."
-	var out bytes.Buffer
-	err := run(t.Context(), []string{"check", file}, &out, io.Discard)
-	if got := strings.Join(strings.Fields(out.String()), " "); err != nil || !strings.HasPrefix(got, strings.Join(strings.Fields(want), " ")) {
-		t.Errorf("%v\n%s", err, out.String())
+	preflight := []string{"--header", "Origin: http://other", "--header", "Access-Control-Request-Method: POST"}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "NAME    MATCH                          KEY                                        MODE\n" +
+			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  serialize\n" +
+			"pay     POST /pay                      header:X-Pay                               auto\n" +
+			"rest    all                            none: any                                  auto\n" +
+			"The app must find the same key as the router, or take it from Keyway-Key: orders (path:/orders/{key}).\n" +
+			"warning: requests without a key run at the same app, with no key held: rest (line 11). If the app takes one of them for a request of a route with keys, two run at once (keys: orders, pay)."},
+		{[]string{"--request", "POST http://shop.example/orders/42"}, "route orders (line 3), key \"o:42\", partition "},
+		{[]string{"--request", "GET http://shop.example/orders/42", "--header", "X-Key: 1"}, "route rest (line 11), no key: any\n"},
+		{[]string{"--request", "POST http://h/pay"}, "route pay (line 10), no key: reject\n"},
+		{append([]string{"--request", "OPTIONS http://h/pay"}, preflight...), "route pay (line 10), no key: any\n"},
+		{append([]string{"--request", "OPTIONS http://shop.example/orders/42"}, preflight...), "route orders (line 3), key \"o:42\", partition "},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), append([]string{"check", file}, tt.args...), &out, io.Discard)
+		if got := strings.Join(strings.Fields(out.String()), " "); err != nil || !strings.HasPrefix(got, strings.Join(strings.Fields(tt.want), " ")) {
+			t.Errorf("%q: %v\n%s", tt.args, err, out.String())
+		}
 	}
 }
 
