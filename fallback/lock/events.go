@@ -101,8 +101,8 @@ func (l *Locker) emit(ctx context.Context, what event, of ask, err error, attrs 
 	l.cfg.Logger.LogAttrs(ctx, kind.level, "lock "+kind.text, all...)
 }
 
-// emitOf counts and logs an event of a lock that is or was held. t is nil for one that was passed on to
-// a caller that has not begun.
+// emitOf counts and logs an event of a lock that is or was held. t is nil for a lock that was passed
+// on, while its next caller has not begun.
 func (l *Locker) emitOf(ctx context.Context, what event, t *holding.Tenure, of ask, err error) {
 	var attrs []slog.Attr
 	if t != nil {

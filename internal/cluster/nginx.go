@@ -23,9 +23,8 @@ type Nginx struct {
 	Upstreams   []string
 }
 
-// nginxConfig keeps as many idle connections to upstreams as there can be
-// requests, unless each is to have a fresh one, writes no answer to the disk, and does nothing that a comparison
-// does not need.
+// nginxConfig keeps as many idle connections to upstreams as there can be requests, unless each has
+// a fresh one. It writes no answer to the disk, and does nothing that a comparison does not need.
 var nginxConfig = template.Must(template.New("nginx.conf").Parse(`
 {{if .Root}}user root;
 {{end}}daemon off;
