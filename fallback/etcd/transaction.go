@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/keyway-go/keyway/fallback/internal/stores"
@@ -194,10 +195,20 @@ func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err er
 	if kv != nil && st.behind && !known { // whoever began it has seen to what was lost
 		s.beginLife(st.Header.Revision)
 	}
-	if kv == nil || m.cluster != st.Header.ClusterId || st.behind && known {
+	over := kv == nil || m.cluster != st.Header.ClusterId || st.behind && known
+	if lease, begun := s.begun.Load(m.generation); begun && !over {
+		// Until it was written, sessions of the generation before may have been renewed.
+		err := s.prolong(ctx, s.client, lease.(clientv3.LeaseID))
+		if over = errors.Is(err, rpctypes.ErrLeaseNotFound); err != nil && !over {
+			return m, err
+		}
+	}
+	if over {
 		return m, cmp.Or(s.beginGeneration(ctx, m, m.settings), errBegun)
 	}
-	s.handle.Learn(m.generation, m.id)
+	if s.handle.Learn(m.generation, m.id) {
+		s.begun.Clear()
+	}
 	if gen != "" && gen != existing && gen != m.generation {
 		err = records.ErrGeneration
 	}
@@ -205,7 +216,8 @@ func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err er
 }
 
 // beginGeneration begins a generation in place of an old one, unless another process has. The sessions of the new one
-// must have settings, by default the store's own. The quarantine lasts for the longer one of the two TTLs.
+// must have settings, by default the store's own. The quarantine lasts for the longer one of the two TTLs. Its lease runs
+// before it is written, so enter prolongs it.
 func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) error {
 	there, err := s.read(ctx, clientv3.OpGet(s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()))
 	if err != nil {
@@ -221,24 +233,21 @@ func (s *Store) beginGeneration(ctx context.Context, old meta, settings string) 
 	for _, prefix := range []string{"session/", "alive/", "gone/"} {
 		ops = append(ops, clientv3.OpDelete(s.key(prefix), clientv3.WithPrefix()))
 	}
-	var lease clientv3.LeaseID
 	if skip {
 		ops = append(ops, clientv3.OpDelete(s.key("quarantine")))
 	} else {
-		if lease, err = s.grant(ctx, quarantine); err != nil {
+		lease, err := s.grant(ctx, quarantine)
+		if err != nil {
 			return err
 		}
+		s.begun.Store(m.generation, lease)
 		ops = append(ops, clientv3.OpPut(s.key("quarantine"), number(time.Now().Add(quarantine).UnixMilli()), clientv3.WithLease(lease)))
 	}
 	st, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), old.revision)}, ops, nil)
-	if err != nil || !st.Succeeded {
-		return err
+	if err == nil && st.Succeeded {
+		s.beginLife(st.Header.Revision)
 	}
-	s.beginLife(st.Header.Revision)
-	if skip {
-		return nil
-	}
-	return s.prolong(ctx, s.client, lease) // until now, sessions of the old generation may have been renewed
+	return err
 }
 
 func (s *Store) beginLife(revision int64) {

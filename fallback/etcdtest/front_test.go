@@ -32,6 +32,7 @@ type front struct {
 	stray bool     // a server of another etcd cluster renews leases
 	away  bool     // no server does
 	ended bool     // leases end before their renewal
+	mute  bool     // the answer to the next write is lost
 }
 
 // startFront starts one, and returns a store that asks it.
@@ -55,6 +56,14 @@ func (f *front) note(what string) {
 func (f *front) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if slices.ContainsFunc(r.Success, func(op *pb.RequestOp) bool { return op.GetRequestRange() == nil }) {
 		f.note("write")
+		f.mu.Lock()
+		mute := f.mute
+		f.mute = false
+		f.mu.Unlock()
+		if mute {
+			_, _ = f.kv.Txn(ctx, r)
+			return nil, status.Error(codes.Unavailable, "the connection broke")
+		}
 	}
 	return f.kv.Txn(ctx, r)
 }
@@ -124,15 +133,23 @@ func TestTrapQuarantineBeforeItsGeneration(t *testing.T) {
 	t.Parallel()
 	f, s := startFront(t)
 	gen := kit.Must(s.Generation(t.Context(), true))
-	f.mu.Lock()
-	f.asked = nil
-	f.mu.Unlock()
-	kit.Must(f.kv.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("{keyway:keyway}/meta")}))
-	if next := kit.Must(s.Generation(t.Context(), true)); next == gen {
-		t.Fatal("no generation has begun")
-	}
-	if want := []string{"grant", "write", "renew"}; !slices.Equal(f.asked, want) {
-		t.Errorf("a generation began with %q, want %q", f.asked, want)
+	for _, mute := range []bool{false, true} {
+		f.mu.Lock()
+		f.asked, f.mute = nil, mute
+		f.mu.Unlock()
+		kit.Must(f.kv.DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte("{keyway:keyway}/meta")}))
+		next := kit.Must(s.Generation(t.Context(), true))
+		if next == gen {
+			t.Fatal("no generation has begun")
+		}
+		gen = next
+		want := []string{"grant", "write", "renew"}
+		if mute {
+			want = slices.Insert(want, 1, "write")
+		}
+		if !slices.Equal(f.asked, want) {
+			t.Errorf("the answer is lost: %v: a generation began with %q, want %q", mute, f.asked, want)
+		}
 	}
 }
 
