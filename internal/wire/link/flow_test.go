@@ -51,6 +51,41 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 	})
 }
 
+// A stream that is silent keeps no buffer, however large its last piece was.
+func TestSilentStreamsKeepNoMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, _ *ServerRequest) {
+			w.Write(make([]byte, grownWindow))
+			w.Flush()
+			<-goOn
+		}, Config{})
+		res, err := p.Do(t.Context(), post(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		over := make(chan error)
+		go func() {
+			var err error
+			for err == nil {
+				_, err = res.Body.Next()
+			}
+			over <- err
+		}()
+		synctest.Wait()
+		res.Body.mu.Lock()
+		if res.Body.lent != nil {
+			t.Errorf("a buffer of %d bytes is lent", cap(res.Body.lent.b))
+		}
+		res.Body.mu.Unlock()
+		close(goOn)
+		if err := <-over; err != io.EOF {
+			t.Error(err)
+		}
+	})
+}
+
 // TestLargePieces: a reader that is behind gets several frames of a large body as one piece.
 func TestLargePieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

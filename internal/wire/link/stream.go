@@ -236,8 +236,11 @@ func (s *stream) await(ctx context.Context, ready func() bool) error {
 	}
 }
 
-// sleepLocked waits until something may have come in, or ctx is done. It releases s.mu.
+// sleepLocked waits until something may have come in, or ctx is done. It releases s.mu, and the piece
+// that the reader, who waits, has had before: a stream that is silent lends no memory.
 func (s *stream) sleepLocked(ctx context.Context) error {
+	pool.put(s.lent)
+	s.lent = nil
 	ready := waiterLocked(&s.readable)
 	if s.watched {
 		over := ctx.Err() != nil
