@@ -32,7 +32,7 @@ func (c *cast) onLeader(with func(ctx context.Context, f *trial.Fault, n *trial.
 	}
 }
 
-// atLeader is onLeader for what needs only the name of the node, which is its host's, as the fault's process.
+// atLeader is onLeader for faults that need only the node's name, their process: it is also its host's name.
 func (c *cast) atLeader(with action) action {
 	return c.onLeader(func(ctx context.Context, f *trial.Fault, _ *trial.Node) error { return with(ctx, f) })
 }
