@@ -222,8 +222,8 @@ func (s *stack) addMember() (*member, error) {
 	return m, err
 }
 
-// startBalancer starts nginx before the apps. It has few processes, as they share the clients' connections unevenly,
-// and what is fair to clients would be theirs to say.
+// startBalancer starts nginx before the apps. It has few processes: these share the clients' connections unevenly, so with
+// many of them the load test would measure their fairness and not the contenders'.
 func (s *stack) startBalancer() (err error) {
 	const enough = 8192 // connections, for clients and upstreams of any run
 	s.nginx = cluster.Nginx{Dir: filepath.Join(s.Dir, "nginx-"+s.name), Workers: max(1, runtime.NumCPU()/4), Connections: enough, Hash: s.front == frontHash, Upstreams: s.upstreams()}

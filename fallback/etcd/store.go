@@ -39,7 +39,7 @@ type Store struct {
 	made   time.Time              // when New was called
 	try    time.Duration          // for one attempt of a request
 	said   atomic.Pointer[string] // the latest generation that Generation has returned
-	begun  sync.Map               // leases of quarantines, by generations that this handle may have begun and has not learnt yet
+	begun  sync.Map               // leases of quarantines that may end early, by the generations that this handle may have begun
 
 	mu       sync.Mutex // guards what follows
 	life     int        // of etcd's data, counted

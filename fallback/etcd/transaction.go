@@ -198,17 +198,19 @@ func (s *Store) enter(ctx context.Context, st *step, gen string) (m meta, err er
 	over := kv == nil || m.cluster != st.Header.ClusterId || st.behind && known
 	if lease, begun := s.begun.Load(m.generation); begun && !over {
 		// Until it was written, sessions of the generation before may have been renewed.
-		err := s.prolong(ctx, s.client, lease.(clientv3.LeaseID))
-		if over = errors.Is(err, rpctypes.ErrLeaseNotFound); err != nil && !over {
+		switch err := s.prolong(ctx, s.client, lease.(clientv3.LeaseID)); {
+		case err == nil:
+			s.begun.Delete(m.generation)
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			over = true
+		default:
 			return m, err
 		}
 	}
 	if over {
 		return m, cmp.Or(s.beginGeneration(ctx, m, m.settings), errBegun)
 	}
-	if s.handle.Learn(m.generation, m.id) {
-		s.begun.Clear()
-	}
+	s.handle.Learn(m.generation, m.id)
 	if gen != "" && gen != existing && gen != m.generation {
 		err = records.ErrGeneration
 	}
